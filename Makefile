@@ -1,0 +1,106 @@
+# make venv | demo | test | lint ...: `make help` lists them.
+# Needs python3 (3.10 to 3.12), make and a C++ compiler; everything else is installed
+# into .venv by `make venv`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The programs of .venv come first; horovodrun finds its python there.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# TensorFlow's start-up messages would bury what the commands print.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+  HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+# --no-cache-dir: pip would reuse a wheel built for another TensorFlow, which fails late.
+INSTALL_HOROVOD := $(HOROVOD_BUILD) pip install --quiet --no-build-isolation \
+  --no-cache-dir --no-binary=horovod --constraint=constraints.txt horovod
+
+DEMO := demo
+DEMO_RANKS := 2
+
+.PHONY: help
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: venv
+venv: $(VENV)/ready  ## Make .venv with the reference stack and prove that Horovod works
+
+$(VENV)/ready: setup.cfg pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory check-machine
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	pip install --quiet --constraint=constraints.txt pip setuptools wheel
+	pip install --quiet --constraint=constraints.txt --no-build-isolation \
+	  --editable '.[test,s3,report]'
+	pip install --quiet --constraint=constraints.txt 'cmake<4' packaging cloudpickle psutil pyyaml
+	@echo "Building Horovod for this TensorFlow: about 3 minutes on 2 cores."
+	$(INSTALL_HOROVOD)
+	@$(MAKE) --no-print-directory check-horovod
+	touch $@
+
+.PHONY: check-machine
+check-machine:  ## Say which system packages are missing, if any
+	@missing=(); \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv); \
+	command -v c++ >/dev/null || missing+=(g++); \
+	command -v make >/dev/null || missing+=(make); \
+	if (($${#missing[@]})); then \
+	  echo "Missing on this machine. Install it with:" >&2; \
+	  echo "  apt-get install -y $${missing[*]}" >&2; exit 1; fi
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 10) <= v < (3, 13) else \
+	  "Python 3.10 to 3.12 is needed, $(PYTHON) is %d.%d. Name another one: make venv PYTHON=python3.11" % v[:2])'
+
+.PHONY: check-horovod
+check-horovod:  ## Prove that Horovod was built with TensorFlow and Gloo and adds up
+	@horovodrun --check-build > $(VENV)/check-build.txt 2>/dev/null
+	@grep -q '\[X\] TensorFlow' $(VENV)/check-build.txt
+	@grep -q '\[X\] Gloo' $(VENV)/check-build.txt
+	horovodrun -np 2 python -m benchmarks.ranks
+
+.PHONY: demo
+demo: venv  ## From nothing to a trained model and a report, in demo/
+	rm -rf $(DEMO)
+	python -m converters.synthesize --output_dir=$(DEMO)/raw \
+	  --num_images=2000 --num_validation_images=500 --num_classes=10
+	python -m converters.imagenet --input_dir=$(DEMO)/raw --output_dir=$(DEMO)/records \
+	  --num_train_shards=8 --num_validation_shards=2
+	horovodrun -np $(DEMO_RANKS) python -m benchmarks.train --data_dir=$(DEMO)/records \
+	  --model=tiny --batch_size=32 --num_epochs=15 \
+	  --checkpoint_dir=$(DEMO)/checkpoint --report_dir=$(DEMO)/results
+	horovodrun -np $(DEMO_RANKS) python -m benchmarks.train --data_dir=$(DEMO)/records \
+	  --model=tiny --mode=eval --batch_size=32 \
+	  --checkpoint_dir=$(DEMO)/checkpoint --report_dir=$(DEMO)/results
+	python -m benchmarks.report --results=$(DEMO)/results --output=$(DEMO)/report.html
+	@echo "The report: $(CURDIR)/$(DEMO)/report.html"
+
+.PHONY: test
+test: venv lint test-fast test-slow  ## Lint, types and every test
+
+.PHONY: lint
+lint: venv  ## Style and types
+	ruff check
+	ruff format --check
+	mypy
+
+.PHONY: test-fast
+test-fast: venv  ## The tests without ranks, wheels and training
+	pytest -q -n 2 -m 'not slow'
+
+.PHONY: test-slow
+test-slow: venv  ## The tests with real Horovod ranks, wheels and training
+	pytest -q -m slow
+
+.PHONY: format
+format: venv  ## Format the code and sort its imports
+	ruff check --fix
+	ruff format
+
+.PHONY: clean
+clean:  ## Remove .venv, demo and caches
+	rm -rf $(VENV) $(DEMO) build .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -1,0 +1,236 @@
+"""The loops: train and evaluation steps, timed as wait against compute.
+
+In: a `Setting` and the ranks. Out: the figures of the run. Wait is the time blocked on
+`next(iterator)`; compute is from there until the step's result is on the host, so
+averaging gradients and waiting for slower ranks belong to compute.
+"""
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import tqdm
+
+import tfpipe
+from benchmarks import metrics, models
+from benchmarks.checkpoint import Checkpoint, Place
+from benchmarks.metrics import Step
+from benchmarks.ranks import Ranks
+from benchmarks.setting import Setting
+
+Batch = dict[str, tf.Tensor]
+StepFunction = Callable[[Batch], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+
+_MOMENTUM = 0.9
+_REFERENCE_BATCH = 256  # global batch that learning rates are given for
+_RISE_FRACTION = 0.05  # of all steps, in which the learning rate rises to its peak
+_RISE_STEPS = 100  # the same where the number of steps is open
+_OPEN_STEPS = 1_000_000_000
+
+
+def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
+    """Trains, from the newest checkpoint if there is one, and times the steps.
+
+    Raises:
+        ValueError: If a checkpoint does not fit, or no step is left to time.
+    """
+    model = _build(setting)
+    optimizer = _make_optimizer(model, setting, ranks)
+    checkpoint = Checkpoint(
+        setting.config.checkpoint_dir,
+        {"model": model, "optimizer": optimizer},
+        [variable.value for variable in (*model.variables, *optimizer.variables)],
+        ranks,
+    )
+    place = checkpoint.restore() or Place(0, 0, setting.steps_per_epoch or 0)
+    setting.require_resumable(place)
+    num_warmup, num_timed = setting.num_steps(place)
+    function = _make_train_step(model, optimizer, ranks)
+    recorder = metrics.Recorder(setting.num_records)
+    for number, step in enumerate(
+        _steps(_dataset(setting, place), function, num_warmup + num_timed, ranks)
+    ):
+        recorder.add(step, place.epoch)
+        place = _next(place)
+        if place.step == 0:
+            checkpoint.save(place)
+        if number + 1 == num_warmup:
+            ranks.gather(None)  # a barrier: all ranks start together
+            recorder.start_timing()
+    if place.step:
+        checkpoint.save(place)
+    traces = ranks.gather(recorder.trace())
+    return {
+        **metrics.summarize(traces),
+        **metrics.learning(traces),
+        "num_warmup_steps": num_warmup,
+        "num_parameters": model.count_params(),
+    }
+
+
+def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
+    """Accuracy and loss of the newest checkpoint, every record of the split once.
+
+    Raises:
+        ValueError: If there is no checkpoint.
+    """
+    model = _build(setting)
+    variables = [variable.value for variable in model.variables]
+    folder = setting.config.checkpoint_dir
+    place = Checkpoint(folder, {"model": model}, variables, ranks).restore()
+    if place is None:
+        raise ValueError(
+            f"--checkpoint_dir {folder} must hold a checkpoint to evaluate, got none. "
+            "Train with the same --checkpoint_dir first."
+        )
+    recorder = metrics.Recorder(setting.num_records)
+    dataset = setting.pipeline.build()
+    for step in _steps(dataset, _make_eval_step(model), setting.steps_per_epoch, ranks):
+        recorder.add(step, place.epoch)
+    traces = ranks.gather(recorder.trace())
+    result = metrics.learning(traces)
+    return {
+        **metrics.summarize(traces),
+        "loss": result["epochs"][-1]["loss"],
+        "accuracy": result["accuracy"],
+        "num_evaluated": result["epochs"][-1]["num_examples"],
+        "epochs_trained": place.epoch,
+        "num_parameters": model.count_params(),
+    }
+
+
+def _build(setting: Setting) -> keras.Model:
+    keras.utils.set_random_seed(setting.config.seed)
+    model = models.MODELS[setting.config.model]
+    return model.build(setting.config.image_size, len(setting.class_names))
+
+
+def _make_optimizer(
+    model: keras.Model, setting: Setting, ranks: Ranks
+) -> keras.Optimizer:
+    """SGD with momentum; the rate rises to its peak, then falls along a cosine to 0."""
+    num_steps = setting.num_training_steps
+    global_batch_size = setting.config.batch_size * ranks.num_ranks
+    rise = _RISE_STEPS if num_steps is None else round(num_steps * _RISE_FRACTION)
+    schedule = keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0,
+        warmup_target=setting.config.learning_rate
+        * global_batch_size
+        / _REFERENCE_BATCH,
+        warmup_steps=max(1, rise),
+        decay_steps=num_steps or _OPEN_STEPS,
+    )
+    optimizer = keras.optimizers.SGD(schedule, momentum=_MOMENTUM, nesterov=True)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def _make_train_step(
+    model: keras.Model, optimizer: keras.Optimizer, ranks: Ranks
+) -> StepFunction:
+    """batch -> (mean loss, correct predictions, examples); optimizes the model."""
+    # Horovod and the tape need the tf.Variable inside each Keras variable.
+    variables = [variable.value for variable in model.trainable_variables]
+
+    @tf.function
+    def step(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            logits = model(_normalized(batch), training=True)
+            losses = _losses(batch, logits)
+            loss = tf.reduce_mean(losses)
+        gradients = ranks.average(tape.gradient(loss, variables))
+        optimizer.apply(gradients, model.trainable_variables)
+        return loss, tf.reduce_sum(_correct(batch, logits)), tf.size(losses)
+
+    return step
+
+
+def _make_eval_step(model: keras.Model) -> StepFunction:
+    """The same without optimizing; examples whose mask is 0 do not count."""
+
+    @tf.function
+    def step(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        logits = model(_normalized(batch), training=False)
+        mask = batch["mask"]
+        num_real = tf.reduce_sum(mask)
+        loss_sum = tf.reduce_sum(_losses(batch, logits) * mask)
+        num_correct = tf.reduce_sum(_correct(batch, logits) * mask)
+        return tf.math.divide_no_nan(loss_sum, num_real), num_correct, num_real
+
+    return step
+
+
+def _normalized(batch: Batch) -> tf.Tensor:
+    """Pixels come as uint8, a quarter of the copy, and are normalized on the device."""
+    return tfpipe.Normalize()({"image": batch["image"]})["image"]
+
+
+def _losses(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)
+
+
+def _correct(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
+    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return tf.cast(predicted == batch["label"], tf.float32)
+
+
+def _dataset(setting: Setting, place: Place) -> tf.data.Dataset:
+    """Batches from a place in training on, without end."""
+    if setting.steps_per_epoch is None:
+        return setting.pipeline.build()
+    dataset = setting.pipeline.build(epoch=place.epoch, num_epochs=None)
+    return dataset.skip(place.step)
+
+
+def _next(place: Place) -> Place:
+    step = place.step + 1
+    if step == place.steps_per_epoch:
+        return Place(place.epoch + 1, 0, place.steps_per_epoch)
+    return place._replace(step=step)
+
+
+def _steps(
+    dataset: tf.data.Dataset, function: StepFunction, num_steps: int, ranks: Ranks
+) -> Iterator[Step]:
+    """Runs the steps, yields each when it is done, and shows progress on rank 0."""
+    iterator = iter(dataset)
+    disable = None if ranks.is_first else True  # None: only on a terminal
+    with tqdm.tqdm(
+        total=num_steps, unit="step", file=sys.stderr, disable=disable
+    ) as bar:
+        for _ in itertools.repeat(None, num_steps):
+            step = _timed_step(iterator, function)
+            yield step
+            bar.update()
+            bar.set_postfix(loss=f"{step.loss:.3f}", refresh=False)
+
+
+def _timed_step(iterator: Iterator[Batch], function: StepFunction) -> Step:
+    start = time.perf_counter()
+    batch = next(iterator)
+    fetched = time.perf_counter()
+    loss, num_correct, num_examples = function(batch)
+    result = float(loss)  # waits for the device
+    done = time.perf_counter()
+    return Step(
+        wait_seconds=fetched - start,
+        compute_seconds=done - fetched,
+        loss=result,
+        num_correct=int(num_correct),
+        num_examples=int(num_examples),
+        record_ids=_record_ids(batch),
+    )
+
+
+def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
+    """Which records a batch held, without padding; none if it is synthetic."""
+    if "record_id" not in batch:
+        return np.empty(0, np.int64)
+    ids: npt.NDArray[np.int64] = batch["record_id"].numpy()
+    return ids[batch["mask"].numpy() > 0] if "mask" in batch else ids

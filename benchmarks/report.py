@@ -1,0 +1,191 @@
+"""Makes one HTML page of the results in a folder.
+
+  python -m benchmarks.report --results=DIR --output=report.html
+
+DIR is the --report_dir of one or more runs of benchmarks.train. The page needs nothing
+beside it: a table of the runs, a chart of loss and accuracy over the epochs, and a
+batch of each mode as the model sees it. On stdout: the path of the page, and one JSON
+object as the last line.
+"""
+
+import base64
+import html
+import io
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import app, flags
+
+_RESULTS = flags.DEFINE_string(
+    "results", None, "Folder with the JSON results of runs.", required=True
+)
+_OUTPUT = flags.DEFINE_string("output", None, "HTML file to write.", required=True)
+
+Result = dict[str, Any]
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px;
+       margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; white-space: nowrap;
+         text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+img, svg { max-width: 100%; height: auto; }
+pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: 12px; }
+"""
+
+
+def read_results(folder: pathlib.Path) -> dict[str, Result]:
+    """The results of a folder by file name without suffix, oldest first.
+
+    Raises:
+        ValueError: If there is none, or a file is not a result.
+    """
+    results = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+            result["command"], result["config"]["mode"], result["examples_per_second"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} must be a result of benchmarks.train: {error!r}. Remove it."
+            ) from error
+        results[path.stem] = result
+    if not results:
+        raise ValueError(
+            f"--results {folder} must hold JSON results, got none. Make some with "
+            f"python -m benchmarks.train --report_dir={folder}."
+        )
+    return results
+
+
+def make_page(results: dict[str, Result], folder: pathlib.Path) -> str:
+    """The page as one string of HTML."""
+    trained = [r for r in results.values() if r["config"]["mode"] == "train"]
+    sections = ["<h1>tfpipe benchmark report</h1>", _headline(results), _table(results)]
+    if trained:
+        sections += ["<h2>Learning</h2>", *map(_chart, trained)]
+    for name, result in results.items():
+        sections += _batch_section(name, result, folder)
+    sections += ["<h2>Environment</h2>", _environment(next(iter(results.values())))]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>tfpipe benchmark report</title><style>{_STYLE}</style></head>\n"
+        "<body>\n" + "\n".join(sections) + "\n</body></html>\n"
+    )
+
+
+def _headline(results: dict[str, Result]) -> str:
+    """What the runs say, in a sentence each."""
+    sentences = []
+    for result in results.values():
+        config, ranks = result["config"], result["num_ranks"]
+        on = f"on {ranks} rank{'s' if ranks > 1 else ''}"
+        if config["mode"] == "eval":
+            sentences.append(
+                f"{config['model']} is right on {result['accuracy']:.1%} of "
+                f"{result['num_evaluated']:,} validation images ({on})."
+            )
+        else:
+            sentences.append(
+                f"Training {config['model']} {on} reached "
+                f"{result['examples_per_second']:,.0f} images/s and waited for input "
+                f"{result['stall_fraction']:.1%} of the time."
+            )
+    return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
+
+
+_COLUMNS = {
+    "Run": lambda r: f"{r['config']['mode']} {r['config']['model']}",
+    "Ranks": lambda r: str(r["num_ranks"]),
+    "Batch a rank": lambda r: str(r["config"]["batch_size"]),
+    "Images/s": lambda r: f"{r['examples_per_second']:,.1f}",
+    "Images/s a rank": lambda r: ", ".join(
+        f"{value:,.1f}" for value in r["examples_per_second_per_rank"]
+    ),
+    "Wait, ms a step": lambda r: f"{r['wait_seconds_per_step'] * 1e3:.2f}",
+    "Compute, ms a step": lambda r: f"{r['compute_seconds_per_step'] * 1e3:.2f}",
+    "Stall": lambda r: f"{r['stall_fraction']:.1%}",
+    "CPU, ms an image": lambda r: f"{r['cpu_seconds_per_example'] * 1e3:.2f}",
+    "Accuracy": lambda r: f"{r['accuracy']:.1%}",
+    "Timed steps": lambda r: str(r["num_timed_steps"]),
+}
+
+
+def _table(results: dict[str, Result]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td>{html.escape(cell(r))}</td>" for cell in _COLUMNS.values())
+        + "</tr>"
+        for r in results.values()
+    )
+    return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'
+
+
+def _chart(result: Result) -> str:
+    """Loss and accuracy of each epoch, as SVG."""
+    import matplotlib.figure
+    import matplotlib.ticker
+
+    epochs = [item["epoch"] + 1 for item in result["epochs"]]
+    figure = matplotlib.figure.Figure(figsize=(9, 3), layout="constrained")
+    for axes, key, limits in zip(
+        figure.subplots(1, 2), ("loss", "accuracy"), ((0, None), (0, 1)), strict=True
+    ):
+        values = [item[key] for item in result["epochs"]]
+        axes.plot(epochs, values, marker="o", color="#1f5fa8")
+        axes.set(xlabel="epoch", title=f"training {key}", ylim=limits)
+        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+    text = io.StringIO()
+    figure.savefig(text, format="svg")
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _batch_section(name: str, result: Result, folder: pathlib.Path) -> list[str]:
+    mode = result["config"]["mode"]
+    picture = folder / f"{name}.png"
+    lines = "\n".join(result["pipeline"])
+    section = [f"<h2>The pipeline of {mode}</h2>", f"<pre>{html.escape(lines)}</pre>"]
+    if picture.exists():
+        data = base64.b64encode(picture.read_bytes()).decode()
+        section.append(
+            f"<p>Its first batch on rank 0, as the model sees it:</p>"
+            f'<img alt="first batch of {mode}" src="data:image/png;base64,{data}">'
+        )
+    return section
+
+
+def _environment(result: Result) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(key)}</td><td>{html.escape(str(value))}</td></tr>"
+        for key, value in result["environment"].items()
+    )
+    return f'<div class="scroll"><table>{rows}</table></div>'
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    folder, output = pathlib.Path(_RESULTS.value), pathlib.Path(_OUTPUT.value)
+    try:
+        results = read_results(folder)
+        output.write_text(make_page(results, folder), encoding="utf-8")
+    except (ValueError, OSError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    print(output)
+    summary = {"num_results": len(results), "output": str(output)}
+    print(json.dumps({"command": "benchmarks.report", "schema_version": 1} | summary))
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

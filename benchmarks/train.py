@@ -1,0 +1,65 @@
+"""Trains or evaluates a model on a converted data set and measures how it is fed.
+
+  python -m benchmarks.train --data_dir=DIR --model=resnet50 --num_steps=100
+  horovodrun -np 4 python -m benchmarks.train --data_dir=DIR --model=resnet50
+
+Question: how many images a second does training reach, and how long does it wait for
+input? The real pipeline is timed (read, decode, crop, copy to the device) with the real
+model and gradient averaging; --synthetic takes the input away for comparison. Warm-up
+steps train but are not timed, nor is the saving of checkpoints.
+
+On stdout: the pipeline, "Img/sec per rank: ..." and its total, and one JSON object as
+the last line. Its examples_per_second counts the work of all ranks over the time of the
+slowest; stall_fraction is the share of the time that a rank waited for input; `records`
+says how often each record was used, over all ranks. Exit code: 0 done, 1 an error.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks import flags as benchmark_flags
+from benchmarks import metrics, ranks, run
+from tfpipe import errors
+
+flags.adopt_module_key_flags(benchmark_flags)
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """A few lines for people, then the JSON line for scripts."""
+    for epoch in result.get("epochs", ()):
+        print(
+            f"epoch {epoch['epoch']:3}  loss {epoch['loss']:.4f}  "
+            f"accuracy {epoch['accuracy']:.4f}  {epoch['num_examples']} examples"
+        )
+    if "num_evaluated" in result:
+        print(
+            f"accuracy {result['accuracy']:.4f}  loss {result['loss']:.4f}  "
+            f"{result['num_evaluated']} examples"
+        )
+    for line in metrics.speed_lines(result):
+        print(line)
+    print(json.dumps(result, separators=(",", ":")), flush=True)
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    benchmark_flags.quiet_libraries()
+    try:
+        config = benchmark_flags.config_from_flags()
+        world = ranks.connect()
+        result = run.run(config, world)
+    except (ValueError, OSError, errors.TfpipeError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    if world.is_first:
+        print_result(result)
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,1 @@
+"""Raw images to sharded TFRecords; every command line here is one module."""

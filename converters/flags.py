@@ -1,0 +1,34 @@
+"""The flags that every converter command line shares, each defined once.
+
+absl refuses to define a flag name twice in one process, so a command line imports
+these holders and calls `flags.adopt_module_key_flags` on this module, which also
+makes its `--help` list them.
+"""
+
+from absl import flags
+
+OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir",
+    None,
+    "Folder to write. It appears under this name only once it is complete.",
+    required=True,
+)
+SEED = flags.DEFINE_integer(
+    "seed",
+    0,
+    "Seed of every random choice. The same flags and seed write the same bytes.",
+    lower_bound=0,
+)
+NUM_WORKERS = flags.DEFINE_integer(
+    "num_workers",
+    None,
+    "Number of worker processes; does not change what is written. "
+    "Default: one for each CPU that this process may use.",
+    lower_bound=1,
+)
+OVERWRITE = flags.DEFINE_boolean(
+    "overwrite",
+    False,
+    "Replace --output_dir if it is not empty. The old content stays until the new "
+    "content is complete.",
+)

@@ -1,0 +1,123 @@
+"""Write one shard: every image of its plan, checksummed, synced, then named.
+
+In: a `ShardPlan`. Out: the shard file and its catalog fragment (one JSON object a
+record) in the working folder, and what the index says of it. Runs in worker processes.
+"""
+
+import collections
+import json
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import xxhash
+
+from converters import images
+from converters.classes import Class
+from converters.inputs import Image
+from converters.plan import ShardPlan
+from tfpipe import index, records
+
+FRAGMENT_SUFFIX = ".jsonl"
+_BUFFER_BYTES = 1 << 20
+
+
+class Written(NamedTuple):
+    """A finished shard: what the index says of it, and the decisions made for it."""
+
+    split: str
+    shard: index.Shard
+    decisions: dict[str, int]
+
+
+def write_shard(
+    plan: ShardPlan,
+    *,
+    input_dir: pathlib.Path,
+    work_dir: pathlib.Path,
+    classes: Sequence[Class],
+    on_record: Callable[[], object],
+) -> Written:
+    """Writes a shard and its catalog fragment into the working folder.
+
+    Both are on the disk when this returns. `on_record` is called after each record.
+
+    Raises:
+        ValueError: If an image cannot be stored; names the file.
+        OSError: If a file cannot be read or written.
+    """
+    digest = xxhash.xxh3_128()
+    decisions: collections.Counter[str] = collections.Counter()
+    offset = 0
+    path = work_dir / plan.name
+    with (
+        open(path, "wb", buffering=_BUFFER_BYTES) as shard,
+        open(fragment_path(path), "w", encoding="utf-8") as fragment,
+    ):
+        for number, image in enumerate(plan.images):
+            row, buffers = _encode(image, input_dir, classes[image.class_index])
+            num_bytes = 0
+            for buffer in buffers:
+                shard.write(buffer)
+                digest.update(buffer)
+                num_bytes += len(buffer)
+            place = {
+                "split": plan.split,
+                "shard": plan.number,
+                "record": number,
+                "byte_offset": offset,
+                "num_bytes": num_bytes,
+            }
+            fragment.write(json.dumps(place | row) + "\n")
+            decisions[row["decision"]] += 1
+            offset += num_bytes
+            on_record()
+        for file in (shard, fragment):
+            file.flush()
+            os.fsync(file.fileno())
+    entry = index.Shard(
+        name=plan.name,
+        num_records=len(plan.images),
+        num_bytes=offset,
+        digest=digest.hexdigest(),
+    )
+    return Written(plan.split, entry, dict(decisions))
+
+
+def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
+    """Where the catalog rows of a shard wait to be joined."""
+    return shard_path.with_name(shard_path.name + FRAGMENT_SUFFIX)
+
+
+def _encode(
+    image: Image, input_dir: pathlib.Path, label: Class
+) -> tuple[dict[str, Any], records.Buffers]:
+    """The catalog row of an image, without its place, and its framed record."""
+    path = input_dir / image.path
+    try:
+        prepared = images.prepare(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: {error}. Restore it or remove it from the tree."
+        ) from error
+    encoded = prepared.encoded
+    record = records.ImageRecord(
+        encoded=encoded,
+        height=prepared.height,
+        width=prepared.width,
+        label=label.label,
+        synset=label.synset,
+        text=label.text,
+        filename=path.name,
+    )
+    row = {
+        "label": label.label,
+        "synset": label.synset,
+        "height": prepared.height,
+        "width": prepared.width,
+        "filename": image.path,
+        "decision": prepared.decision,
+        "digest": xxhash.xxh3_128_hexdigest(encoded),
+    }
+    return row, records.frame(records.encode_image(record))
