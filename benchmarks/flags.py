@@ -73,6 +73,8 @@ _SEED = flags.DEFINE_integer(
     0,
     "Of weights, order and augmentation; the same on all ranks.",
     lower_bound=0,
+    # The converters have a --seed too; only tests import both.
+    allow_override=True,
 )
 
 

@@ -47,7 +47,7 @@ def read_tree(input_dir: pathlib.Path, classes: Sequence[Class]) -> Tree:
     train, ignored = _read_class_folders(input_dir, "train", index)
     splits = {"train": train}
     if (input_dir / "val").is_dir():
-        flat = not any(entry.is_dir() for entry in os.scandir(input_dir / "val"))
+        flat = not _folders(input_dir / "val")
         read = _read_flat if flat else _read_class_folders
         splits["validation"], more = read(input_dir, "val", index)
         ignored += more
@@ -61,7 +61,7 @@ def _read_class_folders(
     layout = f"{root} must hold a folder for each class, with its JPEG files inside"
     if not root.is_dir():
         raise ValueError(f"{layout}; got no such folder. See --help for the layout.")
-    synsets = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    synsets = _folders(root)
     if not synsets:
         raise ValueError(f"{layout}; got no folder. See --help for the layout.")
     unknown = [synset for synset in synsets if synset not in index]
@@ -113,10 +113,17 @@ def _read_flat(
     return images, ignored
 
 
+def _folders(root: pathlib.Path) -> list[str]:
+    with os.scandir(root) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir())
+
+
 def _list_files(folder: pathlib.Path) -> tuple[list[tuple[str, int]], int]:
     """Name and size of the JPEG files of a folder by name; how many others it has."""
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
     files, others = [], 0
-    for entry in os.scandir(folder):
+    for entry in found:
         if not entry.name.lower().endswith(JPEG_SUFFIXES):
             others += 1
             continue
@@ -134,7 +141,7 @@ def _list_files(folder: pathlib.Path) -> tuple[list[tuple[str, int]], int]:
                 "Restore it or remove it from the tree."
             )
         files.append((entry.name, size))
-    return sorted(files), others
+    return files, others
 
 
 def _require_images(images: Sequence[Image], root: pathlib.Path) -> None:

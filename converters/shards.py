@@ -47,42 +47,58 @@ def write_shard(
         ValueError: If an image cannot be stored; names the file.
         OSError: If a file cannot be read or written.
     """
-    digest = xxhash.xxh3_128()
-    decisions: collections.Counter[str] = collections.Counter()
-    offset = 0
     path = work_dir / plan.name
+    decisions: collections.Counter[str] = collections.Counter()
     with (
-        open(path, "wb", buffering=_BUFFER_BYTES) as shard,
+        _DigestedFile(path) as shard,
         open(fragment_path(path), "w", encoding="utf-8") as fragment,
     ):
         for number, image in enumerate(plan.images):
             row, buffers = _encode(image, input_dir, classes[image.class_index])
-            num_bytes = 0
-            for buffer in buffers:
-                shard.write(buffer)
-                digest.update(buffer)
-                num_bytes += len(buffer)
+            offset = shard.num_bytes
+            shard.write(buffers)
             place = {
                 "split": plan.split,
                 "shard": plan.number,
                 "record": number,
                 "byte_offset": offset,
-                "num_bytes": num_bytes,
+                "num_bytes": shard.num_bytes - offset,
             }
             fragment.write(json.dumps(place | row) + "\n")
             decisions[row["decision"]] += 1
-            offset += num_bytes
             on_record()
-        for file in (shard, fragment):
-            file.flush()
-            os.fsync(file.fileno())
+        fragment.flush()
+        os.fsync(fragment.fileno())
     entry = index.Shard(
         name=plan.name,
         num_records=len(plan.images),
-        num_bytes=offset,
-        digest=digest.hexdigest(),
+        num_bytes=shard.num_bytes,
+        digest=shard.digest.hexdigest(),
     )
     return Written(plan.split, entry, dict(decisions))
+
+
+class _DigestedFile:
+    """A file that counts and digests its bytes, and is on the disk at the end."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._file = open(path, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115
+        self.num_bytes = 0
+        self.digest = xxhash.xxh3_128()
+
+    def __enter__(self) -> "_DigestedFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def write(self, buffers: records.Buffers) -> None:
+        for buffer in buffers:
+            self._file.write(buffer)
+            self.digest.update(buffer)
+            self.num_bytes += len(buffer)
 
 
 def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:

@@ -144,11 +144,14 @@ def write(index: Index, data_dir: Path) -> None:
 def replace_file(path: pathlib.Path, content: bytes) -> None:
     """Gives `path` this content at once: a reader sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 

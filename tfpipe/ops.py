@@ -75,10 +75,11 @@ class RandomCrop:
     Element: example -> example. Replaces `encoded`, `height`, `width` by `image`.
         out  image: uint8 [image_size, image_size, 3], 0..255
 
-    The window's area is uniform in `area` of the image's, its aspect ratio uniform in
-    `ratio` (Szegedy et al., "Going Deeper with Convolutions", 2014, section 6); the
-    whole image where no window fits in `max_attempts`. It is drawn by
-    `tf.image.stateless_sample_distorted_bounding_box`. Only the window is decoded.
+    The window's aspect ratio is uniform in `ratio`, its height uniform among those that
+    give an area in `area` (after Szegedy et al., "Going Deeper with Convolutions",
+    2014, section 6); the whole image where no window fits in `max_attempts`. It is
+    drawn by `tf.image.stateless_sample_distorted_bounding_box`. Only the window is
+    decoded.
 
     Args:
         image_size: Height and width of the result in pixels.
@@ -101,6 +102,10 @@ class RandomCrop:
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ValueError(
                 f"RandomCrop.ratio must be 0 < low <= high, got {self.ratio}."
+            )
+        if self.max_attempts < 1:
+            raise ValueError(
+                f"RandomCrop.max_attempts must be >= 1, got {self.max_attempts}."
             )
 
     def __call__(self, example: Example) -> Example:

@@ -71,9 +71,13 @@ def share(
     out; ranks then differ by at most one record.
 
     Raises:
-        ValueError: If rank is not in 0 .. num_ranks - 1, or there are fewer records
-            than ranks.
+        ValueError: If rank is not in 0 .. num_ranks - 1, there are fewer records than
+            ranks, or remainder is neither "drop" nor "keep".
     """
+    if remainder not in ("drop", "keep"):
+        raise ValueError(f"remainder must be 'drop' or 'keep', got {remainder!r}.")
+    if num_ranks < 1:
+        raise ValueError(f"num_ranks must be >= 1, got {num_ranks}.")
     if not 0 <= rank < num_ranks:
         raise ValueError(
             f"rank must be 0 to num_ranks - 1 = {num_ranks - 1}, got {rank}."
@@ -95,8 +99,11 @@ def steps_per_epoch(
     """Steps that every rank makes in an epoch: whole batches, or with "keep" all.
 
     Raises:
-        ValueError: If the batch is larger than a rank's records, under "drop".
+        ValueError: If the batch size is below 1 or, under "drop", larger than a rank's
+            records; and as `share` does.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be >= 1, got {batch_size}.")
     start, stop = share(num_records, rank=0, num_ranks=num_ranks, remainder="drop")
     if remainder == "keep":
         largest_share = -(-num_records // num_ranks)
@@ -155,15 +162,20 @@ def permutation(size: int, *, seed: int, epoch: int) -> Ints:
     Sorts raw Philox output, whose stream numpy guarantees, unlike that of
     `Generator.permutation`.
     """
-    keys = np.random.Philox(key=[seed, epoch]).random_raw(size)
+    keys = np.random.Philox(key=_key(seed, epoch)).random_raw(size)
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 
 def epoch_seed(*, seed: int, epoch: int) -> int:
     """What random ops of an epoch are seeded with, beside the record's number."""
     # Another counter block than the one `permutation` draws from.
-    raw = np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, 1]).random_raw()
+    raw = np.random.Philox(key=_key(seed, epoch), counter=[0, 0, 0, 1]).random_raw()
     return int(np.uint64(raw).astype(np.int64))
+
+
+def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
+    # Not a list: numpy would make seeds of 2**63 and more float64, so equal to others.
+    return np.array([seed, epoch], np.uint64)
 
 
 def _blocks(shard_sizes: Ints, block_length: int) -> tuple[Ints, Ints, Ints]:

@@ -78,10 +78,11 @@ class Pipeline:
         dataset = tf.data.Dataset.range(epoch, stop).flat_map(self._epoch)
         # flat_map forgets the cardinality; Keras and `len` want it.
         cardinality = tf.data.INFINITE_CARDINALITY
-        if num_epochs is not None and epoch_cardinality >= 0:
-            cardinality = epoch_cardinality * num_epochs
-        elif num_epochs is not None:
-            cardinality = epoch_cardinality
+        if num_epochs is not None:
+            if epoch_cardinality == tf.data.UNKNOWN_CARDINALITY:
+                return dataset
+            if epoch_cardinality >= 0:
+                cardinality = epoch_cardinality * num_epochs
         return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
 
     def prefix(self, num_stages: int) -> "Pipeline":

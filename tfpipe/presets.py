@@ -6,7 +6,6 @@ it is, or taken apart (`pipeline.stages`) and put together in another way.
 
 import os
 
-from tfpipe import order
 from tfpipe.ops import Cast, CenterCrop, Flip, Normalize, Parse, RandomCrop, Select
 from tfpipe.pipeline import Pipeline
 from tfpipe.source import TFRecordSource
@@ -70,12 +69,7 @@ def imagenet_train(
             or there are fewer records than ranks.
     """
     source = TFRecordSource(data_dir, split, seed=seed, rank=rank, num_ranks=num_ranks)
-    order.steps_per_epoch(  # raises if there is not even one step
-        source.index.num_records(split),
-        num_ranks=num_ranks,
-        batch_size=batch_size,
-        remainder="drop",
-    )
+    source.steps_per_epoch(batch_size)  # raises if there is not even one
     return Pipeline(
         source,
         stages=[
@@ -86,8 +80,7 @@ def imagenet_train(
                 Parse(label_base=source.index.label_base, label_offset=label_offset),
                 RandomCrop(image_size=image_size),
                 Flip(),
-                *_pixel_ops(dtype),
-                Select(*_names(with_record_id)),
+                *_finish(dtype, with_record_id),
             ),
             Batch(batch_size),
             Prefetch(),
@@ -128,25 +121,18 @@ def imagenet_eval(
         shuffle=False,
         remainder="keep",
     )
-    num_steps = order.steps_per_epoch(
-        source.index.num_records(split),
-        num_ranks=num_ranks,
-        batch_size=batch_size,
-        remainder="keep",
-    )
-    num_real = source.num_records
+    num_padded = source.steps_per_epoch(batch_size) * batch_size
     return Pipeline(
         source,
         stages=[
             Interleave(),
-            AssertCardinality(num_real),
+            AssertCardinality(source.num_records),
             Map(
                 Parse(label_base=source.index.label_base, label_offset=label_offset),
                 CenterCrop(image_size=image_size),
-                *_pixel_ops(dtype),
-                Select(*_names(with_record_id)),
+                *_finish(dtype, with_record_id),
             ),
-            Pad(num_elements=num_steps * batch_size, num_real=num_real),
+            Pad(num_elements=num_padded, num_real=source.num_records),
             Batch(batch_size),
             Prefetch(),
         ],
@@ -154,11 +140,9 @@ def imagenet_eval(
     )
 
 
-def _pixel_ops(dtype: str) -> list[Normalize | Cast]:
+def _finish(dtype: str, with_record_id: bool) -> list[Normalize | Cast | Select]:
+    """The last ops of every recipe: the type of the pixels and what a batch holds."""
+    names = ["image", "label", *(["record_id"] if with_record_id else [])]
     if dtype == "uint8":
-        return []
-    return [Normalize(), Cast(dtype)]
-
-
-def _names(with_record_id: bool) -> list[str]:
-    return ["image", "label", *(["record_id"] if with_record_id else [])]
+        return [Select(*names)]
+    return [Normalize(), Cast(dtype), Select(*names)]

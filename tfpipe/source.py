@@ -12,7 +12,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from tfpipe import index, order
+from tfpipe import errors, index, order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TFRecordSource:
     Args:
         data_dir: Folder with index.json, catalog.parquet and the shards.
         split: `train` or `validation`.
-        seed: Run seed, >= 0; the same on every rank.
+        seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: This process.
         num_ranks: All processes.
         shuffle: Whether to permute blocks of records, anew each epoch.
@@ -53,8 +53,10 @@ class TFRecordSource:
     block_length: int = 32
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"TFRecordSource.seed must be >= 0, got {self.seed}.")
+        if not 0 <= self.seed < 1 << 64:
+            raise ValueError(
+                f"TFRecordSource.seed must be 0 to 2**64 - 1, got {self.seed}."
+            )
         if self.block_length < 1:
             raise ValueError(
                 f"TFRecordSource.block_length must be >= 1, got {self.block_length}."
@@ -73,6 +75,19 @@ class TFRecordSource:
         start, stop = self._share()
         return stop - start
 
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Steps that every rank makes in an epoch; see `order.steps_per_epoch`.
+
+        Raises:
+            ValueError: If the batch is larger than a rank's records, under "drop".
+        """
+        return order.steps_per_epoch(
+            self.index.num_records(self.split),
+            num_ranks=self.num_ranks,
+            batch_size=batch_size,
+            remainder=self.remainder,
+        )
+
     def _share(self) -> tuple[int, int]:
         return order.share(
             self.index.num_records(self.split),
@@ -84,10 +99,18 @@ class TFRecordSource:
     @functools.cached_property
     def _layout(self) -> order.Layout:
         shards = self.index.splits[self.split]
-        offsets = index.load_catalog(self.data_dir, self.split, ["byte_offset"])
+        catalog = index.load_catalog(self.data_dir, self.split, ["byte_offset"])
+        offsets = catalog["byte_offset"].astype(np.int64)
+        num_records = self.index.num_records(self.split)
+        if len(offsets) != num_records:
+            raise errors.BadIndexError(
+                f"{index.CATALOG_NAME} in {self.data_dir} must have a row for each of "
+                f"the {num_records} records of split {self.split!r}, got "
+                f"{len(offsets)}. Convert the data set again."
+            )
         return order.Layout(
             shard_sizes=np.array([shard.num_records for shard in shards], np.int64),
-            byte_offsets=offsets["byte_offset"].astype(np.int64),
+            byte_offsets=offsets,
         )
 
     def __call__(self, epoch: int | tf.Tensor) -> tf.data.Dataset:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfpipe.tuning import Tuning
+from tfpipe.tuning import AUTOTUNE, Tuning
 
 Example = dict[str, tf.Tensor]
 Op = Callable[[Example], Example]
@@ -20,6 +20,14 @@ def _require_positive(stage: object, name: str) -> None:
     value = getattr(stage, name)
     if value is not None and value < 1:
         raise ValueError(f"{type(stage).__name__}.{name} must be >= 1, got {value}.")
+
+
+def _require_positive_or_autotune(stage: object, name: str) -> None:
+    value = getattr(stage, name)
+    if value is not None and value != AUTOTUNE and value < 1:
+        raise ValueError(
+            f"{type(stage).__name__}.{name} must be >= 1 or AUTOTUNE, got {value}."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +74,9 @@ class Interleave:
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=tf.reshape(extent["path"], [1]),
             compression_type="",
-            buffer_size=tf.constant(self.read_buffer_bytes, tf.int64),
+            buffer_size=tf.constant(
+                self.read_buffer_bytes or Tuning.read_buffer_bytes, tf.int64
+            ),
             byte_offsets=tf.reshape(extent["byte_offset"], [1]),
         )
         records = tf.data.experimental.from_variant(
@@ -116,6 +126,7 @@ class Map:
             raise ValueError("Map must have at least one op, got none.")
         object.__setattr__(self, "ops", ops)
         object.__setattr__(self, "num_parallel_calls", num_parallel_calls)
+        _require_positive_or_autotune(self, "num_parallel_calls")
 
     def __repr__(self) -> str:
         parts = [*map(repr, self.ops), f"num_parallel_calls={self.num_parallel_calls}"]
@@ -140,7 +151,7 @@ class Shuffle:
 
     Element: any. Belongs before decoding: the buffer then holds encoded images, about
     110 kB each for ImageNet. Equals tf.data's shuffle; the order depends on the seed
-    alone.
+    and, as everywhere in tf.data, on `tf.random.set_seed`.
     """
 
     buffer_size: int
@@ -266,6 +277,9 @@ class Prefetch:
     """
 
     buffer_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive_or_autotune(self, "buffer_size")
 
     def tuned(self, tuning: Tuning) -> "Prefetch":
         size = self.buffer_size or tuning.prefetch_buffer_size

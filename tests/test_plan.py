@@ -1,0 +1,73 @@
+"""converters.plan: which image goes where, before any work."""
+
+import pytest
+
+from converters import plan
+from converters.inputs import Image
+
+
+def _images(count: int, num_bytes: int = 100) -> list[Image]:
+    return [Image(f"train/n0/{number}.JPEG", num_bytes, 0) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("num_images", "num_shards"), [(1, 1), (8, 3), (9, 3), (10, 3), (1251, 1024)]
+)
+def test_shards_differ_by_at_most_one_record(num_images: int, num_shards: int) -> None:
+    images = _images(num_images)
+
+    plans = plan.make_plan({"train": images}, {"train": num_shards}, seed=0)
+
+    sizes = [len(item.images) for item in plans]
+    assert len(sizes) == num_shards
+    assert max(sizes) - min(sizes) <= 1
+    assert sorted(image for item in plans for image in item.images) == sorted(images)
+
+
+def test_plan_depends_on_the_seed_alone() -> None:
+    splits = {"train": _images(50)}
+    again = {"train": _images(50)[::-1]}
+
+    first = plan.make_plan(splits, {"train": 4}, seed=1)
+
+    assert plan.make_plan(again, {"train": 4}, seed=1) == first
+    assert plan.make_plan(splits, {"train": 4}, seed=2) != first
+
+
+def test_order_is_pinned() -> None:
+    """A change here means that a rerun no longer gives the bytes it gave before."""
+    (only,) = plan.make_plan({"train": _images(6)}, {"train": 1}, seed=0)
+
+    names = [image.path.rpartition("/")[2] for image in only.images]
+    assert names == ["5.JPEG", "4.JPEG", "0.JPEG", "2.JPEG", "3.JPEG", "1.JPEG"]
+
+
+def test_names_are_those_that_readers_expect() -> None:
+    plans = plan.make_plan({"train": _images(3)}, {"train": 2}, seed=0)
+
+    assert [p.name for p in plans] == ["train-00000-of-00002", "train-00001-of-00002"]
+
+
+@pytest.mark.parametrize(
+    ("split", "count", "num_bytes", "expected"),
+    [
+        ("train", 1_281_167, 113_000, 1024),  # ImageNet's customary numbers
+        ("validation", 50_000, 133_000, 128),
+        ("train", 1000, 110_000, 3),
+        ("train", 1, 10, 1),
+        ("train", 2, 500_000_000, 2),  # never more shards than images
+    ],
+)
+def test_default_number_of_shards(
+    split: str, count: int, num_bytes: int, expected: int
+) -> None:
+    image = Image("x", num_bytes, 0)
+
+    assert plan._default_num_shards(split, [image] * count) == expected
+
+
+def test_more_shards_than_images_is_an_error() -> None:
+    with pytest.raises(
+        ValueError, match="--num_train_shards must be at most the 3 imag"
+    ):
+        plan.make_plan({"train": _images(3)}, {"train": 4}, seed=0)
