@@ -19,18 +19,16 @@ The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 
 import dataclasses
 import json
-import os
 import pathlib
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from absl import app, flags
 
 import tfpipe
-from converters import classes, inputs, plan, run
+from converters import classes, inputs, plan, run, workers
 from converters import flags as converter_flags
 from tfpipe import errors, index
 
@@ -114,7 +112,7 @@ def convert(config: Config) -> dict[str, Any]:
         plans=plans,
         classes=class_list,
         made_by=made_by,
-        num_workers=config.num_workers or len(os.sched_getaffinity(0)),
+        num_workers=config.num_workers or workers.num_available(),
         overwrite=config.overwrite,
     )
     result = run.run(job)
@@ -157,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     try:
         print_summary(convert(config_from_flags()))
-    except (ValueError, OSError, errors.TfpipeError, BrokenProcessPool) as error:
+    except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -6,30 +6,22 @@ matches, and get their names only when all of them are complete.
 """
 
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import fcntl
 import functools
-import multiprocessing
 import os
 import pathlib
 import shutil
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import tqdm
-
-from converters import compat, shards
+from converters import compat, shards, workers
 from converters.classes import Class
 from converters.plan import ShardPlan
 from tfpipe import index
 
 WORK_DIR_NAME = ".converting"
-_POLL_SECONDS = 0.2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +61,7 @@ def run(job: Job) -> index.Index:
         OSError: If a file cannot be read or written.
     """
     require_free(job.output_dir, overwrite=job.overwrite)
-    with _work_dir(job.output_dir) as work_dir:
+    with workers.terminate_as_interrupt(), _work_dir(job.output_dir) as work_dir:
         written = _write_shards(job, work_dir)
         return _publish(job, work_dir, written)
 
@@ -129,75 +121,18 @@ def _work_dir(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _write_shards(job: Job, work_dir: pathlib.Path) -> list[shards.Written]:
     """Writes all shards in worker processes; results in the order of the plans."""
-    context = multiprocessing.get_context("spawn")
-    num_done = context.Value("q", 0)
-    total = sum(len(plan.images) for plan in job.plans)
     write = functools.partial(
         shards.write_shard,
         input_dir=job.input_dir,
         work_dir=work_dir,
         classes=job.classes,
-        on_record=_count_record,
     )
-    with (
-        _terminate_as_interrupt(),
-        concurrent.futures.ProcessPoolExecutor(
-            min(job.num_workers, len(job.plans)),
-            mp_context=context,
-            initializer=_start_worker,
-            initargs=(num_done,),
-        ) as pool,
-        tqdm.tqdm(total=total, unit="image", file=sys.stderr, disable=None) as bar,
-    ):
-        futures = [pool.submit(write, plan) for plan in job.plans]
-        try:
-            _wait(futures, lambda: bar.update(num_done.value - bar.n))
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-        return [future.result() for future in futures]
-
-
-def _wait(
-    futures: Sequence[concurrent.futures.Future[Any]], on_poll: Callable[[], object]
-) -> None:
-    """Waits for all; raises what the first that fails raises."""
-    pending = set(futures)
-    while pending:
-        done, pending = concurrent.futures.wait(
-            pending, _POLL_SECONDS, concurrent.futures.FIRST_EXCEPTION
-        )
-        on_poll()
-        for future in done:
-            future.result()
-
-
-_num_done: Any = None
-
-
-def _start_worker(num_done: Any) -> None:
-    """Worker start-up: the shared count, and Ctrl-C left to the parent."""
-    global _num_done
-    _num_done = num_done
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _count_record() -> None:
-    with _num_done.get_lock():
-        _num_done.value += 1
-
-
-@contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Lets SIGTERM clean up as Ctrl-C does; signals exist in the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return workers.run(
+        write,
+        job.plans,
+        num_workers=job.num_workers,
+        num_images=sum(len(plan.images) for plan in job.plans),
+    )
 
 
 def _publish(
@@ -211,11 +146,17 @@ def _publish(
     index.replace_file(labels, compat.labels_text(job.classes).encode())
     if (job.output_dir / index.INDEX_NAME).exists():
         _remove_data_set(job.output_dir)
-    for path in (*paths, catalog, labels):
-        os.replace(path, job.output_dir / path.name)
-    index.sync_folder(job.output_dir)
     result = _make_index(job, written)
-    index.write(result, job.output_dir)
+    finished = (*paths, catalog, labels)
+    try:
+        for path in finished:
+            os.replace(path, job.output_dir / path.name)
+        index.sync_folder(job.output_dir)
+        index.write(result, job.output_dir)
+    except BaseException:
+        for path in finished:
+            (job.output_dir / path.name).unlink(missing_ok=True)
+        raise
     return result
 
 

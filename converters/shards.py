@@ -8,12 +8,12 @@ import collections
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import xxhash
 
-from converters import images
+from converters import images, workers
 from converters.classes import Class
 from converters.inputs import Image
 from converters.plan import ShardPlan
@@ -37,11 +37,10 @@ def write_shard(
     input_dir: pathlib.Path,
     work_dir: pathlib.Path,
     classes: Sequence[Class],
-    on_record: Callable[[], object],
 ) -> Written:
     """Writes a shard and its catalog fragment into the working folder.
 
-    Both are on the disk when this returns. `on_record` is called after each record.
+    Both are on the disk when this returns.
 
     Raises:
         ValueError: If an image cannot be stored; names the file.
@@ -66,7 +65,7 @@ def write_shard(
             }
             fragment.write(json.dumps(place | row) + "\n")
             decisions[row["decision"]] += 1
-            on_record()
+            workers.image_done()
         fragment.flush()
         os.fsync(fragment.fileno())
     entry = index.Shard(

@@ -1,0 +1,136 @@
+"""Worker processes: run tasks side by side, show progress, and stop together.
+
+In: a function and its tasks. Out: the results in the order of the tasks, or the first
+exception, after every worker has stopped. A worker ends when its parent does, however
+the parent ends, so that nothing writes on behind a killed command.
+"""
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+import tqdm
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_POLL_SECONDS = 0.1
+
+# In a worker: the count of images done, shared by all, and whether to stop.
+_num_done: Any = None
+_stop: Any = None
+
+
+def num_available() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def run(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    num_workers: int,
+    num_images: int,
+) -> list[Result]:
+    """Calls `function` on every task in up to `num_workers` processes.
+
+    Args:
+        function: Picklable; calls `image_done` after each image.
+        tasks: What it is called with.
+        num_workers: Processes, >= 1.
+        num_images: Images in all tasks, for the progress bar on stderr.
+
+    Raises:
+        OSError: If a worker process dies.
+        Exception: The first that `function` raises.
+    """
+    # A forked child would inherit locks that threads of the parent hold.
+    context = multiprocessing.get_context("spawn")
+    num_done, stop = context.Value("q", 0), context.Event()
+    with (
+        concurrent.futures.ProcessPoolExecutor(
+            min(num_workers, len(tasks)),
+            mp_context=context,
+            initializer=_start,
+            initargs=(num_done, stop),
+        ) as pool,
+        # disable=None shows the bar only where stderr is a terminal.
+        tqdm.tqdm(total=num_images, unit="image", file=sys.stderr, disable=None) as bar,
+    ):
+        futures = [pool.submit(function, task) for task in tasks]
+        try:
+            _wait(futures, lambda: bar.update(num_done.value - bar.n))
+        except BaseException as error:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):
+                raise OSError(
+                    "A worker process died, perhaps for lack of memory. "
+                    "Try fewer --num_workers."
+                ) from error
+            raise
+        return [future.result() for future in futures]
+
+
+def _wait(
+    futures: Sequence[concurrent.futures.Future[Any]], on_poll: Callable[[], object]
+) -> None:
+    """Waits for all; raises what the first that fails raises."""
+    pending = set(futures)
+    while pending:
+        done, pending = concurrent.futures.wait(
+            pending, _POLL_SECONDS, concurrent.futures.FIRST_EXCEPTION
+        )
+        on_poll()
+        for future in done:
+            future.result()
+
+
+def image_done() -> None:
+    """Counts an image; in a worker whose run has failed, ends the task.
+
+    Raises:
+        InterruptedError: If the run is to stop.
+    """
+    if _num_done is None:  # called in no worker, as tests do
+        return
+    if _stop.is_set():
+        raise InterruptedError("The run was stopped.")
+    with _num_done.get_lock():
+        _num_done.value += 1
+
+
+def _start(num_done: Any, stop: Any) -> None:
+    """Worker start-up: the shared state, Ctrl-C left to the parent, and its end."""
+    global _num_done, _stop
+    _num_done, _stop = num_done, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Lets SIGTERM clean up as Ctrl-C does: it raises KeyboardInterrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signal handlers exist in the main thread only
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,97 @@
+"""converters.workers: results in order, failures that stop all, no orphans."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from converters import workers
+
+
+def _square(number: int) -> int:
+    time.sleep(0.02 * (number % 2))  # so that they do not end in the order they start
+    workers.image_done()
+    return number * number
+
+
+def _fail_or_go_on(path: str) -> None:
+    if path == "fail":
+        raise ValueError("number 3 is bad")
+    for _ in range(600):
+        time.sleep(0.1)
+        workers.image_done()
+
+
+def _die(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_results_are_in_the_order_of_the_tasks() -> None:
+    result = workers.run(_square, range(9), num_workers=3, num_images=9)
+
+    assert result == [number * number for number in range(9)]
+
+
+def test_failure_of_one_task_stops_the_others_soon() -> None:
+    start = time.monotonic()
+
+    with pytest.raises(ValueError, match="number 3 is bad"):
+        workers.run(_fail_or_go_on, ["go on", "fail"], num_workers=2, num_images=2)
+
+    assert time.monotonic() - start < 30  # a minute if the other one went on
+
+
+def test_death_of_a_worker_is_an_error() -> None:
+    with pytest.raises(OSError, match=r"A worker process died.*fewer --num_workers"):
+        workers.run(_die, [0], num_workers=1, num_images=1)
+
+
+_SCRIPT = """
+import os, pathlib, sys, time
+from converters import workers
+
+def write_on(folder):
+    for number in range(600):
+        (pathlib.Path(folder) / str(os.getpid())).write_text(str(number))
+        time.sleep(0.1)
+
+if __name__ == "__main__":
+    workers.run(write_on, [sys.argv[1]] * 2, num_workers=2, num_images=2)
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: pathlib.Path) -> None:
+    script, folder = tmp_path / "script.py", tmp_path / "pids"
+    script.write_text(_SCRIPT)
+    folder.mkdir()
+    parent = subprocess.Popen([sys.executable, script, folder])
+    _wait_until(lambda: len(os.listdir(folder)) == 2)
+
+    parent.kill()
+    parent.wait()
+
+    pids = os.listdir(folder)
+    _wait_until(lambda: not any(_is_running(pid) for pid in pids))
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail("did not happen within 30 s")
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        state = (
+            pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        )
+    except FileNotFoundError:
+        return False
+    return state != "Z"
