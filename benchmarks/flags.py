@@ -103,5 +103,5 @@ def config_from_flags() -> config.Config:
 
 def quiet_libraries() -> None:
     """Leaves TensorFlow's INFO remarks out, unless --verbosity asks for them."""
-    if flags.FLAGS["verbosity"].using_default_value:
+    if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)

@@ -91,8 +91,15 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         )
     recorder = metrics.Recorder(setting.num_records)
     dataset = setting.pipeline.build()
-    for step in _steps(dataset, _make_eval_step(model), setting.steps_per_epoch, ranks):
+    num_steps = setting.steps_per_epoch
+    # The first step compiles and fills the pipeline; it counts, but is not timed.
+    num_warmup = min(1, num_steps - 1)
+    function = _make_eval_step(model)
+    for number, step in enumerate(_steps(dataset, function, num_steps, ranks)):
         recorder.add(step, place.epoch)
+        if number + 1 == num_warmup:
+            ranks.gather(None)
+            recorder.start_timing()
     traces = ranks.gather(recorder.trace())
     result = metrics.learning(traces)
     return {
@@ -101,6 +108,7 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         "accuracy": result["accuracy"],
         "num_evaluated": result["epochs"][-1]["num_examples"],
         "epochs_trained": place.epoch,
+        "num_warmup_steps": num_warmup,
         "num_parameters": model.count_params(),
     }
 

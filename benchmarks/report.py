@@ -32,11 +32,12 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px;
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; white-space: nowrap;
-         text-align: right; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid #ddd; text-align: right;
+         vertical-align: bottom; }
+td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 img, svg { max-width: 100%; height: auto; }
-pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: 12px; }
+pre { background: #f6f6f6; padding: .8rem; font-size: 12px; white-space: pre-wrap; }
 """
 
 

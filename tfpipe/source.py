@@ -62,6 +62,7 @@ class TFRecordSource:
                 f"TFRecordSource.block_length must be >= 1, got {self.block_length}."
             )
         index.check(self.index, self.data_dir, self.split)
+        _ = self._layout  # the catalog must be there too
         self._share()  # raises if the ranks cannot share the records
 
     @functools.cached_property

@@ -11,6 +11,14 @@ import tensorflow as tf
 
 AUTOTUNE = -1  # tf.data.AUTOTUNE, so that a printed tuning says what it is
 
+# The value of each knob that leaves it to tf.data.
+_OPEN = {
+    "num_parallel_maps": AUTOTUNE,
+    "prefetch_buffer_size": AUTOTUNE,
+    "private_threadpool_size": None,
+    "ram_budget_bytes": None,
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning:
@@ -43,22 +51,13 @@ class Tuning:
     deterministic: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("num_parallel_maps", "prefetch_buffer_size"):
-            value = getattr(self, name)
-            if value != AUTOTUNE and value < 1:
-                raise ValueError(
-                    f"Tuning.{name} must be >= 1 or AUTOTUNE, got {value}."
-                )
-        for name in (
-            "num_parallel_reads",
-            "read_buffer_bytes",
-            "private_threadpool_size",
-            "max_intra_op_parallelism",
-            "ram_budget_bytes",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"Tuning.{name} must be >= 1, got {value}.")
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if name == "deterministic" or (name in _OPEN and value == _OPEN[name]):
+                continue
+            if value is None or value < 1:
+                choice = f" or {_OPEN[name]}" if name in _OPEN else ""
+                raise ValueError(f"Tuning.{name} must be >= 1{choice}, got {value}.")
 
     @classmethod
     def for_local_ranks(cls, num_local_ranks: int) -> "Tuning":

@@ -36,8 +36,13 @@ def contact_sheet(
         max_images: Images to draw, from the first.
 
     Raises:
-        ValueError: If `image` is not of that shape.
+        ValueError: If `image` is not of that shape, or a number is below 1.
     """
+    if num_columns < 1 or max_images < 1:
+        raise ValueError(
+            "num_columns and max_images must be >= 1, "
+            f"got {num_columns} and {max_images}."
+        )
     images = _as_uint8(np.asarray(batch["image"])[:max_images])
     labels = np.asarray(batch["label"])[:max_images]
     num_images, height, width, _ = images.shape

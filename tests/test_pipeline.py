@@ -1,0 +1,208 @@
+import dataclasses
+import sys
+
+import pytest
+import tensorflow as tf
+
+import tfpipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """A source of five numbers: epoch k counts from 10 * k."""
+
+    def __call__(self, epoch):
+        return tf.data.Dataset.range(5).map(lambda x: x + 10 * tf.cast(epoch, tf.int64))
+
+
+def add_one(x):
+    return x + 1
+
+
+def keep_small(dataset):
+    return dataset.filter(lambda x: x % 10 < 3)
+
+
+def as_list(dataset):
+    return list(dataset.as_numpy_iterator())
+
+
+def make_pipeline(*stages, **options):
+    return tfpipe.Pipeline(Numbers(), stages, **options)
+
+
+def test_pipeline_prints_one_line_a_stage_with_the_tuned_knobs():
+    pipeline = make_pipeline(
+        tfpipe.Shuffle(10, seed=3),
+        tfpipe.Map(tfpipe.Flip(), tfpipe.Select("image")),
+        tfpipe.Prefetch(),
+        tuning=tfpipe.Tuning(num_parallel_maps=6, prefetch_buffer_size=2),
+    )
+
+    assert str(pipeline).splitlines() == [
+        "   Numbers()",
+        " 1 Shuffle(buffer_size=10, seed=3)",
+        " 2 Map(Flip(), Select('image'), num_parallel_calls=6)",
+        " 3 Prefetch(buffer_size=2)",
+        f"   {pipeline.tuning!r}",
+    ]
+
+
+def test_knobs_of_a_stage_win_over_the_tuning():
+    pipeline = make_pipeline(
+        tfpipe.Prefetch(buffer_size=7), tuning=tfpipe.Tuning(prefetch_buffer_size=2)
+    )
+
+    assert " 1 Prefetch(buffer_size=7)" in str(pipeline)
+
+
+def test_plain_functions_are_sources_stages_and_ops():
+    def source(epoch):
+        return tf.data.Dataset.range(4)
+
+    pipeline = tfpipe.Pipeline(source, [keep_small, tfpipe.Map(add_one)])
+
+    assert as_list(pipeline.build()) == [1, 2, 3]
+
+
+def test_pipeline_without_stages_is_its_source():
+    assert as_list(make_pipeline().build()) == [0, 1, 2, 3, 4]
+
+
+def test_prefix_has_the_first_stages():
+    pipeline = make_pipeline(tfpipe.Take(3), tfpipe.Map(add_one), tfpipe.Batch(2))
+
+    built = [as_list(pipeline.prefix(number).build()) for number in range(3)]
+
+    assert built == [[0, 1, 2, 3, 4], [0, 1, 2], [1, 2, 3]]
+    assert pipeline.prefix(3) == pipeline
+    assert pipeline.prefix(1).tuning == pipeline.tuning
+
+
+@pytest.mark.parametrize("num_stages", [-1, 3])
+def test_prefix_beyond_the_stages_is_refused(num_stages):
+    pipeline = make_pipeline(tfpipe.Take(3), tfpipe.Batch(2))
+
+    with pytest.raises(ValueError, match=f"must be 0 to 2, got {num_stages}"):
+        pipeline.prefix(num_stages)
+
+
+def test_epoch_is_given_to_the_source():
+    assert as_list(make_pipeline().build(epoch=3)) == [30, 31, 32, 33, 34]
+
+
+def test_epochs_stay_whole_though_the_shuffle_buffer_is_larger():
+    pipeline = make_pipeline(tfpipe.Shuffle(100), tfpipe.Batch(2))
+
+    batches = [batch.tolist() for batch in as_list(pipeline.build(num_epochs=3))]
+
+    assert [{x // 10 for x in batch} for batch in batches] == [
+        *[{0}] * 2,
+        *[{1}] * 2,
+        *[{2}] * 2,
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_epochs_of_a_long_build_equal_those_built_alone(first):
+    pipeline = make_pipeline(tfpipe.Shuffle(100, seed=1), tfpipe.Map(add_one))
+    alone = [as_list(pipeline.build(epoch=first + number)) for number in range(3)]
+
+    together = as_list(pipeline.build(epoch=first, num_epochs=3))
+
+    assert together == [x for epoch in alone for x in epoch]
+
+
+def test_cache_does_not_carry_over_to_the_next_epoch():
+    pipeline = make_pipeline(tfpipe.Cache())
+
+    assert as_list(pipeline.build(num_epochs=2)) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+
+
+def test_build_without_number_of_epochs_has_no_end():
+    dataset = make_pipeline().build(epoch=2, num_epochs=None)
+
+    assert as_list(dataset.take(6)) == [20, 21, 22, 23, 24, 30]
+    assert as_list(dataset.skip(5000).take(1)) == [10_020]
+
+
+@pytest.mark.parametrize(
+    ("stages", "num_epochs", "cardinality"),
+    [
+        ([], 1, 5),
+        ([], 3, 15),
+        ([], None, tf.data.INFINITE_CARDINALITY),
+        ([tfpipe.Batch(2)], 1, 2),
+        ([tfpipe.Batch(2)], 4, 8),
+        ([keep_small], 1, tf.data.UNKNOWN_CARDINALITY),
+        ([keep_small], 2, tf.data.UNKNOWN_CARDINALITY),
+        ([keep_small], None, tf.data.INFINITE_CARDINALITY),
+        ([keep_small, tfpipe.AssertCardinality(3)], 2, 6),
+        ([tfpipe.Repeat()], 2, tf.data.INFINITE_CARDINALITY),
+    ],
+)
+def test_cardinality_is_that_of_all_epochs(stages, num_epochs, cardinality):
+    dataset = make_pipeline(*stages).build(num_epochs=num_epochs)
+
+    assert dataset.cardinality() == cardinality
+
+
+def test_several_epochs_of_unknown_length_come_to_their_end():
+    dataset = make_pipeline(keep_small).build(num_epochs=2)
+
+    assert as_list(dataset) == [0, 1, 2, 10, 11, 12]
+
+
+def test_built_dataset_has_the_options_of_the_tuning():
+    tuning = tfpipe.Tuning(private_threadpool_size=3, deterministic=False)
+
+    options = make_pipeline(tuning=tuning).build().options()
+
+    assert options.threading.private_threadpool_size == 3
+    assert options.deterministic is False
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+@pytest.mark.parametrize("num_epochs", [1, 2])
+def test_error_of_a_stage_names_the_stage_and_what_came_in(num_epochs):
+    def fail(dataset):
+        raise KeyError("image")
+
+    pipeline = make_pipeline(tfpipe.Take(2), fail, tfpipe.Batch(2))
+
+    with pytest.raises(KeyError, match="image") as caught:
+        pipeline.build(num_epochs=num_epochs)
+
+    (note,) = caught.value.__notes__
+    assert note.startswith("In stage 2 of the pipeline, <function")
+    assert note.endswith(f"which takes {tf.TensorSpec([], tf.int64)}.")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+def test_error_of_tensorflow_names_the_stage():
+    pipeline = make_pipeline(tfpipe.Map(lambda x: {"x": x}), tfpipe.Map(add_one))
+
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        pipeline.build()
+
+    assert (
+        "In stage 2 of the pipeline, Map(<function add_one" in caught.value.__notes__[0]
+    )
+    assert "which takes {'x': TensorSpec(" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epoch": -1}, "epoch must be >= 0 .*, got -1 and 1"),
+        ({"num_epochs": 0}, "num_epochs >= 1 or None, got 0 and 0"),
+    ],
+)
+def test_wrong_epochs_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_pipeline().build(**arguments)
+
+
+def test_stage_that_is_no_callable_is_refused():
+    with pytest.raises(TypeError, match=r"Stage 2 must be callable.*got 'Batch'"):
+        make_pipeline(tfpipe.Take(1), "Batch")

@@ -1,0 +1,199 @@
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from tests.conftest import make_jpeg
+from tfpipe import errors, records
+
+RECORD = records.ImageRecord(
+    encoded=make_jpeg(0),
+    height=32,
+    width=40,
+    label=7,
+    synset="n01484850",
+    text="great white shark, white shark",
+    filename="n01484850_2.JPEG",
+)
+WITH_BOXES = records.ImageRecord(
+    encoded=make_jpeg(1),
+    height=32,
+    width=40,
+    label=300,
+    synset="n02165105",
+    text="tiger beetle",
+    filename="n02165105_9.JPEG",
+    boxes=[(0.0, 0.1, 0.5, 1.0), (0.25, 0.3, 0.75, 0.9)],
+)
+NOT_ASCII = records.ImageRecord(
+    encoded=b"\xff\xd8" + bytes(range(256)) * 80,  # lengths of several varint bytes
+    height=1,
+    width=65535,
+    label=-1,
+    synset="",
+    text="crème brûlée, 焼きプリン",
+    filename="crème.JPEG",
+)
+
+
+def to_example(record: records.ImageRecord) -> tf.train.Example:
+    """The record as TensorFlow's protobuf classes spell it."""
+    sides = {
+        f"image/object/bbox/{side}": [box[number] for box in record.boxes]
+        for number, side in enumerate(("xmin", "ymin", "xmax", "ymax"))
+    }
+    ints = {
+        "image/height": [record.height],
+        "image/width": [record.width],
+        "image/channels": [3],
+        "image/class/label": [record.label],
+        "image/object/bbox/label": [record.label] * len(record.boxes),
+        "image/object/class/label": [record.label] * len(record.boxes),
+    }
+    strings = {
+        "image/colorspace": b"RGB",
+        "image/class/synset": record.synset.encode(),
+        "image/class/text": record.text.encode(),
+        "image/format": b"JPEG",
+        "image/filename": record.filename.encode(),
+        "image/encoded": record.encoded,
+    }
+    features = {
+        **{k: tf.train.Feature(float_list={"value": v}) for k, v in sides.items()},
+        **{k: tf.train.Feature(int64_list={"value": v}) for k, v in ints.items()},
+        **{k: tf.train.Feature(bytes_list={"value": [v]}) for k, v in strings.items()},
+    }
+    assert len(features) == 16
+    return tf.train.Example(features=tf.train.Features(feature=features))
+
+
+def write_shard(path: pathlib.Path, datas: list[bytes]) -> pathlib.Path:
+    path.write_bytes(b"".join(b"".join(records.frame([data])) for data in datas))
+    return path
+
+
+@pytest.mark.parametrize(
+    "record", [RECORD, WITH_BOXES, NOT_ASCII], ids=["no boxes", "boxes", "not ascii"]
+)
+def test_encoded_image_equals_what_protobuf_serializes(record):
+    encoded = b"".join(records.encode_image(record))
+
+    assert encoded == to_example(record).SerializeToString(deterministic=True)
+
+
+def test_encoded_jpeg_is_not_copied():
+    assert any(piece is RECORD.encoded for piece in records.encode_image(RECORD))
+
+
+def test_readers_of_the_inception_format_find_all_their_keys():
+    string = tf.io.FixedLenFeature([], tf.string)
+    integer = tf.io.FixedLenFeature([], tf.int64)
+    floats = tf.io.VarLenFeature(tf.float32)
+
+    parsed = tf.io.parse_single_example(
+        b"".join(records.encode_image(WITH_BOXES)),
+        {
+            "image/height": integer,
+            "image/width": integer,
+            "image/colorspace": string,
+            "image/channels": integer,
+            "image/class/label": tf.io.FixedLenFeature([1], tf.int64),
+            "image/class/synset": string,
+            "image/class/text": string,
+            "image/object/bbox/xmin": floats,
+            "image/object/bbox/xmax": floats,
+            "image/object/bbox/ymin": floats,
+            "image/object/bbox/ymax": floats,
+            "image/object/bbox/label": tf.io.VarLenFeature(tf.int64),
+            "image/format": string,
+            "image/filename": string,
+            "image/encoded": string,
+        },
+    )
+
+    values = {
+        key: (tf.sparse.to_dense(value) if "bbox" in key else value).numpy()
+        for key, value in parsed.items()
+    }
+    assert values.pop("image/encoded") == WITH_BOXES.encoded
+    assert {k: getattr(v, "tolist", lambda v=v: v)() for k, v in values.items()} == {
+        "image/height": 32,
+        "image/width": 40,
+        "image/colorspace": b"RGB",
+        "image/channels": 3,
+        "image/class/label": [300],
+        "image/class/synset": b"n02165105",
+        "image/class/text": b"tiger beetle",
+        "image/object/bbox/xmin": pytest.approx([0.0, 0.25]),
+        "image/object/bbox/xmax": pytest.approx([0.5, 0.75]),
+        "image/object/bbox/ymin": pytest.approx([0.1, 0.3]),
+        "image/object/bbox/ymax": pytest.approx([1.0, 0.9]),
+        "image/object/bbox/label": [300, 300],
+        "image/format": b"JPEG",
+        "image/filename": b"n02165105_9.JPEG",
+    }
+
+
+def test_frame_equals_what_tensorflow_writes(tmp_path):
+    pieces = [b"", b"one", b"two" * 1000]
+    with tf.io.TFRecordWriter(str(tmp_path / "reference")) as writer:
+        writer.write(b"".join(pieces))
+
+    framed = b"".join(records.frame(pieces))
+
+    assert framed == (tmp_path / "reference").read_bytes()
+
+
+def test_scan_yields_offset_and_length_of_each_record(tmp_path):
+    shard = write_shard(tmp_path / "shard", [b"a", b"", b"c" * 100])
+
+    assert list(records.scan(shard)) == [(0, 17), (17, 16), (33, 116)]
+
+
+def test_scan_agrees_with_tensorflow_on_converted_shards(data_dir):
+    shard = data_dir / "train-00001-of-00003"
+    content = shard.read_bytes()
+
+    scanned = [
+        content[offset + records.HEADER_BYTES : offset + size - records.FOOTER_BYTES]
+        for offset, size in records.scan(shard)
+    ]
+
+    assert scanned == list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
+
+
+def test_scan_of_an_empty_shard_yields_nothing(tmp_path):
+    assert list(records.scan(write_shard(tmp_path / "shard", []))) == []
+
+
+# Of records at 0, 17 and 33, in a shard of 149 bytes.
+@pytest.mark.parametrize(
+    ("keep", "flip", "fault"),
+    [
+        (148, None, r"record 2 at byte 33 is cut short \(the shard has 148 bytes"),
+        (45, None, r"record 2 at byte 33 is cut short"),  # nothing but the header
+        (44, None, r"record 2 at byte 33 header is damaged"),  # a part of the header
+        (16, None, r"record 0 at byte 0 is cut short"),
+        (149, 17, r"record 1 at byte 17 header is damaged"),  # its length
+        (149, 17 + 8, r"record 1 at byte 17 header is damaged"),  # its CRC
+    ],
+)
+def test_scan_names_shard_record_and_offset_of_damage(tmp_path, keep, flip, fault):
+    shard = write_shard(tmp_path / "train-00000-of-00001", [b"a", b"", b"c" * 100])
+    content = bytearray(shard.read_bytes()[:keep])
+    if flip is not None:
+        content[flip] ^= 1
+    shard.write_bytes(content)
+
+    with pytest.raises(errors.BadRecordError, match=f"{shard.name}: {fault}"):
+        list(records.scan(shard))
+
+
+def test_records_before_the_damage_are_yielded(tmp_path):
+    shard = write_shard(tmp_path / "shard", [b"a", b"b"])
+    shard.write_bytes(shard.read_bytes()[:-1])
+    scan = records.scan(shard)
+
+    assert next(scan) == (0, 17)
+    with pytest.raises(errors.BadRecordError):
+        next(scan)

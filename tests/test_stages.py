@@ -1,0 +1,368 @@
+import dataclasses
+
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tfpipe import stages
+
+
+def numbers(count=5):
+    return tf.data.Dataset.range(count)
+
+
+def examples(count=5):
+    return numbers(count).map(lambda x: {"x": x})
+
+
+def as_list(dataset):
+    return list(dataset.as_numpy_iterator())
+
+
+def add_one(x):
+    return x + 1
+
+
+def double(x):
+    return x * 2
+
+
+class Counter:
+    """An op that counts the elements that pass."""
+
+    def __init__(self):
+        self.count = tf.Variable(0, dtype=tf.int64)
+
+    def __call__(self, element):
+        with tf.control_dependencies([self.count.assign_add(1)]):
+            return tf.nest.map_structure(tf.identity, element)
+
+
+def read_records(data_dir, interleave):
+    """Record number and bytes of each record, 3 at a time from 3 shards."""
+    source = tfpipe.TFRecordSource(data_dir, "train", seed=1, block_length=3)
+    return [(e["record_id"], e["record"]) for e in as_list(interleave(source(0)))]
+
+
+def test_interleave_reads_the_records_that_the_extents_name(data_dir):
+    names = [str(data_dir / f"train-0000{shard}-of-00003") for shard in range(3)]
+    on_disk = as_list(tf.data.TFRecordDataset(names))
+
+    result = read_records(data_dir, tfpipe.Interleave())
+
+    assert result == [(number, on_disk[number]) for number, _ in result]
+    assert sorted(number for number, _ in result) == list(range(24))
+
+
+@pytest.mark.parametrize("num_parallel_reads", [1, 2, 8])
+def test_interleave_keeps_the_order_of_the_extents(data_dir, num_parallel_reads):
+    source = tfpipe.TFRecordSource(data_dir, "train", seed=1, block_length=3)
+    extents = [(int(e["first_record"]), int(e["num_records"])) for e in source(0)]
+
+    result = read_records(
+        data_dir,
+        tfpipe.Interleave(
+            num_parallel_reads=num_parallel_reads, read_buffer_bytes=1000
+        ),
+    )
+
+    assert [number for number, _ in result] == [
+        first + number for first, count in extents for number in range(count)
+    ]
+
+
+def test_interleave_carries_the_seed_of_the_epoch(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train")
+    expected = {int(extent["epoch_seed"]) for extent in source(3)}
+
+    result = as_list(tfpipe.Interleave()(source(3)))
+
+    assert {int(record["epoch_seed"]) for record in result} == expected
+
+
+def test_asserted_cardinality_is_known():
+    unknown = numbers().filter(lambda x: x < 4)
+
+    dataset = tfpipe.AssertCardinality(4)(unknown)
+
+    assert dataset.cardinality() == 4
+    assert as_list(dataset) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("num_elements", [4, 6])
+def test_other_cardinality_than_asserted_is_an_error(num_elements):
+    dataset = tfpipe.AssertCardinality(num_elements)(numbers())
+
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match=f"contain {num_elements} elements"
+    ):
+        as_list(dataset)
+
+
+def test_map_applies_ops_in_order():
+    assert as_list(tfpipe.Map(add_one, double)(numbers())) == [2, 4, 6, 8, 10]
+    assert as_list(tfpipe.Map(double, add_one)(numbers())) == [1, 3, 5, 7, 9]
+
+
+def test_map_keeps_the_order_in_parallel():
+    dataset = tfpipe.Map(double, num_parallel_calls=4)(numbers(100))
+
+    assert as_list(dataset) == list(range(0, 200, 2))
+
+
+def test_map_prints_its_ops():
+    stage = tfpipe.Map(tfpipe.Flip(), tfpipe.Select("image"), num_parallel_calls=2)
+
+    assert repr(stage) == "Map(Flip(), Select('image'), num_parallel_calls=2)"
+
+
+def test_shuffle_depends_on_the_seed():
+    def shuffled(seed):
+        return as_list(tfpipe.Shuffle(10, seed=seed)(numbers(20)))
+
+    assert sorted(shuffled(1)) == list(range(20))
+    assert shuffled(1) == shuffled(1)
+    assert shuffled(1) != shuffled(2)
+
+
+def test_shuffle_is_the_same_on_each_iteration():
+    dataset = tfpipe.Shuffle(10)(numbers(20))
+
+    assert as_list(dataset) == as_list(dataset)
+
+
+def test_shuffle_of_one_changes_nothing():
+    assert as_list(tfpipe.Shuffle(1)(numbers())) == [0, 1, 2, 3, 4]
+
+
+def test_cache_computes_each_element_once():
+    counter = Counter()
+    dataset = tfpipe.Cache()(numbers().map(counter))
+
+    first, second = as_list(dataset), as_list(dataset)
+
+    assert first == second == [0, 1, 2, 3, 4]
+    assert counter.count.numpy() == 5
+
+
+def test_repeat_of_a_cache_computes_each_element_once():
+    counter = Counter()
+    with_seed = numbers().map(lambda x: {"x": x, "epoch_seed": x})
+    dataset = tfpipe.Cache()(with_seed.map(counter))
+
+    result = as_list(tfpipe.Repeat(count=3)(dataset))
+
+    assert [e["x"] for e in result] == [0, 1, 2, 3, 4] * 3
+    assert counter.count.numpy() == 5
+
+
+def test_repeat_replays_in_the_same_order():
+    assert as_list(tfpipe.Repeat(count=2)(numbers(3))) == [0, 1, 2, 0, 1, 2]
+    assert tfpipe.Repeat(count=2)(numbers(3)).cardinality() == 6
+
+
+def test_repeat_gives_each_pass_another_epoch_seed():
+    dataset = numbers(2).map(lambda x: {"x": x, "epoch_seed": x * 0 + 2**62})
+
+    result = as_list(tfpipe.Repeat(count=4)(dataset))
+
+    assert [e["x"] for e in result] == [0, 1] * 4
+    seeds = [int(e["epoch_seed"]) for e in result]
+    assert seeds[0] == 2**62
+    assert seeds[0::2] == seeds[1::2]
+    assert len(set(seeds)) == 4
+
+
+def test_repeat_without_count_has_no_end():
+    plain = tfpipe.Repeat()(numbers(3))
+    with_seed = tfpipe.Repeat()(numbers(3).map(lambda x: {"epoch_seed": x}))
+
+    assert as_list(plain.skip(3000).take(3)) == [0, 1, 2]
+    assert len(as_list(with_seed.take(100))) == 100
+
+
+def test_batch_drops_the_remainder():
+    dataset = tfpipe.Batch(2)(numbers())
+
+    assert [batch.tolist() for batch in as_list(dataset)] == [[0, 1], [2, 3]]
+    assert dataset.element_spec.shape == [2]
+
+
+def test_batch_keeps_the_remainder_if_told():
+    dataset = tfpipe.Batch(2, drop_remainder=False)(numbers())
+
+    assert [batch.tolist() for batch in as_list(dataset)] == [[0, 1], [2, 3], [4]]
+    assert dataset.element_spec.shape.as_list() == [None]
+
+
+@pytest.mark.parametrize(
+    ("num_real", "num_elements", "x", "mask"),
+    [
+        (2, 5, [1, 2, 0, 0, 0], [1, 1, 0, 0, 0]),
+        (3, 3, [1, 2, 3], [1, 1, 1]),
+        (0, 2, [0, 0], [0, 0]),
+    ],
+)
+def test_pad_appends_masked_zeros(num_real, num_elements, x, mask):
+    dataset = examples(num_real).map(lambda e: {"x": e["x"] + 1})
+
+    padded = tfpipe.Pad(num_elements=num_elements, num_real=num_real)(dataset)
+
+    assert padded.element_spec["mask"] == tf.TensorSpec([], tf.float32)
+    assert padded.cardinality() == num_elements
+    assert [e["x"] for e in padded.as_numpy_iterator()] == x
+    assert [e["mask"] for e in padded.as_numpy_iterator()] == mask
+
+
+def test_pad_takes_features_of_every_type():
+    def features(x):
+        return {"s": tf.as_string(x), "i": tf.zeros([2, 3], tf.uint8), "f": 0.5}
+
+    padded = tfpipe.Pad(num_elements=2, num_real=1)(numbers(1).map(features))
+
+    last = as_list(padded)[-1]
+    assert last["s"] == b""
+    assert last["i"].tolist() == [[0] * 3] * 2
+    assert last["f"] == 0
+
+
+def test_prefetch_changes_nothing():
+    assert as_list(tfpipe.Prefetch(buffer_size=2)(numbers())) == [0, 1, 2, 3, 4]
+
+
+def test_take_passes_the_first_elements():
+    assert as_list(tfpipe.Take(2)(numbers())) == [0, 1]
+    assert as_list(tfpipe.Take(9)(numbers())) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        (
+            tfpipe.Interleave(),
+            tfpipe.Interleave(num_parallel_reads=3, read_buffer_bytes=5),
+        ),
+        (
+            tfpipe.Interleave(num_parallel_reads=1),
+            tfpipe.Interleave(num_parallel_reads=1, read_buffer_bytes=5),
+        ),
+        (tfpipe.Map(double), tfpipe.Map(double, num_parallel_calls=2)),
+        (
+            tfpipe.Map(double, num_parallel_calls=8),
+            tfpipe.Map(double, num_parallel_calls=8),
+        ),
+        (tfpipe.Prefetch(), tfpipe.Prefetch(buffer_size=4)),
+        (tfpipe.Prefetch(buffer_size=1), tfpipe.Prefetch(buffer_size=1)),
+    ],
+)
+def test_tuning_fills_open_knobs_only(stage, expected):
+    tuning = tfpipe.Tuning(
+        num_parallel_reads=3,
+        num_parallel_maps=2,
+        prefetch_buffer_size=4,
+        read_buffer_bytes=5,
+    )
+
+    assert stage.tuned(tuning) == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: tfpipe.Interleave(num_parallel_reads=0),
+            "Interleave.num_parallel_reads must be >= 1, got 0",
+        ),
+        (
+            lambda: tfpipe.Interleave(read_buffer_bytes=-1),
+            "Interleave.read_buffer_bytes must be >= 1, got -1",
+        ),
+        (lambda: tfpipe.Map(), "Map must have at least one op"),
+        (
+            lambda: tfpipe.Map(double, num_parallel_calls=0),
+            "Map.num_parallel_calls must be >= 1 or AUTOTUNE, got 0",
+        ),
+        (lambda: tfpipe.Shuffle(0), "Shuffle.buffer_size must be >= 1, got 0"),
+        (lambda: tfpipe.Repeat(count=0), "Repeat.count must be >= 1, got 0"),
+        (lambda: tfpipe.Batch(0), "Batch.batch_size must be >= 1, got 0"),
+        (
+            lambda: tfpipe.Pad(num_elements=2, num_real=3),
+            "Pad.num_real must be 0 to num_elements = 2, got 3",
+        ),
+        (
+            lambda: tfpipe.Pad(num_elements=2, num_real=-1),
+            "Pad.num_real must be 0 to num_elements = 2, got -1",
+        ),
+        (
+            lambda: tfpipe.Prefetch(buffer_size=-2),
+            "Prefetch.buffer_size must be >= 1 or AUTOTUNE, got -2",
+        ),
+        (lambda: tfpipe.Take(0), "Take.count must be >= 1, got 0"),
+    ],
+)
+def test_wrong_arguments_are_refused_when_the_stage_is_made(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tfpipe.Shuffle(10, 1),
+        lambda: tfpipe.Batch(2, False),
+        lambda: tfpipe.Repeat(2),
+        lambda: tfpipe.Prefetch(2),
+        lambda: tfpipe.Interleave(2),
+        lambda: tfpipe.Pad(2, 1),
+    ],
+)
+def test_options_are_keyword_only(make):
+    with pytest.raises(TypeError, match="positional argument"):
+        make()
+
+
+def test_stages_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tfpipe.Batch(2).batch_size = 3
+
+
+def test_every_stage_takes_a_dataset_and_returns_one():
+    """A stage added to the module must be added here, and so tested above."""
+    made = [
+        tfpipe.AssertCardinality(5),
+        tfpipe.Batch(2),
+        tfpipe.Cache(),
+        tfpipe.Map(tf.identity),
+        tfpipe.Prefetch(),
+        tfpipe.Repeat(count=2),
+        tfpipe.Shuffle(3),
+        tfpipe.Take(2),
+    ]
+    with_examples = [tfpipe.Interleave(), tfpipe.Pad(num_elements=5, num_real=5)]
+
+    assert all(isinstance(stage(numbers()), tf.data.Dataset) for stage in made)
+    classes = {type(stage) for stage in (*made, *with_examples)}
+    assert classes == {
+        value
+        for value in vars(stages).values()
+        if dataclasses.is_dataclass(value) and value.__module__ == stages.__name__
+    }
+
+
+def test_shuffle_does_not_depend_on_the_global_seed():
+    """`Dataset.shuffle` does, and Keras sets it."""
+    orders = []
+    for seed in (None, 1, 2):
+        tf.random.set_seed(seed)
+        dataset = tfpipe.Shuffle(5, seed=3)(tf.data.Dataset.range(20))
+        orders.append([int(element) for element in dataset])
+    tf.random.set_seed(None)
+
+    assert orders[0] == orders[1] == orders[2]
+    assert orders[0] != list(range(20))
+
+
+def test_shuffle_takes_the_largest_seed():
+    dataset = tfpipe.Shuffle(5, seed=2**64 - 1)(tf.data.Dataset.range(20))
+
+    assert sorted(int(element) for element in dataset) == list(range(20))
