@@ -26,7 +26,7 @@ DEMO_RANKS := 2
 
 .PHONY: help
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: venv
 venv: $(VENV)/ready  ## Make .venv with the reference stack and prove that Horovod works

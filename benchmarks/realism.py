@@ -41,8 +41,8 @@ _NUM_DECODED_IMAGES = flags.DEFINE_integer(
 _NUM_REPEATS = flags.DEFINE_integer(
     "num_repeats", 5, "Times to decode each folder's images.", lower_bound=1
 )
-_OUTPUT = flags.DEFINE_string(
-    "output", None, "File to write the JSON object to as well. Default: none."
+_RESULT_FILE = flags.DEFINE_string(
+    "result_file", None, "File to write the JSON object to as well. Default: none."
 )
 
 _SCHEMA_VERSION = 1
@@ -57,7 +57,7 @@ class Config:
     synthetic_dir: pathlib.Path
     num_decoded_images: int = 1000
     num_repeats: int = 5
-    output: pathlib.Path | None = None
+    result_file: pathlib.Path | None = None
 
     def to_json(self) -> dict[str, object]:
         """The fields that matter, with folders by name: paths differ by machine."""
@@ -197,7 +197,7 @@ def config_from_flags() -> Config:
         synthetic_dir=pathlib.Path(_SYNTHETIC_DIR.value),
         num_decoded_images=_NUM_DECODED_IMAGES.value,
         num_repeats=_NUM_REPEATS.value,
-        output=pathlib.Path(_OUTPUT.value) if _OUTPUT.value else None,
+        result_file=pathlib.Path(_RESULT_FILE.value) if _RESULT_FILE.value else None,
     )
 
 
@@ -208,9 +208,9 @@ def main(argv: list[str]) -> int:
     config = config_from_flags()
     try:
         report = compare(config)
-        if config.output:
+        if config.result_file:
             text = json.dumps(report, indent=2) + "\n"
-            config.output.write_text(text, encoding="utf-8")
+            config.result_file.write_text(text, encoding="utf-8")
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

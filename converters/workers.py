@@ -23,9 +23,13 @@ Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.1
 
-# In a worker: the count of images done, shared by all, and whether to stop.
-_num_done: Any = None
-_stop: Any = None
+
+def _nothing() -> None:
+    pass
+
+
+# What `image_done` calls; set by `run` in this process, by `_start` in a worker.
+_on_image: Callable[[], object] = _nothing
 
 
 def num_available() -> int:
@@ -40,31 +44,50 @@ def run(
     num_workers: int,
     num_images: int,
 ) -> list[Result]:
-    """Calls `function` on every task in up to `num_workers` processes.
+    """Calls `function` on every task, in up to `num_workers` processes.
 
     Args:
         function: Picklable; calls `image_done` after each image.
         tasks: What it is called with.
-        num_workers: Processes, >= 1.
+        num_workers: Processes, >= 1; one is this process.
         num_images: Images in all tasks, for the progress bar on stderr.
 
     Raises:
         OSError: If a worker process dies.
         Exception: The first that `function` raises.
     """
+    # disable=None shows the bar only where stderr is a terminal.
+    with tqdm.tqdm(
+        total=num_images, unit="image", file=sys.stderr, disable=None
+    ) as bar:
+        if num_workers == 1:
+            return _run_here(function, tasks, bar)
+        return _run_in_workers(function, tasks, min(num_workers, len(tasks)), bar)
+
+
+def _run_here(
+    function: Callable[[Task], Result], tasks: Sequence[Task], bar: "tqdm.tqdm[Any]"
+) -> list[Result]:
+    global _on_image
+    _on_image = bar.update
+    try:
+        return [function(task) for task in tasks]
+    finally:
+        _on_image = _nothing
+
+
+def _run_in_workers(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    num_workers: int,
+    bar: "tqdm.tqdm[Any]",
+) -> list[Result]:
     # A forked child would inherit locks that threads of the parent hold.
     context = multiprocessing.get_context("spawn")
     num_done, stop = context.Value("q", 0), context.Event()
-    with (
-        concurrent.futures.ProcessPoolExecutor(
-            min(num_workers, len(tasks)),
-            mp_context=context,
-            initializer=_start,
-            initargs=(num_done, stop),
-        ) as pool,
-        # disable=None shows the bar only where stderr is a terminal.
-        tqdm.tqdm(total=num_images, unit="image", file=sys.stderr, disable=None) as bar,
-    ):
+    with concurrent.futures.ProcessPoolExecutor(
+        num_workers, mp_context=context, initializer=_start, initargs=(num_done, stop)
+    ) as pool:
         futures = [pool.submit(function, task) for task in tasks]
         try:
             _wait(futures, lambda: bar.update(num_done.value - bar.n))
@@ -95,23 +118,25 @@ def _wait(
 
 
 def image_done() -> None:
-    """Counts an image; in a worker whose run has failed, ends the task.
+    """Counts an image; in a worker whose run is to stop, ends the task.
 
     Raises:
         InterruptedError: If the run is to stop.
     """
-    if _num_done is None:  # called in no worker, as tests do
-        return
-    if _stop.is_set():
-        raise InterruptedError("The run was stopped.")
-    with _num_done.get_lock():
-        _num_done.value += 1
+    _on_image()
 
 
 def _start(num_done: Any, stop: Any) -> None:
-    """Worker start-up: the shared state, Ctrl-C left to the parent, and its end."""
-    global _num_done, _stop
-    _num_done, _stop = num_done, stop
+    """Worker start-up: the shared count, Ctrl-C left to the parent, and its end."""
+    global _on_image
+
+    def count() -> None:
+        if stop.is_set():
+            raise InterruptedError("The run was stopped.")
+        with num_done.get_lock():
+            num_done.value += 1
+
+    _on_image = count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -31,8 +31,9 @@ def _die(number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_results_are_in_the_order_of_the_tasks() -> None:
-    result = workers.run(_square, range(9), num_workers=3, num_images=9)
+@pytest.mark.parametrize("num_workers", [1, 3, 20])
+def test_results_are_in_the_order_of_the_tasks(num_workers: int) -> None:
+    result = workers.run(_square, range(9), num_workers=num_workers, num_images=9)
 
     assert result == [number * number for number in range(9)]
 
@@ -48,7 +49,7 @@ def test_failure_of_one_task_stops_the_others_soon() -> None:
 
 def test_death_of_a_worker_is_an_error() -> None:
     with pytest.raises(OSError, match=r"A worker process died.*fewer --num_workers"):
-        workers.run(_die, [0], num_workers=1, num_images=1)
+        workers.run(_die, [0, 1], num_workers=2, num_images=2)
 
 
 _SCRIPT = """

@@ -1,0 +1,363 @@
+"""Makes an ImageNet-like tree of photo-like JPEGs, without a download.
+
+The images are drawn, but reading and decoding them costs what ImageNet's photographs
+cost: sizes, bytes per pixel, JPEG quality and chroma subsampling follow ILSVRC-2012.
+Each class shows an object of its own outline, hue and pattern in front of clutter, so
+that a model can learn the classes and a broken crop shows up as lost accuracy. Use it
+for tests, demonstrations and benchmarks where ImageNet is not at hand.
+
+Example, ready for converters.imagenet:
+
+  python -m converters.synthesize --output_dir=/tmp/raw \
+      --num_images=2000 --num_classes=10 --num_validation_images=500
+
+writes
+
+  /tmp/raw/train/n01440764/n01440764_1.JPEG ...   images, evenly over the classes
+  /tmp/raw/val/ILSVRC2012_val_00000001.JPEG ...   validation images, shuffled
+  /tmp/raw/synset_labels.txt                      line i: class of validation image i
+
+Classes are the first of ImageNet, with the real synset names; more than 1000 classes,
+or --made_up_synsets, get made-up ones, listed in synsets.txt (in label order) and
+synset_words.txt. Every image is a pure function of the seed, its split, its number
+and its class: the number of worker processes changes nothing.
+
+Progress goes to stderr. The last line on stdout is one JSON object.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+
+from absl import app, flags
+
+from converters import camera, classes, looks, noise, scenes, workers
+from converters import flags as converter_flags
+
+flags.adopt_module_key_flags(converter_flags)
+
+_NUM_IMAGES = flags.DEFINE_integer(
+    "num_images",
+    None,
+    "Number of training images, spread evenly over the classes.",
+    lower_bound=1,
+    required=True,
+)
+_NUM_CLASSES = flags.DEFINE_integer(
+    "num_classes", None, "Number of classes.", lower_bound=1, required=True
+)
+_NUM_VALIDATION_IMAGES = flags.DEFINE_integer(
+    "num_validation_images",
+    0,
+    "Number of validation images, as many of each class, to within one.",
+    lower_bound=0,
+)
+_SIZE_SCALE = flags.DEFINE_float(
+    "size_scale",
+    1.0,
+    "Multiplies width and height of every image; 0.1 makes tiny images for tests.",
+    lower_bound=0.02,
+    upper_bound=4.0,
+)
+_BYTES_PER_PIXEL = flags.DEFINE_float(
+    "bytes_per_pixel",
+    None,
+    "Mean bytes of a JPEG per pixel. Default: that of ImageNet, about "
+    f"{camera.MEAN_BYTES_PER_PIXEL}. Other values scale its distribution.",
+    lower_bound=0.02,
+    upper_bound=2.0,
+)
+_MADE_UP_SYNSETS = flags.DEFINE_boolean(
+    "made_up_synsets",
+    False,
+    "Name the classes n90000000, n90000001 and so on instead of using ImageNet's.",
+)
+
+_SCHEMA_VERSION = 1
+# Random streams of the splits.
+_TRAIN, _VALIDATION = 1, 2
+_ORDER = 3
+# All that a tree can hold.
+_TREE_NAMES = frozenset(
+    {"train", "val", "synset_labels.txt", "synsets.txt", "synset_words.txt"}
+)
+# Enough tasks a worker to even out their costs, few enough to keep messages rare.
+_IMAGES_A_TASK = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """What to make and where; the fields are the flags of the same names.
+
+    Raises:
+        ValueError: If the numbers do not fit together.
+    """
+
+    output_dir: pathlib.Path
+    num_images: int
+    num_classes: int
+    num_validation_images: int = 0
+    seed: int = 0
+    num_workers: int = 1
+    size_scale: float = 1.0
+    bytes_per_pixel: float | None = None
+    made_up_synsets: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_classes <= looks.NUM_LOOKS:
+            raise ValueError(
+                f"--num_classes must be 1 to {looks.NUM_LOOKS}, the number of "
+                f"different looks, got {self.num_classes}."
+            )
+        if self.num_images < self.num_classes:
+            raise ValueError(
+                f"--num_images must be at least --num_classes, so that every class "
+                f"has an image, got {self.num_images} images for {self.num_classes} "
+                "classes. Ask for more images or for fewer classes."
+            )
+
+    def to_json(self) -> dict[str, object]:
+        """The fields as JSON values."""
+        return dataclasses.asdict(self) | {"output_dir": str(self.output_dir)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """One image to make: where, and the numbers that determine it."""
+
+    path: str
+    split: int
+    number: int
+    class_index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """What some images add up to: how many, bytes, widths and heights in pixels."""
+
+    images: int = 0
+    bytes: int = 0
+    width: int = 0
+    height: int = 0
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(
+            self.images + other.images,
+            self.bytes + other.bytes,
+            self.width + other.width,
+            self.height + other.height,
+        )
+
+
+def synthesize(config: Config) -> Totals:
+    """Makes the tree; it appears under its name only when it is complete.
+
+    Raises:
+        ValueError: If the output folder holds something and may not be replaced.
+        OSError: If the output cannot be written.
+    """
+    output = config.output_dir.resolve()
+    _check_output(output, config.overwrite)
+    partial = output.with_name(f".{output.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise OSError(
+            f"--output_dir must be in a folder that can be written, got {output}: "
+            f"{error.strerror}. Choose another folder."
+        ) from error
+    try:
+        synsets = list_classes(config)
+        images = plan(config, [one.synset for one in synsets])
+        _write_lists(config, partial, synsets, images)
+        totals = _run(config, partial, images)
+        _replace(partial, output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return totals
+
+
+def list_classes(config: Config) -> list[classes.Class]:
+    """The classes in label order: ImageNet's first ones, or made-up ones."""
+    real = classes.imagenet_classes()
+    if config.num_classes <= len(real) and not config.made_up_synsets:
+        return real[: config.num_classes]
+    return [
+        classes.Class(
+            label=classes.LABEL_BASE + index,
+            synset=f"n9{index:07d}",
+            text=looks.look_of(index).name,
+        )
+        for index in range(config.num_classes)
+    ]
+
+
+def plan(config: Config, synsets: list[str]) -> list[Image]:
+    """Every image of the tree, training first."""
+    count = len(synsets)
+    train = [
+        Image(f"train/{wnid}/{wnid}_{number // count + 1}.JPEG", _TRAIN, number, index)
+        for number in range(config.num_images)
+        for index, wnid in [(number % count, synsets[number % count])]
+    ]
+    rng = noise.generator(config.seed, _ORDER)
+    order = rng.permutation(count)
+    shuffled = rng.permutation(config.num_validation_images)
+    validation = [
+        Image(
+            f"val/ILSVRC2012_val_{number + 1:08d}.JPEG",
+            _VALIDATION,
+            number,
+            int(order[place % count]),
+        )
+        for number, place in enumerate(shuffled)
+    ]
+    return train + validation
+
+
+def _check_output(output: pathlib.Path, overwrite: bool) -> None:
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"--output_dir must be a folder, got the file {output}.")
+    names = {path.name for path in output.iterdir()} if output.exists() else set()
+    if names and not overwrite:
+        raise ValueError(
+            f"--output_dir must be empty or not exist, but {output} holds files. "
+            "Choose another folder, or pass --overwrite to replace it."
+        )
+    if others := sorted(names - _TREE_NAMES):
+        raise ValueError(
+            f"--overwrite replaces only what a run like this wrote, but {output} holds "
+            f"{others[0]} too. Choose another folder."
+        )
+
+
+def _write_lists(
+    config: Config,
+    root: pathlib.Path,
+    synsets: list[classes.Class],
+    images: list[Image],
+) -> None:
+    """Writes the text files, and makes the folders that the images go to."""
+    for folder in sorted({os.path.dirname(image.path) for image in images}):
+        (root / folder).mkdir(parents=True)
+    labels = [synsets[i.class_index].synset for i in images if i.split == _VALIDATION]
+    if labels:
+        _write_lines(root / "synset_labels.txt", labels)
+    if synsets != classes.imagenet_classes()[: len(synsets)]:
+        _write_lines(root / "synsets.txt", (one.synset for one in synsets))
+        words = (f"{one.synset}\t{one.text}" for one in synsets)
+        _write_lines(root / "synset_words.txt", words)
+
+
+def _write_lines(path: pathlib.Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _run(config: Config, root: pathlib.Path, images: list[Image]) -> Totals:
+    tasks = [
+        images[first : first + _IMAGES_A_TASK]
+        for first in range(0, len(images), _IMAGES_A_TASK)
+    ]
+    make = functools.partial(_make_images, config, root)
+    results = workers.run(
+        make, tasks, num_workers=config.num_workers, num_images=len(images)
+    )
+    return sum(results, Totals())
+
+
+def _make_images(config: Config, root: pathlib.Path, task: list[Image]) -> Totals:
+    """Makes a few images; runs in a worker process."""
+    wanted = config.bytes_per_pixel or camera.MEAN_BYTES_PER_PIXEL
+    totals = Totals()
+    for image in task:
+        encoded, width, height = scenes.make_image(
+            config.seed,
+            image.split,
+            image.number,
+            image.class_index,
+            size_scale=config.size_scale,
+            bytes_scale=wanted / camera.MEAN_BYTES_PER_PIXEL,
+        )
+        (root / image.path).write_bytes(encoded)
+        totals += Totals(1, len(encoded), width, height)
+        workers.image_done()
+    return totals
+
+
+def _replace(partial: pathlib.Path, output: pathlib.Path) -> None:
+    """Gives the complete tree its name; what had the name goes after that."""
+    old = partial.with_name(f"{partial.name}-old")
+    if output.exists():
+        output.rename(old)
+    try:
+        partial.rename(output)
+    except OSError:
+        old.rename(output)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def config_from_flags() -> Config:
+    """The configuration that the command line asks for."""
+    return Config(
+        output_dir=pathlib.Path(converter_flags.OUTPUT_DIR.value),
+        num_images=_NUM_IMAGES.value,
+        num_classes=_NUM_CLASSES.value,
+        num_validation_images=_NUM_VALIDATION_IMAGES.value,
+        seed=converter_flags.SEED.value,
+        num_workers=converter_flags.NUM_WORKERS.value or workers.num_available(),
+        size_scale=_SIZE_SCALE.value,
+        bytes_per_pixel=_BYTES_PER_PIXEL.value,
+        made_up_synsets=_MADE_UP_SYNSETS.value,
+        overwrite=converter_flags.OVERWRITE.value,
+    )
+
+
+def _print_report(config: Config, totals: Totals, seconds: float) -> None:
+    print(
+        f"Wrote {totals.images} images of {config.num_classes} classes to "
+        f"{config.output_dir}: {totals.bytes / 1e6:.1f} MB in {seconds:.1f} s."
+    )
+    report = {
+        "command": "converters.synthesize",
+        "schema_version": _SCHEMA_VERSION,
+        "config": config.to_json(),
+        "num_images": config.num_images,
+        "num_validation_images": config.num_validation_images,
+        "num_classes": config.num_classes,
+        "num_bytes": totals.bytes,
+        "mean_width": round(totals.width / totals.images, 2),
+        "mean_height": round(totals.height / totals.images, 2),
+        "seconds": round(seconds, 3),
+    }
+    print(json.dumps(report, separators=(",", ":")))
+
+
+def main(argv: list[str]) -> int:
+    """Makes the tree that the flags describe."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    start = time.perf_counter()
+    try:
+        config = config_from_flags()
+        with workers.terminate_as_interrupt():
+            totals = synthesize(config)
+    except (OSError, ValueError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Error: interrupted; nothing was written.", file=sys.stderr)
+        return 1
+    _print_report(config, totals, time.perf_counter() - start)
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)
