@@ -10,7 +10,7 @@ from absl import flags
 OUTPUT_DIR = flags.DEFINE_string(
     "output_dir",
     None,
-    "Folder to write. It appears under this name only once it is complete.",
+    "Folder to write to. What it is to hold appears only when all of it is complete.",
     required=True,
 )
 SEED = flags.DEFINE_integer(
@@ -29,6 +29,6 @@ NUM_WORKERS = flags.DEFINE_integer(
 OVERWRITE = flags.DEFINE_boolean(
     "overwrite",
     False,
-    "Replace --output_dir if it is not empty. The old content stays until the new "
-    "content is complete.",
+    "Replace what an earlier run left in --output_dir. The old content stays until the "
+    "new one is complete.",
 )

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -203,6 +204,33 @@ def test_resnet50_trains_on_two_ranks(records_dir: pathlib.Path) -> None:
     result = _result(done)
     assert result["num_parameters"] == 25_636_712
     assert result["num_timed_steps"] == 2
+
+
+COMMANDS = (
+    "converters.imagenet",
+    "converters.synthesize",
+    "benchmarks.train",
+    "benchmarks.report",
+    "benchmarks.realism",
+)
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_help_teaches(module: str) -> None:
+    done = _run(sys.executable, "-m", module, "--help")
+
+    assert f"python -m {module} " in done.stdout, "an example"
+    assert "JSON object" in " ".join(done.stdout.split()), "what the last line is"
+    source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+    for flag in re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', source):
+        assert f"--{flag}: " in done.stdout or f"--[no]{flag}: " in done.stdout
+
+
+def test_unknown_model_lists_the_known_ones() -> None:
+    done = _run(sys.executable, "-m", "benchmarks.train", "--model=alexnet")
+
+    assert done.returncode == 1
+    assert "--model=alexnet: value should be one of <resnet50|tiny>" in done.stderr
 
 
 def test_ranks_prove_themselves() -> None:
