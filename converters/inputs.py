@@ -18,11 +18,38 @@ LABELS_NAME = "synset_labels.txt"
 
 
 class Image(NamedTuple):
-    """One source image: path relative to the input folder, size, index of its class."""
+    """One source image: what it is called, what it shows, and where its bytes are.
 
-    path: str
-    num_bytes: int
+    Attributes:
+        name: `<folder>/<synset>/<file>`, the same whether it lies in a tree or a tar.
+        class_index: Which class, counted from 0.
+        file: File that holds its bytes, relative to the input folder.
+        offset: Where they start in that file.
+        num_bytes: How many they are.
+    """
+
+    name: str
     class_index: int
+    file: str
+    offset: int
+    num_bytes: int
+
+
+def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
+    """The bytes of an image.
+
+    Raises:
+        OSError: If they cannot be read; names the file.
+    """
+    path = input_dir / image.file
+    with open(path, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), image.num_bytes, image.offset)
+    if len(data) != image.num_bytes:
+        raise OSError(
+            f"{path} must have {image.num_bytes} bytes of {image.name} at byte "
+            f"{image.offset}, got {len(data)}: it has changed since it was listed."
+        )
+    return data
 
 
 class Tree(NamedTuple):
@@ -76,7 +103,7 @@ def _read_class_folders(
         files, others = _list_files(root / synset)
         ignored += others
         images += [
-            Image(f"{folder}/{synset}/{name}", size, index[synset])
+            _tree_image(f"{folder}/{synset}/{name}", index[synset], size)
             for name, size in files
         ]
     _require_images(images, root)
@@ -106,11 +133,15 @@ def _read_flat(
                 f"List all synsets in label order in {input_dir / 'synsets.txt'}."
             )
     images = [
-        Image(f"{folder}/{name}", size, index[synset])
+        _tree_image(f"{folder}/{name}", index[synset], size)
         for (name, size), synset in zip(files, synsets, strict=True)
     ]
     _require_images(images, input_dir / folder)
     return images, ignored
+
+
+def _tree_image(path: str, class_index: int, size: int) -> Image:
+    return Image(path, class_index, path, 0, size)
 
 
 def _folders(root: pathlib.Path) -> list[str]:

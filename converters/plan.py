@@ -70,8 +70,8 @@ def _shuffle(images: Sequence[Image], seed: int) -> list[Image]:
     """Sorts by a hash of seed and path: an order that no library version changes."""
 
     def key(image: Image) -> tuple[int, str]:
-        name = f"{seed}/{image.path}".encode(errors="surrogateescape")
-        return xxhash.xxh3_64_intdigest(name), image.path
+        name = f"{seed}/{image.name}".encode(errors="surrogateescape")
+        return xxhash.xxh3_64_intdigest(name), image.name
 
     return sorted(images, key=key)
 

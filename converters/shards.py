@@ -15,7 +15,7 @@ import xxhash
 
 from converters import images, workers
 from converters.classes import Class
-from converters.inputs import Image
+from converters.inputs import Image, read_image
 from converters.plan import ShardPlan
 from tfpipe import index, records
 
@@ -109,12 +109,12 @@ def _encode(
     image: Image, input_dir: pathlib.Path, label: Class
 ) -> tuple[dict[str, Any], records.Buffers]:
     """The catalog row of an image, without its place, and its framed record."""
-    path = input_dir / image.path
     try:
-        prepared = images.prepare(path.read_bytes())
+        prepared = images.prepare(read_image(input_dir, image))
     except ValueError as error:
         raise ValueError(
-            f"{path}: {error}. Restore it or remove it from the tree."
+            f"{input_dir / image.file}: {image.name}: {error}. "
+            "Restore it or remove it from the input."
         ) from error
     encoded = prepared.encoded
     record = records.ImageRecord(
@@ -124,14 +124,14 @@ def _encode(
         label=label.label,
         synset=label.synset,
         text=label.text,
-        filename=path.name,
+        filename=os.path.basename(image.name),
     )
     row = {
         "label": label.label,
         "synset": label.synset,
         "height": prepared.height,
         "width": prepared.width,
-        "filename": image.path,
+        "filename": image.name,
         "decision": prepared.decision,
         "digest": xxhash.xxh3_128_hexdigest(encoded),
     }

@@ -17,18 +17,18 @@ def test_train_folders_and_flat_val_are_listed_in_order(tmp_path: pathlib.Path) 
 
     tree = inputs.read_tree(tmp_path, CLASSES)
 
-    assert [(i.path, i.class_index) for i in tree.splits["train"]] == [
+    assert [(i.name, i.class_index) for i in tree.splits["train"]] == [
         ("train/n01440764/n01440764_0.JPEG", 0),
         ("train/n01440764/n01440764_4.JPEG", 0),
         ("train/n01443537/n01443537_1.JPEG", 1),
         ("train/n01484850/n01484850_2.JPEG", 2),
         ("train/n01491361/n01491361_3.JPEG", 3),
     ]
-    assert [(i.path, i.class_index) for i in tree.splits["validation"]] == [
+    assert [(i.name, i.class_index) for i in tree.splits["validation"]] == [
         ("val/ILSVRC2012_val_00000001.JPEG", 0),
         ("val/ILSVRC2012_val_00000002.JPEG", 1),
     ]
-    sizes = [(tmp_path / i.path).stat().st_size for i in tree.splits["train"]]
+    sizes = [(tmp_path / i.name).stat().st_size for i in tree.splits["train"]]
     assert [i.num_bytes for i in tree.splits["train"]] == sizes
 
 

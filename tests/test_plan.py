@@ -7,7 +7,9 @@ from converters.inputs import Image
 
 
 def _images(count: int, num_bytes: int = 100) -> list[Image]:
-    return [Image(f"train/n0/{number}.JPEG", num_bytes, 0) for number in range(count)]
+    return [
+        Image(f"train/n0/{number}.JPEG", 0, "", 0, num_bytes) for number in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_order_is_pinned() -> None:
     """A change here means that a rerun no longer gives the bytes it gave before."""
     (only,) = plan.make_plan({"train": _images(6)}, {"train": 1}, seed=0)
 
-    names = [image.path.rpartition("/")[2] for image in only.images]
+    names = [image.name.rpartition("/")[2] for image in only.images]
     assert names == ["5.JPEG", "4.JPEG", "0.JPEG", "2.JPEG", "3.JPEG", "1.JPEG"]
 
 
@@ -61,7 +63,7 @@ def test_names_are_those_that_readers_expect() -> None:
 def test_default_number_of_shards(
     split: str, count: int, num_bytes: int, expected: int
 ) -> None:
-    image = Image("x", num_bytes, 0)
+    image = Image("x", 0, "x", 0, num_bytes)
 
     assert plan._default_num_shards(split, [image] * count) == expected
 

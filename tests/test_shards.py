@@ -39,11 +39,11 @@ def test_shard_holds_the_planned_images_byte_for_byte(
     ]
     assert len(stored) == written.shard.num_records == 24
     for features, image in zip(stored, planned.images, strict=True):
-        data = (raw_dir / image.path).read_bytes()
+        data = (raw_dir / image.name).read_bytes()
         assert features["image/encoded"].bytes_list.value == [data]
         label = features["image/class/label"].int64_list.value[0]
         synset = features["image/class/synset"].bytes_list.value[0].decode()
-        assert CLASSES[label - 1].synset == synset == image.path.split("/")[1]
+        assert CLASSES[label - 1].synset == synset == image.name.split("/")[1]
     assert written.shard.num_bytes == path.stat().st_size
     assert written.shard.digest == xxhash.xxh3_128_hexdigest(path.read_bytes())
     assert written.decisions == {"kept": 24}
@@ -66,7 +66,9 @@ def test_fragment_says_where_each_record_is(
 
 def test_bad_image_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "bad.JPEG").write_bytes(b"no picture")
-    planned = plan.ShardPlan("train", 0, 1, [inputs.Image("bad.JPEG", 10, 0)])
+    planned = plan.ShardPlan(
+        "train", 0, 1, [inputs.Image("bad.JPEG", 0, "bad.JPEG", 0, 10)]
+    )
 
     with pytest.raises(ValueError, match=r"bad\.JPEG: not an image.*Restore it or rem"):
         shards.write_shard(
