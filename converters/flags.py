@@ -19,13 +19,6 @@ SEED = flags.DEFINE_integer(
     "Seed of every random choice. The same flags and seed write the same bytes.",
     lower_bound=0,
 )
-NUM_WORKERS = flags.DEFINE_integer(
-    "num_workers",
-    None,
-    "Number of worker processes; does not change what is written. "
-    "Default: one for each CPU that this process may use.",
-    lower_bound=1,
-)
 OVERWRITE = flags.DEFINE_boolean(
     "overwrite",
     False,

@@ -1,113 +1,321 @@
 """What an image file really is, from its bytes, and what is stored for it.
 
-In: the bytes of a file that calls itself a JPEG. Out: JPEG bytes that TensorFlow's
-decode_and_crop_jpeg takes, height, width and the decision that was made. JPEGs of one
-or three components are stored byte for byte after a look at the header only; what is
-really another format, or CMYK, is decoded and stored as an RGB JPEG of quality 95.
+In: the bytes of a file, whatever its name, and a `Policy`. Out: `Prepared`, JPEG bytes
+that TensorFlow's decode_and_crop_jpeg takes with their height and width, or `Rejected`
+with the reason. A sound JPEG of one or three components is stored byte for byte after a
+look at its header; pixels are decoded only where the policy or the content asks for it.
 """
 
-import io
+import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import PIL.Image
+from converters import jpeg, pixels, shrink
 
+# Quality of what was no JPEG, or one in CMYK, without chroma subsampling: nothing of
+# the picture gets lost that shows.
 REENCODE_QUALITY = 95
+# 3 * 178,956,970 is the last product below 2 ** 29, TensorFlow's limit of a decoded
+# image in bytes; Pillow refuses larger ones too.
+MAX_PIXELS = 178_956_970
 
-_SOI = b"\xff\xd8"
-_PROGRESSIVE_MARKER = 0xC2
-# Frame headers are C0 to CF without DHT (C4), JPG (C8) and DAC (CC).
-_SOF_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# Markers without a length: TEM and the restart markers.
-_BARE_MARKERS = frozenset({0x01, *range(0xD0, 0xD8)})
+# What each policy can be, the default first.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "other_format": ("convert", "skip", "fail"),
+    "cmyk": ("convert", "skip", "fail"),
+    "grayscale": ("keep", "convert", "skip"),
+    "exif_orientation": ("keep", "apply"),
+    "progressive": ("keep", "baseline"),
+    "truncated": ("skip", "fail", "keep"),
+    "not_an_image": ("skip", "fail"),
+    "undecodable": ("skip", "fail"),
+    "too_many_pixels": ("skip", "fail"),
+    "decode": ("header", "full"),
+    "optimize": ("none", "keep_subsampling", "420"),
+}
+# Reasons whose policy has another name.
+_POLICY_OF_REASON = {"zero_byte": "not_an_image", "ycck": "cmyk"}
+_SHRUNK = "shrunk"
 
 
-class Header(NamedTuple):
-    """What the frame header of a JPEG says."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What to do about each kind of image; the defaults suit training.
 
-    height: int
-    width: int
-    num_components: int
-    progressive: bool
+    The fields are the flags of `policy_flags`, whose help says more of each.
+
+    Raises:
+        ValueError: If a value is none of its choices or out of range.
+    """
+
+    other_format: str = "convert"
+    cmyk: str = "convert"
+    grayscale: str = "keep"
+    exif_orientation: str = "keep"
+    progressive: str = "keep"
+    truncated: str = "skip"
+    not_an_image: str = "skip"
+    undecodable: str = "skip"
+    too_many_pixels: str = "skip"
+    max_pixels: int = MAX_PIXELS
+    decode: str = "header"
+    max_side: int | None = None
+    short_side: int | None = None
+    quality: int | None = None
+    baseline: bool = False
+    optimize: str = "none"
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(
+                    f"--{name} must be one of {', '.join(choices)}, got {value!r}."
+                )
+        limits = {"max_side": jpeg.MAX_SIDE, "short_side": jpeg.MAX_SIDE}
+        for name, most in (limits | {"quality": 100, "max_pixels": MAX_PIXELS}).items():
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ValueError(f"--{name} must be 1 to {most}, got {value}.")
+
+    def fit(self, height: int, width: int) -> tuple[int, int] | None:
+        """Height and width to scale down to in pixels; None to leave them."""
+        if self.max_side is None and self.short_side is None:
+            return None
+        return shrink.fit(
+            height, width, max_side=self.max_side, short_side=self.short_side
+        )
+
+    @property
+    def squeezes(self) -> bool:
+        """Whether every JPEG is encoded again if that makes it smaller."""
+        return self.quality is not None or self.optimize != "none"
 
 
 class Prepared(NamedTuple):
-    """What is stored for an image."""
+    """What is stored for an image.
+
+    Attributes:
+        encoded: A JPEG.
+        height: Pixels, as it decodes.
+        width: Pixels.
+        decision: What was done, several things joined by "+". "kept" and "kept_..."
+            are the bytes of the source: "kept_grayscale", "kept_progressive",
+            "kept_exif" (turned, and left so). Else "completed_truncated",
+            "converted_<what it was>", "rotated_exif", "shrunk".
+        psnr: Decibels between the pixels that were to be stored and those of the JPEG;
+            None unless it was shrunk and is in the sample.
+        grayscale: The JPEG has one component.
+    """
 
     encoded: bytes
     height: int
     width: int
     decision: str
+    psnr: float | None
+    grayscale: bool
 
 
-def prepare(data: bytes) -> Prepared:
+class Rejected(NamedTuple):
+    """Why nothing is stored for an image.
+
+    Attributes:
+        reason: Snake case: "zero_byte", "not_an_image", "truncated", "undecodable",
+            "too_many_pixels", or what the policy skips: "other_format", "cmyk", "ycck",
+            "grayscale".
+        detail: One line for people.
+    """
+
+    reason: str
+    detail: str
+
+
+def is_changed(decision: str) -> bool:
+    """Whether the stored bytes are others than the source's."""
+    return not decision.startswith("kept")
+
+
+def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
     """Decides what to store for a file.
 
-    Decisions: "kept" for a baseline color JPEG, "kept_grayscale", "kept_progressive";
-    "reencoded_cmyk" and "reencoded_<format>" for what is stored as another JPEG.
-
     Raises:
-        ValueError: If the bytes are no image, or a JPEG without a usable header.
+        ValueError: If the policy for what is wrong with it is "fail".
+        MemoryError: If its pixels do not fit into memory.
     """
-    if not data.startswith(_SOI):
-        return _reencode(data)
-    header = read_header(data)
-    if header.num_components == 4:
-        return _reencode(data)
-    decision = "kept"
-    if header.num_components == 1:
-        decision = "kept_grayscale"
-    elif header.progressive:
-        decision = "kept_progressive"
-    return Prepared(data, header.height, header.width, decision)
-
-
-def read_header(data: bytes) -> Header:
-    """Reads the frame header of a JPEG (ITU-T T.81, B.2.2) without decoding it.
-
-    Raises:
-        ValueError: If there is none, or its size is zero.
-    """
-    position = len(_SOI)
-    while position + 4 <= len(data):
-        if data[position] != 0xFF:
-            raise ValueError(f"JPEG marker expected at byte {position}")
-        marker = data[position + 1]
-        if marker == 0xFF:  # fill byte
-            position += 1
-        elif marker in _BARE_MARKERS:
-            position += 2
-        elif marker in _SOF_MARKERS:
-            return _frame_header(data, position)
-        elif marker == 0xDA:
-            break
-        else:
-            position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    raise ValueError("JPEG has no frame header; the file is cut short or damaged")
-
-
-def _frame_header(data: bytes, position: int) -> Header:
-    fields = data[position + 4 : position + 10]
-    if len(fields) < 6:
-        raise ValueError("JPEG ends inside its frame header")
-    height, width = (int.from_bytes(fields[i : i + 2], "big") for i in (1, 3))
-    num_components = fields[5]
-    if height == 0 or width == 0 or num_components not in (1, 3, 4):
-        raise ValueError(
-            "JPEG must have a size above zero and 1, 3 or 4 components, "
-            f"got {width}x{height} and {num_components}"
-        )
-    progressive = data[position + 1] == _PROGRESSIVE_MARKER
-    return Header(height, width, num_components, progressive)
-
-
-def _reencode(data: bytes) -> Prepared:
     try:
-        with PIL.Image.open(io.BytesIO(data)) as image:
-            kind = "cmyk" if image.mode == "CMYK" else str(image.format).lower()
-            rgb = image.convert("RGB")
-    except (OSError, SyntaxError, PIL.Image.DecompressionBombError) as error:
-        raise ValueError(f"not an image: {error}") from error
-    out = io.BytesIO()
-    # 4:4:4, as most of ImageNet is: no color detail is lost.
-    rgb.save(out, "JPEG", quality=REENCODE_QUALITY, subsampling=0)
-    return Prepared(out.getvalue(), rgb.height, rgb.width, f"reencoded_{kind}")
+        if data.startswith(jpeg.MAGIC):
+            return _prepare_jpeg(data, policy)
+        return _prepare_other(data, policy)
+    except jpeg.BadImageError as error:
+        name = _POLICY_OF_REASON.get(error.reason, error.reason)
+        if getattr(policy, name) == "fail":
+            raise ValueError(error.detail) from error
+        return Rejected(error.reason, error.detail)
+
+
+def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
+    header = jpeg.read_header(data)
+    _check_pixels(header.height, header.width, policy)
+    actions = _actions(header, policy)
+    whole = _whole(data, header, policy)
+    notes = _notes(header) if whole is data else ["completed_truncated"]
+    size = policy.fit(header.height, header.width)
+    kept = Prepared(
+        whole,
+        header.height,
+        header.width,
+        "+".join(notes) or "kept",
+        None,
+        header.num_components == 1,
+    )
+    if not actions and size is None and not policy.squeezes:
+        return kept
+    picture = pixels.decode_jpeg(whole, header, size)
+    if policy.exif_orientation == "apply":
+        picture = pixels.upright(picture)
+    done = actions if whole is data else notes + actions
+    changed = _encode(data, picture, done, policy, resized=size is not None)
+    if actions or size is not None or len(changed.encoded) < len(whole):
+        return changed
+    return kept
+
+
+def _whole(data: bytes, header: jpeg.Header, policy: Policy) -> bytes:
+    """The JPEG if its end is there, or, if the policy says so, given an end.
+
+    Raises:
+        BadImageError: If it is cut short, or does not decode where that is looked at.
+    """
+    full = policy.decode == "full"
+    if header.whole and (not full or jpeg.has_end(data, header.scan)):
+        if full:
+            pixels.check_jpeg(data)
+        return data
+    if policy.truncated != "keep":
+        raise jpeg.BadImageError(
+            "truncated",
+            "a JPEG must end in an EOI marker, got none after its header in "
+            f"{len(data)} bytes: the file is cut short",
+        )
+    # What is missing decodes as gray then; before, nothing would decode.
+    completed = data + jpeg.EOI
+    try:
+        pixels.check_jpeg(completed)
+    except jpeg.BadImageError as error:
+        raise jpeg.BadImageError("truncated", error.detail) from error
+    if not jpeg.has_end(completed, header.scan):
+        raise jpeg.BadImageError(
+            "truncated",
+            f"a JPEG that is cut short must be cut in a scan, got {len(data)} bytes "
+            "that end in another segment",
+        )
+    return completed
+
+
+def _actions(header: jpeg.Header, policy: Policy) -> list[str]:
+    """What makes decoding and encoding a JPEG necessary, whatever its size."""
+    actions = []
+    if header.num_components == 4:
+        kind = "ycck" if header.adobe_transform else "cmyk"
+        _require_convert(policy.cmyk, kind, f"got a JPEG in {kind.upper()}")
+        actions.append(f"converted_{kind}")
+    elif header.num_components == 1 and policy.grayscale != "keep":
+        _require_convert(policy.grayscale, "grayscale", "got a grayscale JPEG")
+        actions.append("converted_grayscale")
+    process = header.process
+    if process in jpeg.ARITHMETIC:
+        _require_convert(policy.other_format, "other_format", "got arithmetic coding")
+        actions.append("converted_arithmetic")
+    elif process == jpeg.PROGRESSIVE:
+        if policy.progressive == "baseline" or policy.baseline:
+            actions.append("converted_progressive")
+    elif process == jpeg.EXTENDED and policy.baseline:
+        actions.append("converted_extended")
+    if header.orientation != 1 and policy.exif_orientation == "apply":
+        actions.append("rotated_exif")
+    return actions
+
+
+def _require_convert(choice: str, reason: str, got: str) -> None:
+    if choice != "convert":
+        raise jpeg.BadImageError(
+            reason,
+            f"{got}, which --{_POLICY_OF_REASON.get(reason, reason)}={choice} refuses",
+        )
+
+
+def _notes(header: jpeg.Header) -> list[str]:
+    """What there is to say of a JPEG that is kept as it is."""
+    notes = []
+    if header.num_components == 1:
+        notes.append("kept_grayscale")
+    if header.process == jpeg.PROGRESSIVE:
+        notes.append("kept_progressive")
+    if header.orientation != 1:
+        notes.append("kept_exif")
+    return notes
+
+
+def _check_pixels(height: int, width: int, policy: Policy) -> None:
+    if height * width > policy.max_pixels:
+        raise jpeg.BadImageError(
+            "too_many_pixels",
+            f"an image must have at most {policy.max_pixels} pixels (--max_pixels), "
+            f"got {width}x{height}",
+        )
+
+
+def _prepare_other(data: bytes, policy: Policy) -> Prepared:
+    if not data:
+        raise jpeg.BadImageError("zero_byte", "an image must have bytes, got 0")
+    kind = pixels.sniff(data)
+    if kind is None:
+        raise jpeg.BadImageError(
+            "not_an_image",
+            "an image must begin as JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF do, got "
+            f"{data[:12]!r}",
+        )
+    _require_convert(policy.other_format, "other_format", f"got an image in {kind}")
+    _check_pixels(*pixels.read_size(data, kind), policy)
+    picture = pixels.decode_other(data, kind)
+    if picture.image.mode == "L" and policy.grayscale == "skip":
+        _require_convert("skip", "grayscale", f"got a grayscale {kind}")
+    actions = [f"converted_{kind.lower()}"]
+    size = policy.fit(picture.image.height, picture.image.width)
+    if size is not None:
+        picture = picture._replace(image=pixels.resize(picture.image, size))
+    if policy.exif_orientation == "apply" and picture.orientation != 1:
+        picture = pixels.upright(picture)
+        actions.append("rotated_exif")
+    return _encode(data, picture, actions, policy, resized=size is not None)
+
+
+def _encode(
+    data: bytes,
+    picture: pixels.Picture,
+    actions: list[str],
+    policy: Policy,
+    *,
+    resized: bool,
+) -> Prepared:
+    """Encodes a picture as the policy says, and measures a sample of what is shrunk."""
+    image = picture.image
+    if policy.grayscale == "convert" and image.mode == "L":
+        image = image.convert("RGB")
+    picture = picture._replace(image=image)
+    if policy.optimize == "420":
+        picture = picture._replace(subsampling=2)
+    quality = policy.quality
+    if quality is None and resized:
+        quality = shrink.DEFAULT_QUALITY
+    elif quality is None and not picture.tables:
+        quality = REENCODE_QUALITY
+    optimize = policy.optimize != "none"
+    encoded = pixels.encode(picture, quality=quality, optimize=optimize)
+    psnr = None
+    # With other formats these settings only say how to encode.
+    if resized or (policy.squeezes and data.startswith(jpeg.MAGIC)):
+        actions = [*actions, _SHRUNK]
+        psnr = shrink.psnr(image, encoded) if shrink.in_sample(data) else None
+    return Prepared(
+        encoded, image.height, image.width, "+".join(actions), psnr, image.mode == "L"
+    )

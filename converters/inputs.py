@@ -1,20 +1,30 @@
-"""Where images and labels come from: an ImageNet-style tree as named images.
+"""Where images and labels come from: ILSVRC-2012 as it comes, as named images.
 
-In: a folder with `train/<synset>/*.JPEG` and, if it is there, `val/`: flat with the
-synsets in `synset_labels.txt` (line i for the i-th file by name), or one folder a
-class like `train`. Out: for each split its images, in a fixed order. Files are listed,
-not opened; anything that cannot be converted is an error before any work starts.
+In: a folder that holds, for each split, a tree or the official tars:
+    train/<synset>/*.JPEG, train/<synset>.tar, both, or ILSVRC2012_img_train.tar
+    val/*.JPEG, val/<synset>/*.JPEG or ILSVRC2012_img_val.tar
+Out: for each split its images, in the same order and under the same names whichever it
+is. Files are listed and the headers of tars are read; no image is opened or unpacked.
+Anything that cannot be converted is an error before any work starts.
 """
 
+import collections
+import concurrent.futures
+import functools
+import itertools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from converters import devkit, listing, tars
 from converters.classes import Class
 
-JPEG_SUFFIXES = (".jpeg", ".jpg")
-LABELS_NAME = "synset_labels.txt"
+TRAIN_TAR = "ILSVRC2012_img_train.tar"
+VALIDATION_TAR = "ILSVRC2012_img_val.tar"
+# Waiting for a disk, not computing: more than there are CPUs.
+_NUM_HEADER_READERS = 16
 
 
 class Image(NamedTuple):
@@ -25,7 +35,7 @@ class Image(NamedTuple):
         class_index: Which class, counted from 0.
         file: File that holds its bytes, relative to the input folder.
         offset: Where they start in that file.
-        num_bytes: How many they are.
+        num_bytes: How many they are; may be 0.
     """
 
     name: str
@@ -33,6 +43,37 @@ class Image(NamedTuple):
     file: str
     offset: int
     num_bytes: int
+
+
+class Tree(NamedTuple):
+    """The images of each split, and how many names were left out, by reason."""
+
+    splits: Mapping[str, Sequence[Image]]
+    ignored: Mapping[str, int]
+
+
+class _Place(NamedTuple):
+    """Where the bytes of an image are; `name` is its base name."""
+
+    name: str
+    file: str
+    offset: int
+    num_bytes: int
+
+
+class _Content(NamedTuple):
+    """The images of a folder, or of a tar that stands for it; as in `Listing`."""
+
+    places: Sequence[_Place]
+    names: Sequence[str]
+    ignored: collections.Counter[str]
+
+
+class _Tar(NamedTuple):
+    """A tar, or a part of one, that stands for a folder."""
+
+    file: str
+    part: tars.Member | None = None
 
 
 def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
@@ -52,131 +93,279 @@ def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
     return data
 
 
-class Tree(NamedTuple):
-    """The images of each split, and how many files were ignored for their name."""
+def catalog_name(name: str) -> str:
+    r"""A file name as text that UTF-8 can hold.
 
-    splits: Mapping[str, Sequence[Image]]
-    num_ignored: int
+    File systems allow any bytes. Those that are no UTF-8 are lone surrogates in a
+    Python string; they become `\udcXX`, where XX is the byte. Others stay.
+    """
+    return name.encode(errors="backslashreplace").decode()
 
 
 def read_tree(input_dir: pathlib.Path, classes: Sequence[Class]) -> Tree:
-    """Lists the images of `train/` and `val/` under an input folder.
+    """Lists the images of the train and validation splits under an input folder.
 
     Raises:
-        ValueError: If there is nothing to convert, a class is not in the class list,
-            a file is empty or not a file, or labels and files differ in number.
+        ValueError: If there is nothing to convert, a split is there twice, a class is
+            not in the class list, a tar is damaged, or labels and images do not match.
+        OSError: If something cannot be read.
     """
     if not input_dir.is_dir():
         raise ValueError(
             f"--input_dir must be a folder, got {input_dir}: no such folder."
         )
     index = {item.synset: number for number, item in enumerate(classes)}
-    train, ignored = _read_class_folders(input_dir, "train", index)
-    splits = {"train": train}
-    if (input_dir / "val").is_dir():
-        flat = not _folders(input_dir / "val")
-        read = _read_flat if flat else _read_class_folders
-        splits["validation"], more = read(input_dir, "val", index)
-        ignored += more
-    return Tree(splits, ignored)
+    ignored: collections.Counter[str] = collections.Counter()
+    splits = {"train": _read_train(input_dir, index, ignored)}
+    validation = _read_validation(input_dir, index, ignored)
+    if validation is not None:
+        splits["validation"] = validation
+    return Tree(splits, dict(sorted(ignored.items())))
 
 
-def _read_class_folders(
-    input_dir: pathlib.Path, folder: str, index: Mapping[str, int]
-) -> tuple[list[Image], int]:
-    root = input_dir / folder
-    layout = f"{root} must hold a folder for each class, with its JPEG files inside"
-    if not root.is_dir():
-        raise ValueError(f"{layout}; got no such folder. See --help for the layout.")
-    synsets = _folders(root)
-    if not synsets:
-        raise ValueError(f"{layout}; got no folder. See --help for the layout.")
-    unknown = [synset for synset in synsets if synset not in index]
+def locate(
+    input_dir: pathlib.Path, names: Sequence[str], class_indices: Sequence[int]
+) -> list[Image]:
+    """The images that a catalog names, wherever under the input folder they lie.
+
+    Args:
+        input_dir: Folder with a tree or tars.
+        names: Names as `catalog_name` gives them.
+        class_indices: Class of each, counted from 0.
+
+    Raises:
+        ValueError: If an image is not there.
+        OSError: If something cannot be read.
+    """
+    images = []
+    for name, class_index in zip(map(str, names), map(int, class_indices), strict=True):
+        place = _locate_file(input_dir, name) or _tar_places(input_dir).get(name)
+        if place is None:
+            raise ValueError(
+                f"{input_dir} must hold the image {name}, in a tree or in a tar; got "
+                "neither. Give the folder that the data set was made from."
+            )
+        images.append(Image(place.name, class_index, *place[1:]))
+    return images
+
+
+def _locate_file(input_dir: pathlib.Path, name: str) -> _Place | None:
+    undecoded = re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda m: chr(int(m[1], 16)), name)
+    for candidate in (name, undecoded):
+        path = input_dir / candidate
+        if path.is_file():
+            return _Place(candidate, candidate, 0, path.stat().st_size)
+    return None
+
+
+@functools.lru_cache(maxsize=1)
+def _tar_places(input_dir: pathlib.Path) -> Mapping[str, _Place]:
+    """Every image in the tars of an input folder, by its name in a catalog."""
+    found: dict[str, _Place] = {}
+    for folder, tar_name in (("train", TRAIN_TAR), ("val", None)):
+        sources, _ = _class_sources(input_dir, folder, tar_name)
+        in_tars = {synset: tar for synset, tar in sources.items() if tar is not None}
+        for synset, content in _read_contents(input_dir, folder, in_tars):
+            found |= _by_name(f"{folder}/{synset}/", content.places)
+    if (input_dir / VALIDATION_TAR).exists():
+        content = _read_tar(input_dir, _Tar(VALIDATION_TAR))
+        found |= _by_name("val/", content.places)
+    return found
+
+
+def _by_name(prefix: str, places: Sequence[_Place]) -> dict[str, _Place]:
+    return {
+        catalog_name(prefix + place.name): place._replace(name=prefix + place.name)
+        for place in places
+    }
+
+
+def _read_train(
+    input_dir: pathlib.Path,
+    index: Mapping[str, int],
+    ignored: collections.Counter[str],
+) -> list[Image]:
+    tar_exists = _require_one(input_dir, TRAIN_TAR, "train")
+    root = input_dir / "train"
+    if not tar_exists and not root.is_dir():
+        raise ValueError(
+            f"{root} must hold a folder for each class, with its JPEG files inside; "
+            f"got no such folder, and no {TRAIN_TAR}. See --help for the layout."
+        )
+    return _read_classes(input_dir, "train", TRAIN_TAR, index, ignored)
+
+
+def _read_validation(
+    input_dir: pathlib.Path,
+    index: Mapping[str, int],
+    ignored: collections.Counter[str],
+) -> list[Image] | None:
+    root = input_dir / "val"
+    if _require_one(input_dir, VALIDATION_TAR, "val"):
+        content = _read_tar(input_dir, _Tar(VALIDATION_TAR))
+    elif not root.is_dir():
+        return None
+    elif _class_sources(input_dir, "val", None)[0]:
+        return _read_classes(input_dir, "val", None, index, ignored)
+    else:
+        content = _read_folder(input_dir, "val")
+    ignored += content.ignored
+    synsets = devkit.validation_synsets(
+        input_dir, [place.name for place in content.places], content.names
+    )
+    for name, synset in synsets.items():
+        if synset not in index:
+            raise ValueError(
+                f"{synset}, the class of val/{name}, is not in the class list. "
+                f"List all synsets in label order in {input_dir / 'synsets.txt'}."
+            )
+    return [
+        _image("val/", place, index[synsets[place.name]]) for place in content.places
+    ]
+
+
+def _require_one(input_dir: pathlib.Path, tar_name: str, folder: str) -> bool:
+    """Whether a split is a tar; it must not be a folder as well."""
+    tar, root = input_dir / tar_name, input_dir / folder
+    if not tar.exists():
+        return False
+    if root.is_dir() and any(root.iterdir()):
+        raise ValueError(
+            f"{input_dir} must hold {tar_name} or {folder}/ but not both. Remove "
+            f"{root} to read the tar, or move {tar} away to read the folder."
+        )
+    return True
+
+
+def _read_classes(
+    input_dir: pathlib.Path,
+    folder: str,
+    tar_name: str | None,
+    index: Mapping[str, int],
+    ignored: collections.Counter[str],
+) -> list[Image]:
+    """The images of a split that has a folder or a tar for each class."""
+    sources, others = _class_sources(input_dir, folder, tar_name)
+    ignored += others
+    where = input_dir / folder
+    if not sources:
+        raise ValueError(
+            f"{where} must hold a folder for each class, with its JPEG files inside; "
+            "got no folder. See --help for the layout."
+        )
+    unknown = sorted(sources.keys() - index.keys())
     if unknown:
         raise ValueError(
-            f"{root} has {len(unknown)} class folders that are not in the class list, "
+            f"{where} has {len(unknown)} class folders that are not in the class list, "
             f"the first is {unknown[0]}. List all synsets in label order in "
             f"{input_dir / 'synsets.txt'}."
         )
-    images, ignored = [], 0
-    for synset in synsets:
-        files, others = _list_files(root / synset)
-        ignored += others
-        images += [
-            _tree_image(f"{folder}/{synset}/{name}", index[synset], size)
-            for name, size in files
-        ]
-    _require_images(images, root)
-    return images, ignored
-
-
-def _read_flat(
-    input_dir: pathlib.Path, folder: str, index: Mapping[str, int]
-) -> tuple[list[Image], int]:
-    labels_path = input_dir / LABELS_NAME
-    if not labels_path.is_file():
-        raise ValueError(
-            f"{input_dir / folder} is flat, so {labels_path} must give the synset of "
-            "each file, one a line in the order of the file names; got no such file."
-        )
-    synsets = labels_path.read_text(encoding="utf-8").split()
-    files, ignored = _list_files(input_dir / folder)
-    if len(synsets) != len(files):
-        raise ValueError(
-            f"{labels_path} must have a line for each of the {len(files)} images in "
-            f"{input_dir / folder}, got {len(synsets)}."
-        )
-    for number, synset in enumerate(synsets, start=1):
-        if synset not in index:
-            raise ValueError(
-                f"{labels_path} line {number}: {synset} is not in the class list. "
-                f"List all synsets in label order in {input_dir / 'synsets.txt'}."
-            )
-    images = [
-        _tree_image(f"{folder}/{name}", index[synset], size)
-        for (name, size), synset in zip(files, synsets, strict=True)
-    ]
-    _require_images(images, input_dir / folder)
-    return images, ignored
-
-
-def _tree_image(path: str, class_index: int, size: int) -> Image:
-    return Image(path, class_index, path, 0, size)
-
-
-def _folders(root: pathlib.Path) -> list[str]:
-    with os.scandir(root) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir())
-
-
-def _list_files(folder: pathlib.Path) -> tuple[list[tuple[str, int]], int]:
-    """Name and size of the JPEG files of a folder by name; how many others it has."""
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    files, others = [], 0
-    for entry in found:
-        if not entry.name.lower().endswith(JPEG_SUFFIXES):
-            others += 1
-            continue
-        try:
-            size = entry.stat().st_size
-        except OSError as error:
-            raise ValueError(
-                f"{entry.path} cannot be read: {error.strerror}."
-            ) from None
-        if not entry.is_file():
-            raise ValueError(f"{entry.path} must be a file, got a folder or a device.")
-        if size == 0:
-            raise ValueError(
-                f"{entry.path} must be a JPEG file, got 0 bytes. "
-                "Restore it or remove it from the tree."
-            )
-        files.append((entry.name, size))
-    return files, others
-
-
-def _require_images(images: Sequence[Image], root: pathlib.Path) -> None:
+    images: list[Image] = []
+    for synset, content in _read_contents(input_dir, folder, sources):
+        ignored += content.ignored
+        prefix, number = f"{folder}/{synset}/", index[synset]
+        images += [_image(prefix, place, number) for place in content.places]
     if not images:
         raise ValueError(
-            f"{root} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
+            f"{where} must hold images named *.JPEG, *.jpeg or *.jpg, got none."
         )
+    return images
+
+
+def _image(prefix: str, place: _Place, class_index: int) -> Image:
+    name = prefix + place.name
+    # One string for both saves a quarter of what an image takes.
+    file = name if place.file == name else place.file
+    return Image(name, class_index, file, place.offset, place.num_bytes)
+
+
+def _class_sources(
+    input_dir: pathlib.Path, folder: str, tar_name: str | None
+) -> tuple[dict[str, _Tar | None], collections.Counter[str]]:
+    """What holds each class of a split: its tar, or None for its folder."""
+    ignored: collections.Counter[str] = collections.Counter()
+    sources: dict[str, _Tar | None] = {}
+    if tar_name is not None and (input_dir / tar_name).exists():
+        for part in tars.read_members(input_dir / tar_name):
+            synset, suffix = os.path.splitext(os.path.basename(part.name))
+            if suffix != ".tar" or not part.is_file:
+                ignored[listing.OTHER_NAME] += 1
+            elif synset in sources:
+                raise _twice(input_dir / tar_name, f"{synset}.tar")
+            else:
+                sources[synset] = _Tar(tar_name, part)
+        if not sources:
+            raise ValueError(
+                f"{input_dir / tar_name} must hold a tar for each class, got none."
+            )
+    if (input_dir / folder).is_dir():
+        found = listing.scan(input_dir / folder, (".tar",))
+        ignored += found.ignored
+        sources |= dict.fromkeys(found.folders)
+        for name, _ in found.files:
+            synset = os.path.splitext(name)[0]
+            if synset in sources:
+                raise ValueError(
+                    f"{input_dir / folder} must hold {synset}/ or {name} but not both. "
+                    "Remove one of them."
+                )
+            sources[synset] = _Tar(f"{folder}/{name}")
+    return sources, ignored
+
+
+def _read_contents(
+    input_dir: pathlib.Path, folder: str, sources: Mapping[str, _Tar | None]
+) -> Iterator[tuple[str, _Content]]:
+    """The images of each class, classes by name."""
+
+    def read(synset: str) -> _Content:
+        tar = sources[synset]
+        if tar is None:
+            return _read_folder(input_dir, f"{folder}/{synset}")
+        return _read_tar(input_dir, tar)
+
+    synsets = sorted(sources)
+    with concurrent.futures.ThreadPoolExecutor(_NUM_HEADER_READERS) as pool:
+        # In groups, so that the threads do not fill the memory ahead of the caller.
+        for start in range(0, len(synsets), _NUM_HEADER_READERS):
+            group = synsets[start : start + _NUM_HEADER_READERS]
+            yield from zip(group, pool.map(read, group), strict=True)
+
+
+def _read_folder(input_dir: pathlib.Path, folder: str) -> _Content:
+    found = listing.scan(input_dir / folder, listing.JPEG_SUFFIXES)
+    if found.folders:
+        found.ignored[listing.OTHER_NAME] += len(found.folders)
+    places = []
+    for name, num_bytes in found.files:
+        places.append(_Place(name, f"{folder}/{name}", 0, num_bytes))
+    return _Content(places, found.names, found.ignored)
+
+
+def _read_tar(input_dir: pathlib.Path, tar: _Tar) -> _Content:
+    """The images of a tar, by base name, as if it had been unpacked into a folder."""
+    places, names = [], []
+    ignored: collections.Counter[str] = collections.Counter()
+    for member in tars.read_members(input_dir / tar.file, part=tar.part):
+        name = os.path.basename(member.name)
+        if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
+            ignored[listing.OTHER_NAME] += 1
+            continue
+        names.append(name)
+        if member.is_file:
+            places.append(_Place(name, tar.file, member.offset, member.num_bytes))
+        else:
+            ignored[listing.NOT_A_FILE] += 1
+    places.sort()
+    names.sort()
+    for one, other in itertools.pairwise(names):
+        if one == other:
+            raise _twice(input_dir / tar.file, one)
+    return _Content(places, names, ignored)
+
+
+def _twice(tar: pathlib.Path, name: str) -> ValueError:
+    return ValueError(
+        f"{tar} holds {name} twice, so it is not known which one is meant. "
+        "Unpack it, keep one of them, and give the folder instead."
+    )

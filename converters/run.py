@@ -1,27 +1,30 @@
-"""Run a plan: worker processes, progress, and the index last.
+"""Run a plan: write the shards that are not complete yet, then finish the data set.
 
-In: a `Job`. Out: a complete data set in the output folder, or an exception and nothing.
-Shards are written into one dot-folder inside the output folder, which no reader's glob
-matches, and get their names only when all of them are complete.
+In: a `Job`. Out: a complete data set in the output folder, or an exception and a
+working folder from which the same job goes on. A job can be shared by several tasks on
+several hosts that see the output folder: each writes its own shards, and the last one
+finishes.
 """
 
 import collections
-import contextlib
 import dataclasses
-import fcntl
 import functools
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from converters import compat, shards, workers
+import xxhash
+
+import tfpipe
+from converters import finish, images, inputs, shards, work, workers
+from converters.boxes import read_boxes
 from converters.classes import Class
 from converters.plan import ShardPlan
 from tfpipe import index
 
-WORK_DIR_NAME = ".converting"
+_REPAIR_DIR_NAME = ".repairing"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,156 +32,251 @@ class Job:
     """One conversion.
 
     Attributes:
-        input_dir: Folder that the images' paths are relative to.
-        output_dir: Where the data set goes; made if it is not there.
+        command: Which command line it comes from.
         name: Name of the data set.
+        input_dir: Folder that the images' files are relative to.
+        output_dir: Where the data set goes; made if it is not there.
         plans: The shards to write, in order.
         classes: All classes in label order.
-        made_by: How it was made, for the index; decisions are added.
+        policy: What to do about each kind of image.
+        options: What else decides the bytes, for the index; JSON values.
+        boxes_of: Boxes of an image by name.
+        ignored: Files left out by reason, for the index.
+        dropped: Images left out before the plan was made, as in rejects.jsonl.
         num_workers: Processes that write shards.
         overwrite: Whether to replace a data set that is there.
+        fsync: Whether shards are on the disk before they are called complete.
+        max_bad: How many images may be left out: a count from 1 on, a fraction below
+            1; None is any number.
+        task_index: Which of the tasks this process is.
+        num_tasks: How many tasks share the job.
+        finalize: Whether to write no shard but only finish what the tasks wrote.
     """
 
+    command: str
+    name: str
     input_dir: pathlib.Path
     output_dir: pathlib.Path
-    name: str
     plans: Sequence[ShardPlan]
     classes: Sequence[Class]
-    made_by: Mapping[str, Any]
-    num_workers: int
-    overwrite: bool
+    policy: images.Policy = dataclasses.field(default_factory=images.Policy)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    boxes_of: Callable[[str], Sequence[shards.Box]] = lambda name: ()
+    ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    dropped: Sequence[Mapping[str, str]] = ()
+    num_workers: int = 1
+    overwrite: bool = False
+    fsync: bool = True
+    max_bad: float | None = None
+    task_index: int = 0
+    num_tasks: int = 1
+    finalize: bool = False
 
     def __post_init__(self) -> None:
         if self.num_workers < 1:
             raise ValueError(f"num_workers must be >= 1, got {self.num_workers}.")
-
-
-def run(job: Job) -> index.Index:
-    """Converts, and returns the index of what was written.
-
-    Raises:
-        ValueError: If the output folder holds something else, or an image is bad.
-        OSError: If a file cannot be read or written.
-    """
-    require_free(job.output_dir, overwrite=job.overwrite)
-    with workers.terminate_as_interrupt(), _work_dir(job.output_dir) as work_dir:
-        written = _write_shards(job, work_dir)
-        return _publish(job, work_dir, written)
-
-
-def require_free(output_dir: pathlib.Path, *, overwrite: bool) -> None:
-    """Refuses an output folder whose content a conversion would mix with or lose.
-
-    Raises:
-        ValueError: If there is a data set and `overwrite` is not set, or there are
-            files that no converter wrote.
-    """
-    if not output_dir.exists():
-        return
-    if not output_dir.is_dir():
-        raise ValueError(f"--output_dir must be a folder, got the file {output_dir}.")
-    if (output_dir / index.INDEX_NAME).exists():
-        if overwrite:
-            return
-        raise ValueError(
-            f"--output_dir {output_dir} already holds a data set. "
-            "Choose another folder, or replace it with --overwrite."
-        )
-    others = sorted({entry.name for entry in output_dir.iterdir()} - {WORK_DIR_NAME})
-    if others:
-        raise ValueError(
-            f"--output_dir {output_dir} must be empty or hold a data set, "
-            f"got other files, the first is {others[0]}. Choose another folder."
-        )
-
-
-@contextlib.contextmanager
-def _work_dir(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    """The working folder, locked; removed at the end with what is left in it."""
-    work_dir = output_dir / WORK_DIR_NAME
-    made_output_dir = not output_dir.exists()
-    work_dir.mkdir(parents=True, exist_ok=True)
-    lock = os.open(work_dir, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not 0 <= self.task_index < self.num_tasks:
             raise ValueError(
-                f"Another conversion is writing to {output_dir}. Wait for it, "
-                "or choose another folder."
-            ) from None
-        for left_over in work_dir.iterdir():
-            left_over.unlink()
+                f"--task_index must be 0 to --num_tasks - 1 = {self.num_tasks - 1}, "
+                f"got {self.task_index}."
+            )
+        if self.max_bad is not None and self.max_bad < 0:
+            raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """What decides the bytes that are written; another one is another job."""
+        digest, num_bytes = xxhash.xxh3_128(), 0
+        for plan in self.plans:
+            for image in plan.images:
+                line = f"{plan.name} {image.name} {image.num_bytes} {image.class_index}"
+                digest.update(line.encode(errors="surrogateescape") + b"\n")
+                num_bytes += image.num_bytes
+        labels = [dataclasses.astuple(label) for label in self.classes]
+        return {
+            "command": self.command,
+            "version": tfpipe.__version__,
+            "options": dict(self.options) | {"policy": dataclasses.asdict(self.policy)},
+            "classes": xxhash.xxh3_128_hexdigest(repr(labels).encode()),
+            "input": {
+                "num_images": sum(len(plan.images) for plan in self.plans),
+                "num_bytes": num_bytes,
+                "digest": digest.hexdigest(),
+            },
+        }
+
+
+def run(job: Job) -> index.Index | None:
+    """Converts, and returns the index; None while other tasks have shards to write.
+
+    Raises:
+        ValueError: If the output folder holds something else, an image is bad and the
+            policy is to fail, or too many are.
+        OSError: If a file cannot be read or written.
+        KeyboardInterrupt: On Ctrl-C and SIGTERM.
+    """
+    work.require_free(job.output_dir, job.plans, overwrite=job.overwrite)
+    made = not job.output_dir.exists()
+    with (
+        workers.terminate_as_interrupt(),
+        work.open_work_dir(
+            job.output_dir, job.description, task=job.task_index, restart=job.overwrite
+        ) as work_dir,
+    ):
         try:
-            yield work_dir
-        finally:
-            shutil.rmtree(work_dir)
-            if made_output_dir and not any(output_dir.iterdir()):
-                output_dir.rmdir()
-    finally:
-        os.close(lock)
+            if job.finalize:
+                _require_complete(job, work_dir)
+            else:
+                _write_missing(job, work_dir)
+            return finish.finish(job, work_dir)
+        except ValueError:
+            # The same input would fail again: there is nothing to go on from.
+            if job.num_tasks == 1:
+                shutil.rmtree(work_dir)
+                if made:
+                    job.output_dir.rmdir()
+            raise
 
 
-def _write_shards(job: Job, work_dir: pathlib.Path) -> list[shards.Written]:
-    """Writes all shards in worker processes; results in the order of the plans."""
-    write = functools.partial(
-        shards.write_shard,
+def _require_complete(job: Job, work_dir: pathlib.Path) -> None:
+    done = work.completed(job.plans, work_dir)
+    missing = [plan.name for plan in job.plans if plan.name not in done]
+    if missing:
+        raise OSError(
+            f"--finalize needs all {len(job.plans)} shards in {work_dir}, "
+            f"{len(missing)} are missing, the first is {missing[0]}. "
+            "Run the tasks that did not end."
+        )
+
+
+def _write_missing(job: Job, work_dir: pathlib.Path) -> None:
+    """Writes this task's shards that no earlier run completed."""
+    mine = job.plans[job.task_index :: job.num_tasks]
+    done = work.completed(mine, work_dir)
+    missing = [plan for plan in mine if plan.name not in done]
+    num_bytes = sum(written.num_source_bytes for written in done.values())
+    if not missing:
+        return
+    work.require_space(job.output_dir, mine, num_bytes)
+    settings = shards.Settings(
         input_dir=job.input_dir,
         work_dir=work_dir,
         classes=job.classes,
+        policy=job.policy,
+        fsync=job.fsync,
     )
-    return workers.run(
-        write,
-        job.plans,
+    limit = _BadLimit(job.max_bad, sum(len(plan.images) for plan in mine))
+    for written in done.values():
+        limit.add(written)
+    workers.run(
+        functools.partial(shards.write_shard, settings),
+        [shards.Task(plan, _boxes(job, plan)) for plan in missing],
         num_workers=job.num_workers,
-        num_images=sum(len(plan.images) for plan in job.plans),
+        num_images=sum(len(plan.images) for plan in missing),
+        on_result=limit.add,
     )
 
 
-def _publish(
-    job: Job, work_dir: pathlib.Path, written: Sequence[shards.Written]
-) -> index.Index:
-    """Gives the files their names, the index last; an old data set goes first."""
-    paths = [work_dir / item.shard.name for item in written]
-    catalog = work_dir / index.CATALOG_NAME
-    index.write_catalog([shards.fragment_path(path) for path in paths], catalog)
-    labels = work_dir / compat.LABELS_NAME
-    index.replace_file(labels, compat.labels_text(job.classes).encode())
-    if (job.output_dir / index.INDEX_NAME).exists():
-        _remove_data_set(job.output_dir)
-    result = _make_index(job, written)
-    finished = (*paths, catalog, labels)
+def _boxes(job: Job, plan: ShardPlan) -> dict[str, Sequence[shards.Box]]:
+    found = ((image.name, job.boxes_of(image.name)) for image in plan.images)
+    return {name: boxes for name, boxes in found if boxes}
+
+
+class _BadLimit:
+    """Ends a run as soon as more images were left out than may be."""
+
+    def __init__(self, max_bad: float | None, num_images: int) -> None:
+        fraction = max_bad is not None and max_bad < 1
+        self._limit = max_bad * num_images if fraction and max_bad else max_bad
+        self._reasons: collections.Counter[str] = collections.Counter()
+
+    def add(self, written: shards.Written) -> None:
+        self._reasons.update(reject["reason"] for reject in written.rejects)
+        num_bad = self._reasons.total()
+        if self._limit is not None and num_bad > self._limit:
+            first = written.rejects[0]
+            raise ValueError(
+                f"--max_bad allows {self._limit:g} images to be left out, got "
+                f"{num_bad} so far: {dict(self._reasons)}. The last shard's first is "
+                f"{first['name']}: {first['detail']}."
+            )
+
+
+def rewrite(
+    data_dir: pathlib.Path,
+    input_dir: pathlib.Path,
+    names: Sequence[str],
+    num_workers: int,
+) -> None:
+    """Rebuilds shards of a data set from its input, byte for byte as they were.
+
+    The catalog says which images a shard holds, so the plan is not needed.
+
+    Raises:
+        ValueError: If the input no longer gives a shard that the index describes.
+        OSError: If a file cannot be read or written.
+    """
+    known = index.load(data_dir)
+    work_dir = data_dir / _REPAIR_DIR_NAME
+    work_dir.mkdir(exist_ok=True)
     try:
-        for path in finished:
-            os.replace(path, job.output_dir / path.name)
-        index.sync_folder(job.output_dir)
-        index.write(result, job.output_dir)
-    except BaseException:
-        for path in finished:
-            (job.output_dir / path.name).unlink(missing_ok=True)
-        raise
-    return result
+        settings = shards.Settings(
+            input_dir=input_dir,
+            work_dir=work_dir,
+            classes=[
+                Class(label, synset, text)
+                for label, (synset, text) in enumerate(known.classes, known.label_base)
+            ],
+            policy=images.Policy(**known.made_by["options"]["policy"]),
+            fsync=True,
+        )
+        tasks = _tasks_from_catalog(data_dir, input_dir, known, names)
+        workers.run(
+            functools.partial(_rewrite_shard, settings, data_dir),
+            tasks,
+            num_workers=num_workers,
+            num_images=sum(len(task.plan.images) for task, _ in tasks),
+        )
+    finally:
+        shutil.rmtree(work_dir)
 
 
-def _make_index(job: Job, written: Sequence[shards.Written]) -> index.Index:
-    splits: dict[str, list[index.Shard]] = {}
-    decisions: collections.Counter[str] = collections.Counter()
-    for item in written:
-        splits.setdefault(item.split, []).append(item.shard)
-        decisions.update(item.decisions)
-    return index.Index(
-        name=job.name,
-        label_base=job.classes[0].label,
-        classes=tuple((c.synset, c.text) for c in job.classes),
-        splits={split: tuple(entries) for split, entries in splits.items()},
-        made_by={**job.made_by, "decisions": dict(sorted(decisions.items()))},
-    )
+def _rewrite_shard(
+    settings: shards.Settings,
+    data_dir: pathlib.Path,
+    work: tuple[shards.Task, index.Shard],
+) -> None:
+    """Writes one shard again and puts it in place if it is what the index says."""
+    task, expected = work
+    written = shards.write_shard(settings, task).shard
+    if written != expected:
+        raise ValueError(
+            f"{settings.input_dir} no longer gives shard {expected.name}: it must have "
+            f"digest {expected.digest}, got {written.digest}. The input has changed "
+            "since the conversion; convert it again."
+        )
+    os.replace(settings.work_dir / written.name, data_dir / written.name)
+    index.sync_folder(data_dir)
 
 
-def _remove_data_set(data_dir: pathlib.Path) -> None:
-    """Removes the files of the data set that the index lists, the index first."""
-    old = index.load(data_dir)
-    (data_dir / index.INDEX_NAME).unlink()
-    names = [shard.name for entries in old.splits.values() for shard in entries]
-    for name in (*names, index.CATALOG_NAME, compat.LABELS_NAME):
-        (data_dir / name).unlink(missing_ok=True)
+def _tasks_from_catalog(
+    data_dir: pathlib.Path,
+    input_dir: pathlib.Path,
+    known: index.Index,
+    names: Sequence[str],
+) -> list[tuple[shards.Task, index.Shard]]:
+    columns = ["shard", "label", "filename"]
+    boxes = read_boxes(input_dir)
+    tasks = []
+    for split, entries in known.splits.items():
+        rows = index.load_catalog(data_dir, split, columns)
+        for number, entry in enumerate(entries):
+            if entry.name not in names:
+                continue
+            mine = rows["shard"] == number
+            labels = rows["label"][mine] - known.label_base
+            found = inputs.locate(input_dir, rows["filename"][mine], labels)
+            plan = ShardPlan(split, number, len(entries), found)
+            of_images = {image.name: boxes.of(image.name) for image in found}
+            tasks.append((shards.Task(plan, of_images), entry))
+    return tasks

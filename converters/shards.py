@@ -1,97 +1,200 @@
 """Write one shard: every image of its plan, checksummed, synced, then named.
 
-In: a `ShardPlan`. Out: the shard file and its catalog fragment (one JSON object a
-record) in the working folder, and what the index says of it. Runs in worker processes.
+In: a `Task`. Out: in the working folder the shard, its catalog fragment (one JSON
+object a record) and, last, its marker, which says that both are complete and what was
+decided about each image. Runs in worker processes.
 """
 
 import collections
+import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import xxhash
 
 from converters import images, workers
 from converters.classes import Class
-from converters.inputs import Image, read_image
+from converters.inputs import Image, catalog_name, read_image
 from converters.plan import ShardPlan
 from tfpipe import index, records
 
-FRAGMENT_SUFFIX = ".jsonl"
+FRAGMENT_SUFFIX = ".catalog"
+MARKER_SUFFIX = ".done"
 _BUFFER_BYTES = 1 << 20
 
+Box = tuple[float, float, float, float]
 
-class Written(NamedTuple):
-    """A finished shard: what the index says of it, and the decisions made for it."""
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all shards of a job have in common.
+
+    Attributes:
+        input_dir: Folder that the images' files are relative to.
+        work_dir: Where shards are written.
+        classes: All classes in label order.
+        policy: What to do about each kind of image.
+        fsync: Whether a shard is on the disk, and not only with the kernel, when it is
+            called complete.
+    """
+
+    input_dir: pathlib.Path
+    work_dir: pathlib.Path
+    classes: Sequence[Class]
+    policy: images.Policy
+    fsync: bool
+
+
+class Task(NamedTuple):
+    """One shard to write, and the boxes of those of its images that have some."""
+
+    plan: ShardPlan
+    boxes: Mapping[str, Sequence[Box]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Written:
+    """A complete shard.
+
+    Attributes:
+        split: Its split.
+        shard: What the index says of it.
+        decisions: How many images were stored in which way, or left out and why.
+        changes: name, decision of each image that is not stored byte for byte.
+        rejects: name, reason, detail of each image that is not stored.
+        num_source_bytes: Bytes of its images as they came.
+        psnr: Decibels between pixels before and after, of a sample of shrunk images.
+    """
 
     split: str
     shard: index.Shard
-    decisions: dict[str, int]
+    decisions: Mapping[str, int]
+    changes: Sequence[Mapping[str, str]]
+    rejects: Sequence[Mapping[str, str]]
+    num_source_bytes: int
+    psnr: Sequence[float]
+
+    def to_json(self) -> str:
+        """The content of the marker."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Written":
+        """The inverse of `to_json`."""
+        fields = json.loads(text)
+        return cls(**fields | {"shard": index.Shard(**fields["shard"])})
 
 
-def write_shard(
-    plan: ShardPlan,
-    *,
-    input_dir: pathlib.Path,
-    work_dir: pathlib.Path,
-    classes: Sequence[Class],
-) -> Written:
-    """Writes a shard and its catalog fragment into the working folder.
-
-    Both are on the disk when this returns.
+def write_shard(settings: Settings, task: Task) -> Written:
+    """Writes a shard, its catalog fragment and its marker into the working folder.
 
     Raises:
-        ValueError: If an image cannot be stored; names the file.
+        ValueError: If an image is bad and the policy is to fail; names the file.
         OSError: If a file cannot be read or written.
     """
-    path = work_dir / plan.name
-    decisions: collections.Counter[str] = collections.Counter()
+    path = settings.work_dir / task.plan.name
+    tally = _Tally()
     with (
-        _DigestedFile(path) as shard,
-        open(fragment_path(path), "w", encoding="utf-8") as fragment,
+        _DigestedFile(path, fsync=settings.fsync) as shard,
+        _DigestedFile(fragment_path(path), fsync=settings.fsync) as fragment,
     ):
-        for number, image in enumerate(plan.images):
-            row, buffers = _encode(image, input_dir, classes[image.class_index])
-            offset = shard.num_bytes
-            shard.write(buffers)
-            place = {
-                "split": plan.split,
-                "shard": plan.number,
-                "record": number,
-                "byte_offset": offset,
-                "num_bytes": shard.num_bytes - offset,
-            }
-            fragment.write(json.dumps(place | row) + "\n")
-            decisions[row["decision"]] += 1
+        for image in task.plan.images:
+            stored = _store(image, task.boxes.get(image.name, ()), settings, tally)
+            if stored is not None:
+                row, buffers = stored
+                place = {
+                    "split": task.plan.split,
+                    "shard": task.plan.number,
+                    "record": tally.num_records,
+                    "byte_offset": shard.num_bytes,
+                    "num_bytes": sum(map(len, buffers)),
+                }
+                shard.write(buffers)
+                fragment.write([json.dumps(place | row).encode(), b"\n"])
+                tally.num_records += 1
             workers.image_done()
-        fragment.flush()
-        os.fsync(fragment.fileno())
-    entry = index.Shard(
-        name=plan.name,
-        num_records=len(plan.images),
-        num_bytes=shard.num_bytes,
-        digest=shard.digest.hexdigest(),
+    written = Written(
+        split=task.plan.split,
+        shard=index.Shard(
+            name=task.plan.name,
+            num_records=tally.num_records,
+            num_bytes=shard.num_bytes,
+            digest=shard.digest.hexdigest(),
+        ),
+        decisions=dict(tally.decisions),
+        changes=tally.changes,
+        rejects=tally.rejects,
+        num_source_bytes=sum(image.num_bytes for image in task.plan.images),
+        psnr=tally.psnr,
     )
-    return Written(plan.split, entry, dict(decisions))
+    index.replace_file(marker_path(path), written.to_json().encode())
+    return written
+
+
+def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
+    """Where the catalog rows of a shard wait to be joined."""
+    return shard_path.with_name(shard_path.name + FRAGMENT_SUFFIX)
+
+
+def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
+    """What says that a shard and its fragment are complete."""
+    return shard_path.with_name(shard_path.name + MARKER_SUFFIX)
+
+
+class _Tally:
+    """What was decided so far about the images of a shard."""
+
+    def __init__(self) -> None:
+        self.num_records = 0
+        self.decisions: collections.Counter[str] = collections.Counter()
+        self.changes: list[dict[str, str]] = []
+        self.rejects: list[dict[str, str]] = []
+        self.psnr: list[float] = []
+
+    def reject(self, image: Image, rejected: images.Rejected) -> None:
+        self.decisions[f"skipped_{rejected.reason}"] += 1
+        reject = {"name": catalog_name(image.name), "action": "skipped"}
+        self.rejects.append(
+            reject | {"reason": rejected.reason, "detail": rejected.detail}
+        )
+
+    def store(self, image: Image, prepared: images.Prepared) -> None:
+        self.decisions[prepared.decision] += 1
+        if images.is_changed(prepared.decision):
+            name = catalog_name(image.name)
+            self.changes.append({"name": name, "action": prepared.decision})
+        if prepared.psnr is not None:
+            self.psnr.append(prepared.psnr)
 
 
 class _DigestedFile:
-    """A file that counts and digests its bytes, and is on the disk at the end."""
+    """A file that counts and digests its bytes; it gets its name when it is closed."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self._file = open(path, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115
+    def __init__(self, path: pathlib.Path, *, fsync: bool) -> None:
+        self._path = path
+        # Another process may write the same shard, with the same bytes.
+        self._temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+        self._file = open(self._temporary, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115
+        self._fsync = fsync
         self.num_bytes = 0
         self.digest = xxhash.xxh3_128()
 
     def __enter__(self) -> "_DigestedFile":
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
         with self._file:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            if kind is None:
+                self._file.flush()
+                if self._fsync:
+                    os.fsync(self._file.fileno())
+        if kind is None:
+            os.replace(self._temporary, self._path)
+        else:
+            self._temporary.unlink()
 
     def write(self, buffers: records.Buffers) -> None:
         for buffer in buffers:
@@ -100,39 +203,41 @@ class _DigestedFile:
             self.num_bytes += len(buffer)
 
 
-def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
-    """Where the catalog rows of a shard wait to be joined."""
-    return shard_path.with_name(shard_path.name + FRAGMENT_SUFFIX)
-
-
-def _encode(
-    image: Image, input_dir: pathlib.Path, label: Class
-) -> tuple[dict[str, Any], records.Buffers]:
+def _store(
+    image: Image, boxes: Sequence[Box], settings: Settings, tally: _Tally
+) -> tuple[dict[str, Any], records.Buffers] | None:
     """The catalog row of an image, without its place, and its framed record."""
     try:
-        prepared = images.prepare(read_image(input_dir, image))
+        prepared = images.prepare(
+            read_image(settings.input_dir, image), settings.policy
+        )
     except ValueError as error:
         raise ValueError(
-            f"{input_dir / image.file}: {image.name}: {error}. "
-            "Restore it or remove it from the input."
+            f"{settings.input_dir / image.file}: {image.name}: {error}. "
+            "Restore it, remove it from the input, or choose another policy."
         ) from error
-    encoded = prepared.encoded
+    if isinstance(prepared, images.Rejected):
+        tally.reject(image, prepared)
+        return None
+    tally.store(image, prepared)
+    label = settings.classes[image.class_index]
     record = records.ImageRecord(
-        encoded=encoded,
+        encoded=prepared.encoded,
         height=prepared.height,
         width=prepared.width,
         label=label.label,
         synset=label.synset,
         text=label.text,
         filename=os.path.basename(image.name),
+        boxes=boxes,
     )
     row = {
         "label": label.label,
         "synset": label.synset,
         "height": prepared.height,
         "width": prepared.width,
-        "filename": image.name,
+        "filename": catalog_name(image.name),
         "decision": prepared.decision,
-        "digest": xxhash.xxh3_128_hexdigest(encoded),
+        "digest": xxhash.xxh3_128_hexdigest(prepared.encoded),
     }
     return row, records.frame(records.encode_image(record))

@@ -37,10 +37,11 @@ from collections.abc import Iterable
 
 from absl import app, flags
 
-from converters import camera, classes, looks, noise, scenes, workers
+from converters import camera, classes, looks, noise, scenes, worker_flags, workers
 from converters import flags as converter_flags
 
 flags.adopt_module_key_flags(converter_flags)
+flags.adopt_module_key_flags(worker_flags)
 
 _NUM_IMAGES = flags.DEFINE_integer(
     "num_images",
@@ -312,7 +313,7 @@ def config_from_flags() -> Config:
         num_classes=_NUM_CLASSES.value,
         num_validation_images=_NUM_VALIDATION_IMAGES.value,
         seed=converter_flags.SEED.value,
-        num_workers=converter_flags.NUM_WORKERS.value or workers.num_available(),
+        num_workers=worker_flags.NUM_WORKERS.value or workers.num_available(),
         size_scale=_SIZE_SCALE.value,
         bytes_per_pixel=_BYTES_PER_PIXEL.value,
         made_up_synsets=_MADE_UP_SYNSETS.value,

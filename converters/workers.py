@@ -28,6 +28,10 @@ def _nothing() -> None:
     pass
 
 
+def _ignore(result: object) -> None:
+    pass
+
+
 # What `image_done` calls; set by `run` in this process, by `_start` in a worker.
 _on_image: Callable[[], object] = _nothing
 
@@ -43,6 +47,7 @@ def run(
     *,
     num_workers: int,
     num_images: int,
+    on_result: Callable[[Result], object] = _ignore,
 ) -> list[Result]:
     """Calls `function` on every task, in up to `num_workers` processes.
 
@@ -51,34 +56,45 @@ def run(
         tasks: What it is called with.
         num_workers: Processes, >= 1; one is this process.
         num_images: Images in all tasks, for the progress bar on stderr.
+        on_result: Called in this process with each result as it comes; what it raises
+            ends the run.
 
     Raises:
         OSError: If a worker process dies.
-        Exception: The first that `function` raises.
+        Exception: The first that `function` or `on_result` raises.
     """
     # disable=None shows the bar only where stderr is a terminal.
     with tqdm.tqdm(
         total=num_images, unit="image", file=sys.stderr, disable=None
     ) as bar:
         if num_workers == 1:
-            return _run_here(function, tasks, bar)
-        return _run_in_workers(function, tasks, min(num_workers, len(tasks)), bar)
+            return _run_here(function, tasks, on_result, bar)
+        num_workers = min(num_workers, len(tasks))
+        return _run_in_workers(function, tasks, on_result, num_workers, bar)
 
 
 def _run_here(
-    function: Callable[[Task], Result], tasks: Sequence[Task], bar: "tqdm.tqdm[Any]"
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    on_result: Callable[[Result], object],
+    bar: "tqdm.tqdm[Any]",
 ) -> list[Result]:
     global _on_image
     _on_image = bar.update
+    results = []
     try:
-        return [function(task) for task in tasks]
+        for task in tasks:
+            results.append(function(task))
+            on_result(results[-1])
     finally:
         _on_image = _nothing
+    return results
 
 
 def _run_in_workers(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
+    on_result: Callable[[Result], object],
     num_workers: int,
     bar: "tqdm.tqdm[Any]",
 ) -> list[Result]:
@@ -90,7 +106,7 @@ def _run_in_workers(
     ) as pool:
         futures = [pool.submit(function, task) for task in tasks]
         try:
-            _wait(futures, lambda: bar.update(num_done.value - bar.n))
+            _wait(futures, on_result, lambda: bar.update(num_done.value - bar.n))
         except BaseException as error:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
@@ -104,17 +120,19 @@ def _run_in_workers(
 
 
 def _wait(
-    futures: Sequence[concurrent.futures.Future[Any]], on_poll: Callable[[], object]
+    futures: Sequence[concurrent.futures.Future[Result]],
+    on_result: Callable[[Result], object],
+    on_poll: Callable[[], object],
 ) -> None:
     """Waits for all; raises what the first that fails raises."""
     pending = set(futures)
     while pending:
         done, pending = concurrent.futures.wait(
-            pending, _POLL_SECONDS, concurrent.futures.FIRST_EXCEPTION
+            pending, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED
         )
         on_poll()
         for future in done:
-            future.result()
+            on_result(future.result())
 
 
 def image_done() -> None:

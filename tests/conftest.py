@@ -3,12 +3,13 @@
 import io
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 import PIL.Image
 import pytest
 
-from converters import imagenet
+from converters import imagenet, job_flags
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -48,6 +49,15 @@ def make_tree(
     return folder
 
 
+def convert(
+    raw_dir: pathlib.Path, output_dir: pathlib.Path, **options: Any
+) -> dict[str, Any]:
+    """Runs converters.imagenet in this process, by default with one worker."""
+    options = {"num_workers": 1, "fsync": False, **options}
+    job = job_flags.JobConfig(output_dir=str(output_dir), **options)
+    return imagenet.convert(imagenet.Config(input_dir=str(raw_dir), job=job))
+
+
 @pytest.fixture(scope="session")
 def raw_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A tree of 24 training images and 7 validation images of 4 classes."""
@@ -61,12 +71,5 @@ def data_dir(
 ) -> pathlib.Path:
     """The tree of `raw_dir` converted: 3 train shards and 2 validation shards."""
     folder = tmp_path_factory.mktemp("data") / "records"
-    config = imagenet.Config(
-        input_dir=str(raw_dir),
-        output_dir=str(folder),
-        num_train_shards=3,
-        num_validation_shards=2,
-        num_workers=1,
-    )
-    imagenet.convert(config)
+    convert(raw_dir, folder, num_train_shards=3, num_validation_shards=2, num_workers=1)
     return folder

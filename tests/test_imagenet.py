@@ -9,8 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from converters import imagenet
-from tests.conftest import make_tree
+from tests.conftest import convert, make_tree
 
 INCEPTION_KEYS = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),
@@ -42,8 +41,9 @@ def _command(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def _digests(folder: pathlib.Path) -> dict[str, str]:
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.iterdir())
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
 
 
@@ -79,13 +79,7 @@ def test_same_bytes_for_any_number_of_workers(
     digests = []
     for workers in (1, 2, 5):
         out = tmp_path / str(workers)
-        config = imagenet.Config(
-            input_dir=str(raw_dir),
-            output_dir=str(out),
-            num_train_shards=5,
-            num_workers=workers,
-        )
-        imagenet.convert(config)
+        convert(raw_dir, out, num_train_shards=5, num_workers=workers)
         digests.append(_digests(out))
 
     assert digests[0] == digests[1] == digests[2]
@@ -96,12 +90,7 @@ def test_other_seed_gives_another_order(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     for seed in (0, 1):
-        out = str(tmp_path / str(seed))
-        imagenet.convert(
-            imagenet.Config(
-                input_dir=str(raw_dir), output_dir=out, num_workers=1, seed=seed
-            )
-        )
+        convert(raw_dir, tmp_path / str(seed), seed=seed)
 
     assert _digests(tmp_path / "0") != _digests(tmp_path / "1")
 
@@ -128,11 +117,8 @@ def test_subset_of_classes_keeps_its_labels(tmp_path: pathlib.Path) -> None:
     raw_dir = make_tree(tmp_path / "raw", num_images=4)
     for synset in ("n01440764", "n01443537"):
         (raw_dir / "train" / synset).rename(tmp_path / synset)
-    config = imagenet.Config(
-        input_dir=str(raw_dir), output_dir=str(tmp_path / "out"), num_workers=1
-    )
 
-    imagenet.convert(config)
+    convert(raw_dir, tmp_path / "out")
 
     paths = sorted(map(str, (tmp_path / "out").glob("train-*")))
     labels = [
@@ -149,6 +135,11 @@ def test_subset_of_classes_keeps_its_labels(tmp_path: pathlib.Path) -> None:
         (["--input_dir={tmp}"], "must hold a folder for each class"),
         (["--input_dir={raw}", "--num_train_shards=99"], "at most the 24 images"),
         (["--input_dir={raw}", "--num_workers=0"], "num_workers"),
+        (
+            ["--input_dir={raw}", "--task_index=2", "--num_tasks=2"],
+            "--task_index must be 0 to --num_tasks - 1 = 1, got 2",
+        ),
+        (["--input_dir={raw}", "--cmyk=maybe"], "should be one of <convert|skip|fail>"),
         (["--input_dir={raw}", "extra"], "Unexpected argument: extra"),
         ([], "--input_dir"),
     ],
@@ -174,8 +165,8 @@ def test_runs_without_tensorflow(raw_dir: pathlib.Path, tmp_path: pathlib.Path) 
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); "
         "from converters import imagenet; "
-        "imagenet.convert(imagenet.Config(input_dir=sys.argv[1], "
-        "output_dir=sys.argv[2], num_workers=2))"
+        "job = imagenet.job_flags.JobConfig(output_dir=sys.argv[2], num_workers=2); "
+        "imagenet.convert(imagenet.Config(input_dir=sys.argv[1], job=job))"
     )
     script = tmp_path / "convert.py"
     script.write_text(f"if __name__ == '__main__':\n    {code}\n")

@@ -1,7 +1,9 @@
 import pathlib
 
+import hypothesis
 import pytest
 import tensorflow as tf
+from hypothesis import strategies
 
 from tests.conftest import make_jpeg
 from tfpipe import errors, records
@@ -197,3 +199,108 @@ def test_records_before_the_damage_are_yielded(tmp_path):
     assert next(scan) == (0, 17)
     with pytest.raises(errors.BadRecordError):
         next(scan)
+
+
+def test_read_yields_what_was_written_and_every_byte(tmp_path):
+    datas = [b"a", b"", b"c" * 100]
+    shard = write_shard(tmp_path / "shard", datas)
+    seen = bytearray()
+
+    read = list(records.read(shard, on_bytes=seen.extend))
+
+    assert [record.data for record in read] == datas
+    assert [record[:2] for record in read] == list(records.scan(shard))
+    assert not any(record.fault for record in read)
+    assert seen == shard.read_bytes()
+
+
+def test_read_of_an_empty_shard_yields_nothing(tmp_path):
+    assert list(records.read(write_shard(tmp_path / "shard", []))) == []
+
+
+# Of records at 0, 17 and 33, in a shard of 149 bytes.
+@pytest.mark.parametrize(
+    ("flip", "byte_offsets", "expected"),
+    [
+        (12, [], [(0, 17, "CRC of the data"), (17, 16, ""), (33, 116, "")]),
+        (16, [], [(0, 17, "CRC of the data"), (17, 16, ""), (33, 116, "")]),
+        (17, [0, 17, 33], [(0, 17, ""), (17, 16, "header"), (33, 116, "")]),
+        (17, [], [(0, 17, ""), (17, 132, "the last 132 bytes")]),
+        # A catalog that leads nowhere.
+        (17, [0, 17, 17], [(0, 17, ""), (17, 132, "the last 132 bytes")]),
+        (17, [0, 17, 150], [(0, 17, ""), (17, 132, "the last 132 bytes")]),
+        (33, [0, 17, 33], [(0, 17, ""), (17, 16, ""), (33, 116, "header")]),
+    ],
+)
+def test_read_goes_on_after_damage(tmp_path, flip, byte_offsets, expected):
+    shard = write_shard(tmp_path / "shard", [b"a", b"", b"c" * 100])
+    content = bytearray(shard.read_bytes())
+    content[flip] ^= 1
+    shard.write_bytes(content)
+
+    read = list(records.read(shard, byte_offsets=byte_offsets))
+
+    assert [record[:2] for record in read] == [place[:2] for place in expected]
+    for record, (_, _, fault) in zip(read, expected, strict=True):
+        assert bool(record.fault) == bool(fault)
+        assert fault in record.fault
+
+
+def test_read_says_how_much_of_a_cut_record_there_is(tmp_path):
+    shard = write_shard(tmp_path / "shard", [b"a", b"c" * 100])
+    shard.write_bytes(shard.read_bytes()[:-6])
+
+    *_, last = records.read(shard, byte_offsets=[0, 17])
+
+    assert (last.byte_offset, last.num_bytes, last.data) == (17, 110, b"")
+    assert "must have 116 bytes, got 110" in last.fault
+
+
+@pytest.mark.parametrize("record", [RECORD, WITH_BOXES, NOT_ASCII])
+def test_decode_example_equals_what_protobuf_parses(record):
+    data = b"".join(records.encode_image(record))
+
+    decoded = records.decode_example(data)
+
+    features = tf.train.Example.FromString(data).features.feature
+    assert decoded.keys() == features.keys()
+    for key, feature in decoded.items():
+        assert f"{feature.kind}_list" == features[key].WhichOneof("kind")
+        assert feature.values == list(
+            getattr(features[key], f"{feature.kind}_list").value
+        )
+
+
+def test_decode_example_takes_lists_that_are_not_packed():
+    ints = b"\x1a\x04\x08\x05\x08\x07"  # two varint fields
+    floats = b"\x12\x05\x0d\x00\x00\x80\x3f"  # one fixed32 field
+    nothing = b""
+    pieces = {"i": [ints], "f": [floats], "n": [nothing]}
+    data = b"".join(records.encode_example(pieces))
+
+    assert records.decode_example(data) == {
+        "i": records.Feature("int64", [5, 7]),
+        "f": records.Feature("float", [1.0]),
+        "n": records.Feature("empty", []),
+    }
+    assert len(tf.train.Example.FromString(data).features.feature) == 3
+
+
+@hypothesis.settings(max_examples=300, deadline=None, derandomize=True)
+@hypothesis.given(
+    junk=strategies.binary(max_size=60),
+    position=strategies.integers(0, 900),
+    length=strategies.integers(0, 900),
+)
+def test_decode_example_of_damaged_bytes_raises_nothing_but_bad_record(
+    junk, position, length
+):
+    data = b"".join(records.encode_image(WITH_BOXES))
+    start = 0 if position == 0 else position * len(data) // 900
+    damaged = data[:start] + junk + data[start + length :]
+    for candidate in (junk, damaged):
+        try:
+            decoded = records.decode_example(candidate)
+        except errors.BadRecordError:
+            continue  # anything else fails the test
+        assert all(isinstance(key, str) for key in decoded)

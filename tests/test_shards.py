@@ -1,4 +1,4 @@
-"""converters.shards: one shard and its catalog fragment."""
+"""converters.shards: one shard, its catalog fragment and its marker."""
 
 import json
 import pathlib
@@ -7,30 +7,41 @@ import pytest
 import tensorflow as tf
 import xxhash
 
-from converters import classes, inputs, plan, shards
+from converters import classes, images, inputs, plan, shards
+from tests.conftest import make_jpeg
 from tfpipe import records
 
 CLASSES = classes.imagenet_classes()
 
 
-def _write(
-    raw_dir: pathlib.Path, work_dir: pathlib.Path
-) -> tuple[plan.ShardPlan, shards.Written]:
-    tree = inputs.read_tree(raw_dir, CLASSES)
-    (only,) = plan.make_plan({"train": tree.splits["train"]}, {"train": 1}, seed=0)
-    written = shards.write_shard(
-        only,
-        input_dir=raw_dir,
+def _settings(
+    input_dir: pathlib.Path, work_dir: pathlib.Path, **policy: object
+) -> shards.Settings:
+    return shards.Settings(
+        input_dir=input_dir,
         work_dir=work_dir,
         classes=CLASSES,
+        policy=images.Policy(**policy),
+        fsync=False,
     )
-    return only, written
+
+
+def _plan(raw_dir: pathlib.Path) -> plan.ShardPlan:
+    tree = inputs.read_tree(raw_dir, CLASSES)
+    (only,) = plan.make_plan({"train": tree.splits["train"]}, {"train": 1}, seed=0)
+    return only
+
+
+def _image(path: pathlib.Path) -> inputs.Image:
+    return inputs.Image(path.name, 0, path.name, 0, path.stat().st_size)
 
 
 def test_shard_holds_the_planned_images_byte_for_byte(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    planned, written = _write(raw_dir, tmp_path)
+    planned = _plan(raw_dir)
+
+    written = shards.write_shard(_settings(raw_dir, tmp_path), shards.Task(planned, {}))
 
     path = tmp_path / "train-00000-of-00001"
     stored = [
@@ -46,34 +57,73 @@ def test_shard_holds_the_planned_images_byte_for_byte(
         assert CLASSES[label - 1].synset == synset == image.name.split("/")[1]
     assert written.shard.num_bytes == path.stat().st_size
     assert written.shard.digest == xxhash.xxh3_128_hexdigest(path.read_bytes())
-    assert written.decisions == {"kept": 24}
+    assert (written.decisions, written.changes, written.rejects) == (
+        {"kept": 24},
+        [],
+        [],
+    )
+    marker = shards.marker_path(path).read_text()
+    assert shards.Written.from_json(marker) == written
 
 
 def test_fragment_says_where_each_record_is(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    _write(raw_dir, tmp_path)
+    shards.write_shard(_settings(raw_dir, tmp_path), shards.Task(_plan(raw_dir), {}))
 
     path = tmp_path / "train-00000-of-00001"
     lines = shards.fragment_path(path).read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     places = [(row["byte_offset"], row["num_bytes"]) for row in rows]
     assert places == list(records.scan(path))
-    first = json.loads(lines[0])
-    encoded = (raw_dir / first["filename"]).read_bytes()
-    assert first["digest"] == xxhash.xxh3_128_hexdigest(encoded)
+    encoded = (raw_dir / rows[0]["filename"]).read_bytes()
+    assert rows[0]["digest"] == xxhash.xxh3_128_hexdigest(encoded)
 
 
-def test_bad_image_is_named(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "bad.JPEG").write_bytes(b"no picture")
-    planned = plan.ShardPlan(
-        "train", 0, 1, [inputs.Image("bad.JPEG", 0, "bad.JPEG", 0, 10)]
+def test_what_is_changed_or_left_out_is_said(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "gray.JPEG").write_bytes(make_jpeg(1, mode="L"))
+    (tmp_path / "ink.JPEG").write_bytes(make_jpeg(2, mode="CMYK"))
+    (tmp_path / "text.JPEG").write_bytes(b"no picture")
+    names = ("gray", "ink", "text")
+    found = [_image(tmp_path / f"{name}.JPEG") for name in names]
+    planned = plan.ShardPlan("train", 0, 1, found)
+
+    written = shards.write_shard(
+        _settings(tmp_path, tmp_path), shards.Task(planned, {})
     )
 
-    with pytest.raises(ValueError, match=r"bad\.JPEG: not an image.*Restore it or rem"):
-        shards.write_shard(
-            planned,
-            input_dir=tmp_path,
-            work_dir=tmp_path,
-            classes=CLASSES,
-        )
+    assert written.shard.num_records == 2
+    assert written.decisions == {
+        "kept_grayscale": 1,
+        "converted_cmyk": 1,
+        "skipped_not_an_image": 1,
+    }
+    assert written.changes == [{"name": "ink.JPEG", "action": "converted_cmyk"}]
+    (reject,) = written.rejects
+    assert (reject["name"], reject["reason"]) == ("text.JPEG", "not_an_image")
+
+
+def test_boxes_are_in_the_record(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.JPEG").write_bytes(make_jpeg(1))
+    planned = plan.ShardPlan("train", 0, 1, [_image(tmp_path / "a.JPEG")])
+    boxes = {"a.JPEG": [(0.0, 0.25, 0.5, 1.0)]}
+
+    shards.write_shard(_settings(tmp_path, tmp_path), shards.Task(planned, boxes))
+
+    (record,) = tf.data.TFRecordDataset(str(tmp_path / planned.name))
+    features = tf.train.Example.FromString(record.numpy()).features.feature
+    assert features["image/object/bbox/ymin"].float_list.value == [0.25]
+    assert features["image/object/class/label"].int64_list.value == [1]
+
+
+def test_bad_image_is_named_where_the_policy_is_to_fail(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "bad.JPEG").write_bytes(b"no picture")
+    planned = plan.ShardPlan("train", 0, 1, [_image(tmp_path / "bad.JPEG")])
+    settings = _settings(tmp_path, tmp_path, not_an_image="fail")
+
+    with pytest.raises(ValueError, match=r"bad\.JPEG.*Restore it, remove it"):
+        shards.write_shard(settings, shards.Task(planned, {}))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.JPEG"]

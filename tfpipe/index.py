@@ -214,6 +214,27 @@ def write_catalog(fragments: Sequence[pathlib.Path], path: pathlib.Path) -> None
         rows.write_parquet(os.fspath(path), compression="zstd")
 
 
+def record_places(
+    catalog: pathlib.Path, index: Index
+) -> dict[str, list[tuple[int, int]]]:
+    """(byte offset, bytes with frame) of each record, by the name of its shard."""
+    import duckdb
+
+    query = (
+        "SELECT byte_offset, num_bytes FROM read_parquet(?) "
+        "WHERE split = ? ORDER BY shard, record"
+    )
+    places = {}
+    with duckdb.connect() as connection:
+        for split, shards in index.splits.items():
+            rows = connection.execute(query, [os.fspath(catalog), split]).fetchall()
+            start = 0
+            for shard in shards:
+                places[shard.name] = rows[start : start + shard.num_records]
+                start += shard.num_records
+    return places
+
+
 def load_catalog(
     data_dir: Path, split: str, columns: Sequence[str]
 ) -> dict[str, npt.NDArray[Any]]:

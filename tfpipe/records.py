@@ -1,8 +1,8 @@
-"""The record format: encode an example, frame it, walk the frames of a shard.
+"""The record format, both ways: encode an example and frame it; read it back.
 
 In: the fields of one image. Out: the bytes of one TFRecord, as a list of buffers so
-that the JPEG is never copied; and, the other way, the offset and length of every
-record of a shard. Imports no TensorFlow; parsing into tensors is `ops.Parse`.
+that the JPEG is never copied; and, the other way, the records of a shard, checked, and
+the features of one. Imports no TensorFlow; parsing into tensors is `ops.Parse`.
 
 A TFRecord is: length (uint64, little endian), masked CRC-32C of the length, data,
 masked CRC-32C of the data. The data is a `tf.train.Example`, serialized as protobuf
@@ -14,7 +14,8 @@ read.
 import dataclasses
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import google_crc32c
 
@@ -29,6 +30,10 @@ WIDTH = "image/width"
 LABEL = "image/class/label"
 
 _MASK_DELTA = 0xA282EAD8
+
+# Wire types of protobuf.
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
 
 Buffers = list[bytes]
 
@@ -147,6 +152,215 @@ def scan(path: str | os.PathLike[str]) -> Iterator[tuple[int, int]]:
                 )
             yield offset, num_bytes
             offset += num_bytes
+
+
+class Record(NamedTuple):
+    """One record as `read` finds it.
+
+    Attributes:
+        byte_offset: Where its header starts in the shard.
+        num_bytes: With header and footer; of a damaged header, up to where reading
+            goes on.
+        data: The serialized example; nothing if the header is damaged.
+        fault: What is wrong with it, for people; nothing if both CRCs are right.
+    """
+
+    byte_offset: int
+    num_bytes: int
+    data: bytes
+    fault: str
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    byte_offsets: Sequence[int] = (),
+    on_bytes: Callable[[bytes], object] = len,
+) -> Iterator[Record]:
+    """Yields every record of a shard, damaged ones too, after checking both CRCs.
+
+    Wrong data costs that record alone. A damaged header hides where the next record
+    is: reading goes on at the next of `byte_offsets`; without it, the rest of the shard
+    belongs to the damaged record.
+
+    Args:
+        path: The shard.
+        byte_offsets: Where each record starts, as far as that is known.
+        on_bytes: Is given the bytes of whole records in order, for a digest.
+
+    Raises:
+        OSError: If the shard cannot be read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        descriptor, size = file.fileno(), os.path.getsize(path)
+        offset = number = 0
+        header = os.pread(descriptor, HEADER_BYTES, 0)
+        on_bytes(header)
+        while offset < size:
+            num_bytes = _record_bytes(header)
+            if num_bytes is None or offset + num_bytes > size:
+                record = _damaged(num_bytes, offset, size, byte_offsets[number + 1 :])
+                header = os.pread(descriptor, HEADER_BYTES, offset + record.num_bytes)
+            else:
+                footer_offset = offset + num_bytes - FOOTER_BYTES
+                start = offset + HEADER_BYTES
+                data = os.pread(descriptor, footer_offset - start, start)
+                # The footer and the next header in one call.
+                tail = os.pread(descriptor, FOOTER_BYTES + HEADER_BYTES, footer_offset)
+                on_bytes(data)
+                on_bytes(tail)
+                record = Record(offset, num_bytes, data, _data_fault(data, tail))
+                header = tail[FOOTER_BYTES:]
+            yield record
+            offset += record.num_bytes
+            number += 1
+
+
+def _damaged(
+    num_bytes: int | None, offset: int, size: int, next_offsets: Sequence[int]
+) -> Record:
+    """A record of unknown length, or of `num_bytes`, which the shard does not have."""
+    known = int(next_offsets[0]) if len(next_offsets) else 0
+    end = known if offset < known <= size else size
+    if num_bytes is None:
+        fault = "the header (length and its CRC) is damaged"
+        if end == size:
+            fault += f", so the last {size - offset} bytes of the shard cannot be read"
+    else:
+        fault = (
+            f"the record is cut short: it must have {num_bytes} bytes, "
+            f"got {size - offset} to the end of the shard"
+        )
+    return Record(offset, end - offset, b"", fault)
+
+
+def _data_fault(data: bytes, tail: bytes) -> str:
+    expected, got = tail[:FOOTER_BYTES], _masked(google_crc32c.value(data))
+    if got == expected:
+        return ""
+    return (
+        "the CRC of the data is wrong: the record says "
+        f"{expected[::-1].hex()}, its bytes give {got[::-1].hex()}"
+    )
+
+
+Kind = Literal["bytes", "float", "int64", "empty"]
+
+
+class Feature(NamedTuple):
+    """A decoded `tf.train.Feature`: the kind of its list and the list's values.
+
+    A feature whose list is not set at all is of kind "empty".
+    """
+
+    kind: Kind
+    values: list[Any]
+
+
+def decode_example(data: bytes) -> dict[str, Feature]:
+    """The features of a serialized `tf.train.Example`, by key.
+
+    Raises:
+        BadRecordError: If the bytes are not a `tf.train.Example`.
+    """
+    features: dict[str, Feature] = {}
+    try:
+        for message in _submessages(memoryview(data), 1):
+            for entry in _submessages(message, 1):
+                keys, values = _submessages(entry, 1), _submessages(entry, 2)
+                key = bytes(keys[-1]).decode() if keys else ""
+                features[key] = _decode_feature(values[-1] if values else entry[:0])
+    except (ValueError, struct.error) as error:
+        raise errors.BadRecordError(
+            f"The data is not a tf.train.Example: {error}."
+        ) from None
+    return features
+
+
+def _decode_feature(message: memoryview) -> Feature:
+    feature = Feature("empty", [])
+    for number, _, content in _fields(message):
+        if number == 1:
+            feature = Feature("bytes", [bytes(v) for v in _submessages(content, 1)])
+        elif number == 2:
+            feature = Feature("float", _decode_floats(content))
+        elif number == 3:
+            feature = Feature("int64", _decode_ints(content))
+    return feature
+
+
+def _decode_floats(message: memoryview) -> list[float]:
+    """Packed or not: either way each value is 4 bytes, little endian."""
+    pieces = (content for number, _, content in _fields(message) if number == 1)
+    content = b"".join(pieces)
+    return list(struct.unpack(f"<{len(content) // 4}f", content))
+
+
+def _decode_ints(message: memoryview) -> list[int]:
+    """Packed or not: either way each value is a varint."""
+    values = []
+    for number, _, content in _fields(message):
+        position = 0
+        while number == 1 and position < len(content):
+            value, position = _read_varint(content, position)
+            values.append(value - (1 << 64) if value >> 63 else value)
+    return values
+
+
+def _submessages(message: memoryview, wanted: int) -> list[memoryview]:
+    """Contents of the length-delimited fields of one number.
+
+    Raises:
+        ValueError: If the bytes are not protobuf, or a field is of another type.
+    """
+    contents = []
+    for number, wire_type, content in _fields(message):
+        if number != wanted:
+            continue
+        if wire_type != _LENGTH_DELIMITED:
+            raise ValueError(f"field {number} has wire type {wire_type}")
+        contents.append(content)
+    return contents
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Number, wire type and content of each field of a protobuf message.
+
+    Raises:
+        ValueError: If the bytes are not protobuf.
+    """
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        wire_type = tag & 7
+        start = position
+        if wire_type == _VARINT:
+            _, end = _read_varint(message, position)
+        elif wire_type == _LENGTH_DELIMITED:
+            num_bytes, start = _read_varint(message, position)
+            end = start + num_bytes
+        elif wire_type in _FIXED_BYTES:
+            end = start + _FIXED_BYTES[wire_type]
+        else:
+            raise ValueError(f"wire type {wire_type} does not exist")
+        if end > len(message):
+            raise ValueError(f"field {tag >> 3} ends beyond its message")
+        yield tag >> 3, wire_type, message[start:end]
+        position = end
+
+
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position == len(data):
+            break
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+    raise ValueError("a varint is cut short or too long")
 
 
 def _record_bytes(header: bytes) -> int | None:

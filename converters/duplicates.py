@@ -1,0 +1,143 @@
+"""Duplicates: images that are there more than once, found by their content digest.
+
+In: the catalog, or the images before they are planned. Out: one group a content with
+the counts for the summary, or the images without their copies. Only exact copies count.
+"""
+
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import xxhash
+
+from converters import workers
+from converters.inputs import Image, catalog_name, read_image
+
+NAME = "duplicates.jsonl"
+_CHUNK_IMAGES = 512
+
+_GROUPS = """
+    SELECT digest,
+           list(filename ORDER BY split, shard, record),
+           list(split ORDER BY split, shard, record),
+           list(synset ORDER BY split, shard, record)
+    FROM read_parquet(?) GROUP BY digest HAVING count(*) > 1
+    ORDER BY min(split), min(shard), min(record), digest
+"""
+
+
+class Duplicates(NamedTuple):
+    """Groups of equal images, and what they add up to."""
+
+    groups: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, int]
+
+
+def find(catalog: pathlib.Path) -> Duplicates:
+    """Finds the images of a catalog that are equal byte for byte.
+
+    The summary counts `num_groups`, `num_copies` (images beyond the first of their
+    group), `num_groups_across_splits` (a leak from training into validation) and
+    `num_groups_with_several_classes` (at least one of the labels is wrong).
+    """
+    import duckdb
+
+    with duckdb.connect() as connection:
+        rows = connection.execute(_GROUPS, [str(catalog)]).fetchall()
+    groups = [
+        {
+            "digest": digest,
+            "names": names,
+            "splits": sorted(set(splits)),
+            "synsets": sorted(set(synsets)),
+        }
+        for digest, names, splits, synsets in rows
+    ]
+    summary = {
+        "num_groups": len(groups),
+        "num_copies": sum(len(group["names"]) - 1 for group in groups),
+        "num_groups_across_splits": sum(len(group["splits"]) > 1 for group in groups),
+        "num_groups_with_several_classes": sum(
+            len(group["synsets"]) > 1 for group in groups
+        ),
+    }
+    return Duplicates(groups, summary)
+
+
+class Unique(NamedTuple):
+    """Images of each split without copies, and what was left out."""
+
+    splits: Mapping[str, Sequence[Image]]
+    rejects: Sequence[Mapping[str, str]]
+
+
+def drop(
+    input_dir: pathlib.Path,
+    splits: Mapping[str, Sequence[Image]],
+    which: Literal["same_class", "all"],
+    num_workers: int,
+) -> Unique:
+    """Leaves copies out before the plan is made. Reads every image once for it.
+
+    Of equal images the first by name is kept, one of the validation split before any
+    of the train split, so that what is validated stays whole.
+
+    Args:
+        input_dir: Folder that the images' files are relative to.
+        splits: Images of each split.
+        which: "same_class" leaves copies with another label alone; "all" does not.
+        num_workers: Processes that read.
+
+    Raises:
+        OSError: If an image cannot be read.
+    """
+    ordered = [
+        (split, image)
+        for split in sorted(splits, key=lambda split: split == "train")
+        for image in sorted(splits[split], key=lambda image: image.name)
+    ]
+    digests = _digests(input_dir, [image for _, image in ordered], num_workers)
+    first: dict[object, Image] = {}
+    kept: dict[str, list[Image]] = {split: [] for split in splits}
+    rejects = []
+    for (split, image), digest in zip(ordered, digests, strict=True):
+        same = digest if which == "all" else (digest, image.class_index)
+        original = first.setdefault(same, image)
+        if original is image:
+            kept[split].append(image)
+        else:
+            detail = f"equal to {catalog_name(original.name)}"
+            rejects.append(
+                {
+                    "name": catalog_name(image.name),
+                    "action": "skipped",
+                    "reason": "duplicate",
+                    "detail": detail,
+                }
+            )
+    return Unique(kept, rejects)
+
+
+def _digests(
+    input_dir: pathlib.Path, images: Sequence[Image], num_workers: int
+) -> list[bytes]:
+    chunks = [
+        images[start : start + _CHUNK_IMAGES]
+        for start in range(0, len(images), _CHUNK_IMAGES)
+    ]
+    parts = workers.run(
+        functools.partial(_digest_chunk, input_dir),
+        chunks,
+        num_workers=num_workers,
+        num_images=len(images),
+    )
+    return [digest for part in parts for digest in part]
+
+
+def _digest_chunk(input_dir: pathlib.Path, images: Sequence[Image]) -> list[bytes]:
+    digests = []
+    for image in images:
+        digests.append(xxhash.xxh3_128_digest(read_image(input_dir, image)))
+        workers.image_done()
+    return digests

@@ -1,0 +1,146 @@
+"""Finish a data set: catalog, duplicates, side files, final names, the index last.
+
+In: a job all of whose shards are complete in its working folder. Out: the data set. Any
+step can be cut off and done again: nothing in the working folder is lost before the
+index is written, and the index is written last.
+"""
+
+import collections
+import itertools
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from converters import compat, duplicates, shards, work
+from tfpipe import index
+
+if TYPE_CHECKING:
+    from converters.run import Job
+
+CHANGES_NAME = "changes.jsonl"
+REJECTS_NAME = "rejects.jsonl"
+
+
+def finish(job: "Job", work_dir: pathlib.Path) -> index.Index | None:
+    """Publishes the data set if all its shards are complete; None if some are not.
+
+    Raises:
+        ValueError: If a split is left without any record.
+        OSError: If a file cannot be written.
+    """
+    with work.finishing(work_dir) as free:
+        done = work.completed(job.plans, work_dir)
+        if not free or len(done) < len(job.plans):
+            return None
+        written = [done[plan.name] for plan in job.plans]
+        _require_records(written)
+        result = _publish(job, work_dir, written)
+        shutil.rmtree(work_dir)
+        return result
+
+
+def _require_records(written: Sequence[shards.Written]) -> None:
+    records: collections.Counter[str] = collections.Counter()
+    for item in written:
+        records[item.split] += item.shard.num_records
+    for split, count in records.items():
+        if count == 0:
+            raise ValueError(
+                f"Not one image of split {split} could be stored. Reasons: "
+                f"{_total(item.decisions for item in written)}."
+            )
+
+
+def _publish(
+    job: "Job", work_dir: pathlib.Path, written: Sequence[shards.Written]
+) -> index.Index:
+    catalog = work_dir / index.CATALOG_NAME
+    fragments = [shards.fragment_path(work_dir / plan.name) for plan in job.plans]
+    index.write_catalog(fragments, catalog)
+    same = duplicates.find(catalog)
+    result = _make_index(job, written, same.summary)
+    side = {
+        **compat.side_files(result, index.record_places(catalog, result)),
+        CHANGES_NAME: _lines(change for item in written for change in item.changes),
+        REJECTS_NAME: _lines(
+            itertools.chain(job.dropped, *(item.rejects for item in written))
+        ),
+        duplicates.NAME: _lines(same.groups),
+    }
+    if (job.output_dir / index.INDEX_NAME).exists():
+        remove_data_set(job.output_dir)
+    for name, content in side.items():
+        # An empty shard has an empty index file; an empty report is left out.
+        if content or not name.endswith(".jsonl"):
+            path = job.output_dir / name
+            path.parent.mkdir(exist_ok=True)
+            index.replace_file(path, content)
+    for name in (*(plan.name for plan in job.plans), catalog.name):
+        if (work_dir / name).exists():  # else it was moved before a crash
+            os.replace(work_dir / name, job.output_dir / name)
+    index.sync_folder(job.output_dir)
+    index.write(result, job.output_dir)
+    return result
+
+
+def _lines(items: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(item) + "\n" for item in items).encode()
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: collections.Counter[str] = collections.Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
+
+
+def _make_index(
+    job: "Job", written: Sequence[shards.Written], same: Mapping[str, int]
+) -> index.Index:
+    splits: dict[str, list[index.Shard]] = {}
+    for item in written:
+        splits.setdefault(item.split, []).append(item.shard)
+    dropped = collections.Counter(f"skipped_{drop['reason']}" for drop in job.dropped)
+    made_by = {
+        **job.description,
+        "decisions": _total([*(item.decisions for item in written), dropped]),
+        "ignored": dict(sorted(job.ignored.items())),
+        "duplicates": dict(same),
+        "num_source_bytes": sum(item.num_source_bytes for item in written),
+        "psnr": _psnr([value for item in written for value in item.psnr]),
+    }
+    return index.Index(
+        name=job.name,
+        label_base=job.classes[0].label,
+        classes=tuple((c.synset, c.text) for c in job.classes),
+        splits={split: tuple(entries) for split, entries in splits.items()},
+        made_by=made_by,
+    )
+
+
+def _psnr(values: Sequence[float]) -> dict[str, float] | None:
+    """Decibels over the sample of shrunk images; None if none was shrunk."""
+    if not values:
+        return None
+    mean, low = sum(values) / len(values), min(values)
+    return {
+        "num_images": len(values),
+        "mean_db": round(mean, 2),
+        "min_db": round(low, 2),
+    }
+
+
+def remove_data_set(data_dir: pathlib.Path) -> None:
+    """Removes the files of the data set that the index lists, the index first."""
+    old = index.load(data_dir)
+    (data_dir / index.INDEX_NAME).unlink()
+    names = [shard.name for entries in old.splits.values() for shard in entries]
+    for name in (*names, *sorted(work.SIDE_NAMES)):
+        path = data_dir / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,210 @@
+"""The header of a JPEG, read without decoding it; what is wrong with it, if anything.
+
+In: bytes that begin like a JPEG, any bytes at all after that. Out: a `Header`: size,
+components, coding process, EXIF orientation, Adobe marker, and whether the file is
+whole. It takes what libjpeg-turbo takes, which decodes the records in TensorFlow:
+fill bytes and junk before a marker are passed over, reserved markers are faults.
+Nothing of the scans is looked at, but that one begins and that an EOI marker follows.
+"""
+
+import re
+from typing import Literal, NamedTuple
+
+MAGIC = b"\xff\xd8\xff"
+EOI = b"\xff\xd9"
+
+BASELINE, EXTENDED, PROGRESSIVE = 0xC0, 0xC1, 0xC2
+# Arithmetic coding; TensorFlow decodes it, hardware decoders do not.
+ARITHMETIC = frozenset({0xC9, 0xCA})
+# libjpeg's own limit of a side, in pixels.
+MAX_SIDE = 65500
+
+_SOS = 0xDA
+# Frame headers are C0 to CF without DHT (C4), JPG (C8) and DAC (CC).
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_DECODABLE = ARITHMETIC | {BASELINE, EXTENDED, PROGRESSIVE}
+# DHT, DAC, DQT, DNL, DRI, COM and APPn: a length and as many bytes.
+_SEGMENTS = frozenset({0xC4, 0xCC, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
+# Markers without a length: the stuffed zero, TEM and the restart markers.
+_BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})
+_APP1, _APP14 = 0xE1, 0xEE
+_EXIF = b"Exif\0\0"
+# What ends the codes of a scan: a marker that is no stuffed zero, restart or fill byte.
+_END_OF_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+
+
+class BadImageError(Exception):
+    """What keeps an image from being stored.
+
+    Args:
+        reason: In snake case, for counts.
+        detail: One line for people.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Header(NamedTuple):
+    """What a JPEG says of itself before its first scan.
+
+    Attributes:
+        height: Pixels, as stored: before EXIF orientation.
+        width: Pixels.
+        num_components: 1, 3 or 4.
+        process: Second byte of the frame marker: BASELINE, PROGRESSIVE ...
+        orientation: EXIF orientation, 1 to 8; 1 if there is none.
+        adobe_transform: Color transform in the Adobe marker (0 none, 1 YCbCr, 2 YCCK);
+            None without that marker.
+        scan: Byte at which the codes of the first scan begin.
+        whole: An EOI marker follows the first scan; bytes after it do not matter.
+    """
+
+    height: int
+    width: int
+    num_components: int
+    process: int
+    orientation: int
+    adobe_transform: int | None
+    scan: int
+    whole: bool
+
+
+def read_header(data: bytes) -> Header:
+    """Reads the header of a JPEG (ITU-T T.81, annex B).
+
+    Args:
+        data: The file; begins with MAGIC.
+
+    Raises:
+        BadImageError: "truncated" if it ends before its first scan, "undecodable" if
+            libjpeg would refuse it.
+    """
+    try:
+        return _walk(data)
+    except IndexError:
+        raise BadImageError(
+            "truncated",
+            f"a JPEG must have a header and a scan, got {len(data)} bytes that end "
+            "before the scan: the file is cut short",
+        ) from None
+
+
+def _walk(data: bytes) -> Header:
+    """Goes from marker to marker; IndexError where the data ends."""
+    frame, orientation, adobe_transform = 0, 1, None
+    position = 2
+    while True:
+        if data[position] != 0xFF:
+            position = _next_marker(data, position)
+        marker = data[position + 1]
+        if marker in _SEGMENTS:
+            if marker == _APP1 and data.startswith(_EXIF, position + 4):
+                end = position + 2 + (data[position + 2] << 8 | data[position + 3])
+                orientation = exif_orientation(data, position + 10, end)
+            elif marker == _APP14 and data.startswith(b"Adobe", position + 4):
+                adobe_transform = data[position + 15]
+        elif marker in _FRAMES and not frame:
+            frame = position
+        elif marker == 0xFF:  # fill byte
+            position += 1
+            continue
+        elif marker in _BARE:
+            position += 2
+            continue
+        elif marker != _SOS or not frame:
+            raise _undecodable(f"got marker 0x{marker:02x} at byte {position}")
+        length = data[position + 2] << 8 | data[position + 3]
+        if length < 2:
+            raise _undecodable(f"got a segment length of {length} at byte {position}")
+        position += 2 + length
+        if marker == _SOS:
+            break
+    return _header(data, frame, orientation, adobe_transform, position)
+
+
+def _next_marker(data: bytes, position: int) -> int:
+    """Where the next 0xFF is; libjpeg passes over what is before it."""
+    found = data.find(b"\xff", position)
+    return len(data) if found < 0 else found
+
+
+def has_end(data: bytes, scan: int) -> bool:
+    """Whether going from scan to scan leads to an EOI marker, as decoders go.
+
+    `Header.whole` looks from the end and takes an EOI inside of a segment for one.
+
+    Args:
+        data: The file.
+        scan: Where its first scan is, as in `Header`.
+    """
+    position = scan
+    while found := _END_OF_SCAN.search(data, position):
+        position = found.start()
+        if data.startswith(EOI, position):
+            return True
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return False
+
+
+def _header(
+    data: bytes, frame: int, orientation: int, adobe_transform: int | None, scan: int
+) -> Header:
+    process, bits, num_components = data[frame + 1], data[frame + 4], data[frame + 9]
+    height = data[frame + 5] << 8 | data[frame + 6]
+    width = data[frame + 7] << 8 | data[frame + 8]
+    if process not in _DECODABLE or bits != 8 or num_components not in (1, 3, 4):
+        raise _undecodable(
+            f"got frame type 0x{process:02x} with {num_components} components of "
+            f"{bits} bits; baseline or progressive with 1, 3 or 4 components of 8 bits "
+            "can be stored"
+        )
+    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
+        raise _undecodable(
+            f"got {width}x{height} pixels, where each side must be 1 to {MAX_SIDE}"
+        )
+    whole = data.rfind(EOI, scan) >= 0
+    return Header(
+        height,
+        width,
+        num_components,
+        process,
+        orientation,
+        adobe_transform,
+        scan,
+        whole,
+    )
+
+
+def _undecodable(got: str) -> BadImageError:
+    return BadImageError("undecodable", f"a JPEG must be one that decodes, {got}")
+
+
+def exif_orientation(data: bytes, start: int, end: int) -> int:
+    """The orientation in EXIF data, 1 to 8; 1 if it says none or makes no sense.
+
+    Args:
+        data: Bytes that hold the EXIF data.
+        start: Where it starts, with its "II" or "MM".
+        end: Where it ends; nothing is read after that.
+    """
+    order = data[start : start + 2]
+    if order not in (b"II", b"MM"):
+        return 1
+    big = order == b"MM"
+    # Tag 0x0112, type SHORT, one value.
+    entry = b"\x01\x12\0\3\0\0\0\1" if big else b"\x12\1\3\0\1\0\0\0"
+    byteorder: Literal["big", "little"] = "big" if big else "little"
+    first = start + int.from_bytes(data[start + 4 : start + 8], byteorder)
+    count = int.from_bytes(data[first : first + 2], byteorder)
+    first += 2
+    end = min(end, len(data), first + 12 * count)
+    found = data.find(entry, first, end)
+    while found >= 0 and (found - first) % 12:
+        found = data.find(entry, found + 1, end)
+    if found < 0 or found + 10 > end:
+        return 1
+    value = data[found + 9] if big else data[found + 8]
+    return value if 1 <= value <= 8 else 1

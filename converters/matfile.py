@@ -1,0 +1,107 @@
+"""A struct array from a MATLAB 5 file, which is how ILSVRC lists its synsets.
+
+In: the bytes of a .mat file (version 5 to 7: tagged elements, compressed or not). Out:
+the fields of each struct that are a text or a number; others are left out. Knows as
+much of the format as that takes.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+_HEADER_BYTES = 128
+_COMPRESSED, _MATRIX = 15, 14
+_STRUCT_CLASS, _CHAR_CLASS = 2, 4
+# Type of element: struct format of its values.
+_FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d"}
+_FORMATS |= {12: "q", 13: "Q", 17: "H"}
+_UTF8 = 16
+
+Fields = dict[str, str | float]
+
+
+def read_structs(data: bytes, name: str) -> list[Fields]:
+    """The structs of the array with this name.
+
+    Raises:
+        ValueError: If the file is not of version 5, or has no such array.
+    """
+    # The last two bytes of the header tell the order of bytes in a number.
+    order = {b"IM": "<", b"MI": ">"}.get(data[126:_HEADER_BYTES])
+    if order is None or not data.startswith(b"MATLAB 5.0"):
+        raise ValueError("The .mat file must be of MATLAB version 5, got another file.")
+    try:
+        for kind, content in _elements(data[_HEADER_BYTES:], order):
+            if kind == _COMPRESSED:
+                kind, content = next(_elements(zlib.decompress(content), order))
+            parts = list(_elements(content, order)) if kind == _MATRIX else []
+            if len(parts) < 5 or parts[2][1].decode() != name:
+                continue
+            if _class_of(parts, order) == _STRUCT_CLASS:
+                return _structs(parts, order)
+    except (IndexError, StopIteration, struct.error, zlib.error) as error:
+        raise ValueError(f"The .mat file is damaged or cut short: {error}.") from error
+    raise ValueError(f"The .mat file must hold a struct array named {name}, got none.")
+
+
+def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    """Type and content of each of the elements that follow each other."""
+    position = 0
+    while position + 8 <= len(data):
+        kind, size = struct.unpack_from(f"{order}II", data, position)
+        if kind >> 16:
+            # Up to four bytes of content stand in the place of the size.
+            kind, size, start, end = (
+                kind & 0xFFFF,
+                kind >> 16,
+                position + 4,
+                position + 8,
+            )
+        else:
+            start = position + 8
+            # Only a compressed element is not padded to a multiple of eight.
+            end = start + (size if kind == _COMPRESSED else -(-size // 8) * 8)
+        if start + size > len(data):
+            raise IndexError(f"an element of {size} bytes at byte {position}")
+        yield kind, data[start : start + size]
+        position = end
+
+
+def _class_of(parts: list[tuple[int, bytes]], order: str) -> int:
+    """Class of an array: the lowest byte of its flags."""
+    return parts[0][1][0 if order == "<" else 3]
+
+
+def _structs(parts: list[tuple[int, bytes]], order: str) -> list[Fields]:
+    # Flags, dimensions, name, length of a field's name, all names, then the values.
+    (width,) = struct.unpack(f"{order}i", parts[3][1])
+    names = [
+        parts[4][1][start : start + width].partition(b"\0")[0].decode()
+        for start in range(0, len(parts[4][1]), width)
+    ]
+    values = [_value(content, order) for _, content in parts[5:]]
+    return [
+        {
+            name: value
+            for name, value in zip(names, values[start:], strict=False)
+            if value is not None
+        }
+        for start in range(0, len(values), len(names))
+    ]
+
+
+def _value(content: bytes, order: str) -> str | float | None:
+    """The text or the one number in a matrix; None for anything else."""
+    parts = list(_elements(content, order))
+    if len(parts) < 4 or parts[3][0] not in {*_FORMATS, _UTF8}:
+        return None
+    kind, packed = parts[3]
+    if kind == _UTF8:
+        return packed.decode(errors="replace")
+    code = _FORMATS[kind]
+    values = struct.unpack(
+        f"{order}{len(packed) // struct.calcsize(code)}{code}", packed
+    )
+    if _class_of(parts, order) == _CHAR_CLASS:
+        return "".join(map(chr, values))
+    return float(values[0]) if len(values) == 1 else None

@@ -1,0 +1,159 @@
+"""The flags of `images.Policy`: what to do about each kind of image.
+
+A command line that stores images calls `flags.adopt_module_key_flags` on this module
+and `policy_from_flags()`, and need not know what policies there are.
+"""
+
+from absl import flags
+
+from converters import images, jpeg, shrink
+
+_DEFAULTS = images.Policy()
+
+_OTHER_FORMAT = flags.DEFINE_enum(
+    "other_format",
+    _DEFAULTS.other_format,
+    images.CHOICES["other_format"],
+    "Images that are no JPEG, whatever their name (PNG, GIF, WebP, BMP, TIFF, AVIF), "
+    "and JPEGs in arithmetic coding. convert: store the first frame as an RGB JPEG of "
+    f"quality {images.REENCODE_QUALITY} without chroma subsampling, transparency on "
+    "white, 16 bits a sample cut to 8. skip: leave it out and report it. fail: stop.",
+)
+_CMYK = flags.DEFINE_enum(
+    "cmyk",
+    _DEFAULTS.cmyk,
+    images.CHOICES["cmyk"],
+    "JPEGs in CMYK or YCCK, such as print uses. convert: store an RGB JPEG of quality "
+    f"{images.REENCODE_QUALITY}, inverted where an Adobe marker says so, colors as "
+    "TensorFlow computes them. skip: leave it out and report it. fail: stop.",
+)
+_GRAYSCALE = flags.DEFINE_enum(
+    "grayscale",
+    _DEFAULTS.grayscale,
+    images.CHOICES["grayscale"],
+    "Images of one channel. keep: store one channel; readers decode it to three equal "
+    "ones. convert: store three channels. skip: leave it out and report it.",
+)
+_EXIF_ORIENTATION = flags.DEFINE_enum(
+    "exif_orientation",
+    _DEFAULTS.exif_orientation,
+    images.CHOICES["exif_orientation"],
+    "Images whose EXIF data asks viewers to turn or mirror them. keep: as they are, "
+    "counted; TensorFlow and ImageNet's published results ignore EXIF. apply: turn the "
+    "pixels and encode them with the same quantization tables. Boxes are not turned.",
+)
+_PROGRESSIVE = flags.DEFINE_enum(
+    "progressive",
+    _DEFAULTS.progressive,
+    images.CHOICES["progressive"],
+    "Progressive JPEGs, which take about three times as long to decode. keep: the "
+    "bytes as they are. baseline: decode and encode with the same quantization tables "
+    "and chroma subsampling; larger files, pixels off by rounding.",
+)
+_TRUNCATED = flags.DEFINE_enum(
+    "truncated",
+    _DEFAULTS.truncated,
+    images.CHOICES["truncated"],
+    "Images that end before their end marker. skip: leave it out and report it. fail: "
+    "stop. keep: give a JPEG the end marker, so that it decodes with the missing part "
+    "gray; what cannot be saved so is left out.",
+)
+_NOT_AN_IMAGE = flags.DEFINE_enum(
+    "not_an_image",
+    _DEFAULTS.not_an_image,
+    images.CHOICES["not_an_image"],
+    "Files of zero bytes, or whose first bytes are no image format known here. skip: "
+    "leave it out and report it. fail: stop.",
+)
+_UNDECODABLE = flags.DEFINE_enum(
+    "undecodable",
+    _DEFAULTS.undecodable,
+    images.CHOICES["undecodable"],
+    "Images that are damaged, or JPEGs of a kind that TensorFlow cannot decode (12 "
+    "bits, lossless, two components). skip: leave it out and report it. fail: stop.",
+)
+_TOO_MANY_PIXELS = flags.DEFINE_enum(
+    "too_many_pixels",
+    _DEFAULTS.too_many_pixels,
+    images.CHOICES["too_many_pixels"],
+    "Images of more than --max_pixels. skip: leave it out and report it. fail: stop.",
+)
+_MAX_PIXELS = flags.DEFINE_integer(
+    "max_pixels",
+    _DEFAULTS.max_pixels,
+    "Most pixels of an image, height times width, by its header: a few bytes can claim "
+    "more pixels than memory holds. The default is the most that TensorFlow decodes.",
+    lower_bound=1,
+    upper_bound=images.MAX_PIXELS,
+)
+_DECODE = flags.DEFINE_enum(
+    "decode",
+    _DEFAULTS.decode,
+    images.CHOICES["decode"],
+    "How closely JPEGs are looked at. header: the markers up to the first scan and the "
+    "end marker, about 10 microseconds an image; damage inside a scan stays unseen. "
+    "full: decode every image, some milliseconds each.",
+)
+_MAX_SIDE = flags.DEFINE_integer(
+    "max_side",
+    _DEFAULTS.max_side,
+    "Scale images down so that the longer side has at most this many pixels. Default: "
+    "no limit. Images are never made larger.",
+    lower_bound=1,
+    upper_bound=jpeg.MAX_SIDE,
+)
+_SHORT_SIDE = flags.DEFINE_integer(
+    "short_side",
+    _DEFAULTS.short_side,
+    "Scale images down so that the shorter side has at most this many pixels, 256 or "
+    "more for training at 224. Default: no limit. With --max_side, both hold.",
+    lower_bound=1,
+    upper_bound=jpeg.MAX_SIDE,
+)
+_QUALITY = flags.DEFINE_integer(
+    "quality",
+    _DEFAULTS.quality,
+    "Quality of every JPEG that is encoded, 1 to 100. If given, every JPEG is encoded "
+    "again and replaces the original where that has fewer bytes. Default: originals "
+    f"stay; {shrink.DEFAULT_QUALITY} for images that are scaled down, "
+    f"{images.REENCODE_QUALITY} for what was no JPEG.",
+    lower_bound=1,
+    upper_bound=100,
+)
+_BASELINE = flags.DEFINE_boolean(
+    "baseline",
+    _DEFAULTS.baseline,
+    "Store nothing but baseline JPEGs, which every decoder takes: --progressive="
+    "baseline, and extended sequential ones likewise.",
+)
+_OPTIMIZE = flags.DEFINE_enum(
+    "optimize",
+    _DEFAULTS.optimize,
+    images.CHOICES["optimize"],
+    "Encode every JPEG again, where that has fewer bytes. keep_subsampling: same "
+    "quantization tables and chroma, Huffman tables fitted to the image, pixels off by "
+    "rounding. 420: chroma at half the height and width too, which also decodes "
+    "faster. none: originals stay.",
+)
+
+
+def policy_from_flags() -> images.Policy:
+    """The only reader of the flags' values."""
+    return images.Policy(
+        other_format=_OTHER_FORMAT.value,
+        cmyk=_CMYK.value,
+        grayscale=_GRAYSCALE.value,
+        exif_orientation=_EXIF_ORIENTATION.value,
+        progressive=_PROGRESSIVE.value,
+        truncated=_TRUNCATED.value,
+        not_an_image=_NOT_AN_IMAGE.value,
+        undecodable=_UNDECODABLE.value,
+        too_many_pixels=_TOO_MANY_PIXELS.value,
+        max_pixels=_MAX_PIXELS.value,
+        decode=_DECODE.value,
+        max_side=_MAX_SIDE.value,
+        short_side=_SHORT_SIDE.value,
+        quality=_QUALITY.value,
+        baseline=_BASELINE.value,
+        optimize=_OPTIMIZE.value,
+    )

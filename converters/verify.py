@@ -1,0 +1,199 @@
+"""Checks a data set: the index against the shards, and every record in them.
+
+  python -m converters.verify DIR --level=crc
+
+DIR is what a converter wrote. Each level includes those before it:
+
+  quick    index.json and catalog.parquet against the files: names, sizes, strays
+  crc      both CRCs of every record, where it starts, the digest of every shard
+  schema   features and their types, labels, classes, catalog, sizes in JPEG headers
+  decode   every image decodes as a whole to the stored height and width
+  source   every image is, byte for byte, that in --input_dir (the folder that was
+           converted; images that were stored in another form are only counted)
+
+Every fault is named with its shard, record, byte offset and source file. A damaged
+record costs only that record. --repair builds the faulty shards anew from --input_dir,
+byte for byte as they were, and checks them again.
+
+DIR may also hold shards of another tool, without index.json, named
+<split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN. Then missing numbers,
+cut tails, empty and uneven shards, the features and the label base are reported, and
+--write_index makes index.json, catalog.parquet and labels.txt for tfpipe without a
+change to the shards.
+
+The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or an error.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from converters import adopt, check, indexed, input_flags, worker_flags, workers
+from converters.check import Result
+from tfpipe import errors, index
+
+flags.adopt_module_key_flags(input_flags)
+flags.adopt_module_key_flags(worker_flags)
+
+_LEVEL = flags.DEFINE_enum(
+    "level", "crc", check.LEVELS, "How much to check; see the list above."
+)
+_REPAIR = flags.DEFINE_boolean(
+    "repair", False, "Build the faulty shards anew from --input_dir."
+)
+_WRITE_INDEX = flags.DEFINE_boolean(
+    "write_index",
+    False,
+    "Make index.json, catalog.parquet and labels.txt for shards that have no index, if "
+    "they have no fault.",
+)
+
+_SCHEMA_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """One check as its flags say; see the flags' help.
+
+    Raises:
+        ValueError: If the flags do not fit together.
+    """
+
+    data_dir: str
+    level: str = "crc"
+    input_dir: str | None = None
+    num_workers: int | None = None
+    repair: bool = False
+    write_index: bool = False
+
+    def __post_init__(self) -> None:
+        if self.level not in check.LEVELS:
+            raise ValueError(
+                f"--level must be one of {', '.join(check.LEVELS)}, got {self.level!r}."
+            )
+        for flag, needed in (
+            ("--repair", self.repair),
+            ("--level=source", self.level == "source"),
+        ):
+            if needed and self.input_dir is None:
+                raise ValueError(
+                    f"{flag} needs --input_dir, the folder that was converted."
+                )
+        if self.write_index and self.level == "quick":
+            raise ValueError(
+                "--write_index reads every record, so --level must be crc, schema or "
+                "decode, got quick."
+            )
+
+
+def config_from_flags(data_dir: str) -> Config:
+    """The only reader of the flags' values."""
+    return Config(
+        data_dir=data_dir,
+        level=_LEVEL.value,
+        input_dir=input_flags.INPUT_DIR.value,
+        num_workers=worker_flags.NUM_WORKERS.value,
+        repair=_REPAIR.value,
+        write_index=_WRITE_INDEX.value,
+    )
+
+
+def verify(config: Config) -> Result:
+    """Checks a folder, with or without an index, as the configuration says.
+
+    Raises:
+        ValueError: If the folder or the source is not as it must be.
+        TfpipeError: If index or catalog cannot be read.
+        OSError: If a file cannot be read or written.
+    """
+    data_dir = pathlib.Path(config.data_dir).expanduser()
+    if not data_dir.is_dir():
+        raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
+    input_dir = None
+    if config.input_dir is not None:
+        input_dir = pathlib.Path(config.input_dir).expanduser()
+    request = check.Request(
+        data_dir=data_dir,
+        level=config.level,
+        input_dir=input_dir,
+        num_workers=config.num_workers or workers.num_available(),
+    )
+    if not (data_dir / index.INDEX_NAME).exists():
+        return adopt.check_foreign(request, write=config.write_index)
+    if config.write_index:
+        raise ValueError(
+            f"--write_index is for shards without an index, but {data_dir} has "
+            f"{index.INDEX_NAME}. Remove it first if it is to be made anew."
+        )
+    known = index.load(data_dir)
+    result = indexed.check_data_set(request, known)
+    if config.repair and result.num_faults:
+        result = indexed.repair(request, known, result)
+    return result
+
+
+def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:
+    """The JSON document of a check."""
+    return {
+        "command": "converters.verify",
+        "schema_version": _SCHEMA_VERSION,
+        "config": dataclasses.asdict(config),
+        "level": config.level,
+        "num_records": result.num_records,
+        "num_shards": result.num_shards,
+        "num_bytes": result.num_bytes,
+        **result.details,
+        "faults": [dataclasses.asdict(fault) for fault in result.faults],
+        "num_faults": result.num_faults,
+        "seconds": round(seconds, 3),
+    }
+
+
+def print_summary(summary: Mapping[str, Any], result: Result) -> None:
+    """The faults and a few lines for people, then the JSON line for scripts."""
+    for fault in result.faults:
+        print(f"Fault: {fault}")
+    if more := result.num_faults - len(result.faults):
+        print(f"and {more:,} more faults.")
+    for remark in result.details.get("remarks", ()):
+        print(f"Remark: {remark}.")
+    for name, value in result.details.items():
+        if name not in ("remarks", "features"):
+            print(f"{name}: {value}")
+    rate = summary["num_bytes"] / 1e6 / summary["seconds"]
+    print(
+        f"{summary['config']['data_dir']}: {summary['num_records']:,} records in "
+        f"{summary['num_shards']:,} shards, level {summary['level']}: "
+        f"{result.num_faults:,} faults; {summary['seconds']:.1f} s, {rate:,.0f} MB/s"
+    )
+    print(json.dumps(summary, separators=(",", ":")))
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) != 2:
+        raise app.UsageError(
+            f"Expected one folder, DIR, got {len(argv) - 1} arguments. "
+            "Flags start with --."
+        )
+    start = time.perf_counter()
+    try:
+        config = config_from_flags(argv[1])
+        result = verify(config)
+    except (ValueError, OSError, errors.TfpipeError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Error: interrupted; the check is not complete.", file=sys.stderr)
+        return 1
+    print_summary(summarize(config, result, time.perf_counter() - start), result)
+    return 1 if result.num_faults else 0
+
+
+if __name__ == "__main__":
+    app.run(main)

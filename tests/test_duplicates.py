@@ -1,0 +1,50 @@
+"""converters.duplicates: copies left out before the plan; finding is in test_run."""
+
+import pathlib
+
+import pytest
+
+from converters import classes, duplicates, inputs
+from tests.conftest import make_jpeg, make_tree
+
+
+@pytest.fixture
+def tree_dir(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Two copies in one class, one in another, one in the validation split."""
+    folder = make_tree(tmp_path, num_images=4, num_validation_images=1)
+    same = make_jpeg(99)
+    for name in ("n01440764/a", "n01440764/b", "n01443537/c"):
+        (folder / "train" / f"{name}.JPEG").write_bytes(same)
+    (folder / "val" / "ILSVRC2012_val_00000001.JPEG").write_bytes(same)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("which", "left_out"),
+    [
+        # The validation image, of class n01440764, is the one that stays.
+        ("same_class", ["train/n01440764/a.JPEG", "train/n01440764/b.JPEG"]),
+        (
+            "all",
+            [
+                "train/n01440764/a.JPEG",
+                "train/n01440764/b.JPEG",
+                "train/n01443537/c.JPEG",
+            ],
+        ),
+    ],
+)
+def test_copies_are_left_out(
+    tree_dir: pathlib.Path, which: str, left_out: list[str]
+) -> None:
+    tree = inputs.read_tree(tree_dir, classes.imagenet_classes())
+
+    unique = duplicates.drop(tree_dir, tree.splits, which, num_workers=2)
+
+    assert [reject["name"] for reject in unique.rejects] == left_out
+    assert {reject["detail"] for reject in unique.rejects} == {
+        "equal to val/ILSVRC2012_val_00000001.JPEG"
+    }
+    kept = {image.name for images in unique.splits.values() for image in images}
+    everything = {image.name for images in tree.splits.values() for image in images}
+    assert kept == everything - set(left_out)

@@ -1,0 +1,132 @@
+"""converters.quick: the index against the files, without reading a shard."""
+
+import dataclasses
+import pathlib
+import shutil
+
+import pytest
+
+from converters import quick
+from tfpipe import index
+
+
+@pytest.fixture
+def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the data set that a test may damage."""
+    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+
+
+def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
+    found = quick.file_faults(index.load(data_dir), data_dir)
+    return [(fault.shard, fault.fault) for fault in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train-00001-of-00003", ("train", 1, 3, "train")),
+        ("my-set-00001-of-00003", ("my-set", 1, 3, "my-set")),
+        (
+            "imagenet2012-validation.tfrecord-00000-of-00064",
+            ("imagenet2012-validation.tfrecord", 0, 64, "validation"),
+        ),
+        ("train-100000-of-100001", ("train", 100000, 100001, "train")),
+        ("train-00000-of-00010.tfrecord", ("train", 0, 10, "train")),
+        ("train-00000-of-00010.idx", None),
+        (".train-00000-of-00010", None),
+        ("train-0-of-10", None),
+        ("labels.txt", None),
+    ],
+)
+def test_names_are_taken_apart(name: str, expected: tuple | None) -> None:
+    parsed = quick.parse_name(name)
+
+    assert (parsed and (*parsed, parsed.split)) == expected
+
+
+def test_what_the_converter_wrote_has_no_fault(data_dir: pathlib.Path) -> None:
+    offsets, catalog_faults = quick.load_byte_offsets(index.load(data_dir), data_dir)
+
+    assert faults(data_dir) == []
+    assert catalog_faults == []
+    assert {name: len(values) for name, values in offsets.items()} == {
+        "train-00000-of-00003": 8,
+        "train-00001-of-00003": 8,
+        "train-00002-of-00003": 8,
+        "validation-00000-of-00002": 3,
+        "validation-00001-of-00002": 4,
+    }
+
+
+def test_missing_and_resized_shards_are_named(copy: pathlib.Path) -> None:
+    (copy / "train-00000-of-00003").unlink()
+    shard = copy / "train-00002-of-00003"
+    size = shard.stat().st_size
+    shard.write_bytes(b"")
+
+    assert faults(copy) == [
+        ("train-00000-of-00003", "the index lists it, but there is no such file"),
+        ("train-00002-of-00003", f"must have {size} bytes as the index says, got 0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_read"),
+    [
+        ("train-00003-of-00004", True),
+        ("train-00000-of-00003.tmp", True),
+        ("validation-notes", True),
+        ("test-00000-of-00001", False),
+        ("training.json", False),
+        (".train-00000-of-00003.tmp", False),
+    ],
+)
+def test_files_that_readers_would_take_for_shards_are_named(
+    copy: pathlib.Path, name: str, is_read: bool
+) -> None:
+    (copy / name).write_bytes(b"")
+
+    assert [shard for shard, _ in faults(copy)] == [name] * is_read
+
+
+def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> None:
+    known = index.load(data_dir)
+    first, second, third = known.splits["train"]
+    known = dataclasses.replace(known, splits={"train": (second, first, third)})
+
+    found = [fault.fault for fault in quick.file_faults(known, data_dir)]
+
+    assert found == [
+        f"shard {number} of 3 in the index has another name" for number in (0, 1)
+    ]
+
+
+def test_a_catalog_of_another_number_of_records_is_named(
+    data_dir: pathlib.Path,
+) -> None:
+    known = index.load(data_dir)
+    shards = list(known.splits["train"])
+    shards[1] = dataclasses.replace(shards[1], num_records=9)
+    known = dataclasses.replace(known, splits={"train": tuple(shards)})
+
+    offsets, found = quick.load_byte_offsets(known, data_dir)
+
+    assert sorted(offsets) == [shards[0].name, shards[2].name]
+    assert [fault.fault for fault in found] == [
+        "must have a row for each of the 9 records of train-00001-of-00003, got 8"
+    ]
+
+
+@pytest.mark.parametrize("content", [None, b"no parquet"])
+def test_a_catalog_that_cannot_be_read_is_a_fault(
+    copy: pathlib.Path, content: bytes | None
+) -> None:
+    catalog = copy / index.CATALOG_NAME
+    catalog.unlink()
+    if content is not None:
+        catalog.write_bytes(content)
+
+    offsets, found = quick.load_byte_offsets(index.load(copy), copy)
+
+    assert offsets == {}
+    assert [fault.shard for fault in found] == [index.CATALOG_NAME]

@@ -1,0 +1,109 @@
+"""converters.work: whose working folder it is, and what of it is complete."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from converters import plan, shards, work
+from converters.inputs import Image
+from tfpipe import index
+
+DESCRIPTION = {"command": "c", "options": {"seed": 0, "num_shards": {"train": 2}}}
+
+
+def _open(output_dir: pathlib.Path, **changes: object) -> object:
+    options = {"task": 0, "restart": False, **changes}
+    description = options.pop("description", DESCRIPTION)
+    return work.open_work_dir(output_dir, description, **options)
+
+
+def test_same_job_finds_what_it_left(tmp_path: pathlib.Path) -> None:
+    with _open(tmp_path) as folder:
+        (folder / "train-00000-of-00002").write_bytes(b"x")
+
+    with _open(tmp_path) as folder:
+        assert (folder / "train-00000-of-00002").exists()
+
+
+def test_other_job_is_explained_and_never_mixed(tmp_path: pathlib.Path) -> None:
+    with _open(tmp_path) as folder:
+        (folder / "train-00000-of-00002").write_bytes(b"x")
+    other = {"command": "c", "options": {"seed": 1, "num_shards": {"train": 3}}}
+
+    with (
+        pytest.raises(
+            ValueError,
+            match=r"options\.num_shards\.train was 2, is 3; options\.seed was 0, is 1",
+        ),
+        _open(tmp_path, description=other),
+    ):
+        pass
+
+    with _open(tmp_path, description=other, restart=True) as folder:
+        assert not (folder / "train-00000-of-00002").exists()
+
+
+def test_task_that_runs_is_not_run_twice(tmp_path: pathlib.Path) -> None:
+    with (
+        _open(tmp_path),
+        _open(tmp_path, task=1),
+        pytest.raises(ValueError, match="Another conversion is writing to"),
+        _open(tmp_path),
+    ):
+        pass
+
+
+def test_lock_of_a_killed_process_is_free(tmp_path: pathlib.Path) -> None:
+    code = (
+        "import os, pathlib, sys; from converters import work\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "with work.open_work_dir(folder, {}, task=0, restart=False):\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
+
+    with _open(tmp_path, description={}) as folder:
+        assert folder == tmp_path / work.WORK_DIR_NAME
+
+
+def _finish_shard(folder: pathlib.Path, name: str, content: bytes) -> None:
+    path = folder / name
+    path.write_bytes(content)
+    written = shards.Written(
+        split="train",
+        shard=index.Shard(name=name, num_records=1, num_bytes=3, digest="d"),
+        decisions={"kept": 1},
+        changes=[],
+        rejects=[],
+        num_source_bytes=2,
+        psnr=[],
+    )
+    shards.marker_path(path).write_text(written.to_json())
+
+
+def test_only_shards_with_marker_and_size_are_complete(tmp_path: pathlib.Path) -> None:
+    plans = [plan.ShardPlan("train", number, 5, []) for number in range(5)]
+    names = [item.name for item in plans]
+    with _open(tmp_path) as folder:
+        _finish_shard(folder, names[0], b"abc")
+        (folder / names[1]).write_bytes(b"abc")  # no marker yet
+        _finish_shard(folder, names[2], b"ab")  # cut short
+        _finish_shard(folder, names[3], b"abc")
+        (folder / names[3]).rename(tmp_path / names[3])  # already at its place
+
+        assert sorted(work.completed(plans, folder)) == [names[0], names[3]]
+
+
+def test_disk_that_is_too_small_is_an_error_before_the_start(
+    tmp_path: pathlib.Path,
+) -> None:
+    image = Image("x", 0, "x", 0, 10**18)
+    plans = [plan.ShardPlan("train", 0, 1, [image])]
+
+    with pytest.raises(
+        OSError, match=r"needs 1000000000\.00 GB .* GB free\. Make room"
+    ):
+        work.require_space(tmp_path, plans, 0)
+    work.require_space(tmp_path, plans, 10**18)
