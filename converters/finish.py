@@ -72,18 +72,45 @@ def _publish(
     }
     if (job.output_dir / index.INDEX_NAME).exists():
         remove_data_set(job.output_dir)
+    # Everything is written in the working folder and then moved: a crash leaves no
+    # temporary file among the final ones.
     for name, content in side.items():
         # An empty shard has an empty index file; an empty report is left out.
         if content or not name.endswith(".jsonl"):
-            path = job.output_dir / name
-            path.parent.mkdir(exist_ok=True)
-            index.replace_file(path, content)
+            (work_dir / name).parent.mkdir(exist_ok=True)
+            index.replace_file(work_dir / name, content)
+            _move(name, work_dir, job.output_dir)
     for name in (*(plan.name for plan in job.plans), catalog.name):
         if (work_dir / name).exists():  # else it was moved before a crash
-            os.replace(work_dir / name, job.output_dir / name)
-    index.sync_folder(job.output_dir)
-    index.write(result, job.output_dir)
+            _move(name, work_dir, job.output_dir)
+    index.write(result, work_dir)
+    _move(index.INDEX_NAME, work_dir, job.output_dir)
     return result
+
+
+def _move(name: str, work_dir: pathlib.Path, output_dir: pathlib.Path) -> None:
+    place = output_dir / name
+    place.parent.mkdir(exist_ok=True)
+    os.replace(work_dir / name, place)
+    index.sync_folder(place.parent)
+
+
+def left_over(job: "Job") -> index.Index | None:
+    """The index, if a run of this job ended after writing it; clears what it left.
+
+    None where the job is still to be done.
+    """
+    work_dir = job.output_dir / work.WORK_DIR_NAME
+    if job.overwrite or not work_dir.exists():
+        return None
+    if not (job.output_dir / index.INDEX_NAME).exists():
+        return None
+    found = index.load(job.output_dir)
+    wanted = json.loads(json.dumps(job.description))
+    if any(found.made_by.get(key) != value for key, value in wanted.items()):
+        return None
+    shutil.rmtree(work_dir)
+    return found
 
 
 def _lines(items: Iterable[Mapping[str, Any]]) -> bytes:

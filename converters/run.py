@@ -115,6 +115,8 @@ def run(job: Job) -> index.Index | None:
         OSError: If a file cannot be read or written.
         KeyboardInterrupt: On Ctrl-C and SIGTERM.
     """
+    if (done := finish.left_over(job)) is not None:
+        return done
     work.require_free(job.output_dir, job.plans, overwrite=job.overwrite)
     made = not job.output_dir.exists()
     with (

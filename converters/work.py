@@ -68,7 +68,9 @@ def _claim(work_dir: pathlib.Path, description: Description, *, restart: bool) -
             "own input and options, or drop it with --overwrite."
         )
     for entry in work_dir.iterdir():
-        if entry.suffix != ".lock":
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.suffix != ".lock":
             entry.unlink()
     index.replace_file(path, json.dumps(wanted, indent=1).encode())
 

@@ -4,10 +4,11 @@ import fcntl
 import json
 import os
 import pathlib
+from collections.abc import Callable
 
 import pytest
 
-from converters import classes, images, inputs, plan, run, work
+from converters import classes, finish, images, inputs, plan, run, work
 from tests.conftest import make_jpeg, make_tree
 from tfpipe import index
 
@@ -247,3 +248,50 @@ def test_rewrite_refuses_what_is_no_longer_the_same(tmp_path: pathlib.Path) -> N
 
     for name, content in shards_before.items():
         assert (tmp_path / "out" / name).read_bytes() == content
+
+
+def test_run_that_ended_before_it_cleared_up_is_done(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    expected = run.run(_job(raw_dir, tmp_path))
+    (tmp_path / work.WORK_DIR_NAME).mkdir()
+
+    assert run.run(_job(raw_dir, tmp_path)) == expected
+    assert not (tmp_path / work.WORK_DIR_NAME).exists()
+
+
+def test_crash_while_files_are_moved_is_gone_on_from(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every move: the run is cut off there, and then run again."""
+    expected = run.run(_job(raw_dir, tmp_path / "expected"))
+    files = [path for path in (tmp_path / "expected").rglob("*") if path.is_file()]
+    for number in range(len(files)):
+        folder = tmp_path / str(number)
+        monkeypatch.setattr(finish, "_move", _cut_off_at(number))
+        with pytest.raises(_CutOffError):
+            run.run(_job(raw_dir, folder, num_workers=1))
+        monkeypatch.setattr(finish, "_move", MOVE)
+
+        assert run.run(_job(raw_dir, folder)) == expected
+        names = {path.name for path in folder.iterdir()}
+        assert names == {path.name for path in (tmp_path / "expected").iterdir()}
+
+
+MOVE = finish._move
+
+
+class _CutOffError(OSError):
+    pass
+
+
+def _cut_off_at(number: int) -> Callable[..., None]:
+    moved: list[str] = []
+
+    def move(name: str, *folders: pathlib.Path) -> None:
+        if len(moved) == number:
+            raise _CutOffError
+        moved.append(name)
+        MOVE(name, *folders)
+
+    return move
