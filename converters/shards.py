@@ -19,7 +19,7 @@ from converters import images, workers
 from converters.classes import Class
 from converters.inputs import Image, catalog_name, read_image
 from converters.plan import ShardPlan
-from tfpipe import index, records
+from tfpipe import image_record, index, records
 
 FRAGMENT_SUFFIX = ".catalog"
 MARKER_SUFFIX = ".done"
@@ -197,8 +197,8 @@ class _DigestedFile:
             self._temporary.unlink()
 
     def write(self, buffers: records.Buffers) -> None:
+        self._file.writelines(buffers)
         for buffer in buffers:
-            self._file.write(buffer)
             self.digest.update(buffer)
             self.num_bytes += len(buffer)
 
@@ -221,7 +221,7 @@ def _store(
         return None
     tally.store(image, prepared)
     label = settings.classes[image.class_index]
-    record = records.ImageRecord(
+    record = image_record.ImageRecord(
         encoded=prepared.encoded,
         height=prepared.height,
         width=prepared.width,
@@ -240,4 +240,4 @@ def _store(
         "decision": prepared.decision,
         "digest": xxhash.xxh3_128_hexdigest(prepared.encoded),
     }
-    return row, records.frame(records.encode_image(record))
+    return row, records.frame(image_record.encode_image(record))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from converters import classes, compat
 from converters.classes import Class
 from tests.conftest import SYNSETS
-from tfpipe import index, records
+from tfpipe import image_record, index, records
 
 READER_GLOBS = ("train*", "valid*", "validation-*", "train-*-of-*")
 
@@ -387,9 +387,9 @@ def test_readers_find_and_parse_every_record(
 def test_readers_find_box_labels_under_both_keys(tmp_path: pathlib.Path) -> None:
     """The key of the Inception scripts, and the one that slim and Model Garden read."""
     boxes = ((0.1, 0.2, 0.5, 0.75), (0.0, 0.0, 1.0, 1.0))
-    image = records.ImageRecord(b"jpeg", 1, 1, 7, "n1", "cock", "a.JPEG", boxes)
+    image = image_record.ImageRecord(b"jpeg", 1, 1, 7, "n1", "cock", "a.JPEG", boxes)
     path = tmp_path / "train-00000-of-00001"
-    path.write_bytes(b"".join(records.frame(records.encode_image(image))))
+    path.write_bytes(b"".join(records.frame(image_record.encode_image(image))))
     spec = {**_SLIM, "image/object/bbox/label": ("VarLenFeature", "int64")}
 
     (example,) = parse([path], spec)

@@ -207,8 +207,11 @@ def test_resnet50_trains_on_two_ranks(records_dir: pathlib.Path) -> None:
 
 
 COMMANDS = (
+    "converters.folder",
     "converters.imagenet",
     "converters.synthesize",
+    "converters.verify",
+    "benchmarks.conversion",
     "benchmarks.train",
     "benchmarks.report",
     "benchmarks.realism",

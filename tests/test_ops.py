@@ -4,13 +4,13 @@ import tensorflow as tf
 
 import tfpipe
 from tests.conftest import make_jpeg
-from tfpipe import records
+from tfpipe import image_record, records
 
 NUM_SEEDS = 300
 JPEG = make_jpeg(0)  # 32 x 40
 RECORD = b"".join(
-    records.encode_image(
-        records.ImageRecord(
+    image_record.encode_image(
+        image_record.ImageRecord(
             encoded=JPEG,
             height=32,
             width=40,

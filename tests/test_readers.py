@@ -18,7 +18,7 @@ import pytest
 
 from converters import classes, compat
 from tests.conftest import SYNSETS, make_jpeg
-from tfpipe import index, records
+from tfpipe import image_record, index, records
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def readable_dir(
 def tfds() -> Any:
     """The module tensorflow_datasets."""
     return pytest.importorskip(
-        "tensorflow_datasets", reason="TFDS comes with the extra 'readers'"
+        "tensorflow_datasets", reason="TFDS comes with the extra 'test'"
     )
 
 
@@ -251,15 +251,18 @@ def odd_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("odd")
     boxes = ((0.25, 0.5, 0.75, 1.0), (0.0, 0.0, 1.0, 1.0))
     stored = [
-        records.ImageRecord(
+        image_record.ImageRecord(
             make_jpeg(1, mode="L"), 32, 40, 1, "n1", "a", "gray.JPEG", ()
         ),
-        records.ImageRecord(make_jpeg(2), 32, 40, 2, "n2", "a", "boxes.JPEG", boxes),
+        image_record.ImageRecord(
+            make_jpeg(2), 32, 40, 2, "n2", "a", "boxes.JPEG", boxes
+        ),
     ]
     shards = []
     for number, images in enumerate((stored[:1], [], stored[1:])):
         data = b"".join(
-            b"".join(records.frame(records.encode_image(image))) for image in images
+            b"".join(records.frame(image_record.encode_image(image)))
+            for image in images
         )
         name = f"train-{number:05d}-of-00003"
         (folder / name).write_bytes(data)
@@ -298,9 +301,7 @@ def test_tfds_reads_boxes_gray_images_and_empty_shards(
 @pytest.fixture(scope="module")
 def dali() -> Any:
     """The module nvidia.dali."""
-    return pytest.importorskip(
-        "nvidia.dali", reason="DALI comes with the extra 'readers'"
-    )
+    return pytest.importorskip("nvidia.dali", reason="DALI comes with the extra 'dali'")
 
 
 def dali_outputs(

@@ -6,9 +6,9 @@ import tensorflow as tf
 from hypothesis import strategies
 
 from tests.conftest import make_jpeg
-from tfpipe import errors, records
+from tfpipe import errors, image_record, records
 
-RECORD = records.ImageRecord(
+RECORD = image_record.ImageRecord(
     encoded=make_jpeg(0),
     height=32,
     width=40,
@@ -17,7 +17,7 @@ RECORD = records.ImageRecord(
     text="great white shark, white shark",
     filename="n01484850_2.JPEG",
 )
-WITH_BOXES = records.ImageRecord(
+WITH_BOXES = image_record.ImageRecord(
     encoded=make_jpeg(1),
     height=32,
     width=40,
@@ -27,7 +27,7 @@ WITH_BOXES = records.ImageRecord(
     filename="n02165105_9.JPEG",
     boxes=[(0.0, 0.1, 0.5, 1.0), (0.25, 0.3, 0.75, 0.9)],
 )
-NOT_ASCII = records.ImageRecord(
+NOT_ASCII = image_record.ImageRecord(
     encoded=b"\xff\xd8" + bytes(range(256)) * 80,  # lengths of several varint bytes
     height=1,
     width=65535,
@@ -38,7 +38,7 @@ NOT_ASCII = records.ImageRecord(
 )
 
 
-def to_example(record: records.ImageRecord) -> tf.train.Example:
+def to_example(record: image_record.ImageRecord) -> tf.train.Example:
     """The record as TensorFlow's protobuf classes spell it."""
     sides = {
         f"image/object/bbox/{side}": [box[number] for box in record.boxes]
@@ -78,13 +78,13 @@ def write_shard(path: pathlib.Path, datas: list[bytes]) -> pathlib.Path:
     "record", [RECORD, WITH_BOXES, NOT_ASCII], ids=["no boxes", "boxes", "not ascii"]
 )
 def test_encoded_image_equals_what_protobuf_serializes(record):
-    encoded = b"".join(records.encode_image(record))
+    encoded = b"".join(image_record.encode_image(record))
 
     assert encoded == to_example(record).SerializeToString(deterministic=True)
 
 
 def test_encoded_jpeg_is_not_copied():
-    assert any(piece is RECORD.encoded for piece in records.encode_image(RECORD))
+    assert any(piece is RECORD.encoded for piece in image_record.encode_image(RECORD))
 
 
 def test_readers_of_the_inception_format_find_all_their_keys():
@@ -93,7 +93,7 @@ def test_readers_of_the_inception_format_find_all_their_keys():
     floats = tf.io.VarLenFeature(tf.float32)
 
     parsed = tf.io.parse_single_example(
-        b"".join(records.encode_image(WITH_BOXES)),
+        b"".join(image_record.encode_image(WITH_BOXES)),
         {
             "image/height": integer,
             "image/width": integer,
@@ -258,7 +258,7 @@ def test_read_says_how_much_of_a_cut_record_there_is(tmp_path):
 
 @pytest.mark.parametrize("record", [RECORD, WITH_BOXES, NOT_ASCII])
 def test_decode_example_equals_what_protobuf_parses(record):
-    data = b"".join(records.encode_image(record))
+    data = b"".join(image_record.encode_image(record))
 
     decoded = records.decode_example(data)
 
@@ -295,7 +295,7 @@ def test_decode_example_takes_lists_that_are_not_packed():
 def test_decode_example_of_damaged_bytes_raises_nothing_but_bad_record(
     junk, position, length
 ):
-    data = b"".join(records.encode_image(WITH_BOXES))
+    data = b"".join(image_record.encode_image(WITH_BOXES))
     start = 0 if position == 0 else position * len(data) // 900
     damaged = data[:start] + junk + data[start + length :]
     for candidate in (junk, damaged):

@@ -11,7 +11,6 @@ Inception ImageNet scripts, which tf_cnn_benchmarks, TF Model Garden, slim and D
 read.
 """
 
-import dataclasses
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,67 +37,21 @@ _FIXED_BYTES = {1: 8, 5: 4}
 Buffers = list[bytes]
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageRecord:
-    """One image with its label, as it is stored.
-
-    Attributes:
-        encoded: JPEG bytes.
-        height: Height in pixels.
-        width: Width in pixels.
-        label: Class label, counted from the label base of the data set.
-        synset: Class folder, for ImageNet the WordNet id.
-        text: Name of the class for people.
-        filename: Base name of the source file.
-        boxes: (xmin, ymin, xmax, ymax) of each object, relative, 0 to 1.
-    """
-
-    encoded: bytes
-    height: int
-    width: int
-    label: int
-    synset: str
-    text: str
-    filename: str
-    boxes: Sequence[tuple[float, float, float, float]] = ()
-
-
-def encode_image(record: ImageRecord) -> Buffers:
-    """The serialized `tf.train.Example` of an image, in pieces to be joined.
-
-    Box labels are written under both keys that readers look for.
-    """
-    box_labels = int64_feature([record.label] * len(record.boxes))
-    sides = list(zip(*record.boxes, strict=True)) or [(), (), (), ()]
-    xmin, ymin, xmax, ymax = (float_feature(side) for side in sides)
-    return encode_example(
-        {
-            HEIGHT: int64_feature([record.height]),
-            WIDTH: int64_feature([record.width]),
-            "image/colorspace": bytes_feature(b"RGB"),
-            "image/channels": int64_feature([3]),
-            LABEL: int64_feature([record.label]),
-            "image/class/synset": bytes_feature(record.synset.encode()),
-            "image/class/text": bytes_feature(record.text.encode()),
-            "image/object/bbox/xmin": xmin,
-            "image/object/bbox/ymin": ymin,
-            "image/object/bbox/xmax": xmax,
-            "image/object/bbox/ymax": ymax,
-            "image/object/bbox/label": box_labels,
-            "image/object/class/label": box_labels,
-            "image/format": bytes_feature(b"JPEG"),
-            "image/filename": bytes_feature(os.fsencode(record.filename)),
-            ENCODED: bytes_feature(record.encoded),
-        }
-    )
-
-
 def encode_example(features: Mapping[str, Buffers]) -> Buffers:
     """A `tf.train.Example` from already encoded features, keys sorted."""
     entries: Buffers = []
     for key in sorted(features, key=str.encode):
-        entry = _field(1, [key.encode()]) + _field(2, features[key])
-        entries += _field(1, entry)
+        entries += encode_entry(key, features[key])
+    return join_entries(entries)
+
+
+def encode_entry(key: str, feature: Buffers) -> Buffers:
+    """One feature with its key, as it stands in an example."""
+    return _field(1, _field(1, [key.encode()]) + _field(2, feature))
+
+
+def join_entries(entries: Buffers) -> Buffers:
+    """A `tf.train.Example` of entries that are sorted by their keys."""
     return _field(1, entries)
 
 
