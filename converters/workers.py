@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -116,6 +117,7 @@ def _run_in_workers(
                     "Try fewer --num_workers."
                 ) from error
             raise
+        bar.update((bar.total or 0) - bar.n)  # what the workers had not told yet
         return [future.result() for future in futures]
 
 
@@ -148,11 +150,19 @@ def _start(num_done: Any, stop: Any) -> None:
     """Worker start-up: the shared count, Ctrl-C left to the parent, and its end."""
     global _on_image
 
+    own, last = 0, time.monotonic()
+
     def count() -> None:
+        # The shared state costs more than a small image does: look at it now and then.
+        nonlocal own, last
+        own += 1
+        if time.monotonic() - last < _POLL_SECONDS:
+            return
         if stop.is_set():
             raise InterruptedError("The run was stopped.")
         with num_done.get_lock():
-            num_done.value += 1
+            num_done.value += own
+        own, last = 0, time.monotonic()
 
     _on_image = count
     signal.signal(signal.SIGINT, signal.SIG_IGN)

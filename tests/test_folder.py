@@ -328,10 +328,17 @@ def test_wrong_use_is_one_clear_error_and_exit_code_1(
 
 
 def test_flags_become_the_config() -> None:
-    with flagsaver.flagsaver():
-        arguments = ["x", "--input_dir=in", "--output_dir=out", "--classes=a b,c"]
-        flags.FLAGS([*arguments, "--seed=3", "--label_base=0", "--label_map=map"])
+    flags.FLAGS.mark_as_parsed()  # required flags of other commands are not given
+    values = {
+        "input_dir": "in",
+        "output_dir": "out",
+        "classes": ["a b", "c"],
+        "seed": 3,
+        "label_base": 0,
+        "label_map": "map",
+    }
 
+    with flagsaver.flagsaver(**values):
         found = folder.config_from_flags()
 
     assert (found.input_dir, found.job.output_dir, found.job.seed) == ("in", "out", 3)
