@@ -20,14 +20,15 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "kernel": platform.release(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "num_cpus": len(os.sched_getaffinity(0)),
         "ram_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],
     }
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """Name of the processor."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             if line.startswith("model name"):

@@ -26,6 +26,8 @@ from collections.abc import Mapping, Sequence
 
 from absl import app, flags
 
+from benchmarks import environment
+
 _REAL_DIR = flags.DEFINE_string(
     "real_dir", None, "Folder with photographs, searched for *.JPEG.", required=True
 )
@@ -166,16 +168,9 @@ def _environment() -> dict[str, object]:
     return {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
-        "cpu_model": _cpu_model(),
+        "cpu_model": environment.cpu_model(),
         "num_cpus": len(os.sched_getaffinity(0)),
     }
-
-
-def _cpu_model() -> str:
-    path = pathlib.Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor() or "unknown"
 
 
 def table(report: dict[str, object]) -> str:

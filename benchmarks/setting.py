@@ -112,7 +112,7 @@ def make_setting(config: Config, ranks: Ranks) -> Setting:
     return Setting(
         config=config,
         pipeline=pipeline,
-        steps_per_epoch=int(pipeline.build().cardinality()),
+        steps_per_epoch=pipeline.source.steps_per_epoch(config.batch_size),
         num_records=index.num_records(pipeline.source.split),
         class_names=tuple(text for _, text in index.classes),
     )

@@ -89,12 +89,15 @@ def _accuracy(records_dir: pathlib.Path, folder: pathlib.Path) -> float:
     return result["accuracy"]
 
 
+def _train_on_two_ranks(
+    records_dir: pathlib.Path, *flags: str
+) -> subprocess.CompletedProcess[str]:
+    return _horovodrun(2, "-m", "benchmarks.train", f"--data_dir={records_dir}", *flags)
+
+
 def test_two_ranks_share_each_epoch_and_report_it(records_dir: pathlib.Path) -> None:
-    done = _horovodrun(
-        2,
-        "-m",
-        "benchmarks.train",
-        f"--data_dir={records_dir}",
+    done = _train_on_two_ranks(
+        records_dir,
         "--model=tiny",
         "--batch_size=20",
         "--num_epochs=2",
@@ -117,11 +120,8 @@ def test_two_ranks_share_each_epoch_and_report_it(records_dir: pathlib.Path) -> 
 
 
 def test_two_ranks_see_different_records(records_dir: pathlib.Path) -> None:
-    done = _horovodrun(
-        2,
-        "-m",
-        "benchmarks.train",
-        f"--data_dir={records_dir}",
+    done = _train_on_two_ranks(
+        records_dir,
         "--model=tiny",
         "--batch_size=20",
         "--num_epochs=1",
@@ -155,11 +155,8 @@ def test_evaluation_is_the_same_on_one_two_and_three_ranks(
 
 
 def test_wrong_arguments_end_all_ranks(records_dir: pathlib.Path) -> None:
-    done = _horovodrun(
-        2,
-        "-m",
-        "benchmarks.train",
-        f"--data_dir={records_dir}",
+    done = _train_on_two_ranks(
+        records_dir,
         "--model=tiny",
         "--batch_size=501",
     )
@@ -190,11 +187,8 @@ def test_classes_are_learned_and_shuffled_labels_are_not(
 
 
 def test_resnet50_trains_on_two_ranks(records_dir: pathlib.Path) -> None:
-    done = _horovodrun(
-        2,
-        "-m",
-        "benchmarks.train",
-        f"--data_dir={records_dir}",
+    done = _train_on_two_ranks(
+        records_dir,
         "--model=resnet50",
         "--num_steps=2",
         "--num_warmup_steps=1",
