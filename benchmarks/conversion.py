@@ -1,15 +1,20 @@
 """How fast is converters.imagenet against a bare loop over TFRecordWriter?
 
-  python -m benchmarks.conversion --raw_dir=RAW --num_repeats=3
+  python -m benchmarks.conversion --raw_dir=RAW --num_turns=5
 
 Question: what do inspecting, hashing, checksumming and cataloguing cost? Three ways
 convert the same images of RAW/train, in turns: converters.imagenet without fsync, as it
 is by default with fsync, and a loop that only reads files and hands `tf.train.Example`s
 to `tf.io.TFRecordWriter`, split over as many processes. Files are read once before, so
-that all come from the page cache. Times of the loop start when TensorFlow is imported
-and its processes stand; those of the converter are what it reports, listing and
-starting its workers included, and its CPU-seconds those of the whole command. Last,
-`converters.verify --level=crc` against `sha256sum` over the shards, with one process.
+that all come from the page cache.
+
+Each way is measured twice. "whole" is the command from its start to its exit, with the
+CPU time of all its processes: for the loop that is mostly importing TensorFlow, for the
+converter also listing, planning, the catalog and the index. "writing" is from when the
+processes stand and begin their first shard to the end of the last one, with the CPU
+time that they took for it. Figures are medians over the turns, with the lowest and the
+highest; ratios are taken turn by turn. Last, `converters.verify --level=crc` against
+`sha256sum` over the shards, with one process.
 
 Read the ratios; absolute figures hold for this machine only. The last line on stdout is
 one JSON object.
@@ -26,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags
@@ -40,19 +45,22 @@ _NUM_PROCESSES = flags.DEFINE_integer(
     "num_processes", 2, "Processes of each way.", lower_bound=1
 )
 _NUM_TURNS = flags.DEFINE_integer(
-    "num_turns", 3, "Turns; each figure is the median over them.", lower_bound=1
+    "num_turns", 5, "Turns; each figure is the median over them.", lower_bound=1
 )
 _CONVERSION_RESULT = flags.DEFINE_string(
     "conversion_result", None, "File to write the JSON object to as well."
 )
 
+# What is measured of each run.
+PARTS = ("whole", "writing")
+
 _BARE_LOOP = """
-import glob, json, multiprocessing, os, resource, sys, time
+import glob, json, multiprocessing, os, sys, time
 
 def write(task):
     import tensorflow as tf
     number, paths = task
-    start = time.perf_counter(), sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    start = time.perf_counter(), time.process_time()
     def integer(value):
         return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
     def text(value):
@@ -68,32 +76,38 @@ def write(task):
                 }
             example = tf.train.Example(features=tf.train.Features(feature=features))
             writer.write(example.SerializeToString())
-    cpu = sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) - start[1]
-    return start[0], time.perf_counter(), cpu
+    return start[0], time.perf_counter(), time.process_time() - start[1]
 
-def stand(_):
-    import tensorflow
-    time.sleep(1)
+def stand(barrier):
+    import tensorflow as tf
+    tf.train.Example().SerializeToString()
+    barrier.wait()
 
 if __name__ == "__main__":
     paths = sorted(glob.glob(sys.argv[1] + "/train/*/*"))
-    count = int(sys.argv[3])
-    tasks = [(n, paths[n::count]) for n in range(count)]
-    with multiprocessing.get_context("spawn").Pool(int(sys.argv[4])) as pool:
-        pool.map(stand, range(int(sys.argv[4])), chunksize=1)
+    shards, processes = int(sys.argv[3]), int(sys.argv[4])
+    tasks = [(n, paths[n::shards]) for n in range(shards)]
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    with context.Pool(processes, initializer=stand, initargs=(barrier,)) as pool:
         spans = pool.map(write, tasks, chunksize=1)
-    seconds = max(s[1] for s in spans) - min(s[0] for s in spans)
-    print(json.dumps({"seconds": seconds, "cpu_seconds": sum(s[2] for s in spans)}))
+    print(json.dumps({
+        "write_seconds": max(s[1] for s in spans) - min(s[0] for s in spans),
+        "write_cpu_seconds": sum(s[2] for s in spans),
+    }))
 """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Turn:
-    """What one run of one way took."""
+class Cost:
+    """What the whole of a command took, or its writing alone."""
 
     seconds: float
     cpu_seconds: float
-    num_images: int
+
+
+# The two measures of one run.
+Turn = Mapping[str, Cost]
 
 
 def compare(raw_dir: str, num_processes: int, num_turns: int) -> dict[str, Any]:
@@ -102,59 +116,66 @@ def compare(raw_dir: str, num_processes: int, num_turns: int) -> dict[str, Any]:
     Raises:
         OSError: If a command fails; carries what it printed.
     """
-    num_images = _read_all(pathlib.Path(raw_dir) / "train")
+    num_images, num_bytes = _read_all(pathlib.Path(raw_dir) / "train")
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder) / "bare_loop.py"
         script.write_text(_BARE_LOOP)
-        ways: dict[str, Callable[[str], Turn]] = {
-            "bare_loop": lambda out: _bare(script, raw_dir, out, num_processes),
-            "converter": lambda out: _convert(raw_dir, out, num_processes, "--nofsync"),
-            "converter_fsync": lambda out: _convert(raw_dir, out, num_processes),
+        out = os.path.join(folder, "out")
+        ways: dict[str, Callable[[], Turn]] = {
+            "bare_loop": lambda: _bare(script, raw_dir, out, num_processes),
+            "converter": lambda: _convert(raw_dir, out, num_processes, "--nofsync"),
+            "converter_fsync": lambda: _convert(raw_dir, out, num_processes),
         }
         turns: dict[str, list[Turn]] = {name: [] for name in ways}
         for _ in range(num_turns):
             for name, run in ways.items():
-                out = os.path.join(folder, "out")
-                turns[name].append(run(out))
+                turns[name].append(run())
                 shutil.rmtree(out)
-        _convert(raw_dir, os.path.join(folder, "out"), num_processes)
-        verify = [_verify(os.path.join(folder, "out")) for _ in range(num_turns)]
-    figures = {name: _medians(runs, num_images) for name, runs in turns.items()}
-    bare, ours = figures["bare_loop"], figures["converter"]
+        _convert(raw_dir, out, num_processes)
+        verify = [_verify(out) for _ in range(num_turns)]
+    figures = {
+        name: {part: _figures(runs, part, num_images) for part in PARTS}
+        for name, runs in turns.items()
+    }
+    bare = turns.pop("bare_loop")
     return {
         "num_images": num_images,
+        "num_bytes": num_bytes,
+        "load_average_before": load,
         **figures,
-        "images_per_second_ratio": ours["images_per_second"]
-        / bare["images_per_second"],
+        "images_per_second_ratio_to_bare_loop": {
+            name: {part: _ratios(runs, bare, part) for part in PARTS}
+            for name, runs in turns.items()
+        },
         "verify_to_sha256sum_speed_ratio": statistics.median(verify),
     }
 
 
-def _read_all(folder: pathlib.Path) -> int:
-    paths = list(folder.glob("*/*"))
-    for path in paths:
-        path.read_bytes()
-    return len(paths)
+def _read_all(folder: pathlib.Path) -> tuple[int, int]:
+    """Reads every image once; how many they are, and their bytes."""
+    sizes = [len(path.read_bytes()) for path in folder.glob("*/*")]
+    return len(sizes), sum(sizes)
 
 
 def _bare(script: pathlib.Path, raw_dir: str, out: str, num_processes: int) -> Turn:
     os.mkdir(out)
-    shards = 4 * num_processes
-    result, _ = _run([script, raw_dir, out, shards, num_processes])
-    fields = json.loads(result)
-    return Turn(num_images=0, **fields)
+    return _turn([script, raw_dir, out, 4 * num_processes, num_processes])
 
 
 def _convert(raw_dir: str, out: str, num_processes: int, *more: str) -> Turn:
     arguments = [f"--input_dir={raw_dir}", f"--output_dir={out}"]
     workers = [f"--num_workers={num_processes}"]
-    result, cpu = _run(["-m", "converters.imagenet", *arguments, *workers, *more])
-    summary = json.loads(result.splitlines()[-1])
-    return Turn(
-        seconds=summary["seconds"],
-        cpu_seconds=cpu,
-        num_images=summary["num_records"],
+    return _turn(["-m", "converters.imagenet", *arguments, *workers, *more])
+
+
+def _turn(arguments: Sequence[object]) -> Turn:
+    result, whole = _run(arguments)
+    fields = json.loads(result.splitlines()[-1])
+    writing = Cost(
+        seconds=fields["write_seconds"], cpu_seconds=fields["write_cpu_seconds"]
     )
+    return {"whole": whole, "writing": writing}
 
 
 def _verify(out: str) -> float:
@@ -168,30 +189,46 @@ def _verify(out: str) -> float:
     return sha256sum / float(json.loads(result.splitlines()[-1])["seconds"])
 
 
-def _run(arguments: Sequence[object]) -> tuple[str, float]:
-    """What a Python command printed, and the CPU-seconds of all its processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def _run(arguments: Sequence[object]) -> tuple[str, Cost]:
+    """What a Python command printed, and what all its processes took."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
     )
+    seconds = time.perf_counter() - start
     if done.returncode:
         raise OSError(f"{arguments} ended with {done.returncode}: {done.stderr}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return done.stdout, cpu
+    return done.stdout, Cost(seconds=seconds, cpu_seconds=cpu)
 
 
-def _medians(turns: Sequence[Turn], num_images: int) -> dict[str, float]:
-    seconds = [turn.seconds for turn in turns]
-    cpu = statistics.median(turn.cpu_seconds for turn in turns)
+def _figures(
+    turns: Sequence[Turn], part: str, num_images: int
+) -> dict[str, dict[str, float]]:
+    costs = [turn[part] for turn in turns]
     return {
-        "images_per_second": num_images / statistics.median(seconds),
-        "images_per_second_min": num_images / max(seconds),
-        "images_per_second_max": num_images / min(seconds),
-        "cpu_seconds_per_1000_images": cpu / num_images * 1000,
+        "images_per_second": _spread(num_images / cost.seconds for cost in costs),
+        "cpu_seconds_per_1000_images": _spread(
+            cost.cpu_seconds / num_images * 1000 for cost in costs
+        ),
+    }
+
+
+def _ratios(turns: Sequence[Turn], bare: Sequence[Turn], part: str) -> dict[str, float]:
+    pairs = zip(turns, bare, strict=True)
+    return _spread(base[part].seconds / turn[part].seconds for turn, base in pairs)
+
+
+def _spread(values: Iterable[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {
+        "median": round(statistics.median(ordered), 4),
+        "min": round(ordered[0], 4),
+        "max": round(ordered[-1], 4),
     }
 
 
@@ -206,17 +243,18 @@ def main(argv: Sequence[str]) -> int:
         return 1
     result = {
         "command": "benchmarks.conversion",
-        "schema_version": 1,
+        "schema_version": 2,
         "config": {"num_processes": processes, "num_turns": turns},
         **figures,
         "environment": environment.describe(),
     }
     for name in ("bare_loop", "converter", "converter_fsync"):
-        row = figures[name]
-        print(
-            f"{name:<16} {row['images_per_second']:9,.0f} images/s  "
-            f"{row['cpu_seconds_per_1000_images']:.3f} CPU-seconds per 1000"
-        )
+        for part, row in figures[name].items():
+            print(
+                f"{name:<16} {part:<8} {row['images_per_second']['median']:9,.0f} "
+                f"images/s  {row['cpu_seconds_per_1000_images']['median']:.3f} "
+                "CPU-seconds per 1000"
+            )
     if _CONVERSION_RESULT.value:
         text = json.dumps(result, indent=1) + "\n"
         pathlib.Path(_CONVERSION_RESULT.value).write_text(text, encoding="utf-8")

@@ -241,8 +241,6 @@ def write_index(
     """
     catalog = folder / index.CATALOG_NAME
     fragments = [foreign.fragment_path(folder, one.entry.name) for one in examined]
-    # DuckDB cannot read an empty file.
-    index.write_catalog([path for path in fragments if path.stat().st_size], catalog)
     made_by = {
         "command": COMMAND,
         "version": tfpipe.__version__,
@@ -257,9 +255,13 @@ def write_index(
         splits={split: tuple(shards) for split, shards in _by_split(examined).items()},
         made_by=made_by,
     )
-    places = index.record_places(catalog, result)
-    keys = facts.common_features()
-    side_files = compat.side_files(result, places, keys=keys)
+    # DuckDB cannot read an empty file.
+    filled = [path for path in fragments if path.stat().st_size]
+    with index.catalog_connection() as connection:
+        index.write_catalog(connection, filled, catalog)
+        places = index.record_places(connection, catalog, result)
+        keys = facts.common_features()
+        side_files = compat.side_files(result, places, keys=keys)
     os.replace(catalog, data_dir / index.CATALOG_NAME)
     written = [index.CATALOG_NAME]
     for name, content in side_files.items():

@@ -10,17 +10,23 @@ import array
 import bisect
 import collections
 import dataclasses
+import functools
+import itertools
 import os
 import pathlib
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-import numpy as np
 import xxhash
 
-from converters import classes, tars
+from converters import classes, tars, workers
 
 Box = tuple[float, float, float, float]
+_File = tuple[str, bytes]  # name and content
+
+# Files that a worker parses at a time: 0.1 s of work.
+_CHUNK_FILES = 2048
 
 TAR_NAMES = ("ILSVRC2012_bbox_train_v2.tar.gz", "ILSVRC2012_bbox_train_v2.tar")
 FOLDER_NAMES = ("bbox", "Annotation")
@@ -62,6 +68,8 @@ class Boxes:
         Args:
             name: Path of an image; only its base name, without the ending, counts.
         """
+        if not self.keys:
+            return []
         key = _key(name)
         place = bisect.bisect_left(self.keys, key)
         if place == len(self.keys) or self.keys[place] != key:
@@ -76,49 +84,110 @@ class Boxes:
         return len(self.sides) // len(_SIDES)
 
 
-def read_boxes(input_dir: pathlib.Path) -> Boxes:
+class _Part(NamedTuple):
+    """What some XML files hold; `keys` and `counts` are one a file, boxes or not."""
+
+    keys: "array.array[int]"
+    counts: "array.array[int]"
+    sides: "array.array[float]"
+    decisions: "collections.Counter[str]"
+
+
+def read_boxes(input_dir: pathlib.Path, *, num_workers: int = 1) -> Boxes:
     """The boxes in an input folder; none if it holds neither the tar nor XML files.
+
+    All are read before the first shard, because what was decided about them, and how
+    many they are, is known of the whole only. One process reads the files, which is
+    fast, and the others parse them, which is not.
+
+    Args:
+        input_dir: Folder with the tar or the XML files.
+        num_workers: Processes that parse.
 
     Raises:
         ValueError: If there are two sources, or one is damaged or not as it must be.
         OSError: If something cannot be read.
     """
-    synsets = {item.synset for item in classes.read_classes(input_dir)}
-    keys, starts, counts = array.array("Q"), array.array("I"), array.array("H")
-    sides = array.array("f")
-    decisions: collections.Counter[str] = collections.Counter()
-    seen: set[int] = set()
-    for name, data in _xml_files(input_dir):
+    synsets = frozenset(item.synset for item in classes.read_classes(input_dir))
+    whole = _empty_part()
+    for part in workers.stream(
+        functools.partial(_parse_files, input_dir, synsets),
+        _chunks(_xml_files(input_dir)),
+        num_workers=num_workers,
+    ):
+        whole.keys.extend(part.keys)
+        whole.counts.extend(part.counts)
+        whole.sides.extend(part.sides)
+        whole.decisions.update(part.decisions)
+    return _by_key(input_dir, whole)
+
+
+def _empty_part() -> _Part:
+    return _Part(
+        keys=array.array("Q"),
+        counts=array.array("H"),
+        sides=array.array("f"),
+        decisions=collections.Counter(),
+    )
+
+
+def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
+    while chunk := list(itertools.islice(files, _CHUNK_FILES)):
+        yield chunk
+
+
+def _parse_files(
+    input_dir: pathlib.Path, synsets: Collection[str], files: Sequence[_File]
+) -> _Part:
+    """The boxes of some XML files. Runs in worker processes."""
+    part = _empty_part()
+    for name, data in files:
         stem = os.path.splitext(os.path.basename(name))[0]
         if stem.rpartition("_")[0] not in synsets:
-            decisions[OTHER_CLASS] += 1
+            part.decisions[OTHER_CLASS] += 1
             continue
-        if _key(stem) in seen:
-            raise ValueError(
-                f"{input_dir} must hold one XML file an image, got a second one for "
-                f"{stem}: {name}. Remove one of them."
-            )
-        seen.add(_key(stem))
         try:
-            boxes = parse_xml(data, stem, synsets, decisions)
+            boxes = parse_xml(data, stem, synsets, part.decisions)
         except (ElementTree.ParseError, ValueError) as error:
             raise ValueError(
                 f"{name} in {input_dir} must be an annotation with xmin, ymin, xmax "
                 f"and ymax of each box: {error}. Restore it, or remove it."
             ) from error
-        if boxes:
-            keys.append(_key(stem))
-            starts.append(len(sides) // len(_SIDES))
-            counts.append(len(boxes))
-            for box in boxes:
-                sides.extend(box)
-    order = np.argsort(np.frombuffer(keys, np.uint64)).tolist() if keys else []
+        part.keys.append(_key(stem))
+        part.counts.append(len(boxes))
+        part.sides.extend(itertools.chain.from_iterable(boxes))
+    return part
+
+
+def _by_key(input_dir: pathlib.Path, whole: _Part) -> Boxes:
+    decisions = dict(sorted((+whole.decisions).items()))
+    if not whole.keys:
+        return Boxes(whole.keys, array.array("I"), whole.counts, whole.sides, decisions)
+    import numpy as np  # which workers and inputs without boxes need not load
+
+    keys = np.array(whole.keys, np.uint64)
+    counts = np.array(whole.counts, np.uint16)
+    ends = np.cumsum(counts, dtype=np.uint32)
+    order = np.argsort(keys)
+    same = keys[order][1:] == keys[order][:-1]
+    if same.any():
+        raise _second_file(input_dir, int(keys[order][1:][same][0]))
+    order = order[counts[order] > 0]
     return Boxes(
-        keys=array.array("Q", (keys[place] for place in order)),
-        starts=array.array("I", (starts[place] for place in order)),
-        counts=array.array("H", (counts[place] for place in order)),
-        sides=sides,
-        decisions=dict(sorted((+decisions).items())),
+        keys=array.array("Q", keys[order].tobytes()),
+        starts=array.array("I", (ends - counts)[order].astype(np.uint32).tobytes()),
+        counts=array.array("H", counts[order].tobytes()),
+        sides=whole.sides,
+        decisions=decisions,
+    )
+
+
+def _second_file(input_dir: pathlib.Path, key: int) -> ValueError:
+    names = [name for name, _ in _xml_files(input_dir) if _key(name) == key]
+    stem = os.path.splitext(os.path.basename(names[-1]))[0]
+    return ValueError(
+        f"{input_dir} must hold one XML file an image, got a second one for {stem}: "
+        f"{names[-1]}. Remove one of them."
     )
 
 
@@ -184,7 +253,7 @@ def _relative_box(
     return left, top, right, bottom
 
 
-def _xml_files(input_dir: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+def _xml_files(input_dir: pathlib.Path) -> Iterator[_File]:
     """Name and content of each XML file, in an order that does not matter."""
     found = [name for name in TAR_NAMES if (input_dir / name).is_file()]
     found += [name for name in FOLDER_NAMES if (input_dir / name).is_dir()]

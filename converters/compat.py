@@ -10,7 +10,7 @@ index files of the shards' own names and has them in a folder.
 import collections
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from converters.classes import Class
@@ -38,8 +38,8 @@ _BACKGROUND = "background"
 _FILE_FORMAT = "tfrecord"
 _MIN_DIGITS = 5
 
-# Dataset names of which TFDS can tell the end in a shard's name.
-_TFDS_NAME = re.compile(r"[a-zA-Z]\w*", re.ASCII)
+# Names that TFDS writes itself; it can tell where one ends in a shard's name.
+_TFDS_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 _Feature = dict[str, Any]
 
@@ -66,17 +66,27 @@ def shard_name(
         raise ValueError(
             f"Unknown layout {layout!r}: choose one of {', '.join(LAYOUTS)}."
         )
-    if layout == "tfds" and not _TFDS_NAME.fullmatch(dataset_name):
-        raise ValueError(
-            "A data set of layout tfds must have a name of letters, digits and "
-            f"underscores that starts with a letter, got {dataset_name!r}."
-        )
+    if layout == "tfds":
+        require_name(dataset_name)
     return _expand(LAYOUTS[layout], dataset_name, split, number, num_shards)
+
+
+def require_name(dataset_name: str) -> None:
+    """Checks that TFDS can know a data set by this name.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    if not _TFDS_NAME.fullmatch(dataset_name):
+        raise ValueError(
+            "The name of a data set must be lower-case letters, digits and underscores "
+            f"and start with a letter, got {dataset_name!r}. Choose another one."
+        )
 
 
 def side_files(
     index: index.Index,
-    record_places: Mapping[str, Sequence[tuple[int, int]]],
+    record_places: Iterable[tuple[str, Sequence[tuple[int, int]]]],
     *,
     keys: Collection[str] | None = None,
 ) -> dict[str, bytes]:
@@ -86,8 +96,8 @@ def side_files(
 
     Args:
         index: The index of the data set.
-        record_places: (byte offset, bytes with header and footer) of each record in
-            order, by name of shard.
+        record_places: For each shard its name and the (byte offset, bytes with header
+            and footer) of its records in order; taken one shard at a time.
         keys: Keys that every record has, for a data set of another tool; None stands
             for those that the converters write.
 
@@ -104,10 +114,9 @@ def side_files(
         files[DATASET_INFO_NAME] = _json(dataset_info(index))
         files[FEATURES_NAME] = _json(features(len(names), keys=keys))
         files[LABEL_NAMES_NAME] = _lines(names)
-    for shards in index.splits.values():
-        for shard in shards:
-            path = f"{DALI_DIR_NAME}/{shard.name}"
-            files[path] = dali_index(shard, record_places[shard.name])
+    known = {shard.name: shard for shards in index.splits.values() for shard in shards}
+    for name, places in record_places:
+        files[f"{DALI_DIR_NAME}/{name}"] = dali_index(known[name], places)
     return files
 
 

@@ -12,7 +12,17 @@ from typing import Any
 
 from absl import app
 
-from converters import boxes, duplicates, inputs, job_flags, plan, run, summary, work
+from converters import (
+    boxes,
+    duplicates,
+    inputs,
+    job_flags,
+    plan,
+    run,
+    summary,
+    work,
+    workers,
+)
 from converters.classes import Class
 from tfpipe import errors, index
 
@@ -44,15 +54,7 @@ def make_job(
         ValueError: If options do not fit together or the input.
         OSError: If an image cannot be read.
     """
-    if (
-        found_boxes
-        and found_boxes.num_boxes
-        and config.policy.exif_orientation != "keep"
-    ):
-        raise ValueError(
-            "--exif_orientation=apply would leave the bounding boxes where they were. "
-            "Keep the orientation, or take the boxes out of the input."
-        )
+    _require_boxes_stay_right(config, found_boxes)
     splits: Mapping[str, Sequence[inputs.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
     fields = config.job_fields()
@@ -60,14 +62,15 @@ def make_job(
         splits, dropped = duplicates.drop(
             input_dir, splits, config.drop_duplicates, fields["num_workers"]
         )
+    naming = {"layout": config.layout, "dataset_name": name}
     own = {"seed": config.seed, "drop_duplicates": config.drop_duplicates}
     return run.Job(
         command=command,
         name=name,
         input_dir=input_dir,
-        plans=plan.make_plan(splits, config.num_shards, config.seed),
+        plans=plan.make_plan(splits, config.num_shards, config.seed, **naming),
         classes=classes,
-        options={**own, **options},
+        options={**naming, **own, **options},
         boxes_of=found_boxes.of if found_boxes else lambda name: (),
         ignored=tree.ignored,
         dropped=dropped,
@@ -75,14 +78,26 @@ def make_job(
     )
 
 
+def _require_boxes_stay_right(
+    config: job_flags.JobConfig, found_boxes: boxes.Boxes | None
+) -> None:
+    turned = config.policy.exif_orientation != "keep"
+    if turned and found_boxes and found_boxes.num_boxes:
+        raise ValueError(
+            "--exif_orientation=apply would leave the bounding boxes where they were. "
+            "Keep the orientation, or take the boxes out of the input."
+        )
+
+
 def convert(
     command: str, config: Mapping[str, Any], make: Callable[[], run.Job]
 ) -> dict[str, Any]:
     """Makes the job, runs it, and returns the summary that the command prints."""
     start = time.perf_counter()
-    result: index.Index | None = run.run(make())
+    spans: list[workers.Span] = []
+    result: index.Index | None = run.run(make(), on_span=spans.append)
     seconds = time.perf_counter() - start
-    return summary.summarize(command, config, result, seconds)
+    return summary.summarize(command, config, result, seconds, spans)
 
 
 def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> int:

@@ -7,22 +7,31 @@ the counts for the summary, or the images without their copies. Only exact copie
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import xxhash
 
 from converters import workers
 from converters.inputs import Image, catalog_name, read_image
 
+if TYPE_CHECKING:
+    import duckdb
+
 NAME = "duplicates.jsonl"
 _CHUNK_IMAGES = 512
 
+# Lists are made of the copies alone: most data sets have hardly any. Hashes of digests
+# take a third of the memory.
 _GROUPS = """
     SELECT digest,
            list(filename ORDER BY split, shard, record),
            list(split ORDER BY split, shard, record),
            list(synset ORDER BY split, shard, record)
-    FROM read_parquet(?) GROUP BY digest HAVING count(*) > 1
+    FROM read_parquet($catalog) WHERE hash(digest) IN (
+        SELECT hash(digest) FROM read_parquet($catalog)
+        GROUP BY hash(digest) HAVING count(*) > 1
+    )
+    GROUP BY digest HAVING count(*) > 1
     ORDER BY min(split), min(shard), min(record), digest
 """
 
@@ -34,17 +43,18 @@ class Duplicates(NamedTuple):
     summary: Mapping[str, int]
 
 
-def find(catalog: pathlib.Path) -> Duplicates:
+def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Duplicates:
     """Finds the images of a catalog that are equal byte for byte.
 
     The summary counts `num_groups`, `num_copies` (images beyond the first of their
     group), `num_groups_across_splits` (a leak from training into validation) and
     `num_groups_with_several_classes` (at least one of the labels is wrong).
-    """
-    import duckdb
 
-    with duckdb.connect() as connection:
-        rows = connection.execute(_GROUPS, [str(catalog)]).fetchall()
+    Args:
+        connection: An `index.catalog_connection`.
+        catalog: The catalog.
+    """
+    rows = connection.execute(_GROUPS, {"catalog": str(catalog)}).fetchall()
     groups = [
         {
             "digest": digest,

@@ -59,11 +59,16 @@ def _publish(
 ) -> index.Index:
     catalog = work_dir / index.CATALOG_NAME
     fragments = [shards.fragment_path(work_dir / plan.name) for plan in job.plans]
-    index.write_catalog(fragments, catalog)
-    same = duplicates.find(catalog)
-    result = _make_index(job, written, same.summary)
-    side = {
-        **compat.side_files(result, index.record_places(catalog, result)),
+    with index.catalog_connection() as connection:
+        index.write_catalog(connection, fragments, catalog)
+        same = duplicates.find(connection, catalog)
+        result = _make_index(job, written, same.summary)
+        places = index.record_places(connection, catalog, result)
+        side = compat.side_files(result, places)
+    if job.fsync:
+        with open(catalog, "rb") as file:
+            os.fsync(file.fileno())
+    side |= {
         CHANGES_NAME: _lines(change for item in written for change in item.changes),
         REJECTS_NAME: _lines(
             itertools.chain(job.dropped, *(item.rejects for item in written))
@@ -72,27 +77,47 @@ def _publish(
     }
     if (job.output_dir / index.INDEX_NAME).exists():
         remove_data_set(job.output_dir)
+    # An empty shard has an empty index file; an empty report is left out.
+    side = {
+        name: content
+        for name, content in side.items()
+        if content or not name.endswith(".jsonl")
+    }
     # Everything is written in the working folder and then moved: a crash leaves no
     # temporary file among the final ones.
     for name, content in side.items():
-        # An empty shard has an empty index file; an empty report is left out.
-        if content or not name.endswith(".jsonl"):
-            (work_dir / name).parent.mkdir(exist_ok=True)
-            index.replace_file(work_dir / name, content)
-            _move(name, work_dir, job.output_dir)
-    for name in (*(plan.name for plan in job.plans), catalog.name):
+        _write(work_dir / name, content, fsync=job.fsync)
+    plain = [*(plan.name for plan in job.plans), catalog.name]
+    _move_all([*side, *plain], job, work_dir)
+    index.write(result, work_dir, fsync=job.fsync)
+    _move_all([index.INDEX_NAME], job, work_dir)
+    return result
+
+
+def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _move_all(names: Sequence[str], job: "Job", work_dir: pathlib.Path) -> None:
+    """Gives files their final places, and has that on the disk before it returns."""
+    for name in names:
         if (work_dir / name).exists():  # else it was moved before a crash
             _move(name, work_dir, job.output_dir)
-    index.write(result, work_dir)
-    _move(index.INDEX_NAME, work_dir, job.output_dir)
-    return result
+    if job.fsync:
+        # Once for all: a sync after each of thousands of files takes longer than they.
+        for folder in {job.output_dir, *((job.output_dir / n).parent for n in names)}:
+            index.sync_folder(folder)
 
 
 def _move(name: str, work_dir: pathlib.Path, output_dir: pathlib.Path) -> None:
     place = output_dir / name
     place.parent.mkdir(exist_ok=True)
     os.replace(work_dir / name, place)
-    index.sync_folder(place.parent)
 
 
 def left_over(job: "Job") -> index.Index | None:

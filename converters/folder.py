@@ -22,11 +22,24 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import classtree, conversion, input_flags, inputs, job_flags, run
+from converters import (
+    classtree,
+    compat,
+    conversion,
+    input_flags,
+    inputs,
+    job_flags,
+    run,
+)
 
 flags.adopt_module_key_flags(input_flags)
 flags.adopt_module_key_flags(job_flags)
 
+_NAME = flags.DEFINE_string(
+    "name",
+    "folder",
+    "Name of the data set: lower-case letters, digits and underscores.",
+)
 _LABEL_MAP = flags.DEFINE_string(
     "label_map",
     None,
@@ -59,17 +72,19 @@ class Config:
     """One conversion as its flags say; see the flags' help.
 
     Raises:
-        ValueError: If the fraction is 1.
+        ValueError: If the fraction is 1, or the name is none that TFDS knows.
     """
 
     input_dir: str
     job: job_flags.JobConfig
+    name: str = "folder"
     label_map: str | None = None
     label_base: int | None = None
     classes: Sequence[str] = ()
     validation_fraction: float = 0.0
 
     def __post_init__(self) -> None:
+        compat.require_name(self.name)
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
                 "--validation_fraction must be at least 0 and below 1, so that images "
@@ -94,6 +109,7 @@ def config_from_flags() -> Config:
     return Config(
         input_dir=input_flags.INPUT_DIR.value,
         job=job_flags.job_config_from_flags(),
+        name=_NAME.value,
         label_map=_LABEL_MAP.value,
         label_base=_LABEL_BASE.value,
         classes=tuple(_CLASSES.value),
@@ -125,7 +141,7 @@ def make_job(config: Config) -> run.Job:
     return conversion.make_job(
         config.job,
         command="converters.folder",
-        name="folder",
+        name=config.name,
         input_dir=input_dir,
         tree=tree,
         classes=classtree.make_classes(labels),

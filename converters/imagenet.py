@@ -12,11 +12,12 @@ Tars are read in place. Labels are those of ILSVRC-2012 (1 to 1000 in the order 
 synsets), also for a part of its classes; a RAW/synsets.txt (one synset a line, in label
 order) and RAW/synset_words.txt (synset, tab, name) take their place if they are there.
 
-DIR gets train-SSSSS-of-NNNNN and validation-SSSSS-of-NNNNN (tf.train.Example records
-with the keys of the Inception scripts), catalog.parquet (one row a record), files for
-other readers and, last and only on success, index.json. Sound JPEG files are stored
-byte for byte; what is done about others is a policy each, and every such image is in
-changes.jsonl or rejects.jsonl. The same input, options and seed give the same bytes,
+DIR gets train-SSSSS-of-NNNNN and validation-SSSSS-of-NNNNN, or with --layout=tfds
+imagenet-train.tfrecord-SSSSS-of-NNNNN and so on (tf.train.Example records with the keys
+of the Inception scripts), catalog.parquet (one row a record), files for other readers
+and, last and only on success, index.json. Sound JPEG files are stored byte for byte;
+what is done about others is a policy each, and every such image is in changes.jsonl or
+rejects.jsonl. The same input, options and seed give the same bytes,
 whatever the number of workers and tasks, and however often the command was cut off: run
 it again and it goes on.
 
@@ -39,6 +40,7 @@ from converters import (
     inputs,
     job_flags,
     run,
+    workers,
 )
 
 flags.adopt_module_key_flags(input_flags)
@@ -105,7 +107,8 @@ def make_job(config: Config) -> run.Job:
     input_dir = pathlib.Path(config.input_dir).expanduser()
     class_list = classes.read_classes(input_dir)
     tree = inputs.read_tree(input_dir, class_list)
-    found_boxes = boxes.read_boxes(input_dir)
+    num_workers = config.job.num_workers or workers.num_available()
+    found_boxes = boxes.read_boxes(input_dir, num_workers=num_workers)
     expect.check_expected(config.expect, tree, class_list, found_boxes)
     return conversion.make_job(
         config.job,

@@ -3,14 +3,19 @@
 In: the bytes of a file, whatever its name, and a `Policy`. Out: `Prepared`, JPEG bytes
 that TensorFlow's decode_and_crop_jpeg takes with their height and width, or `Rejected`
 with the reason. A sound JPEG of one or three components is stored byte for byte after a
-look at its header; pixels are decoded only where the policy or the content asks for it.
+look at its header; pixels are decoded only where the policy or the content asks for it,
+and only then Pillow and numpy are imported, which takes longer than to store a thousand
+images.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from converters import jpeg, pixels, shrink
+from converters import jpeg, shrink
+
+if TYPE_CHECKING:
+    from converters import pixels
 
 # Quality of what was no JPEG, or one in CMYK, without chroma subsampling: nothing of
 # the picture gets lost that shows.
@@ -169,6 +174,8 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
     )
     if not actions and size is None and not policy.squeezes:
         return kept
+    from converters import pixels
+
     picture = pixels.decode_jpeg(whole, header, size)
     if policy.exif_orientation == "apply":
         picture = pixels.upright(picture)
@@ -188,6 +195,8 @@ def _whole(data: bytes, header: jpeg.Header, policy: Policy) -> bytes:
     full = policy.decode == "full"
     if header.whole and (not full or jpeg.has_end(data, header.scan)):
         if full:
+            from converters import pixels
+
             pixels.check_jpeg(data)
         return data
     if policy.truncated != "keep":
@@ -196,6 +205,8 @@ def _whole(data: bytes, header: jpeg.Header, policy: Policy) -> bytes:
             "a JPEG must end in an EOI marker, got none after its header in "
             f"{len(data)} bytes: the file is cut short",
         )
+    from converters import pixels
+
     # What is missing decodes as gray then; before, nothing would decode.
     completed = data + jpeg.EOI
     try:
@@ -267,6 +278,8 @@ def _check_pixels(height: int, width: int, policy: Policy) -> None:
 def _prepare_other(data: bytes, policy: Policy) -> Prepared:
     if not data:
         raise jpeg.BadImageError("zero_byte", "an image must have bytes, got 0")
+    from converters import pixels
+
     kind = pixels.sniff(data)
     if kind is None:
         raise jpeg.BadImageError(
@@ -291,13 +304,15 @@ def _prepare_other(data: bytes, policy: Policy) -> Prepared:
 
 def _encode(
     data: bytes,
-    picture: pixels.Picture,
+    picture: "pixels.Picture",
     actions: list[str],
     policy: Policy,
     *,
     resized: bool,
 ) -> Prepared:
     """Encodes a picture as the policy says, and measures a sample of what is shrunk."""
+    from converters import pixels
+
     image = picture.image
     if policy.grayscale == "convert" and image.mode == "L":
         image = image.convert("RGB")

@@ -6,8 +6,8 @@ from typing import Any, Literal, cast
 
 from absl import flags
 
+from converters import compat, images, policy_flags, worker_flags, workers
 from converters import flags as converter_flags
-from converters import images, policy_flags, worker_flags, workers
 
 for _module in (converter_flags, worker_flags, policy_flags):
     flags.adopt_module_key_flags(_module)
@@ -25,6 +25,13 @@ _NUM_VALIDATION_SHARDS = flags.DEFINE_integer(
     "Shards of the validation split. Default: one for each 48 MB of images, at most "
     "128, which is what ImageNet gets.",
     lower_bound=1,
+)
+_LAYOUT = flags.DEFINE_enum(
+    "layout",
+    "inception",
+    sorted(compat.LAYOUTS),
+    "Names of the shards: inception is <split>-SSSSS-of-NNNNN, as most readers expect; "
+    "tfds is <data set>-<split>.tfrecord-SSSSS-of-NNNNN, as TFDS names its own.",
 )
 _MAX_BAD = flags.DEFINE_float(
     "max_bad",
@@ -70,6 +77,7 @@ class JobConfig:
     output_dir: str
     num_train_shards: int | None = None
     num_validation_shards: int | None = None
+    layout: str = "inception"
     policy: images.Policy = dataclasses.field(default_factory=images.Policy)
     num_workers: int | None = None
     seed: int = 0
@@ -115,6 +123,7 @@ def job_config_from_flags() -> JobConfig:
         output_dir=converter_flags.OUTPUT_DIR.value,
         num_train_shards=_NUM_TRAIN_SHARDS.value,
         num_validation_shards=_NUM_VALIDATION_SHARDS.value,
+        layout=_LAYOUT.value,
         policy=policy_flags.policy_from_flags(),
         num_workers=worker_flags.NUM_WORKERS.value,
         seed=converter_flags.SEED.value,

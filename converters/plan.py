@@ -8,10 +8,14 @@ comes out the same.
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import pickle
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
 
 import xxhash
 
+from converters import compat
 from converters.inputs import Image
 
 # At 48 MB a shard ImageNet reaches the customary numbers of its shards, which are caps.
@@ -20,24 +24,53 @@ MAX_DEFAULT_SHARDS = {"train": 1024, "validation": 128}
 
 
 @dataclasses.dataclass(frozen=True)
+class PackedImages(Sequence[Image]):
+    """Images in an eighth of their memory, made anew each time they are looked at.
+
+    The parent keeps the images of all shards for as long as a job runs, and its workers
+    look at those of one shard once.
+    """
+
+    _data: bytes
+    _length: int
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Image]:
+        return map(Image._make, pickle.loads(zlib.decompress(self._data)))
+
+    @overload
+    def __getitem__(self, place: int) -> Image: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Image]: ...
+    def __getitem__(self, place: int | slice) -> Image | Sequence[Image]:
+        return list(self)[place]
+
+
+def pack(images: Sequence[Image]) -> PackedImages:
+    """The same images as a sequence that takes less memory."""
+    data = pickle.dumps([tuple(image) for image in images])
+    return PackedImages(zlib.compress(data, level=1), len(images))
+
+
+@dataclasses.dataclass(frozen=True)
 class ShardPlan:
-    """The images of one shard, in order."""
+    """One shard: its split, its number in it, its file name, its images in order."""
 
     split: str
     number: int
-    num_shards: int
+    name: str
     images: Sequence[Image]
-
-    @property
-    def name(self) -> str:
-        """File name: `<split>-SSSSS-of-NNNNN`."""
-        return f"{self.split}-{self.number:05d}-of-{self.num_shards:05d}"
 
 
 def make_plan(
     splits: Mapping[str, Sequence[Image]],
     num_shards: Mapping[str, int | None],
     seed: int,
+    *,
+    layout: str = "inception",
+    dataset_name: str = "",
 ) -> list[ShardPlan]:
     """Shuffles each split and cuts it into shards that differ by at most one record.
 
@@ -45,9 +78,12 @@ def make_plan(
         splits: Images of each split.
         num_shards: Shards of each split; None or absent chooses by the size.
         seed: Changes the order; the same on every run gives the same plan.
+        layout: How shards are named: a key of `compat.LAYOUTS`.
+        dataset_name: Name of the data set; only the layout tfds shows it.
 
     Raises:
-        ValueError: If a split has fewer images than shards.
+        ValueError: If a split has fewer images than shards, or TFDS could not read the
+            shards' names.
     """
     plans = []
     for split, images in splits.items():
@@ -58,10 +94,18 @@ def make_plan(
                 f"split, so that no shard is empty; got {shards}."
             )
         ordered = _shuffle(images, seed)
+        names = [
+            compat.shard_name(
+                layout, dataset_name, split=split, number=number, num_shards=shards
+            )
+            for number in range(shards)
+        ]
         bounds = [len(ordered) * number // shards for number in range(shards + 1)]
         plans += [
-            ShardPlan(split, number, shards, ordered[start:stop])
-            for number, (start, stop) in enumerate(itertools.pairwise(bounds))
+            ShardPlan(split, number, name, pack(ordered[start:stop]))
+            for number, (name, (start, stop)) in enumerate(
+                zip(names, itertools.pairwise(bounds), strict=True)
+            )
         ]
     return plans
 
@@ -69,11 +113,17 @@ def make_plan(
 def _shuffle(images: Sequence[Image], seed: int) -> list[Image]:
     """Sorts by a hash of seed and path: an order that no library version changes."""
 
-    def key(image: Image) -> tuple[int, str]:
+    def key(image: Image) -> int:
         name = f"{seed}/{image.name}".encode(errors="surrogateescape")
-        return xxhash.xxh3_64_intdigest(name), image.name
+        return xxhash.xxh3_64_intdigest(name)
 
-    return sorted(images, key=key)
+    # In parts by the first byte, since the keys of all would take a fifth of the memory
+    # of the images. Equal hashes, which one ImageNet in 20 million has, stay in the
+    # order of the listing.
+    parts: list[list[Image]] = [[] for _ in range(256)]
+    for image in images:
+        parts[key(image) >> 56].append(image)
+    return [image for part in parts for image in sorted(part, key=key)]
 
 
 def _default_num_shards(split: str, images: Sequence[Image]) -> int:

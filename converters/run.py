@@ -19,7 +19,7 @@ import xxhash
 
 import tfpipe
 from converters import finish, images, inputs, shards, work, workers
-from converters.boxes import read_boxes
+from converters.boxes import Boxes, read_boxes
 from converters.classes import Class
 from converters.plan import ShardPlan
 from tfpipe import index
@@ -88,11 +88,13 @@ class Job:
         """What decides the bytes that are written; another one is another job."""
         digest, num_bytes = xxhash.xxh3_128(), 0
         for plan in self.plans:
-            for image in plan.images:
-                line = f"{plan.name} {image.name} {image.num_bytes} {image.class_index}"
-                digest.update(line.encode(errors="surrogateescape") + b"\n")
-                num_bytes += image.num_bytes
-        labels = [dataclasses.astuple(label) for label in self.classes]
+            lines = [
+                f"{plan.name} {image.name} {image.num_bytes} {image.class_index}\n"
+                for image in plan.images
+            ]
+            digest.update("".join(lines).encode(errors="surrogateescape"))
+            num_bytes += sum(image.num_bytes for image in plan.images)
+        labels = [(item.label, item.synset, item.text) for item in self.classes]
         return {
             "command": self.command,
             "version": tfpipe.__version__,
@@ -106,8 +108,14 @@ class Job:
         }
 
 
-def run(job: Job) -> index.Index | None:
+def run(
+    job: Job, *, on_span: Callable[[workers.Span], object] = id
+) -> index.Index | None:
     """Converts, and returns the index; None while other tasks have shards to write.
+
+    Args:
+        job: The conversion.
+        on_span: Called with when each shard was written, and what it took.
 
     Raises:
         ValueError: If the output folder holds something else, an image is bad and the
@@ -122,14 +130,18 @@ def run(job: Job) -> index.Index | None:
     with (
         workers.terminate_as_interrupt(),
         work.open_work_dir(
-            job.output_dir, job.description, task=job.task_index, restart=job.overwrite
+            job.output_dir,
+            job.description,
+            task=job.task_index,
+            restart=job.overwrite,
+            fsync=job.fsync,
         ) as work_dir,
     ):
         try:
             if job.finalize:
                 _require_complete(job, work_dir)
             else:
-                _write_missing(job, work_dir)
+                _write_missing(job, work_dir, on_span)
             return finish.finish(job, work_dir)
         except ValueError:
             # The same input would fail again: there is nothing to go on from.
@@ -151,9 +163,14 @@ def _require_complete(job: Job, work_dir: pathlib.Path) -> None:
         )
 
 
-def _write_missing(job: Job, work_dir: pathlib.Path) -> None:
+def _write_missing(
+    job: Job, work_dir: pathlib.Path, on_span: Callable[[workers.Span], object]
+) -> None:
     """Writes this task's shards that no earlier run completed."""
     mine = job.plans[job.task_index :: job.num_tasks]
+    with work.finishing(work_dir) as free:
+        if free:  # else another task has all shards in its hands
+            work.forget_outdated(job.input_dir, mine, work_dir)
     done = work.completed(mine, work_dir)
     missing = [plan for plan in mine if plan.name not in done]
     num_bytes = sum(written.num_source_bytes for written in done.values())
@@ -176,6 +193,7 @@ def _write_missing(job: Job, work_dir: pathlib.Path) -> None:
         num_workers=job.num_workers,
         num_images=sum(len(plan.images) for plan in missing),
         on_result=limit.add,
+        on_span=on_span,
     )
 
 
@@ -232,7 +250,8 @@ def rewrite(
             policy=images.Policy(**known.made_by["options"]["policy"]),
             fsync=True,
         )
-        tasks = _tasks_from_catalog(data_dir, input_dir, known, names)
+        boxes = read_boxes(input_dir, num_workers=num_workers)
+        tasks = _tasks_from_catalog(data_dir, input_dir, known, names, boxes)
         workers.run(
             functools.partial(_rewrite_shard, settings, data_dir),
             tasks,
@@ -266,9 +285,9 @@ def _tasks_from_catalog(
     input_dir: pathlib.Path,
     known: index.Index,
     names: Sequence[str],
+    boxes: Boxes,
 ) -> list[tuple[shards.Task, index.Shard]]:
     columns = ["shard", "label", "filename"]
-    boxes = read_boxes(input_dir)
     tasks = []
     for split, entries in known.splits.items():
         rows = index.load_catalog(data_dir, split, columns)
@@ -278,7 +297,7 @@ def _tasks_from_catalog(
             mine = rows["shard"] == number
             labels = rows["label"][mine] - known.label_base
             found = inputs.locate(input_dir, rows["filename"][mine], labels)
-            plan = ShardPlan(split, number, len(entries), found)
+            plan = ShardPlan(split, number, entry.name, found)
             of_images = {image.name: boxes.of(image.name) for image in found}
             tasks.append((shards.Task(plan, of_images), entry))
     return tasks

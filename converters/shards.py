@@ -7,11 +7,12 @@ decided about each image. Runs in worker processes.
 
 import collections
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import xxhash
 
@@ -23,7 +24,10 @@ from tfpipe import image_record, index, records
 
 FRAGMENT_SUFFIX = ".catalog"
 MARKER_SUFFIX = ".done"
-_BUFFER_BYTES = 1 << 20
+# What one system call writes: with larger pieces the kernel takes larger pages.
+_BATCH_BYTES = 1 << 20
+_BATCH_BUFFERS = 1000  # the kernel takes 1024
+_KEPT_BYTES = 16 << 20
 
 Box = tuple[float, float, float, float]
 
@@ -95,34 +99,21 @@ def write_shard(settings: Settings, task: Task) -> Written:
         ValueError: If an image is bad and the policy is to fail; names the file.
         OSError: If a file cannot be read or written.
     """
+    _keep_freed_memory()
     path = settings.work_dir / task.plan.name
     tally = _Tally()
     with (
-        _DigestedFile(path, fsync=settings.fsync) as shard,
-        _DigestedFile(fragment_path(path), fsync=settings.fsync) as fragment,
+        _NewFile(path, fsync=settings.fsync) as shard,
+        _NewFile(fragment_path(path), fsync=settings.fsync) as fragment,
     ):
-        for image in task.plan.images:
-            stored = _store(image, task.boxes.get(image.name, ()), settings, tally)
-            if stored is not None:
-                row, buffers = stored
-                place = {
-                    "split": task.plan.split,
-                    "shard": task.plan.number,
-                    "record": tally.num_records,
-                    "byte_offset": shard.num_bytes,
-                    "num_bytes": sum(map(len, buffers)),
-                }
-                shard.write(buffers)
-                fragment.write([json.dumps(place | row).encode(), b"\n"])
-                tally.num_records += 1
-            workers.image_done()
+        digest = _write_records(settings, task, tally, shard, fragment)
     written = Written(
         split=task.plan.split,
         shard=index.Shard(
             name=task.plan.name,
             num_records=tally.num_records,
             num_bytes=shard.num_bytes,
-            digest=shard.digest.hexdigest(),
+            digest=digest,
         ),
         decisions=dict(tally.decisions),
         changes=tally.changes,
@@ -130,8 +121,47 @@ def write_shard(settings: Settings, task: Task) -> Written:
         num_source_bytes=sum(image.num_bytes for image in task.plan.images),
         psnr=tally.psnr,
     )
-    index.replace_file(marker_path(path), written.to_json().encode())
+    marker = written.to_json().encode()
+    index.replace_file(marker_path(path), marker, fsync=settings.fsync)
     return written
+
+
+def _keep_freed_memory() -> None:
+    """Lets memory of one image serve the next; without it, a quarter slower.
+
+    The C library of Linux gives large pieces back to the system and gets them again,
+    page by page, for each image. Once a larger piece was freed, it keeps those up to
+    that size (mallopt(3), M_MMAP_THRESHOLD). Elsewhere this does nothing.
+    """
+    bytes(_KEPT_BYTES)
+
+
+def _write_records(
+    settings: Settings,
+    task: Task,
+    tally: "_Tally",
+    shard: "_NewFile",
+    fragment: "_NewFile",
+) -> str:
+    """Writes what is stored of a shard's images; returns the digest of the shard."""
+    start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
+    digest = xxhash.xxh3_128()
+    for image in task.plan.images:
+        stored = _store(image, task.boxes.get(image.name, ()), settings, tally)
+        if stored is not None:
+            row, buffers = stored
+            byte_offset = shard.num_bytes
+            shard.write(buffers)
+            for buffer in buffers:
+                digest.update(buffer)
+            place = (
+                f'{start}"record": {tally.num_records}, "byte_offset": {byte_offset}, '
+                f'"num_bytes": {shard.num_bytes - byte_offset}, '
+            )
+            fragment.write([f"{place}{row}}}\n".encode()])
+            tally.num_records += 1
+        workers.image_done()
+    return digest.hexdigest()
 
 
 def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
@@ -170,43 +200,60 @@ class _Tally:
             self.psnr.append(prepared.psnr)
 
 
-class _DigestedFile:
-    """A file that counts and digests its bytes; it gets its name when it is closed."""
+class _NewFile:
+    """A file that gets its name when it is closed, whole; it counts its bytes."""
 
     def __init__(self, path: pathlib.Path, *, fsync: bool) -> None:
         self._path = path
         # Another process may write the same shard, with the same bytes.
         self._temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-        self._file = open(self._temporary, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        self._descriptor = os.open(self._temporary, flags, 0o666)
         self._fsync = fsync
+        self._pending: list[bytes] = []
+        self._num_written = 0
         self.num_bytes = 0
-        self.digest = xxhash.xxh3_128()
 
-    def __enter__(self) -> "_DigestedFile":
+    def __enter__(self) -> "_NewFile":
         return self
 
     def __exit__(self, kind: object, *exception: object) -> None:
-        with self._file:
+        complete = False
+        try:
             if kind is None:
-                self._file.flush()
+                self._flush()
                 if self._fsync:
-                    os.fsync(self._file.fileno())
-        if kind is None:
-            os.replace(self._temporary, self._path)
-        else:
-            self._temporary.unlink()
+                    os.fsync(self._descriptor)
+                complete = True
+        finally:
+            os.close(self._descriptor)
+            if complete:
+                os.replace(self._temporary, self._path)
+            else:
+                self._temporary.unlink()
 
     def write(self, buffers: records.Buffers) -> None:
-        self._file.writelines(buffers)
-        for buffer in buffers:
-            self.digest.update(buffer)
-            self.num_bytes += len(buffer)
+        self._pending += buffers
+        self.num_bytes += sum(map(len, buffers))
+        full = self.num_bytes - self._num_written >= _BATCH_BYTES
+        if full or len(self._pending) > _BATCH_BUFFERS:
+            self._flush()
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        num_left = self.num_bytes - self._num_written
+        num_left -= os.writev(self._descriptor, pending)
+        if num_left:  # the disk is nearly full: the next write says so
+            rest = memoryview(b"".join(pending))[-num_left:]
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        self._num_written = self.num_bytes
 
 
 def _store(
     image: Image, boxes: Sequence[Box], settings: Settings, tally: _Tally
-) -> tuple[dict[str, Any], records.Buffers] | None:
-    """The catalog row of an image, without its place, and its framed record."""
+) -> tuple[str, records.Buffers] | None:
+    """An image's columns of the catalog that are not its place; its framed record."""
     try:
         prepared = images.prepare(
             read_image(settings.input_dir, image), settings.policy
@@ -228,16 +275,18 @@ def _store(
         label=label.label,
         synset=label.synset,
         text=label.text,
-        filename=os.path.basename(image.name),
+        filename=image.name.rpartition("/")[2],
         boxes=boxes,
     )
-    row = {
-        "label": label.label,
-        "synset": label.synset,
-        "height": prepared.height,
-        "width": prepared.width,
-        "filename": catalog_name(image.name),
-        "decision": prepared.decision,
-        "digest": xxhash.xxh3_128_hexdigest(prepared.encoded),
-    }
+    digest = xxhash.xxh3_128_hexdigest(prepared.encoded)
+    # By hand: what must be quoted are two values of seven.
+    row = (
+        f'"label": {label.label}, "synset": {_quoted(label.synset)}, '
+        f'"height": {prepared.height}, "width": {prepared.width}, '
+        f'"filename": {json.dumps(catalog_name(image.name))}, '
+        f'"decision": "{prepared.decision}", "digest": "{digest}"'
+    )
     return row, records.frame(image_record.encode_image(record))
+
+
+_quoted = functools.lru_cache(maxsize=1 << 14)(json.dumps)

@@ -2,15 +2,18 @@
 
 In: heights, widths and limits; pixels and the JPEG that was made of them. Out: the size
 to scale down to; the peak signal-to-noise ratio of a sample. Never makes an image
-larger. The scaling and the encoding themselves are in `pixels`.
+larger. The scaling and the encoding themselves are in `pixels`. Pillow and numpy are
+imported for pixels only, as in `images`.
 """
 
 import io
 import math
+from typing import TYPE_CHECKING
 
-import numpy as np
-import PIL.Image
 import xxhash
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 # Quality of what is scaled down, unless told otherwise: half the bytes of 95 and no
 # difference that shows.
@@ -51,13 +54,16 @@ def in_sample(data: bytes) -> bool:
     return xxhash.xxh3_64_intdigest(data) % SAMPLE == 0
 
 
-def psnr(image: PIL.Image.Image, encoded: bytes) -> float:
+def psnr(image: "PIL.Image.Image", encoded: bytes) -> float:
     """Peak signal-to-noise ratio in decibels of a JPEG against what it was made of.
 
     Args:
         image: The pixels that were encoded.
         encoded: The JPEG, of the same size and mode.
     """
+    import numpy as np
+    import PIL.Image
+
     with PIL.Image.open(io.BytesIO(encoded), formats=["JPEG"]) as decoded:
         error = np.asarray(image, np.float32) - np.asarray(decoded, np.float32)
     mean_square = float(np.mean(np.square(error), dtype=np.float64))

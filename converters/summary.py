@@ -5,16 +5,21 @@ last line.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from converters import workers
 from tfpipe import index
 
 _SCHEMA_VERSION = 1
 
 
 def summarize(
-    command: str, config: Mapping[str, Any], result: index.Index | None, seconds: float
+    command: str,
+    config: Mapping[str, Any],
+    result: index.Index | None,
+    seconds: float,
+    spans: Sequence[workers.Span],
 ) -> dict[str, Any]:
     """The JSON document of a conversion.
 
@@ -23,13 +28,19 @@ def summarize(
         config: Its options, as JSON values; `output_dir` is one of them.
         result: What was written; None if other tasks have shards of it to write.
         seconds: How long it took.
+        spans: When each shard was written; without those of earlier runs.
     """
+    first = min((span.start for span in spans), default=0.0)
+    last = max((span.end for span in spans), default=0.0)
     summary: dict[str, Any] = {
         "command": command,
         "schema_version": _SCHEMA_VERSION,
         "config": dict(config),
         "finished": result is not None,
         "seconds": round(seconds, 3),
+        # Without listing, starting workers and the catalog.
+        "write_seconds": round(last - first, 3),
+        "write_cpu_seconds": round(sum(span.cpu_seconds for span in spans), 3),
     }
     if result is None:
         return summary

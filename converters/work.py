@@ -8,6 +8,7 @@ complete: a shard's marker is written after the shard is on the disk.
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -27,7 +28,12 @@ Description = Mapping[str, Any]
 
 @contextlib.contextmanager
 def open_work_dir(
-    output_dir: pathlib.Path, description: Description, *, task: int, restart: bool
+    output_dir: pathlib.Path,
+    description: Description,
+    *,
+    task: int,
+    restart: bool,
+    fsync: bool = True,
 ) -> Iterator[pathlib.Path]:
     """The working folder, held by this process until the end of the block.
 
@@ -36,6 +42,7 @@ def open_work_dir(
         description: What decides the bytes that are written; JSON values.
         task: Which of the job's tasks this process is; each may run once at a time.
         restart: Whether to drop what another job left.
+        fsync: Whether the description is on the disk before anything else is.
 
     Raises:
         ValueError: If this task is running already, or the folder belongs to a job of
@@ -49,11 +56,13 @@ def open_work_dir(
                 f"Another conversion is writing to {output_dir}. Wait for it, "
                 "or choose another folder."
             )
-        _claim(work_dir, description, restart=restart)
+        _claim(work_dir, description, restart=restart, fsync=fsync)
         yield work_dir
 
 
-def _claim(work_dir: pathlib.Path, description: Description, *, restart: bool) -> None:
+def _claim(
+    work_dir: pathlib.Path, description: Description, *, restart: bool, fsync: bool
+) -> None:
     """Writes the job's description, or checks it against the one that is there."""
     path = work_dir / _JOB_NAME
     # As JSON has it, so that tuples and lists are the same.
@@ -72,7 +81,7 @@ def _claim(work_dir: pathlib.Path, description: Description, *, restart: bool) -
             shutil.rmtree(entry)
         elif entry.suffix != ".lock":
             entry.unlink()
-    index.replace_file(path, json.dumps(wanted, indent=1).encode())
+    index.replace_file(path, json.dumps(wanted, indent=1).encode(), fsync=fsync)
 
 
 def _differences(
@@ -105,6 +114,35 @@ def completed(
         if written.shard.num_bytes in sizes:
             done[plan.name] = written
     return done
+
+
+def forget_outdated(
+    input_dir: pathlib.Path, plans: Sequence[ShardPlan], work_dir: pathlib.Path
+) -> None:
+    """Takes its marker from each complete shard that is older than a file of its input.
+
+    Names and sizes, which are part of the job's description, tell most changes of the
+    input; an image that was edited in place shows only in its time. Times are compared
+    as make does, between runs of one unfinished job, and are no part of the
+    description: a copied tree then costs work and is never refused, and the plan holds
+    no times. Not seen is a file that changes while its own shard is being written.
+
+    Raises:
+        OSError: If a file that was listed cannot be looked at.
+    """
+    # Images by the thousand share a tar; those of a tree are looked at once anyway.
+    modified = functools.lru_cache(maxsize=1024)(_modified_ns)
+    for plan in plans:
+        marker = shards.marker_path(work_dir / plan.name)
+        if not marker.exists():
+            continue
+        written, files = _modified_ns(marker), {image.file for image in plan.images}
+        if any(modified(input_dir / file) > written for file in files):
+            marker.unlink()
+
+
+def _modified_ns(path: pathlib.Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def require_free(
@@ -180,6 +218,7 @@ def _lock(path: pathlib.Path) -> Iterator[bool]:
     except FileNotFoundError:
         yield False
         return
+    _lock_descriptors.add(descriptor)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -188,7 +227,20 @@ def _lock(path: pathlib.Path) -> Iterator[bool]:
         else:
             yield True
     finally:
+        _lock_descriptors.remove(descriptor)
         os.close(descriptor)
+
+
+def _close_locks() -> None:
+    for descriptor in _lock_descriptors:
+        os.close(descriptor)
+    _lock_descriptors.clear()
+
+
+# A lock is free when its last descriptor is closed: without this, a worker that was
+# forked would hold it a moment longer than its killed parent.
+_lock_descriptors: set[int] = set()
+os.register_at_fork(after_in_child=_close_locks)
 
 
 def finishing(work_dir: pathlib.Path) -> contextlib.AbstractContextManager[bool]:

@@ -5,17 +5,21 @@ exception, after every worker has stopped. A worker ends when its parent does, h
 the parent ends, so that nothing writes on behind a killed command.
 """
 
+import collections
 import concurrent.futures
 import contextlib
+import functools
+import itertools
 import multiprocessing
 import os
+import pathlib
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import tqdm
 
@@ -23,6 +27,20 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.1
+
+
+class Span(NamedTuple):
+    """When a task ran, and what it took.
+
+    Attributes:
+        start: Seconds on the clock that all processes of this machine share.
+        end: Likewise.
+        cpu_seconds: CPU time of its process, in user and system mode.
+    """
+
+    start: float
+    end: float
+    cpu_seconds: float
 
 
 def _nothing() -> None:
@@ -35,6 +53,8 @@ def _ignore(result: object) -> None:
 
 # What `image_done` calls; set by `run` in this process, by `_start` in a worker.
 _on_image: Callable[[], object] = _nothing
+# What a worker does with its tasks; it gets it once, not with each of them.
+_function: Callable[[Any], Any] = _ignore
 
 
 def num_available() -> int:
@@ -49,6 +69,7 @@ def run(
     num_workers: int,
     num_images: int,
     on_result: Callable[[Result], object] = _ignore,
+    on_span: Callable[[Span], object] = _ignore,
 ) -> list[Result]:
     """Calls `function` on every task, in up to `num_workers` processes.
 
@@ -59,19 +80,38 @@ def run(
         num_images: Images in all tasks, for the progress bar on stderr.
         on_result: Called in this process with each result as it comes; what it raises
             ends the run.
+        on_span: Called in this process with the span of each task that ends well.
 
     Raises:
         OSError: If a worker process dies.
         Exception: The first that `function` or `on_result` raises.
     """
+
+    def on_end(ended: tuple[Result, Span]) -> None:
+        result, span = ended
+        on_span(span)
+        on_result(result)
+
+    timed = functools.partial(_timed, function)
+    # The bar is fed all the time; a thread to watch it would rule out forks.
+    tqdm.tqdm.monitor_interval = 0
     # disable=None shows the bar only where stderr is a terminal.
     with tqdm.tqdm(
         total=num_images, unit="image", file=sys.stderr, disable=None
     ) as bar:
         if num_workers == 1:
-            return _run_here(function, tasks, on_result, bar)
-        num_workers = min(num_workers, len(tasks))
-        return _run_in_workers(function, tasks, on_result, num_workers, bar)
+            ended = _run_here(timed, tasks, on_end, bar)
+        else:
+            num_workers = min(num_workers, len(tasks))
+            ended = _run_in_workers(timed, tasks, on_end, num_workers, bar)
+    return [result for result, _ in ended]
+
+
+def _timed(function: Callable[[Task], Result], task: Task) -> tuple[Result, Span]:
+    start, cpu_start = time.monotonic(), time.process_time()
+    result = function(task)
+    span = Span(start, time.monotonic(), time.process_time() - cpu_start)
+    return result, span
 
 
 def _run_here(
@@ -92,6 +132,31 @@ def _run_here(
     return results
 
 
+def _make_pool(
+    function: Callable[[Any], Any], num_workers: int
+) -> tuple[concurrent.futures.ProcessPoolExecutor, Any, Any]:
+    """Worker processes for `_call`, the count that they share, what stops them."""
+    context = multiprocessing.get_context("fork" if _is_alone() else "spawn")
+    num_done, stop = context.Value("q", 0), context.Event()
+    pool = concurrent.futures.ProcessPoolExecutor(
+        num_workers,
+        mp_context=context,
+        initializer=_start,
+        initargs=(function, num_done, stop),
+    )
+    return pool, num_done, stop
+
+
+def _is_alone() -> bool:
+    """Whether this process has one thread, those of native libraries counted.
+
+    To fork takes a hundredth of the time of an interpreter with its imports. But a
+    child would inherit the locks that other threads hold.
+    """
+    threads = pathlib.Path("/proc/self/task")  # of Linux; elsewhere it is not known
+    return threads.is_dir() and len(os.listdir(threads)) == 1
+
+
 def _run_in_workers(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],
@@ -99,23 +164,16 @@ def _run_in_workers(
     num_workers: int,
     bar: "tqdm.tqdm[Any]",
 ) -> list[Result]:
-    # A forked child would inherit locks that threads of the parent hold.
-    context = multiprocessing.get_context("spawn")
-    num_done, stop = context.Value("q", 0), context.Event()
-    with concurrent.futures.ProcessPoolExecutor(
-        num_workers, mp_context=context, initializer=_start, initargs=(num_done, stop)
-    ) as pool:
-        futures = [pool.submit(function, task) for task in tasks]
+    pool, num_done, stop = _make_pool(function, num_workers)
+    with pool:
+        futures = [pool.submit(_call, task) for task in tasks]
         try:
             _wait(futures, on_result, lambda: bar.update(num_done.value - bar.n))
         except BaseException as error:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
-                raise OSError(
-                    "A worker process died, perhaps for lack of memory. "
-                    "Try fewer --num_workers."
-                ) from error
+                raise _worker_died() from error
             raise
         bar.update((bar.total or 0) - bar.n)  # what the workers had not told yet
         return [future.result() for future in futures]
@@ -137,6 +195,55 @@ def _wait(
             on_result(future.result())
 
 
+def stream(
+    function: Callable[[Task], Result], tasks: Iterable[Task], *, num_workers: int
+) -> Iterator[Result]:
+    """Calls `function` on tasks that are made as they are needed, as by reading a file.
+
+    At most four tasks and results a worker are in memory at once. A single task, or
+    all of them for one worker, run in this process.
+
+    Args:
+        function: Picklable.
+        tasks: What it is called with.
+        num_workers: Processes, >= 1.
+
+    Yields:
+        The results in the order of the tasks.
+
+    Raises:
+        OSError: If a worker process dies.
+        Exception: The first that `function` or `tasks` raises.
+    """
+    remaining = iter(tasks)
+    first = list(itertools.islice(remaining, 2))
+    remaining = itertools.chain(first, remaining)
+    if num_workers == 1 or len(first) < 2:
+        yield from map(function, remaining)
+        return
+    pool, _, _ = _make_pool(function, num_workers)
+    with pool:
+        pending: collections.deque[concurrent.futures.Future[Result]]
+        pending = collections.deque()
+        try:
+            for task in remaining:
+                pending.append(pool.submit(_call, task))
+                if len(pending) >= 4 * num_workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool as error:
+            raise _worker_died() from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _worker_died() -> OSError:
+    return OSError(
+        "A worker process died, perhaps for lack of memory. Try fewer --num_workers."
+    )
+
+
 def image_done() -> None:
     """Counts an image; in a worker whose run is to stop, ends the task.
 
@@ -146,9 +253,16 @@ def image_done() -> None:
     _on_image()
 
 
-def _start(num_done: Any, stop: Any) -> None:
-    """Worker start-up: the shared count, Ctrl-C left to the parent, and its end."""
-    global _on_image
+def _call(task: Any) -> Any:
+    return _function(task)
+
+
+def _start(function: Callable[[Any], Any], num_done: Any, stop: Any) -> None:
+    """Worker start-up: what it does, the shared count, its end with its parent's.
+
+    Ctrl-C is left to the parent.
+    """
+    global _function, _on_image
 
     own, last = 0, time.monotonic()
 
@@ -164,8 +278,9 @@ def _start(num_done: Any, stop: Any) -> None:
             num_done.value += own
         own, last = 0, time.monotonic()
 
-    _on_image = count
+    _function, _on_image = function, count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -92,12 +92,18 @@ def test_shard_names_that_no_reader_knows_are_refused() -> None:
         compat.shard_name("flat", "a", split="train", number=0, num_shards=1)
     with pytest.raises(ValueError, match=r"letters, digits and underscores.*'my-set'"):
         compat.shard_name("tfds", "my-set", split="train", number=0, num_shards=1)
+    for name in ("", "Photos", "2012", "_set", "été", "set\n"):
+        with pytest.raises(ValueError, match="start with a letter, got"):
+            compat.require_name(name)
+    compat.require_name("imagenet_2012")
 
 
 @pytest.mark.parametrize("layout", compat.LAYOUTS)
 def test_no_side_file_is_taken_for_a_shard(layout: str) -> None:
     data = make_index(names_of(layout))
-    paths = [pathlib.PurePath(p) for p in compat.side_files(data, make_places(data))]
+    paths = [
+        pathlib.PurePath(p) for p in compat.side_files(data, make_places(data).items())
+    ]
 
     beside = {path.name for path in paths if len(path.parts) == 1}
 
@@ -164,7 +170,7 @@ def test_label_names_of_imagenet_are_unique() -> None:
 def test_label_names_begin_with_label_0(base: int, names: list[str]) -> None:
     data = make_index(names_of("inception"), label_base=base)
 
-    files = compat.side_files(data, make_places(data))
+    files = compat.side_files(data, make_places(data).items())
 
     lines = files["image.class.label.labels.txt"].decode().splitlines()
     assert lines == names
@@ -226,7 +232,7 @@ def test_label_names_are_unique_lines_whatever_the_classes_are_called(
 def test_dali_index_is_a_line_a_record() -> None:
     data = make_index(names_of("inception"))
 
-    files = compat.side_files(data, make_places(data))
+    files = compat.side_files(data, make_places(data).items())
 
     dali = {path: text for path, text in files.items() if path.startswith("dali_idx/")}
     assert len(dali) == 5
@@ -265,7 +271,7 @@ def test_shards_of_other_tools_are_described_or_left_out_with_a_reason(
     data = make_index({"train": names})
 
     obstacle = compat.tfds_obstacle(data)
-    files = compat.side_files(data, make_places(data))
+    files = compat.side_files(data, make_places(data).items())
 
     assert ("dataset_info.json" in files) == ("features.json" in files)
     assert {"labels.txt", *(f"dali_idx/{name}" for name in names)} <= set(files)
@@ -344,7 +350,7 @@ def readable_dir(
     for shard in (shard for shards in data.splits.values() for shard in shards):
         (folder / shard.name).symlink_to(data_dir / shard.name)
         places[shard.name] = list(records.scan(folder / shard.name))
-    for name, content in compat.side_files(data, places).items():
+    for name, content in compat.side_files(data, places.items()).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
     return folder

@@ -252,7 +252,7 @@ def test_written_index_is_read_by_tfpipe(folder: pathlib.Path) -> None:
     assert digests(folder) == before
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     source = tfpipe.TFRecordSource(folder, "train")
-    assert source.num_records == 7
+    assert source.order.num_records == 7
     pipeline = tfpipe.imagenet_eval(
         str(folder), split="validation", image_size=32, batch_size=1
     )
@@ -281,7 +281,7 @@ def test_written_index_of_tfds_names(tmp_path: pathlib.Path) -> None:
     assert catalog["height"].tolist() == [32] * 6
     assert catalog["label"].tolist() == [0, 1, 2, 0, 1, 2]
     assert catalog["filename"][5] == "image5.JPEG"
-    assert tfpipe.TFRecordSource(folder, "train").num_records == 6
+    assert tfpipe.TFRecordSource(folder, "train").order.num_records == 6
     assert run(folder, level="decode").faults == []
 
 
@@ -315,7 +315,7 @@ def test_an_empty_shard_can_have_an_index(folder: pathlib.Path) -> None:
 
     run(folder, write_index=True)
 
-    assert tfpipe.TFRecordSource(folder, "train").num_records == 4
+    assert tfpipe.TFRecordSource(folder, "train").order.num_records == 4
     assert run(folder, level="decode").faults == []
 
 

@@ -70,7 +70,8 @@ def test_last_line_is_the_summary(
     }
     assert {key: summary[key] for key in expected} == expected
     assert summary["config"]["num_train_shards"] == 3
-    assert summary["seconds"] > 0
+    assert summary["seconds"] > summary["write_seconds"] > 0
+    assert summary["write_cpu_seconds"] > 0
 
 
 def test_same_bytes_for_any_number_of_workers(

@@ -174,7 +174,8 @@ def test_catalog_joins_fragments_in_the_order_given(tmp_path):
         ]
         fragments[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    index.write_catalog(fragments, tmp_path / index.CATALOG_NAME)
+    with index.catalog_connection() as connection:
+        index.write_catalog(connection, fragments, tmp_path / index.CATALOG_NAME)
 
     columns = index.load_catalog(tmp_path, "train", ["shard", "record"])
     assert columns["shard"].tolist() == [0, 0, 1, 1]

@@ -1,5 +1,7 @@
 """converters.plan: which image goes where, before any work."""
 
+import pickle
+
 import pytest
 
 from converters import plan
@@ -44,10 +46,26 @@ def test_order_is_pinned() -> None:
     assert names == ["5.JPEG", "4.JPEG", "0.JPEG", "2.JPEG", "3.JPEG", "1.JPEG"]
 
 
-def test_names_are_those_that_readers_expect() -> None:
-    plans = plan.make_plan({"train": _images(3)}, {"train": 2}, seed=0)
+@pytest.mark.parametrize(
+    ("layout", "names"),
+    [
+        ("inception", ["train-00000-of-00002", "train-00001-of-00002"]),
+        (
+            "tfds",
+            [
+                "photos-train.tfrecord-00000-of-00002",
+                "photos-train.tfrecord-00001-of-00002",
+            ],
+        ),
+    ],
+)
+def test_names_are_those_that_readers_expect(layout: str, names: list[str]) -> None:
+    plans = plan.make_plan(
+        {"train": _images(3)}, {"train": 2}, 0, layout=layout, dataset_name="photos"
+    )
 
-    assert [p.name for p in plans] == ["train-00000-of-00002", "train-00001-of-00002"]
+    assert [item.name for item in plans] == names
+    assert [item.number for item in plans] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -73,3 +91,19 @@ def test_more_shards_than_images_is_an_error() -> None:
         ValueError, match="--num_train_shards must be at most the 3 imag"
     ):
         plan.make_plan({"train": _images(3)}, {"train": 4}, seed=0)
+
+
+def test_packed_images_are_the_same_in_little_memory() -> None:
+    images = [
+        Image(
+            name := f"train/n{n % 50:08d}/n{n % 50:08d}_\udcff{n}.JPEG", n, name, 0, n
+        )
+        for n in range(1000)
+    ]
+
+    packed = plan.pack(images)
+
+    assert list(packed) == images
+    assert (len(packed), packed[3], packed[-2:]) == (1000, images[3], images[-2:])
+    assert packed == plan.pack(images) != plan.pack(images[::-1])
+    assert len(pickle.dumps(packed)) / len(images) < 60

@@ -33,7 +33,7 @@ def add_side_files(data_dir: pathlib.Path, data: index.Index) -> None:
         for shards in data.splits.values()
         for shard in shards
     }
-    for name, content in compat.side_files(data, places).items():
+    for name, content in compat.side_files(data, places.items()).items():
         path = data_dir / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)

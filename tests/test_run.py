@@ -136,6 +136,35 @@ def test_file_that_vanishes_is_named_and_can_be_gone_on_from(
     assert run.run(job).num_records("train") == 8
 
 
+def test_image_edited_between_runs_costs_its_shard_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same name and size, so that only its time tells."""
+    raw_dir = make_tree(tmp_path / "raw", num_images=8)
+    for path in raw_dir.glob("train/*/*"):
+        os.utime(path, ns=(1, 1))
+    job = _job(raw_dir, tmp_path / "out")
+    # As if each run were cut off when all its shards are complete.
+    monkeypatch.setattr(finish, "finish", lambda job, work_dir: None)
+    run.run(job)
+    work_dir = tmp_path / "out" / work.WORK_DIR_NAME
+    before = {path.name: path.stat().st_ino for path in work_dir.glob("*-of-00002")}
+    edited = job.plans[1].images[0]
+    path = raw_dir / edited.name
+    path.write_bytes(path.read_bytes()[:-3] + b"\x01\xff\xd9")
+    os.utime(path, ns=(1 << 62, 1 << 62))
+
+    run.run(job)
+
+    after = {path.name: path.stat().st_ino for path in work_dir.glob("*-of-00002")}
+    assert [name for name in before if before[name] != after[name]] == [
+        job.plans[1].name
+    ]
+    monkeypatch.undo()
+    result = run.run(job)
+    assert result.splits == run.run(_job(raw_dir, tmp_path / "fresh")).splits
+
+
 def test_existing_data_set_is_kept_unless_overwritten(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

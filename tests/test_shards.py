@@ -1,6 +1,8 @@
 """converters.shards: one shard, its catalog fragment and its marker."""
 
+import dataclasses
 import json
+import os
 import pathlib
 
 import pytest
@@ -9,7 +11,7 @@ import xxhash
 
 from converters import classes, images, inputs, plan, shards
 from tests.conftest import make_jpeg
-from tfpipe import records
+from tfpipe import index, records
 
 CLASSES = classes.imagenet_classes()
 
@@ -80,13 +82,84 @@ def test_fragment_says_where_each_record_is(
     assert rows[0]["digest"] == xxhash.xxh3_128_hexdigest(encoded)
 
 
+def test_names_that_json_escapes_are_in_the_fragment(tmp_path: pathlib.Path) -> None:
+    names = ['q"u\\o.JPEG', "\u65e5\n.JPEG"]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_bytes(make_jpeg(number))
+    found = [_image(tmp_path / name) for name in names]
+    planned = plan.ShardPlan("train", 3, "train-00003-of-00004", found)
+
+    shards.write_shard(_settings(tmp_path, tmp_path), shards.Task(planned, {}))
+
+    fragment = shards.fragment_path(tmp_path / planned.name).read_bytes()
+    rows = [json.loads(line) for line in fragment.splitlines()]
+    assert [row["filename"] for row in rows] == names
+    assert [tuple(row) for row in rows] == [tuple(index.CATALOG_COLUMNS)] * 2
+    assert [row["shard"] for row in rows] == [3, 3]
+
+
+@pytest.mark.parametrize("most", [1, 700, 5000])
+def test_system_call_that_writes_a_part_is_gone_on_from(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+) -> None:
+    """As the kernel does on a disk that is nearly full, and beyond 2 GB."""
+    expected = shards.write_shard(
+        _settings(raw_dir, tmp_path), shards.Task(_plan(raw_dir), {})
+    )
+
+    def write_part(descriptor: int, buffers: list[bytes]) -> int:
+        return os.write(descriptor, b"".join(buffers)[:most])
+
+    monkeypatch.setattr(os, "writev", write_part)
+    shards.write_shard(_settings(raw_dir, tmp_path), shards.Task(_plan(raw_dir), {}))
+
+    data = (tmp_path / expected.shard.name).read_bytes()
+    assert xxhash.xxh3_128_hexdigest(data) == expected.shard.digest
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_marker_comes_after_the_shard_is_on_the_disk(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fsync: bool,
+) -> None:
+    events: list[str] = []
+    replace = os.replace
+
+    def record_fsync(descriptor: int) -> None:
+        path = pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        events.append(f"fsync {path.name.split('.')[0] if path.suffix else 'folder'}")
+
+    def record_replace(source: pathlib.Path, target: pathlib.Path) -> None:
+        events.append(f"name {target.name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    settings = dataclasses.replace(_settings(raw_dir, tmp_path), fsync=fsync)
+    shards.write_shard(settings, shards.Task(_plan(raw_dir), {}))
+
+    shard = "train-00000-of-00001"
+    named = [f"name {shard}.catalog", f"name {shard}", f"name {shard}.done"]
+    assert [event for event in events if event.startswith("name")] == named
+    assert [event for event in events if event.startswith("fsync")] == (
+        [f"fsync {shard}", f"fsync {shard}", "fsync ", "fsync folder"] if fsync else []
+    )
+    if fsync:
+        assert events.index(f"fsync {shard}") < events.index(named[1])
+
+
 def test_what_is_changed_or_left_out_is_said(tmp_path: pathlib.Path) -> None:
     (tmp_path / "gray.JPEG").write_bytes(make_jpeg(1, mode="L"))
     (tmp_path / "ink.JPEG").write_bytes(make_jpeg(2, mode="CMYK"))
     (tmp_path / "text.JPEG").write_bytes(b"no picture")
     names = ("gray", "ink", "text")
     found = [_image(tmp_path / f"{name}.JPEG") for name in names]
-    planned = plan.ShardPlan("train", 0, 1, found)
+    planned = plan.ShardPlan("train", 0, "train-00000-of-00001", found)
 
     written = shards.write_shard(
         _settings(tmp_path, tmp_path), shards.Task(planned, {})
@@ -105,7 +178,9 @@ def test_what_is_changed_or_left_out_is_said(tmp_path: pathlib.Path) -> None:
 
 def test_boxes_are_in_the_record(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.JPEG").write_bytes(make_jpeg(1))
-    planned = plan.ShardPlan("train", 0, 1, [_image(tmp_path / "a.JPEG")])
+    planned = plan.ShardPlan(
+        "train", 0, "train-00000-of-00001", [_image(tmp_path / "a.JPEG")]
+    )
     boxes = {"a.JPEG": [(0.0, 0.25, 0.5, 1.0)]}
 
     shards.write_shard(_settings(tmp_path, tmp_path), shards.Task(planned, boxes))
@@ -120,7 +195,9 @@ def test_bad_image_is_named_where_the_policy_is_to_fail(
     tmp_path: pathlib.Path,
 ) -> None:
     (tmp_path / "bad.JPEG").write_bytes(b"no picture")
-    planned = plan.ShardPlan("train", 0, 1, [_image(tmp_path / "bad.JPEG")])
+    planned = plan.ShardPlan(
+        "train", 0, "train-00000-of-00001", [_image(tmp_path / "bad.JPEG")]
+    )
     settings = _settings(tmp_path, tmp_path, not_an_image="fail")
 
     with pytest.raises(ValueError, match=r"bad\.JPEG.*Restore it, remove it"):

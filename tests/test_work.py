@@ -1,6 +1,8 @@
 """converters.work: whose working folder it is, and what of it is complete."""
 
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -84,7 +86,9 @@ def _finish_shard(folder: pathlib.Path, name: str, content: bytes) -> None:
 
 
 def test_only_shards_with_marker_and_size_are_complete(tmp_path: pathlib.Path) -> None:
-    plans = [plan.ShardPlan("train", number, 5, []) for number in range(5)]
+    plans = [
+        plan.ShardPlan("train", number, f"train-{number}", []) for number in range(5)
+    ]
     names = [item.name for item in plans]
     with _open(tmp_path) as folder:
         _finish_shard(folder, names[0], b"abc")
@@ -96,11 +100,42 @@ def test_only_shards_with_marker_and_size_are_complete(tmp_path: pathlib.Path) -
         assert sorted(work.completed(plans, folder)) == [names[0], names[3]]
 
 
+_FORKING_SCRIPT = """
+import os, pathlib, sys, time
+from converters import work
+
+with work.open_work_dir(pathlib.Path(sys.argv[1]), {}, task=0, restart=False):
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+    print(child, flush=True)
+    os._exit(0)
+"""
+
+
+def test_forked_worker_does_not_keep_the_lock_of_its_parent(
+    tmp_path: pathlib.Path,
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FORKING_SCRIPT, tmp_path], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    process.stdout.close()
+    process.wait()
+
+    try:
+        with _open(tmp_path, description={}):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_disk_that_is_too_small_is_an_error_before_the_start(
     tmp_path: pathlib.Path,
 ) -> None:
     image = Image("x", 0, "x", 0, 10**18)
-    plans = [plan.ShardPlan("train", 0, 1, [image])]
+    plans = [plan.ShardPlan("train", 0, "train-00000-of-00001", [image])]
 
     with pytest.raises(
         OSError, match=r"needs 1000000000\.00 GB .* GB free\. Make room"

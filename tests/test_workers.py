@@ -38,6 +38,58 @@ def test_results_are_in_the_order_of_the_tasks(num_workers: int) -> None:
     assert result == [number * number for number in range(9)]
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_spans_say_when_each_task_ran(num_workers: int) -> None:
+    spans: list[workers.Span] = []
+    before = time.monotonic()
+
+    workers.run(
+        _square,
+        range(5),
+        num_workers=num_workers,
+        num_images=5,
+        on_span=spans.append,
+    )
+
+    assert len(spans) == 5
+    for span in spans:
+        assert before <= span.start < span.end <= time.monotonic()
+        assert span.cpu_seconds >= 0
+
+
+_THREADED_SCRIPT = """
+import sys, threading
+from converters import workers
+
+forked = False
+
+def is_forked(task):
+    return forked  # what the main module sets is not set where it is imported anew
+
+if __name__ == "__main__":
+    forked, done = True, threading.Event()
+    if sys.argv[1] == "thread":
+        threading.Thread(target=done.wait).start()
+    print(workers.run(is_forked, [0, 1], num_workers=2, num_images=2))
+    done.set()
+"""
+
+
+@pytest.mark.parametrize(("other", "forked"), [("none", True), ("thread", False)])
+def test_only_a_process_with_one_thread_forks(
+    other: str, forked: bool, tmp_path: pathlib.Path
+) -> None:
+    """A forked child would wait forever for a lock that another thread had."""
+    script = tmp_path / "script.py"
+    script.write_text(_THREADED_SCRIPT)
+
+    done = subprocess.run(
+        [sys.executable, script, other], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == f"{[forked, forked]}\n"
+
+
 def test_failure_of_one_task_stops_the_others_soon() -> None:
     start = time.monotonic()
 

@@ -5,14 +5,15 @@ that `records.encode_example` gives. What many records share (class, size, no bo
 encoded once and kept. Imports no TensorFlow.
 """
 
-import dataclasses
 import functools
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tfpipe import records
 from tfpipe.records import (
     Buffers,
+    bytes_entry_head,
     bytes_feature,
     encode_entry,
     float_feature,
@@ -24,8 +25,7 @@ Box = tuple[float, float, float, float]
 _KEPT = 1 << 14  # encoded values: more than ImageNet has classes and sizes
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageRecord:
+class ImageRecord(NamedTuple):
     """One image with its label, as it is stored.
 
     Attributes:
@@ -54,20 +54,26 @@ def encode_image(record: ImageRecord) -> Buffers:
 
     Box labels are written under both keys that readers look for.
     """
-    *head, encoded = encode_entry(records.ENCODED, bytes_feature(record.encoded))
-    filename = bytes_feature(os.fsencode(record.filename))
+    filename = os.fsencode(record.filename)
     # In the order of the keys, of which image/encoded is the sixth.
-    pieces = [
-        _class(record.label, record.synset, record.text) + b"".join(head),
-        encoded,
-        b"".join(encode_entry("image/filename", filename))
+    head = _class(record.label, record.synset, record.text) + bytes_entry_head(
+        records.ENCODED, len(record.encoded)
+    )
+    tail = (
+        _filename_head(len(filename))
+        + filename
         + _FORMAT
         + _size(records.HEIGHT, record.height)
         + _boxes(record.label, tuple(record.boxes))
-        + _size(records.WIDTH, record.width),
-    ]
-    start, first, *rest = records.join_entries(pieces)
-    return [start + first, *rest]
+        + _size(records.WIDTH, record.width)
+    )
+    num_bytes = len(head) + len(record.encoded) + len(tail)
+    return [records.example_head(num_bytes) + head, record.encoded, tail]
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _filename_head(num_bytes: int) -> bytes:
+    return bytes_entry_head("image/filename", num_bytes)
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -42,7 +42,7 @@ def encode_example(features: Mapping[str, Buffers]) -> Buffers:
     entries: Buffers = []
     for key in sorted(features, key=str.encode):
         entries += encode_entry(key, features[key])
-    return join_entries(entries)
+    return [example_head(sum(map(len, entries))), *entries]
 
 
 def encode_entry(key: str, feature: Buffers) -> Buffers:
@@ -50,9 +50,22 @@ def encode_entry(key: str, feature: Buffers) -> Buffers:
     return _field(1, _field(1, [key.encode()]) + _field(2, feature))
 
 
-def join_entries(entries: Buffers) -> Buffers:
-    """A `tf.train.Example` of entries that are sorted by their keys."""
-    return _field(1, entries)
+def bytes_entry_head(key: str, num_bytes: int) -> bytes:
+    """What an entry with one byte string of this length has before the string."""
+    head = _field_head(1, num_bytes)
+    head = _field_head(1, num_bytes + len(head)) + head
+    head = _field_head(2, num_bytes + len(head)) + head
+    head = b"".join(_field(1, [key.encode()])) + head
+    return _field_head(1, num_bytes + len(head)) + head
+
+
+def example_head(num_bytes: int) -> bytes:
+    """What a `tf.train.Example` has before its entries, sorted by their keys.
+
+    Args:
+        num_bytes: Bytes of all entries.
+    """
+    return _field_head(1, num_bytes)
 
 
 def bytes_feature(value: bytes) -> Buffers:
@@ -96,7 +109,7 @@ def scan(path: str | os.PathLike[str]) -> Iterator[tuple[int, int]]:
         for number in range(size):
             if offset == size:
                 return
-            num_bytes = _record_bytes(os.pread(file.fileno(), HEADER_BYTES, offset))
+            num_bytes = record_bytes(os.pread(file.fileno(), HEADER_BYTES, offset))
             if num_bytes is None or offset + num_bytes > size:
                 fault = "header is damaged" if num_bytes is None else "is cut short"
                 raise errors.BadRecordError(
@@ -150,7 +163,7 @@ def read(
         header = os.pread(descriptor, HEADER_BYTES, 0)
         on_bytes(header)
         while offset < size:
-            num_bytes = _record_bytes(header)
+            num_bytes = record_bytes(header)
             if num_bytes is None or offset + num_bytes > size:
                 record = _damaged(num_bytes, offset, size, byte_offsets[number + 1 :])
                 header = os.pread(descriptor, HEADER_BYTES, offset + record.num_bytes)
@@ -162,7 +175,7 @@ def read(
                 tail = os.pread(descriptor, FOOTER_BYTES + HEADER_BYTES, footer_offset)
                 on_bytes(data)
                 on_bytes(tail)
-                record = Record(offset, num_bytes, data, _data_fault(data, tail))
+                record = Record(offset, num_bytes, data, data_fault(data, tail))
                 header = tail[FOOTER_BYTES:]
             yield record
             offset += record.num_bytes
@@ -187,7 +200,13 @@ def _damaged(
     return Record(offset, end - offset, b"", fault)
 
 
-def _data_fault(data: bytes, tail: bytes) -> str:
+def data_fault(data: bytes, tail: bytes) -> str:
+    """What is wrong with a record's data, for people; nothing if its CRC is right.
+
+    Args:
+        data: The data of the record.
+        tail: What follows it on disk; the first FOOTER_BYTES are looked at.
+    """
     expected, got = tail[:FOOTER_BYTES], _masked(google_crc32c.value(data))
     if got == expected:
         return ""
@@ -316,7 +335,7 @@ def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
     raise ValueError("a varint is cut short or too long")
 
 
-def _record_bytes(header: bytes) -> int | None:
+def record_bytes(header: bytes) -> int | None:
     """Length on disk of the record with this header; None if the header is damaged."""
     length = header[:8]
     if len(header) < HEADER_BYTES or header[8:] != _masked(google_crc32c.value(length)):
@@ -331,7 +350,12 @@ def _masked(crc: int) -> bytes:
 
 def _field(number: int, pieces: Buffers) -> Buffers:
     """A length-delimited protobuf field; the pieces are its content."""
-    return [bytes([number << 3 | 2]) + _varint(sum(map(len, pieces))), *pieces]
+    return [_field_head(number, sum(map(len, pieces))), *pieces]
+
+
+def _field_head(number: int, num_bytes: int) -> bytes:
+    """What stands before the content of a length-delimited protobuf field."""
+    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(num_bytes)
 
 
 def _varint(value: int) -> bytes:
