@@ -6,21 +6,14 @@ checkpoint is there whole or not at all.
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
+import tfpipe
 from benchmarks.ranks import Ranks
 
 _CHECKPOINTS_KEPT = 2
-
-
-class Place(NamedTuple):
-    """How far training is: epochs done, steps done in this one, steps it has in all."""
-
-    epoch: int
-    step: int
-    steps_per_epoch: int
 
 
 class Checkpoint:
@@ -37,9 +30,9 @@ class Checkpoint:
         ranks: Ranks,
     ) -> None:
         self._ranks = ranks
-        self._place = tf.Variable(Place(0, 0, 0), dtype=tf.int64, trainable=False)
-        self._variables = [self._place, *variables]
-        checkpoint = tf.train.Checkpoint(**trackables, place=self._place)
+        self._data = tfpipe.SavedState()
+        self._variables = variables
+        checkpoint = tf.train.Checkpoint(**trackables, data=self._data)
         self._checkpoint = checkpoint
         self._manager = None
         if folder and ranks.is_first:
@@ -48,20 +41,25 @@ class Checkpoint:
                 checkpoint, folder, max_to_keep=_CHECKPOINTS_KEPT
             )
 
-    def restore(self) -> Place | None:
-        """Loads the newest checkpoint, if there is one, and returns its place.
+    def restore(self) -> tfpipe.State | None:
+        """Loads the newest checkpoint, if there is one: how far the data was read.
 
         Gives rank 0's values to all ranks in any case.
+
+        Raises:
+            ValueError: If the checkpoint holds something else.
         """
         path = self._manager.latest_checkpoint if self._manager else None
         if path:
             self._checkpoint.restore(path).expect_partial()
         self._ranks.broadcast(self._variables)
-        found = self._ranks.gather(path is not None)[0]
-        return Place(*self._place.numpy().tolist()) if found else None
+        state: tfpipe.State | None = self._ranks.gather(
+            self._data.state if path else None
+        )[0]
+        return state
 
-    def save(self, place: Place) -> None:
+    def save(self, state: tfpipe.State) -> None:
         """Writes a checkpoint, if there is a folder for it and this is rank 0."""
         if self._manager:
-            self._place.assign(place)
+            self._data.state = state
             self._manager.save()

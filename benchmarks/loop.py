@@ -19,7 +19,7 @@ import tqdm
 
 import tfpipe
 from benchmarks import metrics, models
-from benchmarks.checkpoint import Checkpoint, Place
+from benchmarks.checkpoint import Checkpoint
 from benchmarks.metrics import Step
 from benchmarks.ranks import Ranks
 from benchmarks.setting import Setting
@@ -48,23 +48,25 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         [variable.value for variable in (*model.variables, *optimizer.variables)],
         ranks,
     )
-    place = checkpoint.restore() or Place(0, 0, setting.steps_per_epoch or 0)
-    setting.require_resumable(place)
-    num_warmup, num_timed = setting.num_steps(place)
-    function = _make_train_step(model, optimizer, ranks)
+    state = checkpoint.restore() or tfpipe.State()
+    source = setting.pipeline.source
+    tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
+    num_warmup, num_timed = setting.num_steps(state)
+    dataset = setting.pipeline.build(state=state, num_epochs=None)
+    function = _make_train_step(model, optimizer, setting, ranks)
     recorder = metrics.Recorder(setting.num_records)
     for number, step in enumerate(
-        _steps(_dataset(setting, place), function, num_warmup + num_timed, ranks)
+        _steps(dataset, function, num_warmup + num_timed, ranks)
     ):
-        recorder.add(step, place.epoch)
-        place = _next(place)
-        if place.step == 0:
-            checkpoint.save(place)
+        recorder.add(step, state.epoch)
+        state = source.advance(state)
+        if state.step == 0:
+            checkpoint.save(state)
         if number + 1 == num_warmup:
             ranks.gather(None)  # a barrier: all ranks start together
             recorder.start_timing()
-    if place.step:
-        checkpoint.save(place)
+    if state.step:
+        checkpoint.save(state)
     traces = ranks.gather(recorder.trace())
     return {
         **metrics.summarize(traces),
@@ -83,20 +85,21 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     model = _build(setting)
     variables = [variable.value for variable in model.variables]
     folder = setting.config.checkpoint_dir
-    place = Checkpoint(folder, {"model": model}, variables, ranks).restore()
-    if place is None:
+    state = Checkpoint(folder, {"model": model}, variables, ranks).restore()
+    if state is None:
         raise ValueError(
             f"--checkpoint_dir {folder} must hold a checkpoint to evaluate, got none. "
             "Train with the same --checkpoint_dir first."
         )
+    tfpipe.preflight(setting.pipeline, ranks.gather)
     recorder = metrics.Recorder(setting.num_records)
     dataset = setting.pipeline.build()
     num_steps = setting.steps_per_epoch
     # The first step compiles and fills the pipeline; it counts, but is not timed.
     num_warmup = min(1, num_steps - 1)
-    function = _make_eval_step(model)
+    function = _make_eval_step(model, setting)
     for number, step in enumerate(_steps(dataset, function, num_steps, ranks)):
-        recorder.add(step, place.epoch)
+        recorder.add(step, state.epoch)
         if number + 1 == num_warmup:
             ranks.gather(None)
             recorder.start_timing()
@@ -107,7 +110,7 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         "loss": result["epochs"][-1]["loss"],
         "accuracy": result["accuracy"],
         "num_evaluated": result["epochs"][-1]["num_examples"],
-        "epochs_trained": place.epoch,
+        "epochs_trained": state.epoch,
         "num_warmup_steps": num_warmup,
         "num_parameters": model.count_params(),
     }
@@ -140,7 +143,7 @@ def _make_optimizer(
 
 
 def _make_train_step(
-    model: keras.Model, optimizer: keras.Optimizer, ranks: Ranks
+    model: keras.Model, optimizer: keras.Optimizer, setting: Setting, ranks: Ranks
 ) -> StepFunction:
     """batch -> (mean loss, correct predictions, examples); optimizes the model."""
     # Horovod and the tape need the tf.Variable inside each Keras variable.
@@ -148,8 +151,9 @@ def _make_train_step(
 
     @tf.function
     def step(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        batch = setting.pipeline.on_device(batch)
         with tf.GradientTape() as tape:
-            logits = model(_normalized(batch), training=True)
+            logits = model(batch["image"], training=True)
             losses = _losses(batch, logits)
             loss = tf.reduce_mean(losses)
         gradients = ranks.average(tape.gradient(loss, variables))
@@ -159,12 +163,13 @@ def _make_train_step(
     return step
 
 
-def _make_eval_step(model: keras.Model) -> StepFunction:
+def _make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
     """The same without optimizing; examples whose mask is 0 do not count."""
 
     @tf.function
     def step(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        logits = model(_normalized(batch), training=False)
+        batch = setting.pipeline.on_device(batch)
+        logits = model(batch["image"], training=False)
         mask = batch["mask"]
         num_real = tf.reduce_sum(mask)
         loss_sum = tf.reduce_sum(_losses(batch, logits) * mask)
@@ -174,11 +179,6 @@ def _make_eval_step(model: keras.Model) -> StepFunction:
     return step
 
 
-def _normalized(batch: Batch) -> tf.Tensor:
-    """Pixels come as uint8, a quarter of the copy, and are normalized on the device."""
-    return tfpipe.Normalize()({"image": batch["image"]})["image"]
-
-
 def _losses(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)
 
@@ -186,21 +186,6 @@ def _losses(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
 def _correct(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
     predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
     return tf.cast(predicted == batch["label"], tf.float32)
-
-
-def _dataset(setting: Setting, place: Place) -> tf.data.Dataset:
-    """Batches from a place in training on, without end."""
-    if setting.steps_per_epoch is None:
-        return setting.pipeline.build()
-    dataset = setting.pipeline.build(epoch=place.epoch, num_epochs=None)
-    return dataset.skip(place.step)
-
-
-def _next(place: Place) -> Place:
-    step = place.step + 1
-    if step == place.steps_per_epoch:
-        return Place(place.epoch + 1, 0, place.steps_per_epoch)
-    return place._replace(step=step)
 
 
 def _steps(

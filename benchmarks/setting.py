@@ -7,7 +7,6 @@ import dataclasses
 
 import tfpipe
 from benchmarks import models
-from benchmarks.checkpoint import Place
 from benchmarks.config import Config
 from benchmarks.ranks import Ranks
 
@@ -23,26 +22,29 @@ class Setting:
     Attributes:
         config: The config with every default of the model filled in.
         pipeline: Where this rank's batches come from.
-        steps_per_epoch: Steps of every rank in an epoch; None if synthetic.
         num_records: Records in the split; 0 if synthetic.
         class_names: Name of each class, which are the outputs of the model.
     """
 
     config: Config
     pipeline: tfpipe.Pipeline
-    steps_per_epoch: int | None
     num_records: int
     class_names: tuple[str, ...]
 
     @property
+    def steps_per_epoch(self) -> int:
+        """Steps of every rank in an epoch."""
+        return int(self.pipeline.source.steps_per_epoch)
+
+    @property
     def num_training_steps(self) -> int | None:
         """Steps from the first epoch on, if the config gives epochs; else None."""
-        if self.config.num_steps is not None or self.steps_per_epoch is None:
+        if self.config.num_steps is not None or self.config.synthetic:
             return None
         return self.steps_per_epoch * (self.config.num_epochs or 1)
 
-    def num_steps(self, place: Place) -> tuple[int, int]:
-        """Warm-up and timed steps to run from a place in training.
+    def num_steps(self, state: tfpipe.State) -> tuple[int, int]:
+        """Warm-up and timed steps to run from a state on.
 
         Raises:
             ValueError: If there is nothing left to run, or only warm-up.
@@ -51,33 +53,20 @@ class Setting:
         if self.num_training_steps is None:
             timed = self.config.num_steps or _DEFAULT_SYNTHETIC_STEPS
             return _DEFAULT_WARMUP_STEPS if warmup is None else warmup, timed
-        done = place.epoch * self.steps_per_epoch + place.step
-        left = self.num_training_steps - done
+        num_epochs = self.config.num_epochs or 1
+        left = 0
+        if state.epoch < num_epochs:
+            left = self.pipeline.source.num_steps(state, num_epochs - state.epoch)
         if warmup is None:
             warmup = min(_DEFAULT_WARMUP_STEPS, left // 10)
         if left <= warmup:
             raise ValueError(
-                f"--num_epochs={self.config.num_epochs or 1} is "
-                f"{self.num_training_steps} steps, of which {done} are done and "
-                f"{warmup} are for warm-up: no step is left to time. Raise "
-                "--num_epochs, lower --num_warmup_steps, or choose another "
-                "--checkpoint_dir."
+                f"--num_epochs={num_epochs} is {self.num_training_steps} steps, of "
+                f"which {left} are left and {warmup} are for warm-up: no step is left "
+                "to time. Raise --num_epochs, lower --num_warmup_steps, or choose "
+                "another --checkpoint_dir."
             )
         return warmup, left - warmup
-
-    def require_resumable(self, place: Place) -> None:
-        """Checks that a checkpoint within an epoch was made with the same steps.
-
-        Raises:
-            ValueError: If the batch size, the ranks or the data have changed since.
-        """
-        if place.step and place.steps_per_epoch != self.steps_per_epoch:
-            raise ValueError(
-                f"The checkpoint in {self.config.checkpoint_dir} is at step "
-                f"{place.step} of an epoch of {place.steps_per_epoch} steps, but an "
-                f"epoch has {self.steps_per_epoch} steps now. Resume with the batch "
-                "size, number of ranks and data that it was made with."
-            )
 
 
 def make_setting(config: Config, ranks: Ranks) -> Setting:
@@ -112,7 +101,6 @@ def make_setting(config: Config, ranks: Ranks) -> Setting:
     return Setting(
         config=config,
         pipeline=pipeline,
-        steps_per_epoch=pipeline.source.steps_per_epoch(config.batch_size),
         num_records=index.num_records(pipeline.source.split),
         class_names=tuple(text for _, text in index.classes),
     )
@@ -121,16 +109,16 @@ def make_setting(config: Config, ranks: Ranks) -> Setting:
 def _synthetic(config: Config, tuning: tfpipe.Tuning) -> Setting:
     """One batch, kept in memory and given again and again."""
     source = tfpipe.SyntheticSource(
-        num_records=config.batch_size,
+        batch_size=config.batch_size,
         image_size=config.image_size,
         num_classes=_SYNTHETIC_CLASSES,
         seed=config.seed,
     )
-    stages = [tfpipe.Batch(config.batch_size), tfpipe.Cache(), tfpipe.Repeat()]
     return Setting(
         config=config,
-        pipeline=tfpipe.Pipeline(source, stages, tuning=tuning),
-        steps_per_epoch=None,
+        pipeline=tfpipe.Pipeline(
+            source, stages=[], tuning=tuning, device_ops=[tfpipe.Normalize()]
+        ),
         num_records=0,
         class_names=tuple(str(label) for label in range(_SYNTHETIC_CLASSES)),
     )

@@ -28,6 +28,7 @@ def raw_record(data=RECORD):
         "record": tf.constant(data),
         "record_id": tf.constant(12, tf.int64),
         "epoch_seed": tf.constant(-(2**62), tf.int64),
+        "is_real": tf.constant(True),
     }
 
 
@@ -86,6 +87,12 @@ OPS = [
     (tfpipe.Normalize(), decoded()),
     (tfpipe.Normalize(), decoded("float32")),
     (tfpipe.Cast("bfloat16"), decoded()),
+    (tfpipe.Normalize.caffe(), decoded()),
+    (tfpipe.Normalize.inception(), decoded("float32")),
+    (tfpipe.ToNCHW(), decoded()),
+    (tfpipe.OneHot(10, smoothing=0.1), decoded()),
+    (tfpipe.Reseed(tfpipe.Flip(), 1), decoded(seed=(0, 0))),
+    (tfpipe.Reseed(tfpipe.Flip(), 1), decoded(seed=(0, 2))),
     (tfpipe.Select("label", "image"), decoded()),
 ]
 each_op = pytest.mark.parametrize(
@@ -131,6 +138,7 @@ def test_parse_makes_an_example_of_a_record():
         "width": tf.int32,
         "label": tf.int32,
         "record_id": tf.int64,
+        "mask": tf.float32,
         "seed": tf.int64,
     }
     values = {name: np.asarray(value).tolist() for name, value in example.items()}
@@ -140,6 +148,7 @@ def test_parse_makes_an_example_of_a_record():
         "width": 40,
         "label": 4,
         "record_id": 12,
+        "mask": 1.0,
         "seed": [-(2**62), 12],
     }
 
@@ -161,120 +170,6 @@ def test_parse_names_a_missing_key():
         tf.errors.InvalidArgumentError, match=r"image/class/label .*is required"
     ):
         tfpipe.Parse(label_base=1)(raw_record(b"".join(data)))
-
-
-@pytest.mark.parametrize(
-    ("area", "ratio"),
-    [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.6), (0.9, 1.1)), ((0.1, 0.2), (2, 2))],
-)
-def test_random_window_is_inside_with_area_and_ratio_in_range(area, ratio):
-    op = tfpipe.RandomCrop(image_size=8, area=area, ratio=ratio)
-
-    top, left, height, width = windows(op, height=1000, width=1500).T
-
-    assert (top >= 0).all()
-    assert (left >= 0).all()
-    assert (top + height <= 1000).all()
-    assert (left + width <= 1500).all()
-    share = height * width / 1.5e6
-    assert area[0] - 0.002 <= share.min() < share.max() <= area[1] + 0.002
-    ratios = width / height  # of whole pixels, hence the tolerance
-    assert ratio[0] - 0.005 <= ratios.min() <= ratios.max() <= ratio[1] + 0.005
-
-
-def test_random_windows_reach_small_and_large_areas_and_both_ratios():
-    op = tfpipe.RandomCrop(image_size=8)
-
-    _, _, height, width = windows(op, height=1000, width=1500).T
-
-    share = height * width / 1.5e6
-    assert share.min() < 0.12
-    assert share.max() > 0.8
-    assert 0.4 < (width > height).mean() < 0.7
-
-
-def test_random_window_depends_on_each_half_of_the_seed():
-    op = tfpipe.RandomCrop(image_size=8)
-
-    def window(*seed):
-        return tuple(op.window(encoded(height=500, width=500, seed=seed)).numpy())
-
-    assert window(1, 2) == window(1, 2)
-    assert len({window(1, 2), window(1, 3), window(2, 2), window(2, 1)}) == 4
-
-
-@pytest.mark.parametrize("seed", [(0, 0), (0, 1), (-5, 2), (2**62, 10**6)])
-def test_random_crop_equals_decode_crop_resize(seed):
-    jpeg = make_jpeg(1, height=90, width=70)
-    example = encoded(jpeg, height=90, width=70, seed=seed)
-    op = tfpipe.RandomCrop(image_size=24)
-    top, left, height, width = op.window(example).numpy()
-
-    result = op(example)
-
-    image = tf.image.decode_jpeg(jpeg, dct_method="INTEGER_ACCURATE")
-    crop = image[top : top + height, left : left + width]
-    expected = tf.round(tf.image.resize(crop, [24, 24]))
-    assert result["image"].dtype == tf.uint8
-    np.testing.assert_array_equal(result["image"], expected)
-    assert sorted(result) == ["image", "label", "seed"]
-
-
-@pytest.mark.parametrize(("height", "width"), [(10, 500), (500, 10), (1, 1)])
-def test_random_crop_takes_the_whole_image_if_no_window_fits(height, width):
-    op = tfpipe.RandomCrop(image_size=8, area=(0.9, 1.0))
-
-    result = windows(op, height=height, width=width)
-
-    assert {tuple(window) for window in result} == {(0, 0, height, width)}
-
-
-@pytest.mark.parametrize(
-    ("height", "width", "fraction", "window"),
-    [
-        (32, 40, 0.875, [2, 6, 28, 28]),  # landscape
-        (40, 32, 0.875, [6, 2, 28, 28]),  # portrait
-        (33, 40, 1.0, [0, 3, 33, 33]),
-        (500, 375, 0.875, [86, 23, 328, 328]),
-        (1, 1, 0.875, [0, 0, 1, 1]),
-        (2, 9, 0.1, [0, 4, 1, 1]),  # never less than a pixel
-    ],
-)
-def test_center_crop_equals_decode_crop_resize(height, width, fraction, window):
-    jpeg = make_jpeg(2, height=height, width=width)
-    example = encoded(jpeg, height=height, width=width)
-    op = tfpipe.CenterCrop(image_size=16, fraction=fraction)
-
-    result = op(example)
-
-    assert op.window(example).numpy().tolist() == window
-    top, left, side, _ = window
-    image = tf.image.decode_jpeg(jpeg, dct_method="INTEGER_ACCURATE")
-    crop = image[top : top + side, left : left + side]
-    expected = tf.round(tf.image.resize(crop, [16, 16]))
-    assert result["image"].dtype == tf.uint8
-    np.testing.assert_array_equal(result["image"], expected)
-    assert sorted(result) == ["image", "label", "seed"]
-
-
-@pytest.mark.parametrize(
-    "op", [tfpipe.RandomCrop(image_size=8), tfpipe.CenterCrop(image_size=8)]
-)
-def test_grayscale_becomes_three_equal_channels(op):
-    image = op(encoded(make_jpeg(3, mode="L")))["image"]
-
-    assert image.shape == [8, 8, 3]
-    assert np.ptp(image.numpy().astype(int), axis=-1).max() == 0
-    assert np.ptp(image.numpy()) > 0
-
-
-@pytest.mark.parametrize(
-    "op", [tfpipe.RandomCrop(image_size=8), tfpipe.CenterCrop(image_size=8)]
-)
-def test_crops_have_a_static_shape_in_a_graph(op):
-    dataset = tf.data.Dataset.from_tensors(encoded()).map(op)
-
-    assert dataset.element_spec["image"] == tf.TensorSpec([8, 8, 3], tf.uint8)
 
 
 def test_flip_mirrors_about_half_of_the_images():
@@ -327,6 +222,115 @@ def test_normalize_centers_imagenet():
     np.testing.assert_allclose(image, np.zeros([1, 1, 3]), atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [[5, 4, 3], [2, 5, 4, 3], [0, 5, 4, 3], [4, 3]])
+@pytest.mark.parametrize("op", [tfpipe.Normalize(), tfpipe.Normalize.caffe()])
+def test_normalize_takes_images_and_batches(op, shape):
+    count = int(np.prod(shape))
+    image = tf.reshape(tf.cast(tf.range(count), tf.uint8), shape)
+
+    result = op({"image": image})["image"]
+
+    expected = (image.numpy() - np.array(op.mean)) / np.array(op.std)
+    assert result.shape == shape
+    np.testing.assert_allclose(
+        result, expected[..., ::-1] if op.bgr else expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "mode"),
+    [
+        (tfpipe.Normalize(), "torch"),
+        (tfpipe.Normalize.caffe(), "caffe"),
+        (tfpipe.Normalize.inception(), "tf"),
+    ],
+)
+def test_normalize_equals_keras(op, mode):
+    preprocess = tf.keras.applications.imagenet_utils.preprocess_input
+    example = decoded()
+
+    image = op(example)["image"]
+
+    expected = preprocess(example["image"].numpy(), "channels_last", mode)
+    np.testing.assert_allclose(image, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_normalize_keeps_a_static_shape():
+    dataset = tf.data.Dataset.from_tensors(decoded()).map(tfpipe.Normalize())
+
+    assert dataset.element_spec["image"] == tf.TensorSpec([32, 40, 3], tf.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_cast_rounds_normalized_pixels_to_the_nearest(dtype):
+    normalized = tfpipe.Normalize()(decoded())
+
+    image = tfpipe.Cast(dtype)(normalized)["image"]
+
+    bits = {"float32": 24, "bfloat16": 8, "float16": 11}[dtype]
+    np.testing.assert_allclose(
+        tf.cast(image, tf.float32), normalized["image"], rtol=2**-bits, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16"])
+@pytest.mark.parametrize("leading", [[], [2]])
+def test_to_nchw_moves_the_channels(dtype, leading):
+    image = tf.cast(tf.reshape(tf.range(2 * 60), [2, 4, 5, 3]), dtype)
+    image = image if leading else image[0]
+
+    result = tfpipe.ToNCHW()({"image": image})["image"]
+
+    assert (result.shape, result.dtype) == ([*leading, 3, 4, 5], dtype)
+    np.testing.assert_array_equal(result, np.moveaxis(image.numpy(), -1, -3))
+
+
+@pytest.mark.parametrize("label", [3, [0, 3], [[1], [2]]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_one_hot_smooths_labels(label, smoothing):
+    op = tfpipe.OneHot(4, smoothing=smoothing)
+
+    rows = op({"label": tf.constant(label)})["label"]
+
+    expected = (1 - smoothing) * np.eye(4)[label] + smoothing / 4
+    assert rows.dtype == tf.float32
+    np.testing.assert_allclose(rows, expected, rtol=1e-6)
+    np.testing.assert_allclose(rows.numpy().sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("label", [-1, 4, [0, 1000]])
+def test_one_hot_refuses_an_unknown_label_also_in_a_map(label):
+    example = {"label": tf.constant(label)}
+
+    message = "labels must be 0 to 3; num_classes has to fit"
+    for apply in (lambda op, e: op(e), in_map):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            apply(tfpipe.OneHot(4), example)
+
+
+def test_reseed_draws_other_numbers_for_each_salt():
+    salted = [
+        over_seeds(
+            lambda seed, op=op: op({"image": tf.range(2)[None, :, None], "seed": seed})[
+                "image"
+            ]
+        )[:, 0, 0, 0]
+        for op in [tfpipe.Reseed(tfpipe.Flip(), salt) for salt in (0, 1, 2, -1)]
+    ]
+
+    np.testing.assert_array_equal(salted[0], flips())
+    assert np.abs(np.corrcoef(salted) - np.eye(4)).max() < 0.2
+    assert 0.4 < np.mean(salted) < 0.6
+
+
+def test_reseed_restores_the_seed_and_takes_ops_that_drop_it():
+    example = decoded()
+    drop = tfpipe.Select("label")
+
+    assert tfpipe.Reseed(tfpipe.Flip(), 5)(example)["seed"] is example["seed"]
+    assert list(tfpipe.Reseed(drop, 5)(example)) == ["label"]
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16", "float16"])
 def test_cast_keeps_pixel_values(dtype):
     example = decoded()
@@ -349,18 +353,10 @@ def test_select_names_what_is_missing():
 @pytest.mark.parametrize(
     ("op", "options", "message"),
     [
-        ("RandomCrop", {"image_size": 0}, "RandomCrop.image_size must be >= 1, got 0"),
-        ("RandomCrop", {"area": (0, 1)}, r"RandomCrop.area must be .*, got \(0, 1\)"),
-        ("RandomCrop", {"area": (0.5, 0.4)}, r"got \(0.5, 0.4\)"),
-        ("RandomCrop", {"area": (0.5, 1.1)}, r"got \(0.5, 1.1\)"),
-        ("RandomCrop", {"ratio": (0, 1)}, r"RandomCrop.ratio must be .*, got \(0, 1\)"),
-        ("RandomCrop", {"ratio": (2, 1)}, r"got \(2, 1\)"),
-        ("RandomCrop", {"max_attempts": 0}, "max_attempts must be >= 1, got 0"),
-        ("CenterCrop", {"image_size": 0}, "CenterCrop.image_size must be >= 1, got 0"),
-        ("CenterCrop", {"fraction": 0}, "CenterCrop.fraction must be .*, got 0"),
-        ("CenterCrop", {"fraction": 1.5}, "CenterCrop.fraction must be .*, got 1.5"),
         ("Normalize", {"std": (1, 0, 1)}, r"each std > 0; .*std=\(1, 0, 1\)"),
         ("Normalize", {"mean": (1, 2)}, r"3 values of mean .*mean=\(1, 2\)"),
+        ("OneHot", {"num_classes": 0}, "num_classes >= 1 .* got 0 and 0.0"),
+        ("OneHot", {"num_classes": 9, "smoothing": 1}, "smoothing < 1, got 9 and 1"),
         (
             "Cast",
             {"dtype": "int8"},
@@ -369,7 +365,5 @@ def test_select_names_what_is_missing():
     ],
 )
 def test_wrong_arguments_are_refused_when_the_op_is_made(op, options, message):
-    required = {"image_size": 8} if op.endswith("Crop") else {}
-
     with pytest.raises(ValueError, match=message):
-        getattr(tfpipe, op)(**required | options)
+        getattr(tfpipe, op)(**options)

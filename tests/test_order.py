@@ -1,3 +1,5 @@
+"""order.py: every record exactly once, on any number of ranks, from any step on."""
+
 import dataclasses
 import itertools
 
@@ -7,124 +9,177 @@ import pytest
 from hypothesis import strategies as st
 
 from tfpipe import order
+from tfpipe.order import Order, Phase, Place
 
 exhaustive = hypothesis.settings(max_examples=150, deadline=None)
 
 # Shards of one record, prime and even counts, and counts around a block's length.
 SHARD_SIZES = st.lists(
-    st.one_of(st.sampled_from([1, 2, 7, 31, 32, 33, 97]), st.integers(1, 150)),
+    st.one_of(st.sampled_from([0, 1, 2, 7, 31, 32, 33, 97]), st.integers(1, 150)),
     min_size=1,
     max_size=12,
-)
+).filter(any)
 SEEDS = st.integers(0, 2**64 - 1)
 EPOCHS = st.integers(0, 2**63 - 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """What the ranks of one run have in common."""
-
-    layout: order.Layout
-    num_ranks: int
-    options: dict
-
-    def extents(self, rank: int) -> order.Extents:
-        return order.epoch_extents(
-            self.layout, rank=rank, num_ranks=self.num_ranks, **self.options
-        )
-
-    def records(self, rank: int) -> list[int]:
-        extents = self.extents(rank)
-        runs = zip(extents.first_record, extents.num_records, strict=True)
-        return [int(first) + i for first, count in runs for i in range(count)]
-
-
-def make_layout(shard_sizes: list[int]) -> order.Layout:
-    """Records of 100, 101, … bytes, so that no two shards have the same offsets."""
-    lengths = np.arange(sum(shard_sizes)) + 100
-    shards = np.split(lengths, np.cumsum(shard_sizes)[:-1])
-    offsets = [np.cumsum(shard) - shard for shard in shards]
-    return order.Layout(np.array(shard_sizes), np.concatenate(offsets))
+def make_order(shard_sizes: list[int], **options: object) -> Order:
+    return Order(shard_sizes=np.array(shard_sizes, np.int64), **options)
 
 
 @st.composite
-def runs(draw: st.DrawFn, **fixed: object) -> Run:
+def orders(draw: st.DrawFn, **fixed: object) -> Order:
+    """Any order that has at least one step."""
     shard_sizes = draw(SHARD_SIZES)
-    num_ranks = draw(st.integers(1, min(16, sum(shard_sizes))))
     options = {
         "seed": draw(SEEDS),
-        "epoch": draw(EPOCHS),
-        "shuffle": draw(st.booleans()),
-        "remainder": draw(st.sampled_from(["drop", "keep"])),
+        "shuffle": draw(st.sampled_from(["none", "window", "full"])),
+        "remainder": draw(st.sampled_from(["drop", "pad"])),
         "block_length": draw(st.integers(1, 64)),
+        "window_size": draw(st.integers(1, 100)),
+        "num_ranks": draw(st.integers(1, 16)),
+        "batch_size": draw(st.integers(1, 12)),
+        **fixed,
     }
-    return Run(make_layout(shard_sizes), num_ranks, options | fixed)
+    if options["remainder"] == "drop":
+        options["num_ranks"] = min(options["num_ranks"], sum(shard_sizes))
+        most = sum(shard_sizes) // options["num_ranks"]
+        options["batch_size"] = min(options["batch_size"], most)
+    return make_order(shard_sizes, **options)
+
+
+def passed_on(of: Order, rank: int, place: Place) -> list[tuple[int, bool]]:
+    """(record, whether it is real), in order, from a place to the end of its epoch."""
+    windows = [of.window(rank, place, number) for number in of.windows(rank, place)]
+    return [
+        (int(record), window.real) for window in windows for record in window.records()
+    ]
+
+
+def real(passed: list[tuple[int, bool]]) -> list[int]:
+    return [record for record, is_real in passed if is_real]
 
 
 @exhaustive
-@hypothesis.given(runs(remainder="keep"))
-def test_kept_remainder_gives_each_record_to_exactly_one_rank(run):
-    shares = [run.records(rank) for rank in range(run.num_ranks)]
+@hypothesis.given(orders(), EPOCHS)
+def test_every_rank_makes_the_same_steps_and_no_record_comes_twice(of, epoch):
+    shares = [passed_on(of, rank, Place(epoch)) for rank in range(of.num_ranks)]
 
-    everything = sorted(itertools.chain.from_iterable(shares))
-    assert everything == list(range(run.layout.num_records))
-    sizes = {len(share) for share in shares}
-    assert max(sizes) - min(sizes) <= 1
-
-
-@exhaustive
-@hypothesis.given(runs(remainder="drop"))
-def test_dropped_remainder_gives_every_rank_as_many_records(run):
-    shares = [run.records(rank) for rank in range(run.num_ranks)]
-
-    size = run.layout.num_records // run.num_ranks
-    assert [len(share) for share in shares] == [size] * run.num_ranks
-    assert len(set().union(*shares)) == size * run.num_ranks
+    assert {len(share) for share in shares} == {of.num_steps() * of.batch_size}
+    records = list(itertools.chain.from_iterable(map(real, shares)))
+    assert len(set(records)) == len(records)
+    missing = sorted(set(range(of.num_records)) - set(records))
+    if of.remainder == "pad":
+        assert missing == []
+    else:
+        assert len(missing) < of.num_ranks * of.batch_size
 
 
 @exhaustive
-@hypothesis.given(runs())
-def test_extents_stay_within_a_shard_and_a_block(run):
-    sizes = run.layout.shard_sizes
-    starts = np.cumsum(sizes) - sizes
+@hypothesis.given(orders(), EPOCHS, st.data())
+def test_a_place_within_an_epoch_goes_on_exactly(of, epoch, data):
+    step = data.draw(st.integers(0, of.num_steps() - 1))
+    start = step * of.batch_size
 
-    for rank in range(run.num_ranks):
-        extents = run.extents(rank)
-
-        assert (extents.num_records >= 1).all()
-        assert (extents.num_records <= run.options["block_length"]).all()
-        within = extents.first_record - starts[extents.shard]
-        assert (within >= 0).all()
-        assert (within + extents.num_records <= sizes[extents.shard]).all()
+    for rank in range(of.num_ranks):
+        whole = passed_on(of, rank, Place(epoch))
+        assert passed_on(of, rank, Place(epoch, (), start)) == whole[start:]
 
 
 @exhaustive
-@hypothesis.given(runs())
-def test_byte_offsets_are_those_of_the_first_records(run):
-    for rank in range(run.num_ranks):
-        extents = run.extents(rank)
-
-        expected = run.layout.byte_offsets[extents.first_record]
-        assert extents.byte_offset.tolist() == expected.tolist()
-
-
-@exhaustive
-@hypothesis.given(runs(remainder="keep"))
-def test_ranks_share_the_sequence_that_one_rank_would_read(run):
-    alone = dataclasses.replace(run, num_ranks=1)
-
-    shares = [run.records(rank) for rank in range(run.num_ranks)]
-
-    assert list(itertools.chain.from_iterable(shares)) == alone.records(0)
+@hypothesis.given(orders(), st.data())
+def test_other_numbers_of_ranks_read_what_is_left_exactly_once(of, data):
+    epoch, phases, seen = 3, (), []
+    for _ in range(data.draw(st.integers(2, 4))):
+        place = Place(epoch, phases)
+        num_steps = data.draw(st.integers(0, of.num_steps(place)))
+        count = num_steps * of.batch_size
+        for rank in range(of.num_ranks):
+            seen += real(passed_on(of, rank, place)[:count])
+        phases = (*phases, Phase(of.num_ranks, count))
+        left = of.leftover(epoch, phases).tolist()
+        assert sorted(seen + left) == list(range(of.num_records))
+        ranks = data.draw(st.integers(1, min(16, of.num_records)))
+        batch_size = data.draw(st.integers(1, max(1, of.num_records // ranks)))
+        of = dataclasses.replace(of, num_ranks=ranks, batch_size=batch_size)
 
 
 @exhaustive
-@hypothesis.given(runs(shuffle=False, remainder="keep"))
-def test_without_shuffle_the_order_is_that_on_disk(run):
-    shares = [run.records(rank) for rank in range(run.num_ranks)]
+@hypothesis.given(orders())
+def test_a_window_reads_no_more_than_its_size_in_runs_of_a_block(of):
+    starts = np.cumsum(of.shard_sizes) - of.shard_sizes
+    for rank in range(of.num_ranks):
+        for number in of.windows(rank, Place()):
+            window = of.window(rank, Place(), number)
+            shard, runs = order.by_shard(window.runs, of.shard_sizes)
 
-    expected = list(range(run.layout.num_records))
-    assert list(itertools.chain.from_iterable(shares)) == expected
+            assert runs.records().tolist() == window.runs.records().tolist()
+            within = runs.first - starts[shard]
+            assert (within >= 0).all()
+            assert (within + runs.length <= of.shard_sizes[shard]).all()
+            if window.real:
+                assert window.runs.num_records <= of.window_size
+
+
+@exhaustive
+@hypothesis.given(orders(shuffle="none", remainder="pad"))
+def test_without_shuffle_the_order_is_that_on_disk(of):
+    shares = [real(passed_on(of, rank, Place())) for rank in range(of.num_ranks)]
+
+    everything = list(itertools.chain.from_iterable(shares))
+    assert everything == list(range(of.num_records))
+
+
+@exhaustive
+@hypothesis.given(SHARD_SIZES, st.integers(1, 64), st.data())
+def test_runs_are_cut_anywhere(shard_sizes, block_length, data):
+    of = make_order(shard_sizes, block_length=block_length)
+    runs = order._blocks(of, epoch=0)
+    start = data.draw(st.integers(0, of.num_records))
+    stop = data.draw(st.integers(0, of.num_records))
+
+    cut = runs.cut(start, stop)
+
+    assert cut.records().tolist() == runs.records()[start:stop].tolist()
+    assert cut.num_records == max(0, stop - start)
+
+
+def neighbors_in_a_batch(of: Order) -> float:
+    """Share of records whose neighbor on disk is in the same batch of 64."""
+    records = real(passed_on(of, 0, Place()))
+    batch_of = {record: place // 64 for place, record in enumerate(records)}
+    pairs = [(batch_of.get(n), batch_of.get(n + 1)) for n in range(of.num_records - 1)]
+    return sum(a == b for a, b in pairs) / len(pairs)
+
+
+def test_shuffling_separates_neighbors():
+    sizes = [2048] * 5
+    full, window, none = (
+        neighbors_in_a_batch(make_order(sizes, shuffle=shuffle, window_size=1024))
+        for shuffle in ("full", "window", "none")
+    )
+
+    assert full < 0.02  # 64 / 10240 are in the same batch by chance
+    assert window < 0.08  # 64 / 1024: the chance within a window
+    assert none > 0.9
+
+
+@pytest.mark.parametrize("shuffle", ["window", "full"])
+def test_each_window_epoch_and_rank_is_permuted_by_a_seed_of_its_own(shuffle):
+    of = make_order([97] * 10, shuffle=shuffle, window_size=50, num_ranks=2)
+    seeds = {
+        of.window(rank, place, number).seed
+        for rank in range(2)
+        for place in (Place(), Place(1), Place(0, (Phase(3, 20),)))
+        for number in of.windows(rank, place)
+    }
+
+    count = sum(
+        len(of.windows(rank, place))
+        for rank in range(2)
+        for place in (Place(), Place(1), Place(0, (Phase(3, 20),)))
+    )
+    assert len(seeds) == count
 
 
 @exhaustive
@@ -172,38 +227,22 @@ def test_epoch_seed_fits_an_int64():
 
 
 def test_dropped_records_differ_from_epoch_to_epoch():
-    layout = make_layout([5, 5, 3])  # 4 ranks leave out 1 of 13
+    of = make_order([5, 5, 3], block_length=1, num_ranks=4)  # leaves out 1 of 13
 
     dropped = set()
     for epoch in range(40):
-        options = {"seed": 0, "epoch": epoch, "block_length": 1}
-        run = Run(layout, 4, options)
-        kept = set().union(*(run.records(rank) for rank in range(4)))
+        kept = {
+            record
+            for rank in range(4)
+            for record, _ in passed_on(of, rank, Place(epoch))
+        }
         dropped |= set(range(13)) - kept
 
     assert len(dropped) > 6
 
 
 @pytest.mark.parametrize(
-    ("num_records", "num_ranks", "remainder", "shares"),
-    [
-        (10, 1, "drop", [(0, 10)]),
-        (10, 3, "drop", [(0, 3), (3, 6), (6, 9)]),  # the last one is left out
-        (10, 3, "keep", [(0, 3), (3, 6), (6, 10)]),
-        (8, 5, "keep", [(0, 1), (1, 3), (3, 4), (4, 6), (6, 8)]),
-        (3, 3, "drop", [(0, 1), (1, 2), (2, 3)]),  # one each
-        (3, 3, "keep", [(0, 1), (1, 2), (2, 3)]),
-    ],
-)
-def test_shares(num_records, num_ranks, remainder, shares):
-    assert shares == [
-        order.share(num_records, rank=rank, num_ranks=num_ranks, remainder=remainder)
-        for rank in range(num_ranks)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("num_records", "num_ranks", "batch_size", "drop", "keep"),
+    ("num_records", "num_ranks", "batch_size", "drop", "pad"),
     [
         (12, 1, 4, 3, 3),
         (13, 1, 4, 3, 4),
@@ -215,62 +254,45 @@ def test_shares(num_records, num_ranks, remainder, shares):
         (50_000, 8, 256, 24, 25),
     ],
 )
-def test_steps_per_epoch(num_records, num_ranks, batch_size, drop, keep):
+def test_steps_of_an_epoch(num_records, num_ranks, batch_size, drop, pad):
     steps = {
-        remainder: order.steps_per_epoch(
-            num_records,
+        remainder: make_order(
+            [num_records],
             num_ranks=num_ranks,
             batch_size=batch_size,
             remainder=remainder,
-        )
-        for remainder in ("drop", "keep")
+        ).num_steps()
+        for remainder in ("drop", "pad")
     }
 
-    assert steps == {"drop": drop, "keep": keep}
+    assert steps == {"drop": drop, "pad": pad}
+
+
+def test_more_ranks_than_records_are_padded():
+    of = make_order([2], num_ranks=5, batch_size=3, remainder="pad", shuffle="none")
+
+    shares = [passed_on(of, rank, Place()) for rank in range(5)]
+
+    assert [len(share) for share in shares] == [3] * 5
+    assert sorted(itertools.chain.from_iterable(map(real, shares))) == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        ({"rank": 2}, "rank must be 0 to num_ranks - 1 = 1, got 2"),
-        ({"rank": -1}, "rank must be 0 to num_ranks - 1 = 1, got -1"),
         ({"num_ranks": 0}, "num_ranks must be >= 1, got 0"),
-        ({"num_records": 1}, "1 records cannot be shared by 2 ranks.*fewer ranks"),
-        ({"remainder": "Drop"}, "remainder must be 'drop' or 'keep', got 'Drop'"),
-    ],
-)
-def test_wrong_shares_are_refused(arguments, message):
-    valid = {"num_records": 10, "rank": 0, "num_ranks": 2, "remainder": "drop"}
-
-    with pytest.raises(ValueError, match=message):
-        order.share(**valid | arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"batch_size": 6}, "at most the 5 records of a rank.*10 records, 2 ranks.* 6"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
-        ({"num_ranks": 11}, "10 records cannot be shared by 11 ranks"),
-        (
-            {"num_ranks": 11, "remainder": "keep"},
-            "10 records cannot be shared by 11 ranks",
-        ),
+        ({"block_length": 0}, "block_length must be >= 1, got 0"),
+        ({"window_size": -1}, "window_size must be >= 1, got -1"),
+        ({"seed": -1}, r"seed must be 0 to 2\*\*64 - 1, got -1"),
+        ({"seed": 2**64}, r"seed must be 0 to 2\*\*64 - 1"),
+        ({"shuffle": "Full"}, "shuffle must be one of none, window, full, got 'Full'"),
+        ({"remainder": "keep"}, "remainder must be one of drop, pad, got 'keep'"),
+        ({"batch_size": 11}, "10 records cannot give 1 ranks a batch of 11 each"),
+        ({"num_ranks": 11}, "10 records cannot give 11 ranks a batch of 1 each"),
+        ({"shard_sizes": np.zeros(2, np.int64)}, "0 records cannot give"),
     ],
 )
-def test_impossible_steps_are_refused(arguments, message):
-    valid = {"num_ranks": 2, "batch_size": 5, "remainder": "drop"}
-
+def test_wrong_orders_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        order.steps_per_epoch(10, **valid | arguments)
-
-
-def test_batch_larger_than_the_data_is_one_step_if_the_remainder_is_kept():
-    steps = order.steps_per_epoch(10, num_ranks=2, batch_size=64, remainder="keep")
-
-    assert steps == 1
-
-
-def test_layout_must_add_up():
-    with pytest.raises(ValueError, match=r"add up to the 4 records.*got 5"):
-        order.Layout(np.array([2, 3]), np.arange(4))
+        Order(**{"shard_sizes": np.array([4, 6]), **options})

@@ -5,7 +5,6 @@ import pathlib
 import pytest
 
 import tfpipe
-from benchmarks.checkpoint import Place
 from benchmarks.config import Config
 from benchmarks.ranks import Ranks
 from benchmarks.setting import make_setting
@@ -33,50 +32,48 @@ def test_threads_are_shared_by_local_ranks(data_dir: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "place", "expected"),
+    ("fields", "state", "expected"),
     [
-        ({}, Place(0, 0, 6), (0, 6)),  # one epoch of 24 / 4 steps
-        ({"num_epochs": 50}, Place(0, 0, 6), (10, 290)),
-        ({"num_epochs": 5}, Place(0, 0, 6), (3, 27)),  # a tenth, as it is fewer
-        ({"num_epochs": 5}, Place(4, 2, 6), (0, 4)),  # what a resumed run has left
-        ({"num_epochs": 5, "num_warmup_steps": 7}, Place(0, 0, 6), (7, 23)),
-        ({"num_steps": 3}, Place(0, 0, 6), (10, 3)),
-        ({"num_steps": 3, "num_warmup_steps": 0}, Place(9, 5, 6), (0, 3)),
+        ({}, tfpipe.State(), (0, 6)),  # one epoch of 24 / 4 steps
+        ({"num_epochs": 50}, tfpipe.State(), (10, 290)),
+        ({"num_epochs": 5}, tfpipe.State(), (3, 27)),  # a tenth, as it is fewer
+        (
+            {"num_epochs": 5},
+            tfpipe.State(epoch=4, step=2),
+            (0, 4),
+        ),  # what a resumed run has left
+        ({"num_epochs": 5, "num_warmup_steps": 7}, tfpipe.State(), (7, 23)),
+        ({"num_steps": 3}, tfpipe.State(), (10, 3)),
+        (
+            {"num_steps": 3, "num_warmup_steps": 0},
+            tfpipe.State(epoch=9, step=5),
+            (0, 3),
+        ),
     ],
 )
 def test_steps(
     data_dir: pathlib.Path,
     fields: dict[str, int],
-    place: Place,
+    state: tfpipe.State,
     expected: tuple[int, int],
 ) -> None:
     setting = make_setting(_config(data_dir, **fields), Ranks())
 
-    assert setting.num_steps(place) == expected
+    assert setting.num_steps(state) == expected
 
 
 def test_nothing_left_to_train_is_an_error(data_dir: pathlib.Path) -> None:
     setting = make_setting(_config(data_dir, num_epochs=2), Ranks())
 
-    with pytest.raises(
-        ValueError, match=r"12 steps, of which 12 are done.*Raise --num"
-    ):
-        setting.num_steps(Place(2, 0, 6))
-
-
-def test_resuming_within_an_epoch_needs_the_same_steps(data_dir: pathlib.Path) -> None:
-    setting = make_setting(_config(data_dir), Ranks())
-
-    setting.require_resumable(Place(3, 0, 99))
-    with pytest.raises(ValueError, match=r"step 2 of an epoch of 99 steps.* 6 steps"):
-        setting.require_resumable(Place(3, 2, 99))
+    with pytest.raises(ValueError, match=r"12 steps, of which 0 are left.*Raise --num"):
+        setting.num_steps(tfpipe.State(epoch=2, step=0))
 
 
 @pytest.mark.parametrize(
     ("fields", "ranks", "message"),
     [
-        ({"batch_size": 25}, Ranks(), "batch_size must be at most the 24 records"),
-        ({}, Ranks(num_ranks=25), "24 records cannot be shared by 25 ranks"),
+        ({"batch_size": 25}, Ranks(), "24 records cannot give 1 ranks a batch of 25"),
+        ({}, Ranks(num_ranks=25), "24 records cannot give 25 ranks"),
     ],
 )
 def test_what_does_not_fit_the_data_is_an_error(

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import index, order
+from tfpipe import index, order, philox
 
 NUM_TRAIN_RECORDS = 24
 
@@ -18,27 +18,48 @@ def copy_dir(data_dir, tmp_path):
     return shutil.copytree(data_dir, tmp_path / "copy")
 
 
-def extents(source, epoch=0):
-    return list(source(epoch).as_numpy_iterator())
+def windows(source, state=None, num_epochs=1):
+    dataset = source(state or tfpipe.State(), num_epochs)
+    return list(dataset.as_numpy_iterator())
 
 
-def record_ids(source, epoch=0):
+def passed_on(window):
+    """The numbers of the records that a window passes on, in order."""
+    runs = zip(window["first_record"], window["num_records"], strict=True)
+    records = np.concatenate([np.arange(count) + first for first, count in runs])
+    if "shuffle_seed" in window:
+        seed = tuple(window["shuffle_seed"].tolist())
+        records = records[philox.shuffled(len(records), seed)]
+    return records[window["skip"] :][: window["take"]].tolist()
+
+
+def record_ids(source, state=None, num_epochs=1):
+    """Numbers of all real records, in order."""
     return [
-        int(extent["first_record"]) + number
-        for extent in extents(source, epoch)
-        for number in range(extent["num_records"])
+        number
+        for window in windows(source, state, num_epochs)
+        for number in passed_on(window)
+        if window["is_real"]
     ]
+
+
+def epoch(number):
+    return tfpipe.State(epoch=number)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed": -1}, r"TFRecordSource\.seed must be 0 to 2\*\*64 - 1, got -1"),
+        ({"seed": -1}, r"seed must be 0 to 2\*\*64 - 1, got -1"),
         ({"seed": 2**64}, r"seed must be 0 to 2\*\*64 - 1, got 18446744073709551616"),
-        ({"block_length": 0}, r"TFRecordSource\.block_length must be >= 1, got 0"),
+        ({"block_length": 0}, "block_length must be >= 1, got 0"),
+        ({"window_size": 0}, "window_size must be >= 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"shuffle": True}, "shuffle must be one of none, window, full, got True"),
         ({"rank": 1}, "rank must be 0 to num_ranks - 1 = 0, got 1"),
-        ({"num_ranks": 25}, "24 records cannot be shared by 25 ranks"),
-        ({"remainder": "pad"}, "remainder must be 'drop' or 'keep', got 'pad'"),
+        ({"num_ranks": 25}, "24 records cannot give 25 ranks a batch of 1 each"),
+        ({"batch_size": 25}, "24 records cannot give 1 ranks a batch of 25 each"),
+        ({"remainder": "keep"}, "remainder must be one of drop, pad, got 'keep'"),
     ],
 )
 def test_wrong_arguments_are_refused_when_the_source_is_made(
@@ -93,44 +114,65 @@ def test_catalog_of_another_conversion_is_refused(copy_dir):
         tfpipe.TFRecordSource(copy_dir, "train")
 
 
-def test_element_spec_is_that_of_an_extent(data_dir):
-    integer = tf.TensorSpec([], tf.int64)
+@pytest.mark.parametrize("shuffle", ["none", "window", "full"])
+def test_element_spec_is_that_of_a_window(data_dir, shuffle):
+    def spec(dtype, *shape):
+        return tf.TensorSpec(shape, dtype)
 
-    assert tfpipe.TFRecordSource(data_dir, "train")(0).element_spec == {
-        "path": tf.TensorSpec([], tf.string),
-        "byte_offset": integer,
-        "num_records": integer,
-        "first_record": integer,
-        "epoch_seed": integer,
+    dataset = tfpipe.TFRecordSource(data_dir, "train", shuffle=shuffle)(epoch(0), 1)
+
+    seed = {} if shuffle == "none" else {"shuffle_seed": spec(tf.int64, 2)}
+    assert dataset.element_spec == seed | {
+        "path": spec(tf.string, None),
+        "byte_offset": spec(tf.int64, None),
+        "num_records": spec(tf.int64, None),
+        "first_record": spec(tf.int64, None),
+        "record_byte_offset": spec(tf.int64, None),
+        "skip": spec(tf.int64),
+        "take": spec(tf.int64),
+        "is_real": spec(tf.bool),
+        "epoch_seed": spec(tf.int64),
     }
 
 
-def test_extents_are_those_of_order(data_dir):
-    source = tfpipe.TFRecordSource(
-        data_dir, "train", seed=3, rank=1, num_ranks=2, block_length=5
-    )
-    layout = order.Layout(
-        np.array([8, 8, 8]),
-        index.load_catalog(data_dir, "train", ["byte_offset"])["byte_offset"],
-    )
-    expected = order.epoch_extents(
-        layout, seed=3, epoch=4, rank=1, num_ranks=2, block_length=5
-    )
+def test_windows_are_those_of_order(data_dir):
+    options = {"seed": 3, "num_ranks": 2, "block_length": 5, "window_size": 7}
+    source = tfpipe.TFRecordSource(data_dir, "train", rank=1, **options)
+    catalog = index.load_catalog(data_dir, "train", ["byte_offset"])
     paths = [str(data_dir / f"train-0000{shard}-of-00003") for shard in range(3)]
+    place = order.Place(epoch=4)
+    of = order.Order(shard_sizes=np.array([8, 8, 8]), **options)
+    numbers = of.windows(1, place)
+    assert len(numbers) == 2
 
-    result = extents(source, epoch=4)
+    for number, window in zip(numbers, windows(source, epoch(4)), strict=True):
+        expected = of.window(1, place, number)
+        shard, runs = order.by_shard(expected.runs, of.shard_sizes)
+        assert [path.decode() for path in window["path"]] == [paths[s] for s in shard]
+        assert window["first_record"].tolist() == runs.first.tolist()
+        assert window["num_records"].tolist() == runs.length.tolist()
+        offsets = catalog["byte_offset"]
+        assert window["byte_offset"].tolist() == offsets[runs.first].tolist()
+        records = offsets[expected.runs.records()]
+        assert window["record_byte_offset"].tolist() == records.tolist()
+        assert passed_on(window) == expected.records().tolist()
+        assert window["is_real"]
+        assert window["epoch_seed"] == order.epoch_seed(seed=3, epoch=4)
 
-    assert [e["path"].decode() for e in result] == [paths[s] for s in expected.shard]
-    for name in ("byte_offset", "num_records", "first_record"):
-        assert [e[name] for e in result] == getattr(expected, name).tolist()
-    assert {e["epoch_seed"] for e in result} == {order.epoch_seed(seed=3, epoch=4)}
 
-
+@pytest.mark.parametrize("shuffle", ["none", "window", "full"])
 @pytest.mark.parametrize("num_ranks", [1, 3, 5])
-def test_ranks_cover_the_split(data_dir, num_ranks):
+def test_ranks_cover_the_split(data_dir, num_ranks, shuffle):
     sources = [
         tfpipe.TFRecordSource(
-            data_dir, "train", rank=rank, num_ranks=num_ranks, remainder="keep"
+            data_dir,
+            "train",
+            rank=rank,
+            num_ranks=num_ranks,
+            remainder="pad",
+            shuffle=shuffle,
+            batch_size=2,
+            window_size=4,
         )
         for rank in range(num_ranks)
     ]
@@ -138,81 +180,131 @@ def test_ranks_cover_the_split(data_dir, num_ranks):
     shares = [record_ids(source) for source in sources]
 
     assert sorted(itertools.chain(*shares)) == list(range(NUM_TRAIN_RECORDS))
-    assert [source.num_records for source in sources] == [len(s) for s in shares]
+    for source in sources:
+        taken = sum(window["take"] for window in windows(source))
+        assert source.num_records(epoch(0), 1) == taken == source.steps_per_epoch * 2
 
 
 @pytest.mark.parametrize(
     ("remainder", "num_ranks", "batch_size", "num_steps"),
-    [("drop", 1, 5, 4), ("keep", 1, 5, 5), ("drop", 5, 3, 1), ("keep", 5, 3, 2)],
+    [("drop", 1, 5, 4), ("pad", 1, 5, 5), ("drop", 5, 3, 1), ("pad", 5, 3, 2)],
 )
 def test_steps_follow_from_ranks_batch_and_remainder(
     data_dir, remainder, num_ranks, batch_size, num_steps
 ):
     source = tfpipe.TFRecordSource(
-        data_dir, "train", num_ranks=num_ranks, remainder=remainder
+        data_dir,
+        "train",
+        num_ranks=num_ranks,
+        remainder=remainder,
+        batch_size=batch_size,
     )
 
-    assert source.steps_per_epoch(batch_size) == num_steps
+    assert source.steps_per_epoch == num_steps
+    assert source.num_steps(epoch(7), 3) == 3 * num_steps
+    assert source.num_steps(epoch(0), None) is None
+    assert source.num_records(epoch(0), 2) == 2 * num_steps * batch_size
+    assert source.num_records(epoch(0), None) is None
+
+
+def test_steps_made_are_not_counted_again(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=5)
+
+    assert source.num_steps(tfpipe.State(step=3), 1) == 1
+    assert source.num_steps(tfpipe.State(step=3), 2) == 1 + 4
+    assert source.num_records(tfpipe.State(step=3), 2) == 5 * (1 + 4)
+
+
+def test_start_after_the_end_of_an_epoch_is_refused(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=5)
+
+    with pytest.raises(ValueError, match=r"epoch has 4 steps .* a start at step 5"):
+        source(tfpipe.State(step=5), 1)
 
 
 def test_without_shuffle_every_epoch_is_in_disk_order(data_dir):
-    source = tfpipe.TFRecordSource(data_dir, "train", shuffle=False, block_length=3)
+    source = tfpipe.TFRecordSource(data_dir, "train", shuffle="none", window_size=9)
 
-    assert record_ids(source, epoch=0) == list(range(NUM_TRAIN_RECORDS))
-    assert record_ids(source, epoch=1) == list(range(NUM_TRAIN_RECORDS))
-
-
-def test_epochs_differ_in_order_and_in_epoch_seed(data_dir):
-    source = tfpipe.TFRecordSource(data_dir, "train", block_length=1)
-
-    assert record_ids(source, epoch=0) != record_ids(source, epoch=1)
-    assert extents(source, 0)[0]["epoch_seed"] != extents(source, 1)[0]["epoch_seed"]
+    assert record_ids(source, epoch(0)) == list(range(NUM_TRAIN_RECORDS))
+    assert record_ids(source, epoch(1)) == list(range(NUM_TRAIN_RECORDS))
 
 
-def test_epoch_as_int_and_as_tensor_agree(data_dir):
-    source = tfpipe.TFRecordSource(data_dir, "train", block_length=2)
-    in_graph = tf.data.Dataset.range(7, 8).flat_map(source)
+@pytest.mark.parametrize("shuffle", ["window", "full"])
+def test_epochs_differ_in_order_and_in_epoch_seed(data_dir, shuffle):
+    source = tfpipe.TFRecordSource(data_dir, "train", shuffle=shuffle, block_length=4)
 
-    expected = extents(source, epoch=7)
+    assert record_ids(source, epoch(0)) != record_ids(source, epoch(1))
+    first, second = (windows(source, epoch(number))[0] for number in (0, 1))
+    assert first["epoch_seed"] != second["epoch_seed"]
+    assert first["shuffle_seed"].tolist() != second["shuffle_seed"].tolist()
 
-    assert extents(source, tf.constant(7, tf.int64)) == expected
-    assert list(in_graph.as_numpy_iterator()) == expected
+
+def test_epochs_follow_each_other(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", seed=1, window_size=10)
+    alone = [record_ids(source, epoch(number)) for number in (3, 4, 5)]
+    joined = list(itertools.chain(*alone))
+
+    assert record_ids(source, epoch(3), num_epochs=3) == joined
+    endless = source(epoch(3), None)
+    assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    taken = [passed_on(window) for window in endless.take(9).as_numpy_iterator()]
+    assert list(itertools.chain(*taken)) == joined
+
+
+def test_paths_of_windows_are_read_from_the_folder_given(copy_dir):
+    (window,) = windows(tfpipe.TFRecordSource(str(copy_dir), "train"))
+
+    assert {path.decode() for path in window["path"]} == {
+        str(copy_dir / f"train-0000{shard}-of-00003") for shard in range(3)
+    }
 
 
 def test_largest_seed_and_epoch_work(data_dir):
     source = tfpipe.TFRecordSource(data_dir, "train", seed=2**64 - 1)
 
-    assert sorted(record_ids(source, epoch=2**62)) == list(range(NUM_TRAIN_RECORDS))
+    assert sorted(record_ids(source, epoch(2**62))) == list(range(NUM_TRAIN_RECORDS))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])
-def test_synthetic_examples_are_as_specified(dtype):
+def test_synthetic_batches_are_as_specified(dtype):
     source = tfpipe.SyntheticSource(
-        num_records=3, image_size=5, num_classes=10, dtype=dtype
+        batch_size=4, steps_per_epoch=3, image_size=5, num_classes=10, dtype=dtype
     )
 
-    dataset = source(0)
+    dataset = source(tfpipe.State(), 2)
 
     assert dataset.element_spec == {
-        "image": tf.TensorSpec([5, 5, 3], dtype),
-        "label": tf.TensorSpec([], tf.int32),
+        "image": tf.TensorSpec([4, 5, 5, 3], dtype),
+        "label": tf.TensorSpec([4], tf.int32),
     }
-    assert dataset.cardinality() == 3
-    for example in dataset:
-        assert 0 <= example["label"] < 10
-        assert 200 < tf.reduce_max(tf.cast(example["image"], tf.float32)) <= 255
+    assert dataset.cardinality() == 6
+    for batch in dataset:
+        assert 0 <= tf.reduce_min(batch["label"]) <= tf.reduce_max(batch["label"]) < 10
+        assert 200 < tf.reduce_max(tf.cast(batch["image"], tf.float32)) <= 255
 
 
-def test_synthetic_examples_depend_on_the_seed_alone():
-    def image(seed, epoch):
-        source = tfpipe.SyntheticSource(num_records=1, image_size=5, seed=seed)
-        return next(source(epoch).as_numpy_iterator())["image"].tolist()
+def test_synthetic_batches_depend_on_the_seed_alone():
+    def image(seed, number):
+        source = tfpipe.SyntheticSource(batch_size=2, image_size=5, seed=seed)
+        return next(source(epoch(number), 1).as_numpy_iterator())["image"].tolist()
 
-    assert image(seed=1, epoch=0) == image(seed=1, epoch=tf.constant(5))
-    assert image(seed=1, epoch=0) != image(seed=2, epoch=0)
+    assert image(seed=1, number=0) == image(seed=1, number=5)
+    assert image(seed=1, number=0) != image(seed=2, number=0)
 
 
-@pytest.mark.parametrize("name", ["num_records", "image_size", "num_classes"])
+def test_synthetic_source_goes_on_from_a_state():
+    source = tfpipe.SyntheticSource(batch_size=2, steps_per_epoch=3, image_size=5)
+    state = source.advance(epoch(4), 5)
+
+    assert (state.epoch, state.step) == (5, 2)
+    assert source.num_steps(state, 2) == source(state, 2).cardinality() == 4
+    assert source.num_steps(state, None) is None
+    assert source(state, None).cardinality() == tf.data.INFINITE_CARDINALITY
+
+
+@pytest.mark.parametrize(
+    "name", ["batch_size", "steps_per_epoch", "image_size", "num_classes"]
+)
 def test_synthetic_source_refuses_zero(name):
     with pytest.raises(ValueError, match=f"SyntheticSource.{name} must be >= 1, got 0"):
-        tfpipe.SyntheticSource(**{"num_records": 1, name: 0})
+        tfpipe.SyntheticSource(**{"batch_size": 1, name: 0})

@@ -1,18 +1,15 @@
 import dataclasses
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import stages
+from tfpipe import order, stages
 
 
 def numbers(count=5):
     return tf.data.Dataset.range(count)
-
-
-def examples(count=5):
-    return numbers(count).map(lambda x: {"x": x})
 
 
 def as_list(dataset):
@@ -27,57 +24,61 @@ def double(x):
     return x * 2
 
 
-class Counter:
-    """An op that counts the elements that pass."""
-
-    def __init__(self):
-        self.count = tf.Variable(0, dtype=tf.int64)
-
-    def __call__(self, element):
-        with tf.control_dependencies([self.count.assign_add(1)]):
-            return tf.nest.map_structure(tf.identity, element)
+def read_records(data_dir, interleave, **options):
+    """(number, bytes) of each record, from windows of several runs in 3 shards."""
+    defaults = {"seed": 1, "block_length": 3, "window_size": 10}
+    source = tfpipe.TFRecordSource(data_dir, "train", **defaults | options)
+    records = interleave(source(tfpipe.State(epoch=3), 1))
+    return [(int(e["record_id"]), e["record"]) for e in as_list(records)]
 
 
-def read_records(data_dir, interleave):
-    """Record number and bytes of each record, 3 at a time from 3 shards."""
-    source = tfpipe.TFRecordSource(data_dir, "train", seed=1, block_length=3)
-    return [(e["record_id"], e["record"]) for e in as_list(interleave(source(0)))]
-
-
-def test_interleave_reads_the_records_that_the_extents_name(data_dir):
+@pytest.mark.parametrize("shuffle", ["none", "window", "full"])
+def test_interleave_reads_the_records_that_the_windows_name(data_dir, shuffle):
     names = [str(data_dir / f"train-0000{shard}-of-00003") for shard in range(3)]
     on_disk = as_list(tf.data.TFRecordDataset(names))
 
-    result = read_records(data_dir, tfpipe.Interleave())
+    result = read_records(data_dir, tfpipe.Interleave(), shuffle=shuffle)
 
     assert result == [(number, on_disk[number]) for number, _ in result]
     assert sorted(number for number, _ in result) == list(range(24))
 
 
 @pytest.mark.parametrize("num_parallel_reads", [1, 2, 8])
-def test_interleave_keeps_the_order_of_the_extents(data_dir, num_parallel_reads):
-    source = tfpipe.TFRecordSource(data_dir, "train", seed=1, block_length=3)
-    extents = [(int(e["first_record"]), int(e["num_records"])) for e in source(0)]
+@pytest.mark.parametrize("shuffle", ["none", "window", "full"])
+def test_interleave_passes_records_on_in_the_order_of_the_windows(
+    data_dir, num_parallel_reads, shuffle
+):
+    of = order.Order(
+        shard_sizes=np.array([8, 8, 8]),
+        seed=1,
+        block_length=3,
+        window_size=10,
+        shuffle=shuffle,
+    )
+    place = order.Place(epoch=3)
+    windows = [of.window(0, place, number) for number in of.windows(0, place)]
 
     result = read_records(
         data_dir,
         tfpipe.Interleave(
             num_parallel_reads=num_parallel_reads, read_buffer_bytes=1000
         ),
+        shuffle=shuffle,
     )
 
     assert [number for number, _ in result] == [
-        first + number for first, count in extents for number in range(count)
+        number for window in windows for number in window.records().tolist()
     ]
 
 
-def test_interleave_carries_the_seed_of_the_epoch(data_dir):
-    source = tfpipe.TFRecordSource(data_dir, "train")
-    expected = {int(extent["epoch_seed"]) for extent in source(3)}
+def test_interleave_carries_the_seed_of_the_epoch_and_what_is_real(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", remainder="pad", batch_size=10)
 
-    result = as_list(tfpipe.Interleave()(source(3)))
+    result = as_list(tfpipe.Interleave()(source(tfpipe.State(epoch=3), 1)))
 
-    assert {int(record["epoch_seed"]) for record in result} == expected
+    seeds = {int(record["epoch_seed"]) for record in result}
+    assert seeds == {order.epoch_seed(seed=0, epoch=3)}
+    assert [bool(record["is_real"]) for record in result] == [True] * 24 + [False] * 6
 
 
 def test_asserted_cardinality_is_known():
@@ -97,6 +98,15 @@ def test_other_cardinality_than_asserted_is_an_error(num_elements):
         tf.errors.FailedPreconditionError, match=f"contain {num_elements} elements"
     ):
         as_list(dataset)
+
+
+@pytest.mark.parametrize("num_records", [4, None])
+def test_cardinality_left_open_is_what_the_source_says(num_records):
+    stage = tfpipe.AssertCardinality().sized(num_records)
+
+    count = tf.data.INFINITE_CARDINALITY if num_records is None else num_records
+    assert stage == tfpipe.AssertCardinality(count)
+    assert tfpipe.AssertCardinality(3).sized(num_records).num_elements == 3
 
 
 def test_map_applies_ops_in_order():
@@ -135,52 +145,6 @@ def test_shuffle_of_one_changes_nothing():
     assert as_list(tfpipe.Shuffle(1)(numbers())) == [0, 1, 2, 3, 4]
 
 
-def test_cache_computes_each_element_once():
-    counter = Counter()
-    dataset = tfpipe.Cache()(numbers().map(counter))
-
-    first, second = as_list(dataset), as_list(dataset)
-
-    assert first == second == [0, 1, 2, 3, 4]
-    assert counter.count.numpy() == 5
-
-
-def test_repeat_of_a_cache_computes_each_element_once():
-    counter = Counter()
-    with_seed = numbers().map(lambda x: {"x": x, "epoch_seed": x})
-    dataset = tfpipe.Cache()(with_seed.map(counter))
-
-    result = as_list(tfpipe.Repeat(count=3)(dataset))
-
-    assert [e["x"] for e in result] == [0, 1, 2, 3, 4] * 3
-    assert counter.count.numpy() == 5
-
-
-def test_repeat_replays_in_the_same_order():
-    assert as_list(tfpipe.Repeat(count=2)(numbers(3))) == [0, 1, 2, 0, 1, 2]
-    assert tfpipe.Repeat(count=2)(numbers(3)).cardinality() == 6
-
-
-def test_repeat_gives_each_pass_another_epoch_seed():
-    dataset = numbers(2).map(lambda x: {"x": x, "epoch_seed": x * 0 + 2**62})
-
-    result = as_list(tfpipe.Repeat(count=4)(dataset))
-
-    assert [e["x"] for e in result] == [0, 1] * 4
-    seeds = [int(e["epoch_seed"]) for e in result]
-    assert seeds[0] == 2**62
-    assert seeds[0::2] == seeds[1::2]
-    assert len(set(seeds)) == 4
-
-
-def test_repeat_without_count_has_no_end():
-    plain = tfpipe.Repeat()(numbers(3))
-    with_seed = tfpipe.Repeat()(numbers(3).map(lambda x: {"epoch_seed": x}))
-
-    assert as_list(plain.skip(3000).take(3)) == [0, 1, 2]
-    assert len(as_list(with_seed.take(100))) == 100
-
-
 def test_batch_drops_the_remainder():
     dataset = tfpipe.Batch(2)(numbers())
 
@@ -193,37 +157,6 @@ def test_batch_keeps_the_remainder_if_told():
 
     assert [batch.tolist() for batch in as_list(dataset)] == [[0, 1], [2, 3], [4]]
     assert dataset.element_spec.shape.as_list() == [None]
-
-
-@pytest.mark.parametrize(
-    ("num_real", "num_elements", "x", "mask"),
-    [
-        (2, 5, [1, 2, 0, 0, 0], [1, 1, 0, 0, 0]),
-        (3, 3, [1, 2, 3], [1, 1, 1]),
-        (0, 2, [0, 0], [0, 0]),
-    ],
-)
-def test_pad_appends_masked_zeros(num_real, num_elements, x, mask):
-    dataset = examples(num_real).map(lambda e: {"x": e["x"] + 1})
-
-    padded = tfpipe.Pad(num_elements=num_elements, num_real=num_real)(dataset)
-
-    assert padded.element_spec["mask"] == tf.TensorSpec([], tf.float32)
-    assert padded.cardinality() == num_elements
-    assert [e["x"] for e in padded.as_numpy_iterator()] == x
-    assert [e["mask"] for e in padded.as_numpy_iterator()] == mask
-
-
-def test_pad_takes_features_of_every_type():
-    def features(x):
-        return {"s": tf.as_string(x), "i": tf.zeros([2, 3], tf.uint8), "f": 0.5}
-
-    padded = tfpipe.Pad(num_elements=2, num_real=1)(numbers(1).map(features))
-
-    last = as_list(padded)[-1]
-    assert last["s"] == b""
-    assert last["i"].tolist() == [[0] * 3] * 2
-    assert last["f"] == 0
 
 
 def test_prefetch_changes_nothing():
@@ -283,16 +216,7 @@ def test_tuning_fills_open_knobs_only(stage, expected):
             "Map.num_parallel_calls must be >= 1 or AUTOTUNE, got 0",
         ),
         (lambda: tfpipe.Shuffle(0), "Shuffle.buffer_size must be >= 1, got 0"),
-        (lambda: tfpipe.Repeat(count=0), "Repeat.count must be >= 1, got 0"),
         (lambda: tfpipe.Batch(0), "Batch.batch_size must be >= 1, got 0"),
-        (
-            lambda: tfpipe.Pad(num_elements=2, num_real=3),
-            "Pad.num_real must be 0 to num_elements = 2, got 3",
-        ),
-        (
-            lambda: tfpipe.Pad(num_elements=2, num_real=-1),
-            "Pad.num_real must be 0 to num_elements = 2, got -1",
-        ),
         (
             lambda: tfpipe.Prefetch(buffer_size=-2),
             "Prefetch.buffer_size must be >= 1 or AUTOTUNE, got -2",
@@ -310,10 +234,8 @@ def test_wrong_arguments_are_refused_when_the_stage_is_made(make, message):
     [
         lambda: tfpipe.Shuffle(10, 1),
         lambda: tfpipe.Batch(2, False),
-        lambda: tfpipe.Repeat(2),
         lambda: tfpipe.Prefetch(2),
         lambda: tfpipe.Interleave(2),
-        lambda: tfpipe.Pad(2, 1),
     ],
 )
 def test_options_are_keyword_only(make):
@@ -331,17 +253,14 @@ def test_every_stage_takes_a_dataset_and_returns_one():
     made = [
         tfpipe.AssertCardinality(5),
         tfpipe.Batch(2),
-        tfpipe.Cache(),
         tfpipe.Map(tf.identity),
         tfpipe.Prefetch(),
-        tfpipe.Repeat(count=2),
         tfpipe.Shuffle(3),
         tfpipe.Take(2),
     ]
-    with_examples = [tfpipe.Interleave(), tfpipe.Pad(num_elements=5, num_real=5)]
 
     assert all(isinstance(stage(numbers()), tf.data.Dataset) for stage in made)
-    classes = {type(stage) for stage in (*made, *with_examples)}
+    classes = {type(stage) for stage in (*made, tfpipe.Interleave())}
     assert classes == {
         value
         for value in vars(stages).values()

@@ -25,7 +25,7 @@ def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, st
             {"data_dir": "{tmp}"},
             "index.json is missing. Create one with python -m conv",
         ),
-        ({"data_dir": "{data}", "batch_size": 999}, "at most the 24 records of a rank"),
+        ({"data_dir": "{data}", "batch_size": 999}, "24 records cannot give 1 ranks"),
         ({"data_dir": "{data}", "mode": "eval"}, "--mode=eval must have"),
         (
             {"data_dir": "{data}", "mode": "eval", "checkpoint_dir": "{tmp}/none"},

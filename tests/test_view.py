@@ -1,4 +1,7 @@
+import io
+
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 
@@ -95,3 +98,82 @@ def test_other_shapes_are_refused(shape, got):
 
     with pytest.raises(ValueError, match=rf"\[batch, height, width, 3\].*got {got}"):
         tfpipe.contact_sheet(batch)
+
+
+def make_pipeline(data_dir, *stages):
+    """Each image whole, half as bright, in the order on disk."""
+
+    def halve(example):
+        return {"image": example["image"] // 2, "label": example["label"]}
+
+    source = tfpipe.TFRecordSource(data_dir, "train", shuffle="none")
+    crop = tfpipe.CenterCrop(image_size=16)
+    ops = [tfpipe.Parse(label_base=1), crop, halve]
+    return tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Map(*ops), *stages])
+
+
+def halves_of_pairs(sheet, num_pairs, size=16):
+    """float [pair, size, size, 3] before and after, of a sheet of one row."""
+    cell = 2 * size + 2 * 4
+    pixels = np.asarray(sheet, np.float64)[4 : 4 + size, 4:]
+    pairs = [pixels[:, cell * n : cell * (n + 1)] for n in range(num_pairs)]
+    before = np.stack([pair[:, :size] for pair in pairs])
+    return before, np.stack([pair[:, size + 4 : 2 * size + 4] for pair in pairs])
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_each_image_is_beside_what_became_of_it(data_dir, batch):
+    stages = [tfpipe.Batch(2)] if batch else []
+
+    sheet = tfpipe.before_and_after(make_pipeline(data_dir, *stages), num_images=3)
+
+    assert sheet.size == (3 * (2 * 16 + 2 * 4) + 4, 16 + 4 + 14 + 4)
+    before, after = halves_of_pairs(sheet, 3)
+    made = list(make_pipeline(data_dir).build().take(3).as_numpy_iterator())
+    assert after.tolist() == [example["image"].tolist() for example in made]
+    # The images are 40 pixels wide and 32 to 34 high: white above and below.
+    assert (before[:, [0, -1]] == 255).all()
+    stored = tfpipe.Pipeline(
+        tfpipe.TFRecordSource(data_dir, "train", shuffle="none"),
+        [tfpipe.Interleave(), tfpipe.Map(tfpipe.Parse(label_base=1))],
+    )
+    for picture, example in zip(before, stored.to_numpy(), strict=False):
+        image = PIL.Image.open(io.BytesIO(example["encoded"]))
+        height = round(image.height * 16 / 40)
+        top = (16 - height) // 2
+        expected = np.asarray(image.resize((16, height)), float)
+        assert np.abs(picture[top : top + height] - expected).mean() < 2
+
+
+def test_pairs_of_a_preset_and_of_vectors_of_labels(data_dir):
+    preset = tfpipe.imagenet_train(
+        data_dir, image_size=16, batch_size=4, dtype="float32"
+    )
+    one_hot = make_pipeline(
+        data_dir, tfpipe.Map(tfpipe.OneHot(num_classes=4)), tfpipe.Batch(2)
+    )
+
+    assert tfpipe.before_and_after(preset, num_columns=2).size == (84, 8 * 34 + 4)
+    assert tfpipe.before_and_after(one_hot, num_images=2).tobytes() == (
+        tfpipe.before_and_after(make_pipeline(data_dir), num_images=2).tobytes()
+    )
+
+
+def test_epoch_is_that_of_the_pipeline(data_dir):
+    pipeline = tfpipe.imagenet_train(data_dir, image_size=16, batch_size=4)
+    first, again, other = (
+        tfpipe.before_and_after(pipeline, num_images=4, epoch=epoch).tobytes()
+        for epoch in (0, 0, 1)
+    )
+
+    assert first == again
+    assert first != other
+
+
+def test_pipeline_without_a_parse_and_no_images_are_refused(data_dir):
+    synthetic = tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=2), [])
+
+    with pytest.raises(ValueError, match="must have a Map with a Parse"):
+        tfpipe.before_and_after(synthetic)
+    with pytest.raises(ValueError, match="num_images must be >= 1, got 0"):
+        tfpipe.before_and_after(make_pipeline(data_dir), num_images=0)

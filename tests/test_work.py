@@ -107,8 +107,8 @@ from converters import work
 with work.open_work_dir(pathlib.Path(sys.argv[1]), {}, task=0, restart=False):
     child = os.fork()
     if child == 0:
+        print(os.getpid(), flush=True)
         time.sleep(60)
-    print(child, flush=True)
     os._exit(0)
 """
 

@@ -13,64 +13,92 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfpipe.agreement import preflight
+    from tfpipe.augment import (
+        ColorJitter,
+        Cutout,
+        DistortColor,
+        RandAugment,
+        RandomErasing,
+    )
+    from tfpipe.cache import Cache
+    from tfpipe.callbacks import SaveState
+    from tfpipe.crop import CenterCrop, RandomCrop, RandomScaleCrop, Resize
     from tfpipe.errors import BadIndexError, BadRecordError, TfpipeError
+    from tfpipe.faults import Fault, FaultLog
+    from tfpipe.mix import CutMix, MixUp
+    from tfpipe.mixture import Mixture
     from tfpipe.ops import (
         Cast,
-        CenterCrop,
         Flip,
         Normalize,
+        OneHot,
         Parse,
-        RandomCrop,
+        Reseed,
         Select,
+        ToNCHW,
     )
     from tfpipe.pipeline import Pipeline
     from tfpipe.presets import imagenet_eval, imagenet_train
+    from tfpipe.recipes import Recipe, inception, resnet, vgg
     from tfpipe.source import SyntheticSource, TFRecordSource
     from tfpipe.stages import (
         AssertCardinality,
         Batch,
-        Cache,
         Interleave,
         Map,
-        Pad,
         Prefetch,
-        Repeat,
         Shuffle,
         Take,
     )
+    from tfpipe.state import SavedState, State
     from tfpipe.tuning import Tuning
-    from tfpipe.view import contact_sheet
+    from tfpipe.view import before_and_after, contact_sheet
 
 __version__ = "0.1.0"
 
 _MODULES = {
+    "agreement": ("preflight",),
+    "augment": (
+        "ColorJitter",
+        "Cutout",
+        "DistortColor",
+        "RandAugment",
+        "RandomErasing",
+    ),
+    "crop": ("CenterCrop", "RandomCrop", "RandomScaleCrop", "Resize"),
+    "cache": ("Cache",),
+    "callbacks": ("SaveState",),
     "errors": ("BadIndexError", "BadRecordError", "TfpipeError"),
+    "faults": ("Fault", "FaultLog"),
+    "mix": ("CutMix", "MixUp"),
+    "mixture": ("Mixture",),
     "ops": (
         "Cast",
-        "CenterCrop",
         "Flip",
         "Normalize",
+        "OneHot",
         "Parse",
-        "RandomCrop",
+        "Reseed",
         "Select",
+        "ToNCHW",
     ),
     "pipeline": ("Pipeline",),
     "presets": ("imagenet_eval", "imagenet_train"),
+    "recipes": ("Recipe", "inception", "resnet", "vgg"),
     "source": ("SyntheticSource", "TFRecordSource"),
     "stages": (
         "AssertCardinality",
         "Batch",
-        "Cache",
         "Interleave",
         "Map",
-        "Pad",
         "Prefetch",
-        "Repeat",
         "Shuffle",
         "Take",
     ),
+    "state": ("SavedState", "State"),
     "tuning": ("Tuning",),
-    "view": ("contact_sheet",),
+    "view": ("before_and_after", "contact_sheet"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -82,26 +110,48 @@ __all__ = [
     "Cache",
     "Cast",
     "CenterCrop",
+    "ColorJitter",
+    "CutMix",
+    "Cutout",
+    "DistortColor",
+    "Fault",
+    "FaultLog",
     "Flip",
     "Interleave",
     "Map",
+    "MixUp",
+    "Mixture",
     "Normalize",
-    "Pad",
+    "OneHot",
     "Parse",
     "Pipeline",
     "Prefetch",
+    "RandAugment",
     "RandomCrop",
-    "Repeat",
+    "RandomErasing",
+    "RandomScaleCrop",
+    "Recipe",
+    "Reseed",
+    "Resize",
+    "SaveState",
+    "SavedState",
     "Select",
     "Shuffle",
+    "State",
     "SyntheticSource",
     "TFRecordSource",
     "Take",
     "TfpipeError",
+    "ToNCHW",
     "Tuning",
+    "before_and_after",
     "contact_sheet",
     "imagenet_eval",
     "imagenet_train",
+    "inception",
+    "preflight",
+    "resnet",
+    "vgg",
 ]
 
 

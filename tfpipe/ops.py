@@ -8,7 +8,7 @@ parallelism, the rank or the resume point. Images are RGB, height x width x chan
 
 import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -20,10 +20,8 @@ Example = dict[str, tf.Tensor]
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
 
-
-def _require_size(op: object, size: int) -> None:
-    if size < 1:
-        raise ValueError(f"{type(op).__name__}.image_size must be >= 1, got {size}.")
+# The mean that the VGG networks were trained with; they had no division.
+VGG_MEAN = (123.68, 116.779, 103.939)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,11 +29,12 @@ class Parse:
     """Parses a record into an example.
 
     Element: record -> example.
-        in   record: string; record_id, epoch_seed: int64
+        in   record: string; record_id, epoch_seed: int64; is_real: bool
         out  encoded: string, JPEG bytes
              height, width: int32, pixels
              label: int32, label on disk - label_base + label_offset
              record_id: int64
+             mask: float32, 1 for a real record, 0 for one that fills up or stands in
              seed: int64 [2], what random ops draw from
 
     Args:
@@ -64,101 +63,9 @@ class Parse:
             "width": tf.cast(features[records.WIDTH], tf.int32),
             "label": label - self.label_base + self.label_offset,
             "record_id": example["record_id"],
+            "mask": tf.cast(example["is_real"], tf.float32),
             "seed": tf.stack([example["epoch_seed"], example["record_id"]]),
         }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RandomCrop:
-    """Decodes a random window of the image and resizes it: Inception's augmentation.
-
-    Element: example -> example. Replaces `encoded`, `height`, `width` by `image`.
-        out  image: uint8 [image_size, image_size, 3], 0..255
-
-    The window's aspect ratio is uniform in `ratio`, its height uniform among those that
-    give an area in `area` (after Szegedy et al., "Going Deeper with Convolutions",
-    2014, section 6); the whole image where no window fits in `max_attempts`. It is
-    drawn by `tf.image.stateless_sample_distorted_bounding_box`. Only the window is
-    decoded.
-
-    Args:
-        image_size: Height and width of the result in pixels.
-        area: Smallest and largest share of the image's area, 0 < low <= high <= 1.
-        ratio: Smallest and largest width / height.
-        max_attempts: Windows to try.
-    """
-
-    image_size: int
-    area: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    max_attempts: int = 10
-
-    def __post_init__(self) -> None:
-        _require_size(self, self.image_size)
-        if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise ValueError(
-                f"RandomCrop.area must be 0 < low <= high <= 1, got {self.area}."
-            )
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(
-                f"RandomCrop.ratio must be 0 < low <= high, got {self.ratio}."
-            )
-        if self.max_attempts < 1:
-            raise ValueError(
-                f"RandomCrop.max_attempts must be >= 1, got {self.max_attempts}."
-            )
-
-    def __call__(self, example: Example) -> Example:
-        return _with_image(example, self.window(example), self.image_size)
-
-    def window(self, example: Example) -> tf.Tensor:
-        """The window: int32 [4], top, left, height, width in pixels."""
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            tf.stack([example["height"], example["width"], 3]),
-            tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-            seed=_op_seed(self, example["seed"]),
-            min_object_covered=0.0,
-            aspect_ratio_range=self.ratio,
-            area_range=self.area,
-            max_attempts=self.max_attempts,
-        )
-        return tf.concat([begin[:2], size[:2]], 0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CenterCrop:
-    """Decodes the central square of the image and resizes it, for evaluation.
-
-    Element: example -> example. Replaces `encoded`, `height`, `width` by `image`.
-        out  image: uint8 [image_size, image_size, 3], 0..255
-
-    Equals resizing the short side to image_size / fraction and cropping the center:
-    0.875 is the customary 256 to 224 (He et al., "Deep Residual Learning", 2015).
-
-    Args:
-        image_size: Height and width of the result in pixels.
-        fraction: Side of the square as a share of the short side, 0 < fraction <= 1.
-    """
-
-    image_size: int
-    fraction: float = 0.875
-
-    def __post_init__(self) -> None:
-        _require_size(self, self.image_size)
-        if not 0 < self.fraction <= 1:
-            raise ValueError(
-                f"CenterCrop.fraction must be 0 < fraction <= 1, got {self.fraction}."
-            )
-
-    def __call__(self, example: Example) -> Example:
-        return _with_image(example, self.window(example), self.image_size)
-
-    def window(self, example: Example) -> tf.Tensor:
-        """The window: int32 [4], top, left, height, width in pixels."""
-        height, width = example["height"], example["width"]
-        short = tf.cast(tf.minimum(height, width), tf.float32)
-        side = tf.maximum(tf.cast(tf.round(short * self.fraction), tf.int32), 1)
-        return tf.stack([(height - side) // 2, (width - side) // 2, side, side])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +77,7 @@ class Flip:
     """
 
     def __call__(self, example: Example) -> Example:
-        seed = _op_seed(self, example["seed"])
+        seed = op_seed(self, example["seed"])
         image = tf.image.stateless_random_flip_left_right(example["image"], seed)
         return example | {"image": image}
 
@@ -180,16 +87,31 @@ class Normalize:
     """Scales pixel values to zero mean and unit variance per channel.
 
     Element: example -> example. Changes `image`.
-        in   image: uint8 or float32 [..., 3], RGB, 0..255
-        out  image: float32 [..., 3]
+        in   image: uint8 or float32 [..., height, width, 3], RGB, 0..255
+        out  image: float32 [..., height, width, 3]
+
+    `Normalize()` is what Keras calls mode "torch"; `caffe` and `inception` are the
+    other two.
 
     Args:
-        mean: Per-channel mean, 3 values, in 0..255.
-        std: Per-channel standard deviation, 3 values, in 0..255, all > 0.
+        mean: Per-channel mean, 3 values, in 0..255, red first.
+        std: Per-channel standard deviation, 3 values, in 0..255, all > 0, red first.
+        bgr: Whether the result has blue first.
     """
 
     mean: Sequence[float] = IMAGENET_MEAN
     std: Sequence[float] = IMAGENET_STD
+    bgr: bool = False
+
+    @classmethod
+    def caffe(cls) -> "Normalize":
+        """VGG's mean subtracted, not scaled, blue first: Keras' mode "caffe"."""
+        return cls(mean=VGG_MEAN, std=(1.0, 1.0, 1.0), bgr=True)
+
+    @classmethod
+    def inception(cls) -> "Normalize":
+        """0..255 becomes -1..1: Keras' mode "tf", for Inception and MobileNet."""
+        return cls(mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))
 
     def __post_init__(self) -> None:
         if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
@@ -199,11 +121,19 @@ class Normalize:
             )
 
     def __call__(self, example: Example) -> Example:
-        image = tf.cast(example["image"], tf.float32)
         # One multiplication and one addition a value, not a subtraction and a division.
-        scale = tf.constant([1 / std for std in self.std])
-        shift = tf.constant([-m / s for m, s in zip(self.mean, self.std, strict=True)])
-        return example | {"image": image * scale + shift}
+        scale = [1 / std for std in self.std]
+        shift = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        image = example["image"]
+        if self.bgr:
+            image, scale, shift = tf.reverse(image, [-1]), scale[::-1], shift[::-1]
+        # By rows of pixels: three values for each image take five times as long.
+        *leading, width, channels = tf.unstack(tf.shape(image))
+        rows = tf.reshape(image, [*leading, width * channels])
+        rows = tf.cast(rows, tf.float32) * tf.tile(scale, [width])
+        rows += tf.tile(shift, [width])
+        normalized = tf.reshape(rows, tf.shape(image))
+        return example | {"image": tf.ensure_shape(normalized, image.shape)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,6 +157,102 @@ class Cast:
         return example | {"image": tf.cast(example["image"], self.dtype)}
 
 
+@dataclasses.dataclass(frozen=True)
+class ToNCHW:
+    """Puts the channels before height and width. Element: example -> example.
+
+    Changes `image`, of one example or of a batch, from [..., height, width, 3] to
+    [..., 3, height, width], the layout that some GPU kernels are fastest with. Belongs
+    after every other op that changes the image.
+    """
+
+    def __call__(self, example: Example) -> Example:
+        image = example["image"]
+        axes = [*range(image.shape.rank)]
+        return example | {
+            "image": tf.transpose(image, [*axes[:-3], axes[-1], *axes[-3:-1]])
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class OneHot:
+    """Turns the label into a row of class probabilities, smoothed if asked for.
+
+    Element: example -> example. Changes `label`, of one example or of a batch.
+        in   label: int32 [...], 0..num_classes - 1
+        out  label: float32 [..., num_classes], sums to 1
+
+    Label smoothing is that of Szegedy et al., "Rethinking the Inception Architecture
+    for Computer Vision", 2015, section 7: (1 - smoothing) * one-hot + smoothing /
+    num_classes.
+
+    Args:
+        num_classes: Length of a row; one more than the largest label.
+        smoothing: Share that is spread over all classes, 0 <= smoothing < 1; 0.1 in the
+            paper.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1, for
+            which `tf.one_hot` would give zeros.
+    """
+
+    num_classes: int
+    _: dataclasses.KW_ONLY
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.num_classes < 1 or not 0 <= self.smoothing < 1:
+            raise ValueError(
+                "OneHot must have num_classes >= 1 and 0 <= smoothing < 1, got "
+                f"{self.num_classes} and {self.smoothing}."
+            )
+
+    def __call__(self, example: Example) -> Example:
+        label = example["label"]
+        known = tf.reduce_all((label >= 0) & (label < self.num_classes))
+        tf.debugging.Assert(
+            known,
+            [
+                f"OneHot: labels must be 0 to {self.num_classes - 1}; num_classes has "
+                "to fit the label_offset of Parse. Got",
+                label,
+            ],
+        )
+        off = self.smoothing / self.num_classes
+        on = 1.0 - self.smoothing + off
+        rows = tf.one_hot(label, self.num_classes, on_value=on, off_value=off)
+        return example | {"label": rows}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reseed:
+    """Lets an op draw other numbers: for the second op of one kind in a pipeline.
+
+    Element: as that of `op`. Two ops of one kind draw the same numbers for a record,
+    wherever they stand, so that ops added before them change nothing.
+    `Reseed(Flip(), 1)` draws others than `Flip()`, and others than `Reseed(Flip(), 2)`.
+
+    Args:
+        op: A random op.
+        salt: Any whole number; 0 draws what `op` alone does.
+    """
+
+    op: Callable[[Example], Example]
+    salt: int
+
+    def __call__(self, example: Example) -> Example:
+        seed = example["seed"]
+        # The first half is common to an epoch; in the second another salt would only
+        # trade records.
+        salt = tf.constant([self.salt * _SALT_STEP % 2**63, 0], tf.int64)
+        result = self.op(example | {"seed": tf.bitwise.bitwise_xor(seed, salt)})
+        return result | {"seed": seed} if "seed" in result else result
+
+
+# Odd and without pattern: a multiplier of SplitMix64.
+_SALT_STEP = 0x3F58476D1CE4E5B9
+
+
 @dataclasses.dataclass(frozen=True, init=False)
 class Select:
     """Keeps only the named features. Element: example -> example."""
@@ -243,21 +269,15 @@ class Select:
         return {name: example[name] for name in self.names}
 
 
-def _with_image(example: Example, window: tf.Tensor, image_size: int) -> Example:
-    """The example with the decoded and resized window in place of the JPEG bytes."""
-    crop = tf.io.decode_and_crop_jpeg(
-        example["encoded"], window, channels=3, dct_method="INTEGER_ACCURATE"
-    )
-    resized = tf.image.resize(crop, [image_size, image_size], method="bilinear")
-    # Bilinear values lie within 0..255, so rounding is all that a cast needs.
-    image = tf.cast(tf.round(resized), tf.uint8)
-    image = tf.ensure_shape(image, [image_size, image_size, 3])
-    replaced = ("encoded", "height", "width")
-    kept = {name: value for name, value in example.items() if name not in replaced}
-    return kept | {"image": image}
+def op_seed(op: object, seed: tf.Tensor) -> tf.Tensor:
+    """The element's seed, made different for each kind of op by the op's name.
 
+    Args:
+        op: The op that is going to draw.
+        seed: int64 [2], the example's.
 
-def _op_seed(op: object, seed: tf.Tensor) -> tf.Tensor:
-    """The element's seed, made different for each kind of op by the op's name."""
+    Returns:
+        A seed for `tf.random.stateless_*`: int64 [2].
+    """
     salt = zlib.crc32(type(op).__name__.encode())
     return tf.bitwise.bitwise_xor(seed, tf.constant([salt, 0], tf.int64))

@@ -6,15 +6,18 @@ what it is given.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
-Source = Callable[[Any], tf.data.Dataset]
+Source = Callable[[State, int | None], tf.data.Dataset]
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
+Batch = dict[str, tf.Tensor]
+DeviceOp = Callable[[Batch], Batch]
 
 
 @runtime_checkable
@@ -25,65 +28,117 @@ class Tunable(Protocol):
         """The stage with every knob set."""
 
 
+@runtime_checkable
+class Sized(Protocol):
+    """A stage that wants to know how many records the source will give."""
+
+    def sized(self, num_records: int | None) -> Stage:
+        """The stage that knows; None is without end."""
+
+
+@runtime_checkable
+class Wrapper(Protocol):
+    """A stage that takes the place of those before it: it calls them itself."""
+
+    def around(self, source: Source, stages: "Sequence[Stage | Wrapper]") -> Stage:
+        """The stage from what the source gives to what this one does."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
     """Where elements start, what happens to them, and with how many threads.
 
     Args:
-        source: Callable epoch -> Dataset.
+        source: Callable (state, num_epochs) -> Dataset of all epochs after each other.
         stages: Callables Dataset -> Dataset, in the order of the data.
         tuning: Fills the knobs that stages leave open.
+        device_ops: Callables batch -> batch that are left to the training step, where
+            the device does them: uint8 pixels are a quarter of the copy.
     """
 
     source: Source
-    stages: Sequence[Stage]
+    stages: Sequence[Stage | Wrapper]
     _: dataclasses.KW_ONLY
     tuning: Tuning = dataclasses.field(default_factory=Tuning)
+    device_ops: Sequence[DeviceOp] = ()
 
     def __post_init__(self) -> None:
         for number, stage in enumerate(self.stages, start=1):
-            if not callable(stage):
+            if not callable(stage) and not isinstance(stage, Wrapper):
                 raise TypeError(
                     f"Stage {number} must be callable Dataset -> Dataset, "
                     f"got {stage!r}."
                 )
 
-    def build(self, *, epoch: int = 0, num_epochs: int | None = 1) -> tf.data.Dataset:
+    def build(
+        self,
+        *,
+        epoch: int = 0,
+        num_epochs: int | None = 1,
+        start_step: int = 0,
+        state: State | None = None,
+    ) -> tf.data.Dataset:
         """The dataset of one epoch, or of several after each other.
 
         Epochs stay whole: every element of one comes before any of the next.
 
         Args:
             epoch: Number of the first epoch, >= 0; each has its own order and seeds.
-            num_epochs: How many; None goes on without end.
+            num_epochs: How many, the first one counted even where it is gone on with;
+                None goes on without end.
+            start_step: Steps of the first epoch to leave out. What follows is exactly
+                what would have followed them, at the cost of reading at most a window.
+            state: Where to go on instead, see `State`; the number of ranks may differ.
 
         Raises:
-            ValueError: If epoch or num_epochs is out of range.
+            ValueError: If a number is out of range, or the state belongs to other data.
             Exception: What a stage raises, with a note that names the stage.
         """
-        if epoch < 0 or (num_epochs is not None and num_epochs < 1):
-            raise ValueError(
-                "epoch must be >= 0 and num_epochs >= 1 or None, "
-                f"got {epoch} and {num_epochs}."
-            )
-        dataset = self._epoch(epoch)
-        if num_epochs != 1:
-            dataset = self._epochs(epoch, num_epochs, dataset.cardinality())
+        if num_epochs is not None and num_epochs < 1:
+            raise ValueError(f"num_epochs must be >= 1 or None, got {num_epochs}.")
+        if state is None:
+            state = State(epoch=epoch, step=start_step)
+        elif epoch or start_step:
+            raise ValueError("Give either state, or epoch and start_step; got both.")
+        dataset = given = self.source(state, num_epochs)
+        stages = self._stages(state, num_epochs)
+        for number, stage in enumerate(stages, start=1):
+            try:
+                if isinstance(stage, Wrapper):
+                    wrapping = stage.around(self.source, stages[: number - 1])
+                    dataset = wrapping(given)
+                else:
+                    dataset = stage(dataset)
+            except Exception as error:
+                if hasattr(error, "add_note"):  # from Python 3.11 on
+                    error.add_note(
+                        f"In stage {number} of the pipeline, {stage!r}, "
+                        f"which takes {dataset.element_spec}."
+                    )
+                raise
         return dataset.with_options(self.tuning.options())
 
-    def _epochs(
-        self, epoch: int, num_epochs: int | None, epoch_cardinality: tf.Tensor
-    ) -> tf.data.Dataset:
-        stop = tf.int64.max if num_epochs is None else epoch + num_epochs
-        dataset = tf.data.Dataset.range(epoch, stop).flat_map(self._epoch)
-        # flat_map forgets the cardinality; Keras and `len` want it.
-        cardinality = tf.data.INFINITE_CARDINALITY
-        if num_epochs is not None:
-            if epoch_cardinality == tf.data.UNKNOWN_CARDINALITY:
-                return dataset
-            if epoch_cardinality >= 0:
-                cardinality = epoch_cardinality * num_epochs
-        return dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
+    def on_device(self, batch: Batch) -> Batch:
+        """The batch after `device_ops`; call it in the training step."""
+        for op in self.device_ops:
+            batch = op(batch)
+        return batch
+
+    def to_numpy(self, **build_arguments: Any) -> Iterator[Any]:
+        """The batches as NumPy arrays, for training with JAX or PyTorch.
+
+        An array is the memory of its tensor, not a copy, so it cannot be written to;
+        it stays valid as long as anything refers to it. bfloat16 is that of ml_dtypes,
+        a string tensor an array of bytes objects. Takes the arguments of `build`.
+        """
+        batches: Iterator[Any] = self.build(**build_arguments).as_numpy_iterator()
+        return batches
+
+    @property
+    def faults(self) -> Any:
+        """The log of damaged records that the stages share, or None."""
+        logs = (getattr(stage, "faults", None) for stage in self.stages)
+        return next((log for log in logs if log is not None), None)
 
     def prefix(self, num_stages: int) -> "Pipeline":
         """The pipeline up to and with its first `num_stages` stages."""
@@ -93,30 +148,27 @@ class Pipeline:
             )
         return dataclasses.replace(self, stages=self.stages[:num_stages])
 
-    def _epoch(self, epoch: Any) -> tf.data.Dataset:
-        dataset = self.source(epoch)
-        for number, stage in enumerate(self._tuned_stages(), start=1):
-            try:
-                dataset = stage(dataset)
-            except Exception as error:
-                if hasattr(error, "add_note"):  # from Python 3.11 on
-                    error.add_note(
-                        f"In stage {number} of the pipeline, {stage!r}, "
-                        f"which takes {dataset.element_spec}."
-                    )
-                raise
-        return dataset
-
-    def _tuned_stages(self) -> list[Stage]:
-        return [
+    def _stages(
+        self, state: State | None = None, num_epochs: int | None = 1
+    ) -> list[Stage | Wrapper]:
+        """The stages with every knob set."""
+        stages = [
             stage.tuned(self.tuning) if isinstance(stage, Tunable) else stage
             for stage in self.stages
+        ]
+        if state is None or not hasattr(self.source, "num_records"):
+            return stages
+        num_records = self.source.num_records(state, num_epochs)
+        return [
+            stage.sized(num_records) if isinstance(stage, Sized) else stage
+            for stage in stages
         ]
 
     def __str__(self) -> str:
         lines = [f"   {self.source!r}"]
         lines += [
             f"{number:2} {stage!r}"
-            for number, stage in enumerate(self._tuned_stages(), start=1)
+            for number, stage in enumerate(self._stages(), start=1)
         ]
+        lines += [f"   on the device: {op!r}" for op in self.device_ops]
         return "\n".join([*lines, f"   {self.tuning!r}"])

@@ -1,33 +1,33 @@
-"""Presets: the training recipes, each one literal list of stages.
+"""Presets: pipelines for ImageNet-style data sets, made of a recipe.
 
-In: a data set folder and the numbers of a run. Out: a `Pipeline`, which can be used as
-it is, or taken apart (`pipeline.stages`) and put together in another way.
+In: a data set folder, a recipe and the numbers of a run. Out: a `Pipeline`, which can
+be used as it is, or taken apart (`pipeline.stages`) and put together in another way.
 """
 
 import os
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-from tfpipe.ops import Cast, CenterCrop, Flip, Normalize, Parse, RandomCrop, Select
-from tfpipe.pipeline import Pipeline
+from tfpipe.crop import Dtype, Quality
+from tfpipe.faults import FaultLog
+from tfpipe.ops import Cast, Parse, Select
+from tfpipe.order import Shuffle
+from tfpipe.pipeline import Pipeline, Wrapper
+from tfpipe.recipes import Recipe, resnet
 from tfpipe.source import TFRecordSource
-from tfpipe.stages import (
-    AssertCardinality,
-    Batch,
-    Interleave,
-    Map,
-    Pad,
-    Prefetch,
-    Shuffle,
-)
+from tfpipe.stages import AssertCardinality, Batch, Interleave, Map, Op, Prefetch
 from tfpipe.tuning import Tuning
 
-# 110 MB of encoded ImageNet images; blocks were permuted over the whole split before.
-_SHUFFLE_BUFFER_SIZE = 1024
+Path = str | os.PathLike[str]
+MakeRecipe = Callable[[int, Dtype, Quality], Recipe]
+OnError = Literal["raise", "skip"]
 
 
 def imagenet_train(
-    data_dir: str | os.PathLike[str],
+    data_dir: Path,
     *,
     split: str = "train",
+    recipe: MakeRecipe = resnet,
     image_size: int = 224,
     batch_size: int = 256,
     seed: int = 0,
@@ -35,82 +35,59 @@ def imagenet_train(
     num_ranks: int = 1,
     label_offset: int = 0,
     dtype: str = "uint8",
+    quality: Quality = "fast",
+    decode: bool = True,
+    shuffle: Shuffle = "window",
+    window_size: int = 1024,
+    cache: Wrapper | None = None,
+    on_error: OnError = "raise",
+    max_faults: int = 100,
+    label_base: int | None = None,
     with_record_id: bool = False,
     tuning: Tuning | None = None,
 ) -> Pipeline:
-    """Shuffled batches of random crops, flipped half of the time: ResNet's recipe.
+    """Shuffled batches of random windows of the images, as a recipe says.
 
     Every rank makes the same number of steps; the records that do not fill a step on
-    every rank are left out, other ones each epoch. Source: the augmentation of Szegedy
-    et al. 2014 as in the ResNet-50 references for TensorFlow.
+    every rank are left out, other ones each epoch.
 
     Element: batch.
         image: `dtype` [batch_size, image_size, image_size, 3]
         label: int32 [batch_size], 0..999 with label_offset 0
         record_id: int64 [batch_size], if `with_record_id`
+        encoded: string [batch_size], height, width: int32 [batch_size], instead of
+            image, if not `decode`
 
     Args:
         data_dir: Folder of a converted data set.
         split: Which split.
+        recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or one of your
+            own.
         image_size: Height and width in pixels.
         batch_size: Examples in a batch of this rank.
         seed: Run seed, the same on every rank.
         rank: This process.
         num_ranks: All processes.
         label_offset: Label of the first class.
-        dtype: "uint8" gives pixels 0..255, to be normalized on the device, which is
-            cheapest; "float32", "bfloat16" or "float16" gives normalized ones.
+        dtype: "uint8" gives pixels 0..255, to be normalized on the device by
+            `pipeline.on_device`, which is cheapest; "float32", "bfloat16" or "float16"
+            gives normalized ones.
+        quality: "fast" decodes at a smaller scale where that is enough; "exact" never.
+        decode: Whether to decode; otherwise batches hold the JPEG bytes.
+        shuffle: "window", "full" or "none"; see `order.Order`.
+        window_size: Records that are permuted together; two windows are in memory.
+        cache: A `Cache` of the records, if storage is slow.
+        on_error: "raise" stops at a record that is damaged or cannot be decoded, and
+            names it; "skip" lets another one stand in; `pipeline.faults` has them.
+        max_faults: How many may be skipped before that is an error.
+        label_base: Label on disk of the first class, where there is no index that
+            says it.
         with_record_id: Whether batches say which records they hold.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
         BadIndexError: If the data set is not complete.
-        ValueError: If an argument is wrong, the batch is larger than a rank's records,
-            or there are fewer records than ranks.
-    """
-    source = TFRecordSource(data_dir, split, seed=seed, rank=rank, num_ranks=num_ranks)
-    source.steps_per_epoch(batch_size)  # raises if there is not even one
-    return Pipeline(
-        source,
-        stages=[
-            Interleave(),
-            AssertCardinality(source.num_records),
-            Shuffle(_SHUFFLE_BUFFER_SIZE, seed=seed),
-            Map(
-                Parse(label_base=source.index.label_base, label_offset=label_offset),
-                RandomCrop(image_size=image_size),
-                Flip(),
-                *_finish(dtype, with_record_id),
-            ),
-            Batch(batch_size),
-            Prefetch(),
-        ],
-        tuning=tuning or Tuning(),
-    )
-
-
-def imagenet_eval(
-    data_dir: str | os.PathLike[str],
-    *,
-    split: str = "validation",
-    image_size: int = 224,
-    batch_size: int = 256,
-    seed: int = 0,
-    rank: int = 0,
-    num_ranks: int = 1,
-    label_offset: int = 0,
-    dtype: str = "uint8",
-    with_record_id: bool = False,
-    tuning: Tuning | None = None,
-) -> Pipeline:
-    """Batches of central crops, every record exactly once, padded with a mask.
-
-    Every rank makes the same number of steps. Takes the arguments of `imagenet_train`;
-    batches also hold `mask`: float32 [batch_size], 1 for a real record, 0 for padding.
-
-    Raises:
-        BadIndexError: If the data set is not complete.
-        ValueError: If an argument is wrong, or there are fewer records than ranks.
+        ValueError: If an argument is wrong, or there is not one step in an epoch.
     """
     source = TFRecordSource(
         data_dir,
@@ -118,31 +95,128 @@ def imagenet_eval(
         seed=seed,
         rank=rank,
         num_ranks=num_ranks,
-        shuffle=False,
-        remainder="keep",
+        batch_size=batch_size,
+        shuffle=shuffle,
+        window_size=window_size,
     )
-    num_padded = source.steps_per_epoch(batch_size) * batch_size
+    made = recipe(image_size, _pixels(dtype), quality)
+    names = ["label", *(["record_id"] if with_record_id else [])]
+    image = _image(made, made.train, dtype, names) if decode else _encoded(names)
+    return _compose(
+        source,
+        ops=[_parse(source, label_base, label_offset), *image],
+        device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
+        cache=cache,
+        faults=_faults(source, on_error, max_faults),
+        tuning=tuning,
+    )
+
+
+def imagenet_eval(
+    data_dir: Path,
+    *,
+    split: str = "validation",
+    recipe: MakeRecipe = resnet,
+    image_size: int = 224,
+    batch_size: int = 256,
+    seed: int = 0,
+    rank: int = 0,
+    num_ranks: int = 1,
+    label_offset: int = 0,
+    dtype: str = "uint8",
+    quality: Quality = "fast",
+    decode: bool = True,
+    cache: Wrapper | None = None,
+    on_error: OnError = "raise",
+    max_faults: int = 100,
+    label_base: int | None = None,
+    with_record_id: bool = False,
+    tuning: Tuning | None = None,
+) -> Pipeline:
+    """Batches of the images' centers, every record exactly once, padded with a mask.
+
+    Every rank makes the same number of steps. Takes the arguments of `imagenet_train`
+    but for the shuffling; batches also hold `mask`: float32 [batch_size], 1 for a real
+    record, 0 for padding.
+
+    Raises:
+        BadIndexError: If the data set is not complete.
+        ValueError: If an argument is wrong.
+    """
+    source = TFRecordSource(
+        data_dir,
+        split,
+        seed=seed,
+        rank=rank,
+        num_ranks=num_ranks,
+        batch_size=batch_size,
+        shuffle="none",
+        remainder="pad",
+    )
+    made = recipe(image_size, _pixels(dtype), quality)
+    names = ["label", "mask", *(["record_id"] if with_record_id else [])]
+    image = _image(made, made.evaluate, dtype, names) if decode else _encoded(names)
+    return _compose(
+        source,
+        ops=[_parse(source, label_base, label_offset), *image],
+        device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
+        cache=cache,
+        faults=_faults(source, on_error, max_faults),
+        tuning=tuning,
+    )
+
+
+def _compose(
+    source: TFRecordSource,
+    *,
+    ops: Sequence[Op],
+    device_ops: Sequence[Op],
+    cache: Wrapper | None,
+    faults: FaultLog | None,
+    tuning: Tuning | None,
+) -> Pipeline:
+    """The stages of every preset."""
     return Pipeline(
         source,
         stages=[
-            Interleave(),
-            AssertCardinality(source.num_records),
-            Map(
-                Parse(label_base=source.index.label_base, label_offset=label_offset),
-                CenterCrop(image_size=image_size),
-                *_finish(dtype, with_record_id),
-            ),
-            Pad(num_elements=num_padded, num_real=source.num_records),
-            Batch(batch_size),
+            Interleave(faults=faults),
+            *([cache] if cache else []),
+            AssertCardinality(),
+            Map(*ops, faults=faults),
+            Batch(source.batch_size),
             Prefetch(),
         ],
         tuning=tuning or Tuning(),
+        device_ops=device_ops,
     )
 
 
-def _finish(dtype: str, with_record_id: bool) -> list[Normalize | Cast | Select]:
-    """The last ops of every recipe: the type of the pixels and what a batch holds."""
-    names = ["image", "label", *(["record_id"] if with_record_id else [])]
+def _parse(source: TFRecordSource, label_base: int | None, label_offset: int) -> Parse:
+    base = source.index.label_base if label_base is None else label_base
+    return Parse(label_base=base, label_offset=label_offset)
+
+
+def _faults(source: TFRecordSource, on_error: OnError, max_faults: int) -> FaultLog:
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be raise or skip, got {on_error!r}.")
+    budget = 0 if on_error == "raise" else max_faults
+    return FaultLog(budget, locate=source.locate)
+
+
+def _pixels(dtype: str) -> Dtype:
+    """How the crops deliver pixels: rounded, unless they are normalized right after."""
+    return "uint8" if dtype == "uint8" else "float32"
+
+
+def _image(
+    recipe: Recipe, ops: Sequence[Op], dtype: str, names: Sequence[str]
+) -> list[Op]:
+    """What follows `Parse` if images are decoded."""
     if dtype == "uint8":
-        return [Select(*names)]
-    return [Normalize(), Cast(dtype), Select(*names)]
+        return [*ops, Select("image", *names)]
+    return [*ops, recipe.normalize, Cast(dtype), Select("image", *names)]
+
+
+def _encoded(names: Sequence[str]) -> list[Op]:
+    """What follows `Parse` if they are not."""
+    return [Select("encoded", "height", "width", *names)]

@@ -1,30 +1,41 @@
-"""Where elements start: extents of a TFRecord data set, or synthetic examples.
+"""Where elements start: windows of a TFRecord data set, or synthetic batches.
 
-In: a data set folder with its index, or a specification. Out: for an epoch, a
-`tf.data.Dataset` of extents (for `stages.Interleave` to read) or of examples. A source
-is any callable epoch -> Dataset; an epoch may be an int or an int64 scalar tensor.
+In: a data set folder with its index, or a specification. Out: from a state on, a
+`tf.data.Dataset` of windows (for `stages.Interleave` to read) or of batches. A source
+is any callable (state, num_epochs) -> Dataset.
 """
 
 import dataclasses
 import functools
+import hashlib
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tfpipe import errors, index, order
+from tfpipe import errors, index, scan
+from tfpipe import state as state_of_run
+from tfpipe.order import Ints, Order, Place, Remainder, Shuffle
+from tfpipe.state import State
+from tfpipe.windows import Windows
 
 
 @dataclasses.dataclass(frozen=True)
 class TFRecordSource:
-    """Extents of one rank's share of a split, in the order of an epoch.
+    """Windows of one rank's share of a split, epoch after epoch.
 
-    Element: extent, all scalars.
-        path: string
-        byte_offset, num_records, first_record: int64, see `order.Extents`
+    Element: window of w records in x extents.
+        path: string [x], the shard of each extent
+        byte_offset, num_records, first_record: int64 [x], see `order.Runs`
+        record_byte_offset: int64 [w], where each record starts, in reading order
+        shuffle_seed: int64 [2], how to permute the records; absent without shuffling
+        skip, take: int64, which of them to pass on after that
+        is_real: bool, False if they only fill up the last batch
         epoch_seed: int64, what random ops of this epoch are seeded with
 
     The index is read, and the sizes of all shards are checked, when the source is made.
+    Shards without an index are scanned for their records, once; see `scan.scan`.
 
     Args:
         data_dir: Folder with index.json, catalog.parquet and the shards.
@@ -32,14 +43,17 @@ class TFRecordSource:
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: This process.
         num_ranks: All processes.
-        shuffle: Whether to permute blocks of records, anew each epoch.
-        remainder: "drop" gives every rank the same number of records; "keep" leaves
-            none out. See `order.share`.
-        block_length: Records of a block.
+        batch_size: Examples in a batch of this rank, so that every rank makes the same
+            number of steps and a batch never holds records of two epochs.
+        shuffle: "window", "full" or "none"; see `order.Order`.
+        remainder: "drop" leaves out what does not fill a step on every rank, other
+            records each epoch; "pad" leaves none out and fills up.
+        block_length: Records of a block: the longest run read in one go.
+        window_size: Records of a window; two of them are in memory, encoded.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
-        ValueError: If an argument is wrong, or there are fewer records than ranks.
+        ValueError: If an argument is wrong, or there is not one step in an epoch.
     """
 
     data_dir: str | os.PathLike[str]
@@ -48,152 +62,192 @@ class TFRecordSource:
     seed: int = 0
     rank: int = 0
     num_ranks: int = 1
-    shuffle: bool = True
-    remainder: order.Remainder = "drop"
+    batch_size: int = 1
+    shuffle: Shuffle = "window"
+    remainder: Remainder = "drop"
     block_length: int = 32
+    window_size: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 1 << 64:
+        if not 0 <= self.rank < self.num_ranks:
             raise ValueError(
-                f"TFRecordSource.seed must be 0 to 2**64 - 1, got {self.seed}."
-            )
-        if self.block_length < 1:
-            raise ValueError(
-                f"TFRecordSource.block_length must be >= 1, got {self.block_length}."
+                f"TFRecordSource.rank must be 0 to num_ranks - 1 = "
+                f"{self.num_ranks - 1}, got {self.rank}."
             )
         index.check(self.index, self.data_dir, self.split)
-        _ = self._layout  # the catalog must be there too
-        self._share()  # raises if the ranks cannot share the records
+        _ = self.order, self._byte_offsets  # the catalog must be there too
 
     @functools.cached_property
     def index(self) -> index.Index:
-        """The index of the data set."""
-        return index.load(self.data_dir)
-
-    @property
-    def num_records(self) -> int:
-        """Records that this rank reads in an epoch."""
-        start, stop = self._share()
-        return stop - start
-
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Steps that every rank makes in an epoch; see `order.steps_per_epoch`.
-
-        Raises:
-            ValueError: If the batch is larger than a rank's records, under "drop".
-        """
-        return order.steps_per_epoch(
-            self.index.num_records(self.split),
-            num_ranks=self.num_ranks,
-            batch_size=batch_size,
-            remainder=self.remainder,
-        )
-
-    def _share(self) -> tuple[int, int]:
-        return order.share(
-            self.index.num_records(self.split),
-            rank=self.rank,
-            num_ranks=self.num_ranks,
-            remainder=self.remainder,
-        )
+        """The index of the data set, or what a scan of its shards says."""
+        return self._scan.index if self._scan else index.load(self.data_dir)
 
     @functools.cached_property
-    def _layout(self) -> order.Layout:
+    def _scan(self) -> scan.Scan | None:
+        needed = scan.is_needed(self.data_dir)
+        return scan.scan(self.data_dir, self.split) if needed else None
+
+    @functools.cached_property
+    def order(self) -> Order:
+        """The order of the records, as arithmetic."""
         shards = self.index.splits[self.split]
-        catalog = index.load_catalog(self.data_dir, self.split, ["byte_offset"])
-        offsets = catalog["byte_offset"].astype(np.int64)
-        num_records = self.index.num_records(self.split)
-        if len(offsets) != num_records:
-            raise errors.BadIndexError(
-                f"{index.CATALOG_NAME} in {self.data_dir} must have a row for each of "
-                f"the {num_records} records of split {self.split!r}, got "
-                f"{len(offsets)}. Convert the data set again."
-            )
-        return order.Layout(
+        return Order(
             shard_sizes=np.array([shard.num_records for shard in shards], np.int64),
-            byte_offsets=offsets,
-        )
-
-    def __call__(self, epoch: int | tf.Tensor) -> tf.data.Dataset:
-        paths = [
-            os.path.join(self.data_dir, shard.name)
-            for shard in self.index.splits[self.split]
-        ]
-        # One Python call an epoch: it costs nothing beside the records.
-        extents = tf.ensure_shape(
-            tf.numpy_function(self._extents, [epoch], tf.int64, stateful=False),
-            [5, None],
-        )
-        shard, byte_offset, num_records, first_record, seed = tf.unstack(extents)
-        return tf.data.Dataset.from_tensor_slices(
-            {
-                "path": tf.gather(tf.constant(paths), shard),
-                "byte_offset": byte_offset,
-                "num_records": num_records,
-                "first_record": first_record,
-                "epoch_seed": seed,
-            }
-        )
-
-    def _extents(self, epoch: np.int64) -> order.Ints:
-        """int64 [5, num_extents]: the fields of the extents and the epoch's seed."""
-        extents = order.epoch_extents(
-            self._layout,
             seed=self.seed,
-            epoch=int(epoch),
-            rank=self.rank,
-            num_ranks=self.num_ranks,
             shuffle=self.shuffle,
-            remainder=self.remainder,
             block_length=self.block_length,
+            window_size=self.window_size,
+            num_ranks=self.num_ranks,
+            batch_size=self.batch_size,
+            remainder=self.remainder,
         )
-        seed = order.epoch_seed(seed=self.seed, epoch=int(epoch))
-        return np.stack(
-            [
-                extents.shard,
-                extents.byte_offset,
-                extents.num_records,
-                extents.first_record,
-                np.full_like(extents.shard, seed),
-            ]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that every rank makes in an epoch."""
+        return self.order.num_steps()
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of what must be the same on every rank and when a run goes on.
+
+        The shards with their digests, the split, the seed and how to shuffle; neither
+        rank nor number of ranks.
+        """
+        numbers = (self.seed, self.block_length, self.window_size)
+        return _digest(
+            self.index.splits[self.split],
+            (self.split, numbers, self.shuffle, self.remainder),
         )
+
+    def place(self, state: State) -> Place:
+        """Where a state is in the order of this source.
+
+        Raises:
+            ValueError: If the state belongs to other data or another order.
+        """
+        if state.digest not in ("", self.digest):
+            raise ValueError(
+                "The state must be of the same data, seed and shuffling as this source,"
+                f" {self.digest} of {self.data_dir} ({self.split}), got {state.digest}."
+            )
+        return state_of_run.place(state, self.order)
+
+    def advance(self, state: State, num_steps: int = 1) -> State:
+        """The state that many steps later."""
+        self.place(state)  # raises if it is not of this source
+        later = state_of_run.advance(state, self.order, num_steps)
+        return dataclasses.replace(later, digest=self.digest)
+
+    def num_steps(self, state: State, num_epochs: int | None) -> int | None:
+        """Steps from a state to the end of as many epochs; None without end."""
+        return state_of_run.num_steps(state, self.order, num_epochs)
+
+    def num_records(self, state: State, num_epochs: int | None) -> int | None:
+        """Records that this rank reads in that time; None without end."""
+        num_steps = self.num_steps(state, num_epochs)
+        return None if num_steps is None else num_steps * self.batch_size
+
+    def locate(self, record_id: int) -> tuple[str, int]:
+        """The path of the shard that a record is in, and its byte offset there."""
+        ends = np.cumsum(self.order.shard_sizes)
+        number = int(np.searchsorted(ends, record_id, side="right"))
+        shard = self.index.splits[self.split][number]
+        path = os.path.join(self.data_dir, shard.name)
+        return path, int(self._byte_offsets[record_id])
+
+    @functools.cached_property
+    def _byte_offsets(self) -> Ints:
+        if self._scan is not None:
+            return self._scan.byte_offsets
+        return _load_byte_offsets(self.index, self.data_dir, self.split)
+
+    def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
+        place = self.place(state)
+        if num_epochs is not None:
+            num_epochs -= place.epoch - state.epoch
+        shards = self.index.splits[self.split]
+        windows = Windows(
+            order=self.order,
+            rank=self.rank,
+            paths=[os.path.join(self.data_dir, shard.name) for shard in shards],
+            byte_offsets=self._byte_offsets,
+        )
+        return windows.dataset(place, num_epochs)
+
+
+def _digest(shards: Sequence[index.Shard], order: object) -> str:
+    """Of shards and what decides their order, 32 characters."""
+    files = [dataclasses.astuple(shard) for shard in shards]
+    return hashlib.sha256(repr((files, order)).encode()).hexdigest()[:32]
+
+
+def _load_byte_offsets(
+    known: index.Index, data_dir: str | os.PathLike[str], split: str
+) -> Ints:
+    catalog = index.load_catalog(data_dir, split, ["byte_offset"])
+    offsets: Ints = catalog["byte_offset"].astype(np.int64, copy=False)
+    num_records = known.num_records(split)
+    if len(offsets) != num_records:
+        raise errors.BadIndexError(
+            f"{index.CATALOG_NAME} in {data_dir} must have a row for each of the "
+            f"{num_records} records of split {split!r}, got {len(offsets)}. Convert "
+            "the data set again."
+        )
+    return offsets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticSource:
-    """One random image and label again and again: input that costs nothing.
+    """One random batch again and again: input that costs nothing.
 
-    Element: example.
-        image: `dtype` [image_size, image_size, 3], 0..255
-        label: int32, 0..num_classes - 1
+    Element: batch.
+        image: `dtype` [batch_size, image_size, image_size, 3], 0..255
+        label: int32 [batch_size], 0..num_classes - 1
 
     Args:
-        num_records: Examples in an epoch.
+        batch_size: Examples in a batch.
+        steps_per_epoch: Batches in an epoch.
         image_size: Height and width in pixels.
         num_classes: Labels to draw from.
         dtype: Type of the image.
-        seed: Of the image and the label.
+        seed: Of the images and the labels.
     """
 
-    num_records: int
+    batch_size: int
+    steps_per_epoch: int = 1000
     image_size: int = 224
     num_classes: int = 1000
     dtype: str = "uint8"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_records", "image_size", "num_classes"):
+        for name in ("batch_size", "steps_per_epoch", "image_size", "num_classes"):
             if getattr(self, name) < 1:
                 raise ValueError(
                     f"SyntheticSource.{name} must be >= 1, got {getattr(self, name)}."
                 )
 
-    def __call__(self, epoch: int | tf.Tensor) -> tf.data.Dataset:
-        del epoch  # every epoch is the same
+    def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         random = np.random.default_rng(self.seed)
-        pixels = random.integers(0, 256, (self.image_size, self.image_size, 3))
-        example = {
+        shape = (self.batch_size, self.image_size, self.image_size, 3)
+        pixels = random.integers(0, 256, shape, dtype=np.uint8)
+        labels = random.integers(self.num_classes, size=self.batch_size)
+        batch = {
             "image": tf.cast(pixels, self.dtype),
-            "label": tf.constant(random.integers(self.num_classes), tf.int32),
+            "label": tf.constant(labels, tf.int32),
         }
-        return tf.data.Dataset.from_tensors(example).repeat(self.num_records)
+        return tf.data.Dataset.from_tensors(batch).repeat(
+            self.num_steps(state, num_epochs)
+        )
+
+    def advance(self, state: State, num_steps: int = 1) -> State:
+        """The state that many steps later."""
+        epochs, step = divmod(state.step + num_steps, self.steps_per_epoch)
+        return dataclasses.replace(state, epoch=state.epoch + epochs, step=step)
+
+    def num_steps(self, state: State, num_epochs: int | None) -> int | None:
+        """Steps from a state to the end of as many epochs; None without end."""
+        if num_epochs is None:
+            return None
+        return num_epochs * self.steps_per_epoch - state.step

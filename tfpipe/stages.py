@@ -6,14 +6,17 @@ filled from the pipeline's `Tuning` by the stage's `tuned` method.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.faults import FaultLog, read_damaged, stand_in
 from tfpipe.tuning import AUTOTUNE, Tuning
 
 Example = dict[str, tf.Tensor]
 Op = Callable[[Example], Example]
+Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 def _require_positive(stage: object, name: str) -> None:
@@ -32,21 +35,33 @@ def _require_positive_or_autotune(stage: object, name: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interleave:
-    """Reads extents: several at a time, records in the order of the extents.
+    """Reads windows: several extents at a time, the next window while one is used.
 
-    Element: extent -> record.
-        in   extent, see `source.TFRecordSource`
+    Element: window -> record.
+        in   window, see `source.TFRecordSource`
         out  record: string, a serialized tf.train.Example
              record_id: int64, its number in the split
+             is_real: bool, False if it only fills up the last batch or stands in for
+                 a damaged one
              epoch_seed: int64
+
+    A damaged record costs that record only: TensorFlow's reader gives up the rest of
+    its file, so the window is then read again one by one. What happens to the damaged
+    one is for `faults` to say.
 
     Args:
         num_parallel_reads: Extents read at the same time.
         read_buffer_bytes: Buffer of each open shard.
+        faults: Counts damaged records and lets others stand in for them, up to its
+            budget; None raises at the first.
+
+    Raises, while it is read:
+        tf.errors.UnknownError: A damaged record, with its shard and offset.
     """
 
     num_parallel_reads: int | None = None
     read_buffer_bytes: int | None = None
+    faults: FaultLog | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self, "num_parallel_reads")
@@ -60,16 +75,49 @@ class Interleave:
         )
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return dataset.interleave(
-            self._read,
+        # One window is passed on while the next one is read: two are in memory.
+        return dataset.map(self._read).prefetch(1).unbatch()
+
+    def _read(self, window: Example) -> Example:
+        num_records = tf.size(window["record_byte_offset"], tf.int64)
+        records = self._records(window, num_records)
+        complete = tf.size(records["record"], tf.int64) == num_records
+        records = tf.cond(
+            complete,
+            lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
+            lambda: read_damaged(window, self.faults),
+        )
+        start, stop = window["skip"], window["skip"] + window["take"]
+        passed_on = {name: value[start:stop] for name, value in records.items()}
+        seed = tf.fill([window["take"]], window["epoch_seed"])
+        return passed_on | {"epoch_seed": seed}
+
+    def _records(self, window: Example, num_records: tf.Tensor) -> Example:
+        """The window's records and their numbers; fewer if one is damaged."""
+        names = ("path", "byte_offset", "num_records", "first_record")
+        extents = tf.data.Dataset.from_tensor_slices({n: window[n] for n in names})
+        records = extents.interleave(
+            self._extent,
             cycle_length=self.num_parallel_reads,
             # Longer than any extent: each is read to its end before the next one's
             # turn, so the number of parallel reads does not change the order.
             block_length=1 << 20,
             num_parallel_calls=self.num_parallel_reads,
+            deterministic=True,  # the whole window is waited for anyway
         )
+        if "shuffle_seed" in window:
+            records = _shuffle(records, num_records, tf.unstack(window["shuffle_seed"]))
+        none = {
+            "record": tf.zeros([0], tf.string),
+            "record_id": tf.zeros([0], tf.int64),
+        }
+        batches = records.batch(num_records).concatenate(
+            tf.data.Dataset.from_tensors(none)
+        )
+        batch: Example = batches.take(1).get_single_element()
+        return batch
 
-    def _read(self, extent: Example) -> tf.data.Dataset:
+    def _extent(self, extent: Example) -> tf.data.Dataset:
         # The only op that starts at a byte offset; tf.data.TFRecordDataset has none.
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=tf.reshape(extent["path"], [1]),
@@ -85,13 +133,13 @@ class Interleave:
         first, count = extent["first_record"], extent["num_records"]
         return tf.data.Dataset.zip(
             {
-                "record": records.take(count),  # reads no record past the extent
+                # Takes no record past the extent.
+                "record": records.take(count),
                 "record_id": tf.data.Dataset.range(first, first + count),
-                "epoch_seed": tf.data.Dataset.from_tensors(
-                    extent["epoch_seed"]
-                ).repeat(),
             }
-        )
+            # Ends early at a damaged one. Around both: a shard that cannot be opened
+            # gives errors without end, but the numbers run out.
+        ).ignore_errors()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +147,23 @@ class AssertCardinality:
     """Makes the number of elements known, and anything else an error at the end.
 
     Element: any. Equals tf.data.experimental.assert_cardinality.
+
+    Args:
+        num_elements: How many; None is as many as the source has records.
     """
 
-    num_elements: int
+    num_elements: int | None = None
+
+    def sized(self, num_records: int | None) -> "AssertCardinality":
+        if self.num_elements is not None:
+            return self
+        return AssertCardinality(
+            tf.data.INFINITE_CARDINALITY if num_records is None else num_records
+        )
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        if self.num_elements is None:
+            return dataset
         return dataset.apply(tf.data.experimental.assert_cardinality(self.num_elements))
 
 
@@ -113,36 +173,96 @@ class Map:
 
     Element: example -> example; see the ops.
 
+    Without `faults` an op that fails, as on a JPEG that cannot be decoded, raises
+    TensorFlow's error, which does not say of which record. With `faults` it costs that
+    record only: the next one stands in for it with `mask` 0, and the log says which it
+    was. That needs `record_id` in every element and elements of one shape, and costs
+    about a twentieth of decoding, as the ops then run over chunks of elements.
+
     Args:
         ops: Callables example -> example, in order.
-        num_parallel_calls: Elements processed at the same time; -1 is AUTOTUNE.
+        num_parallel_calls: Elements, or with `faults` chunks, processed at the same
+            time; -1 is AUTOTUNE.
+        faults: Counts records that an op fails on, up to its budget; must have
+            `locate`.
+
+    Raises, while it is read:
+        tf.errors.UnknownError: With `faults`, the first record beyond the budget, with
+            its shard and offset.
     """
 
     ops: tuple[Op, ...]
     num_parallel_calls: int | None
+    faults: FaultLog | None
 
-    def __init__(self, *ops: Op, num_parallel_calls: int | None = None) -> None:
+    def __init__(
+        self,
+        *ops: Op,
+        num_parallel_calls: int | None = None,
+        faults: FaultLog | None = None,
+    ) -> None:
         if not ops:
             raise ValueError("Map must have at least one op, got none.")
+        if faults is not None and faults.locate is None:
+            raise ValueError(
+                "Map.faults must know where records are: give it "
+                "FaultLog(..., locate=source.locate)."
+            )
         object.__setattr__(self, "ops", ops)
         object.__setattr__(self, "num_parallel_calls", num_parallel_calls)
+        object.__setattr__(self, "faults", faults)
         _require_positive_or_autotune(self, "num_parallel_calls")
 
     def __repr__(self) -> str:
         parts = [*map(repr, self.ops), f"num_parallel_calls={self.num_parallel_calls}"]
+        if self.faults is not None:
+            parts.append(f"faults={self.faults}")
         return f"Map({', '.join(parts)})"
 
     def tuned(self, tuning: Tuning) -> "Map":
         calls = self.num_parallel_calls or tuning.num_parallel_maps
-        return Map(*self.ops, num_parallel_calls=calls)
+        return Map(*self.ops, num_parallel_calls=calls, faults=self.faults)
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return dataset.map(self._apply, num_parallel_calls=self.num_parallel_calls)
+        if self.faults is None:
+            return dataset.map(self._apply, num_parallel_calls=self.num_parallel_calls)
+        chunks = dataset.batch(_CHUNK_LENGTH)
+        mapped = chunks.map(self._apply_all, num_parallel_calls=self.num_parallel_calls)
+        mapped = mapped.unbatch()
+        if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
+            return mapped
+        return AssertCardinality(dataset.cardinality())(mapped)
 
     def _apply(self, example: Example) -> Example:
         for op in self.ops:
             example = op(example)
         return example
+
+    def _apply_all(self, chunk: Example) -> Example:
+        """The ops on each element of a chunk; other ones where they fail."""
+        num_elements = tf.size(chunk["record_id"], tf.int64)
+        examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
+        sound = examples.map(lambda position, x: (position, self._apply(x)))
+        spec = sound.element_spec
+        none = tf.nest.map_structure(
+            lambda item: tf.zeros([0, *(size or 0 for size in item.shape)], item.dtype),
+            spec,
+        )
+        batches = sound.ignore_errors().batch(_CHUNK_LENGTH)
+        batches = batches.concatenate(tf.data.Dataset.from_tensors(none))
+        positions, results = batches.take(1).get_single_element()
+        faults = self.faults
+        assert faults is not None  # as `__call__` sees to
+        complete: Example = tf.cond(
+            tf.size(positions, tf.int64) == num_elements,
+            lambda: results,
+            lambda: stand_in(chunk, self._apply, positions, results, faults),
+        )
+        return complete
+
+
+# Elements: so many that starting on a chunk costs little beside them.
+_CHUNK_LENGTH = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,68 +283,31 @@ class Shuffle:
         _require_positive(self, "buffer_size")
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        spec = dataset.element_spec
-        flat = tf.nest.flatten(spec)
-        variant = tf.raw_ops.ShuffleDatasetV3(
-            input_dataset=tf.data.experimental.to_variant(dataset),
-            buffer_size=tf.constant(self.buffer_size, tf.int64),
-            # Two zeros would mean a random order.
-            seed=tf.constant(_SHUFFLE_SEED, tf.int64),
-            seed2=tf.bitcast(tf.constant(self.seed, tf.uint64), tf.int64),
-            seed_generator=tf.raw_ops.DummySeedGenerator(),
-            output_types=[item.dtype for item in flat],
-            output_shapes=[item.shape for item in flat],
-            reshuffle_each_iteration=False,
-        )
-        return tf.data.experimental.from_variant(variant, spec)
+        seed = tf.bitcast(tf.constant(self.seed, tf.uint64), tf.int64)
+        return _shuffle(dataset, self.buffer_size, (_SHUFFLE_SEED, seed))
 
 
-@dataclasses.dataclass(frozen=True)
-class Cache:
-    """Keeps every element in memory on the first pass and serves it from there after.
-
-    Element: any. Costs the bytes of all elements. Belongs before the first random op:
-    after it every epoch would repeat the same crops. Equals tf.data's cache.
-    """
-
-    def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return dataset.cache()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Repeat:
-    """Replays what comes before it, in the same order; without end if count is None.
-
-    Element: any. Where elements carry `epoch_seed`, each pass has another one, so
-    random ops after it differ from pass to pass. For a new order each epoch use
-    `Pipeline.build(num_epochs=...)` instead.
-    """
-
-    count: int | None = None
-
-    def __post_init__(self) -> None:
-        _require_positive(self, "count")
-
-    def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        spec = dataset.element_spec
-        if not isinstance(spec, dict) or "epoch_seed" not in spec:
-            return dataset.repeat(self.count)
-        last = tf.int64.max if self.count is None else self.count
-        passes = tf.data.Dataset.range(last)
-
-        def one_pass(number: tf.Tensor) -> tf.data.Dataset:
-            return dataset.map(
-                lambda e: e | {"epoch_seed": e["epoch_seed"] + number * _SEED_STEP}
-            )
-
-        return passes.flat_map(one_pass)
+def _shuffle(
+    dataset: tf.data.Dataset, buffer_size: Any, seed: Sequence[Any]
+) -> tf.data.Dataset:
+    """Shuffles by two seeds alone, which may be tensors but not both 0."""
+    spec = dataset.element_spec
+    flat = tf.nest.flatten(spec)
+    variant = tf.raw_ops.ShuffleDatasetV3(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        buffer_size=tf.cast(buffer_size, tf.int64),
+        seed=tf.cast(seed[0], tf.int64),
+        seed2=tf.cast(seed[1], tf.int64),
+        seed_generator=tf.raw_ops.DummySeedGenerator(),
+        output_types=[item.dtype for item in flat],
+        output_shapes=[item.shape for item in flat],
+        reshuffle_each_iteration=False,
+    )
+    return tf.data.experimental.from_variant(variant, spec)
 
 
 # What TensorFlow takes for a global seed that is not set.
 _SHUFFLE_SEED = 87654321
-
-# Odd and without pattern, from the golden ratio, as SplitMix64 has it.
-_SEED_STEP = 0x1E3779B97F4A7C15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,38 +330,6 @@ class Batch:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.batch(self.batch_size, drop_remainder=self.drop_remainder)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pad:
-    """Adds `mask` (float32, 1) and appends zero examples with mask 0.
-
-    Element: example -> example with `mask`. Batches then have one shape and
-    every rank makes the same number of steps, while sums weighted by `mask` count each
-    record once.
-
-    Args:
-        num_elements: Examples there are after padding.
-        num_real: Examples that come in.
-    """
-
-    num_elements: int
-    num_real: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.num_real <= self.num_elements:
-            raise ValueError(
-                f"Pad.num_real must be 0 to num_elements = {self.num_elements}, "
-                f"got {self.num_real}."
-            )
-
-    def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        real = dataset.map(lambda example: example | {"mask": tf.constant(1.0)})
-        zeros = tf.nest.map_structure(
-            lambda spec: tf.zeros(spec.shape, spec.dtype), real.element_spec
-        )
-        padding = tf.data.Dataset.from_tensors(zeros)
-        return real.concatenate(padding.repeat(self.num_elements - self.num_real))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,10 @@
 """A batch as a picture: its images on a contact sheet, each with its label.
 
-In: a batch as numpy arrays or tensors. Out: a PIL image, to be shown or saved.
+In: a batch as numpy arrays or tensors, or a pipeline, to see images before and after
+its ops. Out: a PIL image, to be shown or saved.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 import PIL.ImageDraw
+import tensorflow as tf
 
-from tfpipe.ops import IMAGENET_MEAN, IMAGENET_STD
+from tfpipe.ops import IMAGENET_MEAN, IMAGENET_STD, Parse
+from tfpipe.pipeline import Pipeline
+from tfpipe.stages import Map
 
 Pixels = npt.NDArray[Any]
 
@@ -64,6 +69,85 @@ def contact_sheet(
             caption = caption[:-1]
         draw.text((x, y + height + 1), caption, fill="black")
     return sheet
+
+
+def before_and_after(
+    pipeline: Pipeline,
+    *,
+    num_images: int = 16,
+    epoch: int = 0,
+    class_names: Sequence[str] | None = None,
+    num_columns: int = 4,
+) -> PIL.Image.Image:
+    """Draws images as they are stored, each beside what the pipeline makes of it.
+
+    The stored image is scaled to fit a square of the size of the result, on white.
+    After `mix.MixUp` or `CutMix` it is the one that the other was mixed into.
+
+    Args:
+        pipeline: Parses records in a `Map`; its elements are batches, or examples,
+            as for `contact_sheet`, in the order of the source.
+        num_images: Pairs to draw, from the first.
+        epoch: Of which epoch.
+        class_names: As for `contact_sheet`.
+        num_columns: Pairs in a row.
+
+    Raises:
+        ValueError: If no Map of the pipeline has a Parse, its images are not as for
+            `contact_sheet`, or a number is below 1.
+    """
+    if num_images < 1:
+        raise ValueError(f"num_images must be >= 1, got {num_images}.")
+    dataset = pipeline.build(epoch=epoch)
+    if dataset.element_spec["image"].shape.rank == 4:
+        dataset = dataset.unbatch()
+    examples = list(dataset.take(num_images).as_numpy_iterator())
+    after = _as_uint8(np.stack([example["image"] for example in examples]))
+    _, height, width, _ = after.shape
+    stored = _parsing(pipeline).build(epoch=epoch).take(len(after))
+    before = [
+        _fit(tf.io.decode_jpeg(example["encoded"], channels=3).numpy(), height, width)
+        for example in stored
+    ]
+    gap = np.full((len(after), height, _MARGIN, 3), 255, np.uint8)
+    pairs = np.concatenate([np.stack(before), gap, after], axis=2)
+    batch = {"image": pairs, "label": [_label(example) for example in examples]}
+    return contact_sheet(
+        batch, class_names=class_names, num_columns=num_columns, max_images=num_images
+    )
+
+
+def _parsing(pipeline: Pipeline) -> Pipeline:
+    """The pipeline up to and with its Parse."""
+    for number, stage in enumerate(pipeline.stages):
+        if not isinstance(stage, Map):
+            continue
+        for position, op in enumerate(stage.ops):
+            if isinstance(op, Parse):
+                parse = Map(*stage.ops[: position + 1])
+                stages: list[Any] = [*pipeline.stages[:number], parse]
+                return dataclasses.replace(pipeline, stages=stages)
+    raise ValueError(
+        "The pipeline must have a Map with a Parse, to see images as they are stored, "
+        f"got the stages {list(pipeline.stages)}."
+    )
+
+
+def _fit(image: Pixels, height: int, width: int) -> Pixels:
+    """The whole image in the middle of a white one of this size."""
+    scale = min(height / image.shape[0], width / image.shape[1])
+    size = [max(1, round(length * scale)) for length in image.shape[1::-1]]
+    small = PIL.Image.fromarray(image).resize((size[0], size[1]))
+    sheet = PIL.Image.new("RGB", (width, height), "white")
+    sheet.paste(small, ((width - size[0]) // 2, (height - size[1]) // 2))
+    return np.asarray(sheet)
+
+
+def _label(example: Mapping[str, Any]) -> int:
+    """A number, or of a vector as `ops.OneHot` makes it the most likely one."""
+    return int(
+        np.argmax(example["label"]) if example["label"].ndim else example["label"]
+    )
 
 
 def _as_uint8(images: Pixels) -> Pixels:

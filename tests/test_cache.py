@@ -1,0 +1,456 @@
+import collections
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tfpipe import store
+
+DECODE = (
+    tfpipe.Parse(label_base=1),
+    tfpipe.CenterCrop(image_size=8, fraction=1.0),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """An op that writes down the record of each call."""
+
+    path: str
+    delay: float = 0.0
+
+    def __call__(self, example):
+        def note(record_id):
+            time.sleep(self.delay)
+            with open(self.path, "a") as file:
+                file.write(f"{record_id}\n")
+            return record_id
+
+        record_id = tf.numpy_function(note, [example["record_id"]], tf.int64)
+        return example | {"record_id": tf.ensure_shape(record_id, [])}
+
+
+def noted(path):
+    """The record of each call so far."""
+    path = pathlib.Path(path)
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def make(data_dir, *stages, split="train", interleave=None, **source):
+    source = {"seed": 3, "block_length": 2, "window_size": 7, **source}
+    return tfpipe.Pipeline(
+        tfpipe.TFRecordSource(data_dir, split, **source),
+        [interleave or tfpipe.Interleave(), *stages],
+    )
+
+
+def as_list(dataset):
+    return [
+        {name: np.asarray(value).tolist() for name, value in example.items()}
+        for example in dataset.as_numpy_iterator()
+    ]
+
+
+def ids(dataset):
+    return [example["record_id"] for example in as_list(dataset)]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tfpipe.Cache("disk", tmp_path / "caches")
+
+
+@pytest.fixture(params=["ram", "disk"])
+def each_cache(request, cache):
+    return tfpipe.Cache("ram") if request.param == "ram" else cache
+
+
+UPSTREAM = {
+    "records": [],
+    "parsed": [tfpipe.Map(DECODE[0])],
+    "decoded": [tfpipe.Map(*DECODE)],
+    "two maps": [tfpipe.Map(DECODE[0]), tfpipe.Prefetch(), tfpipe.Map(DECODE[1])],
+    "selected": [tfpipe.Map(*DECODE, tfpipe.Select("image", "record_id"))],
+}
+
+
+@pytest.mark.parametrize("upstream", UPSTREAM)
+def test_elements_are_those_without_it(data_dir, each_cache, upstream):
+    stages = UPSTREAM[upstream]
+    plain = make(data_dir, *stages, batch_size=4).build(num_epochs=3)
+
+    dataset = make(data_dir, *stages, each_cache, batch_size=4).build(num_epochs=3)
+
+    assert dataset.element_spec == plain.element_spec
+    assert as_list(dataset) == as_list(plain)
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "remainder"),
+    [("window", "drop"), ("full", "pad"), ("none", "pad")],
+)
+def test_order_and_seeds_are_those_without_it(data_dir, cache, shuffle, remainder):
+    source = {
+        "rank": 2,
+        "num_ranks": 3,
+        "batch_size": 5,
+        "shuffle": shuffle,
+        "remainder": remainder,
+    }
+    before = [tfpipe.Map(DECODE[0]), tfpipe.AssertCardinality()]
+    plain = make(data_dir, *before, tfpipe.Batch(5), **source).build(num_epochs=3)
+
+    cached = make(data_dir, *before, cache, tfpipe.Batch(5), **source)
+    dataset = cached.build(num_epochs=3)
+
+    assert dataset.cardinality() == plain.cardinality()
+    assert as_list(dataset) == as_list(plain)
+
+
+def test_random_ops_after_it_draw_anew_each_epoch(data_dir, cache):
+    pipeline = make(data_dir, tfpipe.Map(*DECODE), cache, tfpipe.Map(tfpipe.Flip()))
+    by_record = collections.defaultdict(list)
+
+    for example in as_list(pipeline.build(num_epochs=6)):
+        by_record[example["record_id"]].append(str(example["image"]))
+
+    assert all(len(set(images)) == 2 for images in by_record.values())
+
+
+def test_stages_before_it_see_each_record_once(data_dir, each_cache, tmp_path):
+    note = Note(str(tmp_path / "calls"))
+    pipeline = make(data_dir, tfpipe.Map(*DECODE, note), each_cache)
+
+    as_list(pipeline.build())
+    as_list(pipeline.build(epoch=1, num_epochs=2))
+
+    assert sorted(noted(note.path)) == list(range(24))
+
+
+def test_disk_outlives_the_cache(data_dir, tmp_path, capfd):
+    note = Note(str(tmp_path / "calls"))
+
+    for epoch in range(2):
+        cache = tfpipe.Cache("disk", tmp_path / "caches")
+        as_list(make(data_dir, tfpipe.Map(*DECODE, note), cache).build(epoch=epoch))
+
+    assert sorted(noted(note.path)) == list(range(24))
+    assert "cache: 24 of 24 records there, in " in capfd.readouterr().err
+    (folder,) = (tmp_path / "caches").glob("?" * 32)
+    assert (folder / "complete").exists()
+    assert cache.describe() == f"cache: 24 of 24 records there, in {folder}"
+
+
+def test_run_that_goes_on_within_an_epoch_gets_the_same(data_dir, cache, tmp_path):
+    note = Note(str(tmp_path / "calls"))
+    stages = [tfpipe.Map(*DECODE), tfpipe.Batch(2)]
+    plain = make(data_dir, *stages, batch_size=2)
+    cached = make(data_dir, tfpipe.Map(*DECODE, note), cache, stages[-1], batch_size=2)
+    whole = as_list(plain.build(num_epochs=2))
+
+    assert as_list(cached.build(start_step=9, num_epochs=2)) == whole[9:]
+    state = cached.source.advance(tfpipe.State(), 5)
+    assert as_list(cached.build(state=state)) == whole[5:12]
+    assert sorted(noted(note.path)) == list(range(24))
+
+
+def test_second_epoch_hits_what_another_rank_kept(data_dir, tmp_path):
+    note = Note(str(tmp_path / "calls"))
+    pipelines = [
+        make(
+            data_dir,
+            tfpipe.Map(*DECODE, note),
+            tfpipe.Cache("disk", tmp_path / "caches"),
+            rank=rank,
+            num_ranks=2,
+        )
+        for rank in range(2)
+    ]
+
+    epochs = [[ids(p.build(epoch=epoch)) for p in pipelines] for epoch in range(2)]
+
+    assert set(epochs[0][0]) != set(epochs[1][0])
+    assert sorted(noted(note.path)) == list(range(24))
+
+
+def test_only_what_is_missing_is_made(data_dir, cache, tmp_path):
+    """With "drop", an epoch leaves out other records than the one before."""
+    note = Note(str(tmp_path / "calls"))
+    pipeline = make(data_dir, tfpipe.Map(*DECODE, note), cache, batch_size=7)
+
+    seen = ids(pipeline.build(num_epochs=4))
+
+    assert len(noted(note.path)) == len(set(noted(note.path)))
+    assert set(seen) <= set(noted(note.path))
+
+
+@pytest.mark.parametrize("shuffle", ["window", "none"])
+def test_damaged_records_are_stood_in_for_as_without_it(
+    data_dir, tmp_path, cache, shuffle
+):
+    damaged = damage(data_dir, tmp_path / "damaged", [2, 3, 13])
+    logs = [tfpipe.FaultLog(3), tfpipe.FaultLog(3)]
+    plain, cached = (
+        make(
+            damaged,
+            tfpipe.Map(*DECODE),
+            *caches,
+            interleave=tfpipe.Interleave(faults=log),
+            shuffle=shuffle,
+        )
+        for log, caches in zip(logs, [[], [cache]], strict=True)
+    )
+
+    assert as_list(cached.build(num_epochs=3)) == as_list(plain.build(num_epochs=3))
+    assert [fault.record_id for fault in logs[1].faults] == [2, 3, 13]
+
+
+def test_damaged_record_is_an_error_in_each_epoch(data_dir, tmp_path, cache):
+    pipeline = make(damage(data_dir, tmp_path / "damaged", [13]), cache)
+
+    for epoch in range(2):
+        with pytest.raises(tf.errors.OpError, match="record 13 of the split"):
+            as_list(pipeline.build(epoch=epoch))
+
+
+def damage(data_dir, folder, records):
+    """A copy of a data set in which the data of some records has a wrong CRC."""
+    shutil.copytree(data_dir, folder)
+    source = tfpipe.TFRecordSource(folder, "train")
+    first = np.cumsum(source.order.shard_sizes)
+    for number in records:
+        shard = int(np.searchsorted(first, number, side="right"))
+        path = folder / source.index.splits["train"][shard].name
+        content = bytearray(path.read_bytes())
+        content[int(source._byte_offsets[number]) + 40] ^= 1
+        path.write_bytes(content)
+    return folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """An op with random numbers that are TensorFlow's own."""
+
+    def __call__(self, example):
+        noise = tf.random.uniform([])
+        return example | {"label": example["label"] + tf.cast(noise, tf.int32)}
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (
+            [tfpipe.Map(DECODE[0], tfpipe.RandomCrop(image_size=8))],
+            r"before the first random op, got it after RandomCrop\(",
+        ),
+        (
+            [tfpipe.Map(*DECODE), tfpipe.Map(tfpipe.Normalize(), tfpipe.Flip())],
+            r"before the first random op, got it after Flip\(\)",
+        ),
+        ([tfpipe.Map(*DECODE, tfpipe.Reseed(tfpipe.Flip(), 1))], "after Reseed"),
+        (
+            [tfpipe.Map(DECODE[0], lambda e: e | {"x": tf.reduce_sum(e["seed"])})],
+            "before the first random op",
+        ),
+        ([tfpipe.Map(DECODE[0], Noise())], "draws numbers with RandomUniform"),
+        ([tfpipe.Map(*DECODE), tfpipe.Batch(2)], r"got Batch\(.*Move it after Cache"),
+        ([tfpipe.Shuffle(5)], r"got Shuffle\("),
+        ([tfpipe.Map(DECODE[0], tfpipe.Select("label"))], "must get record_id"),
+        (
+            [
+                tfpipe.Map(
+                    DECODE[0], lambda e: e | {"x": tf.io.decode_jpeg(e["encoded"])}
+                )
+            ],
+            "fixed shape, or one string; got x",
+        ),
+        ([tfpipe.Cache("ram")], r"got Cache\("),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_before_any_work(
+    data_dir, cache, tmp_path, stages, message
+):
+    pipeline = make(data_dir, *stages, cache)
+
+    with pytest.raises(ValueError, match=message):
+        pipeline.build()
+
+    assert not (tmp_path / "caches").exists()
+
+
+def test_cache_before_interleave_is_refused(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train")
+
+    with pytest.raises(ValueError, match="must come after Interleave"):
+        tfpipe.Pipeline(source, [tfpipe.Cache("ram"), tfpipe.Interleave()]).build()
+
+
+def test_cache_of_another_source_is_refused():
+    source = tfpipe.SyntheticSource(batch_size=2)
+
+    with pytest.raises(ValueError, match="needs a TFRecordSource, got Synthetic"):
+        tfpipe.Pipeline(source, [tfpipe.Cache("ram")]).build()
+
+
+def test_op_that_does_not_tell_what_it_does_is_refused_on_disk(data_dir, tmp_path):
+    stages = [tfpipe.Map(DECODE[0], lambda example: example)]
+
+    make(data_dir, *stages, tfpipe.Cache("ram")).build()
+    with pytest.raises(ValueError, match=r"<lambda>.*Write it as a frozen dataclass"):
+        make(data_dir, *stages, tfpipe.Cache("disk", tmp_path)).build()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tape",), '"ram" or "disk", got \'tape\''),
+        (("disk",), "needs a directory"),
+        (("ram", "/tmp"), "none for \"ram\", got 'ram' and '/tmp'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tfpipe.Cache(*arguments)
+
+
+@pytest.mark.parametrize("name", ["max_bytes", "num_parallel_reads"])
+def test_numbers_below_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
+        tfpipe.Cache("ram", **{name: 0})
+
+
+def test_too_small_max_bytes_is_refused(data_dir, each_cache):
+    cache = dataclasses.replace(each_cache, max_bytes=1000)
+
+    with pytest.raises(ValueError, match=r"max_bytes must be >= \d+ for .* got 1000"):
+        make(data_dir, tfpipe.Map(*DECODE), cache).build()
+
+
+def test_too_little_memory_is_refused(data_dir, monkeypatch):
+    monkeypatch.setattr(store, "ram_left", lambda: 1000)
+
+    with pytest.raises(ValueError, match=r"needs \d+ bytes of memory.* are 1000"):
+        make(data_dir, tfpipe.Map(*DECODE), tfpipe.Cache("ram")).build()
+
+
+@dataclasses.dataclass(frozen=True)
+class Add:
+    """An op with an argument."""
+
+    value: int = 0
+
+    def __call__(self, example):
+        return example | {"label": example["label"] + self.value}
+
+
+def fingerprint(data_dir, directory, *ops, split="train", **options):
+    """The folder that a cache after these ops has."""
+    source = tfpipe.TFRecordSource(data_dir, split, **options)
+    spec = {"image": tf.TensorSpec([8, 8, 3], tf.uint8)}
+    return tfpipe.Cache("disk", directory)._open(source, ops, spec).folder.name
+
+
+def test_other_data_or_other_ops_have_a_folder_of_their_own(data_dir, tmp_path):
+    same = [
+        fingerprint(data_dir, tmp_path, *DECODE),
+        fingerprint(data_dir, tmp_path, *DECODE, seed=8, batch_size=3, rank=0),
+        fingerprint(data_dir, tmp_path, *DECODE, shuffle="full", window_size=9),
+    ]
+    others = [
+        fingerprint(data_dir, tmp_path, *DECODE, Add(1)),
+        fingerprint(data_dir, tmp_path, *DECODE, Add(2)),
+        fingerprint(data_dir, tmp_path, DECODE[0]),
+        fingerprint(data_dir, tmp_path, *DECODE, split="validation"),
+    ]
+
+    assert len(set(same)) == 1
+    assert len({*same, *others}) == 5
+
+
+def test_one_cache_serves_two_pipelines(data_dir, cache):
+    for stages in (UPSTREAM["records"], UPSTREAM["decoded"]):
+        plain, cached = make(data_dir, *stages), make(data_dir, *stages, cache)
+
+        assert as_list(cached.build(num_epochs=2)) == as_list(plain.build(num_epochs=2))
+
+
+def test_prefix_and_text_of_a_pipeline_with_a_cache(data_dir, tmp_path):
+    pipeline = make(
+        data_dir, tfpipe.Cache("disk", "D", max_bytes=5), tfpipe.Map(DECODE[0])
+    )
+
+    assert str(pipeline).splitlines()[2] == (
+        " 2 Cache(where='disk', directory='D', max_bytes=5, num_parallel_reads=4)"
+    )
+    assert len(list(pipeline.prefix(1).build())) == 24
+
+
+def fill(data_dir, directory, calls, rank, num_ranks, delay):
+    """A process that fills a cache for one epoch and leaves what it got."""
+    note = Note(calls, delay)
+    cache = tfpipe.Cache("disk", directory)
+    pipeline = make(
+        data_dir, tfpipe.Map(*DECODE, note), cache, rank=rank, num_ranks=num_ranks
+    )
+    pathlib.Path(f"{calls}.{rank}").write_text(repr(as_list(pipeline.build())))
+
+
+def start(*arguments):
+    process = multiprocessing.get_context("spawn").Process(target=fill, args=arguments)
+    process.start()
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 1])
+def test_processes_fill_one_cache_at_the_same_time(data_dir, tmp_path, num_ranks):
+    """As two ranks, or as two runs that make the same records."""
+    calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
+    processes = [
+        start(data_dir, directory, calls, number % num_ranks, num_ranks, 0.01)
+        for number in range(2)
+    ]
+    for process in processes:
+        process.join()
+
+    assert [process.exitcode for process in processes] == [0, 0]
+    for rank in range(num_ranks):
+        plain = make(data_dir, tfpipe.Map(*DECODE), rank=rank, num_ranks=num_ranks)
+        got = pathlib.Path(f"{calls}.{rank}").read_text()
+        assert got == repr(as_list(plain.build()))
+    assert set(noted(calls)) == set(range(24))
+    count = len(noted(calls))
+    plain = make(data_dir, tfpipe.Map(*DECODE))
+    cache = tfpipe.Cache("disk", directory)
+    again = make(data_dir, tfpipe.Map(*DECODE, Note(calls, 0.01)), cache)
+    assert as_list(again.build()) == as_list(plain.build())
+    assert len(noted(calls)) == count
+
+
+@pytest.mark.slow
+def test_killed_process_leaves_what_it_kept(data_dir, tmp_path):
+    calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
+    process = start(data_dir, directory, calls, 0, 1, 0.2)
+    while len(noted(calls)) < 17:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    before = noted(calls)
+    assert process.exitcode == -signal.SIGKILL
+
+    cache = tfpipe.Cache("disk", directory)
+    pipeline = make(data_dir, tfpipe.Map(*DECODE, Note(calls, 0.2)), cache)
+    result = as_list(pipeline.build())
+
+    assert result == as_list(make(data_dir, tfpipe.Map(*DECODE)).build())
+    # Only windows that were not kept whole are made again: at most two of them.
+    assert 0 < 24 - (len(noted(calls)) - len(before)) <= 17
+    assert len(noted(calls)) - len(before) < 24

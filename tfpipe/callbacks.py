@@ -1,0 +1,133 @@
+"""A Keras callback that keeps a pipeline's state while `model.fit` trains.
+
+In: the source of a pipeline, and a `SavedState` that says where training begins. Out:
+the same `SavedState`, right after every step, and if wanted a file of it at each
+checkpoint. The only module of the library that imports Keras.
+"""
+
+import os
+import pathlib
+from typing import Any
+
+import keras
+
+from tfpipe import index
+from tfpipe.pipeline import Pipeline
+from tfpipe.state import SavedState
+
+
+class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Counts the steps of `model.fit` in a state, from which another fit goes on.
+
+        saved = tfpipe.SavedState()    # or what a checkpoint or a file gave
+        model.fit(
+            pipeline.build(state=saved.state, num_epochs=None).map(to_x_and_y),
+            steps_per_epoch=pipeline.source.steps_per_epoch,
+            initial_epoch=saved.state.epoch,
+            epochs=num_epochs,
+            callbacks=[
+                tfpipe.SaveState(pipeline, saved, path="run-{epoch}.state.json"),
+                keras.callbacks.ModelCheckpoint("run-{epoch}.keras"),
+            ],
+        )
+
+    To go on from `run-7.keras`:
+
+        text = pathlib.Path("run-7.state.json").read_text()
+        saved = tfpipe.SavedState(tfpipe.State.from_json(text))
+
+    The state counts what the model was trained on, not what is prefetched. Within an
+    epoch, `fit` as above goes on with exactly the record that would have followed; what
+    Keras calls an epoch then begins there and has the steps of a whole one. To finish
+    the epoch that was begun first, give one fit `pipeline.build(state=saved.state)`
+    without steps_per_epoch and with epochs=saved.state.epoch + 1.
+
+    A `tf.train.Checkpoint(model=model, data=saved)` saved by another callback takes
+    the model and the state in one; that callback must come after this one.
+
+    Args:
+        pipeline: What the model is trained on.
+        saved: Where training begins; holds the state after each step.
+        path: File to write the state to, one line of JSON. `{epoch}` and `{batch}`
+            stand for numbers from 1 on, as in Keras' ModelCheckpoint. On several
+            ranks the state is the same on all: give the path to one.
+        save_freq: "epoch", or the number of batches after which to write, counted as
+            ModelCheckpoint counts them.
+
+    Raises:
+        TypeError: If the source of the pipeline does not say where it is.
+        ValueError: If save_freq or path is wrong; when training begins, if the steps
+            of an epoch are not a multiple of the model's steps_per_execution.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        saved: SavedState,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        save_freq: str | int = "epoch",
+    ) -> None:
+        super().__init__()
+        if not hasattr(pipeline.source, "advance"):
+            raise TypeError(
+                "SaveState must have a pipeline whose source says where it is, as "
+                f"TFRecordSource does with advance, got {pipeline.source!r}."
+            )
+        if save_freq != "epoch" and (isinstance(save_freq, str) or save_freq < 1):
+            raise ValueError(
+                f"save_freq must be 'epoch' or a number >= 1, got {save_freq!r}."
+            )
+        names = {} if save_freq == "epoch" else {"batch": 1}
+        try:
+            os.fspath(path or "").format(epoch=1, **names)
+        except (KeyError, IndexError) as error:
+            raise ValueError(
+                f"path must hold no names but {{epoch}} and, unless save_freq is "
+                f"'epoch', {{batch}}; got {path}."
+            ) from error
+        self.saved = saved
+        self._source: Any = pipeline.source
+        self._path = path
+        self._save_freq = save_freq
+        self._epoch = 0
+        self._num_batches_since = 0
+
+    def on_train_begin(self, logs: object = None) -> None:
+        """Checks that the steps can be counted."""
+        each, steps = self.model.steps_per_execution, self.params.get("steps")
+        # Otherwise Keras runs fewer or more steps in the last call than it says.
+        if each > 1 and (steps is None or steps % each):
+            raise ValueError(
+                "The steps of an epoch must be a multiple of the model's "
+                f"steps_per_execution, got {steps} and {each}: give fit a "
+                "steps_per_epoch that is."
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        """Remembers its number, for the name of the file."""
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        """Counts the steps of one execution."""
+        # Versions of Keras differ in what `batch` is then: the first or the last.
+        num_steps = self.model.steps_per_execution
+        self.saved.state = self._source.advance(self.saved.state, num_steps)
+        self._num_batches_since += num_steps
+        if self._save_freq == "epoch":
+            return
+        if self._num_batches_since >= int(self._save_freq):
+            self._num_batches_since = 0
+            self._write(batch=batch + 1)
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        """Writes the state, if it is written at each epoch."""
+        if self._save_freq == "epoch":
+            self._write()
+
+    def _write(self, **names: int) -> None:
+        if self._path is None:
+            return
+        path = os.fspath(self._path).format(epoch=self._epoch + 1, **names)
+        content = self.saved.state.to_json() + "\n"
+        index.replace_file(pathlib.Path(path), content.encode())

@@ -1,0 +1,348 @@
+"""Stores: what each record of a split was made into, in RAM or in a folder on disk.
+
+In: the numbers of some records and what was made of them, in any order and from
+several processes at once. Out: the same for any records that are there. A store knows
+nothing of epochs, orders and ranks, so it changes none of them. Imports no TensorFlow.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import pathlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tfpipe import index
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+COMPLETE_NAME = "complete"
+_HAVE_NAME = "have"
+# A place is the number of a segment and a byte in it, in one int64 so that it is
+# written in one step: two processes may keep the same record at the same time.
+_OFFSET_BITS = 44
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of every record.
+
+    Attributes:
+        name: Its name.
+        dtype: Of the numbers; object for one byte string a record.
+        shape: Of one record's numbers; () for a byte string.
+    """
+
+    name: str
+    dtype: "np.dtype[Any]"
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_string(self) -> bool:
+        """Whether it is a byte string, of any length."""
+        return self.dtype == np.dtype(object)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of a record on disk, those of a string itself left out."""
+        if self.is_string:
+            return 2 * 8  # place and length
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+class Store(Protocol):
+    """What both kinds of store can do."""
+
+    have: Array
+
+    def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """Keeps records: one column [n, ...] a feature."""
+
+    def get(self, records: Ints) -> list[Array]:
+        """Columns [n, ...] of records that are there."""
+
+    def describe(self) -> str:
+        """How full it is and where."""
+
+
+def num_bytes(features: Sequence[Feature], num_records: int, string_bytes: int) -> int:
+    """Bytes of a full store, of which each string feature has `string_bytes`."""
+    rows = 1 + sum(feature.num_bytes for feature in features)
+    return num_records * rows + string_bytes * sum(f.is_string for f in features)
+
+
+class RamStore:
+    """A store in the memory of this process.
+
+    Args:
+        features: What a record has.
+        num_records: Records in the split.
+    """
+
+    def __init__(self, features: Sequence[Feature], num_records: int) -> None:
+        self.have: Array = np.zeros(num_records, np.uint8)
+        self._columns: list[Array] = [
+            np.empty((num_records, *feature.shape), feature.dtype)
+            for feature in features
+        ]
+
+    def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """See `Store`."""
+        for kept, column in zip(self._columns, columns, strict=True):
+            kept[records] = column
+        self.have[records] = 1
+
+    def get(self, records: Ints) -> list[Array]:
+        """See `Store`."""
+        return [kept[records] for kept in self._columns]
+
+    def describe(self) -> str:
+        """See `Store`."""
+        return f"{_how_full(self.have)}, in RAM"
+
+
+class DiskStore:
+    """A store in a folder, which several processes of a host fill and read.
+
+    Numbers are arrays of all records; strings follow each other in segments, one a
+    process. `have` says which records are there and is set last, so that a process may
+    be killed at any time. Made by `store_folder.open_store`.
+
+    Args:
+        folder: With the files of `layout`.
+        features: What a record has.
+        num_records: Records in the split.
+        string_bytes: The most that a process may write of each string feature.
+        lock: Open file that says that the folder is in use, as long as it is open.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        features: Sequence[Feature],
+        num_records: int,
+        *,
+        string_bytes: int,
+        lock: IO[bytes],
+    ) -> None:
+        self.folder = folder
+        self.have: Array = np.memmap(folder / _HAVE_NAME, np.uint8, "r+")
+        self._lock = lock
+        num_strings = sum(feature.is_string for feature in features)
+        segments = _Segments(folder, max_bytes=string_bytes * num_strings)
+        self._columns = [
+            _Strings(folder, number, segments)
+            if feature.is_string
+            else _Numbers(folder / f"{number}.numbers", feature, num_records)
+            for number, feature in enumerate(features)
+        ]
+        self._complete = self.is_complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record is there, and on the disk for good."""
+        return (self.folder / COMPLETE_NAME).exists()
+
+    def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """See `Store`."""
+        new = np.flatnonzero(self.have[records] == 0)
+        for kept, column in zip(self._columns, columns, strict=True):
+            kept.put(records[new], column[new])
+        self.have[records] = 1
+        if not self._complete and self.have.all():
+            self._finish()
+
+    def get(self, records: Ints) -> list[Array]:
+        """See `Store`.
+
+        Raises:
+            OSError: If a file is shorter than it was.
+        """
+        return [kept.get(records) for kept in self._columns]
+
+    def describe(self) -> str:
+        """See `Store`."""
+        return f"{_how_full(self.have)}, in {self.folder}"
+
+    def _finish(self) -> None:
+        with locked(self.folder / "finish"):
+            if not self.is_complete:
+                for path in self.folder.iterdir():
+                    with open(path, "rb") as file:
+                        os.fsync(file.fileno())
+                index.replace_file(self.folder / COMPLETE_NAME, b"")
+        self._complete = True
+
+
+def layout(features: Sequence[Feature], num_records: int) -> dict[str, int]:
+    """Name and bytes of each file of fixed size in the folder of a store."""
+    files = {_HAVE_NAME: num_records}
+    for number, feature in enumerate(features):
+        if feature.is_string:
+            files |= {f"{number}.places": 8 * num_records}
+            files |= {f"{number}.lengths": 8 * num_records}
+        else:
+            files[f"{number}.numbers"] = feature.num_bytes * num_records
+    return files
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Holds a file's lock, waiting for other processes to give it back."""
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _how_full(have: Array) -> str:
+    return f"{np.count_nonzero(have)} of {len(have)} records there"
+
+
+class _Numbers:
+    def __init__(self, path: pathlib.Path, feature: Feature, num_records: int) -> None:
+        shape = (num_records, *feature.shape)
+        self._rows: Array = np.memmap(path, feature.dtype, "r+", shape=shape)
+
+    def put(self, records: Ints, column: Array) -> None:
+        self._rows[records] = column
+
+    def get(self, records: Ints) -> Array:
+        return np.asarray(self._rows[records])
+
+
+class _Strings:
+    def __init__(
+        self, folder: pathlib.Path, number: int, segments: "_Segments"
+    ) -> None:
+        self._places: Ints = np.memmap(folder / f"{number}.places", np.int64, "r+")
+        self._lengths: Ints = np.memmap(folder / f"{number}.lengths", np.int64, "r+")
+        self._segments = segments
+
+    def put(self, records: Ints, column: Array) -> None:
+        lengths = np.array([len(value) for value in column], np.int64)
+        first = self._segments.append(b"".join(column))
+        # Other processes write the same length, and the same bytes at another place.
+        self._lengths[records] = lengths
+        self._places[records] = first + np.cumsum(lengths) - lengths
+
+    def get(self, records: Ints) -> Array:
+        places = self._places[records].tolist()
+        lengths = self._lengths[records].tolist()
+        result = np.empty(len(records), object)
+        result[:] = [
+            self._segments.read(place, length)
+            for place, length in zip(places, lengths, strict=True)
+        ]
+        return result
+
+
+class _Segments:
+    """The files that strings are in: this process appends to one of its own."""
+
+    def __init__(self, folder: pathlib.Path, *, max_bytes: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._own: IO[bytes] | None = None
+        self._number = -1
+        self._owner = -1
+        self._readers: dict[int, int] = {}
+
+    def append(self, data: bytes) -> int:
+        """Writes at the end; the place of the first byte."""
+        with self._lock:
+            if self._own is None or self._owner != os.getpid():
+                self._number, self._own = self._create()
+                self._owner = os.getpid()
+            offset = self._own.tell()
+            if offset + len(data) > self._max_bytes:
+                raise OSError(
+                    f"The strings of {self._folder} must have at most "
+                    f"{self._max_bytes} bytes, as many as the shards, got "
+                    f"{offset + len(data)}. Move Cache before the op that makes "
+                    "larger ones."
+                )
+            self._own.write(data)
+            self._own.flush()
+            return self._number << _OFFSET_BITS | offset
+
+    def read(self, place: int, length: int) -> bytes:
+        """The bytes at a place."""
+        number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
+        if number not in self._readers:
+            self._readers[number] = os.open(self._path(number), os.O_RDONLY)
+        data = os.pread(self._readers[number], length, offset)
+        if len(data) < length:
+            raise OSError(
+                f"{self._path(number)} must have {length} bytes at {offset}, got "
+                f"{len(data)}. Delete the folder; it is filled anew."
+            )
+        return data
+
+    def __del__(self) -> None:
+        for descriptor in self._readers.values():
+            os.close(descriptor)
+
+    def _create(self) -> tuple[int, IO[bytes]]:
+        number = len(list(self._folder.glob("*.segment")))
+        while True:
+            with contextlib.suppress(FileExistsError):
+                return number, open(self._path(number), "xb")
+            number += 1
+
+    def _path(self, number: int) -> pathlib.Path:
+        return self._folder / f"{number}.segment"
+
+
+def ram_left() -> int:
+    """Bytes of memory that this process can still have, page cache included.
+
+    The least of what the kernel calls available and what each control group that the
+    process is in allows beyond its use (kernel: proc(5), cgroup-v2.rst and
+    cgroup-v1/memory.rst).
+    """
+    fields = _fields(pathlib.Path("/proc/meminfo"))
+    left = [fields["MemAvailable:"] * 1024] if "MemAvailable:" in fields else []
+    root = pathlib.Path("/sys/fs/cgroup")
+    for line in _lines(pathlib.Path("/proc/self/cgroup")):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root, ("memory.max", "memory.current", "file")
+        elif "memory" in controllers.split(","):
+            base = root / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
+        else:
+            continue
+        folder = base / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            left += _left_of_group(group, *names)
+            if group == base:
+                break
+    return min(left, default=1 << 62)
+
+
+def _left_of_group(
+    folder: pathlib.Path, limit_name: str, usage_name: str, cache_name: str
+) -> list[int]:
+    limit, usage = _lines(folder / limit_name), _lines(folder / usage_name)
+    if not limit or not usage or limit == ["max"]:
+        return []
+    cache = _fields(folder / "memory.stat").get(cache_name, 0)
+    return [int(limit[0]) - int(usage[0]) + cache]
+
+
+def _fields(path: pathlib.Path) -> dict[str, int]:
+    return {line.split()[0]: int(line.split()[1]) for line in _lines(path)}
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
