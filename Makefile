@@ -94,7 +94,7 @@ test-fast: venv  ## The tests without ranks, wheels and training
 
 .PHONY: test-slow
 test-slow: venv  ## The tests with real Horovod ranks, wheels and training
-	pytest -q -m slow
+	pytest -q -n 2 -m slow
 
 .PHONY: format
 format: venv  ## Format the code and sort its imports

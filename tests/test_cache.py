@@ -75,8 +75,6 @@ def each_cache(request, cache):
 
 UPSTREAM = {
     "records": [],
-    "parsed": [tfpipe.Map(DECODE[0])],
-    "decoded": [tfpipe.Map(*DECODE)],
     "two maps": [tfpipe.Map(DECODE[0]), tfpipe.Prefetch(), tfpipe.Map(DECODE[1])],
     "selected": [tfpipe.Map(*DECODE, tfpipe.Select("image", "record_id"))],
 }
@@ -376,7 +374,7 @@ def test_other_data_or_other_ops_have_a_folder_of_their_own(data_dir, tmp_path):
 
 
 def test_one_cache_serves_two_pipelines(data_dir, cache):
-    for stages in (UPSTREAM["records"], UPSTREAM["decoded"]):
+    for stages in (UPSTREAM["records"], UPSTREAM["two maps"]):
         plain, cached = make(data_dir, *stages), make(data_dir, *stages, cache)
 
         assert as_list(cached.build(num_epochs=2)) == as_list(plain.build(num_epochs=2))

@@ -163,7 +163,7 @@ def test_wrong_arguments_end_all_ranks(records_dir: pathlib.Path) -> None:
 
     assert done.returncode != 0
     output = done.stdout + done.stderr
-    assert "batch_size must be at most the 500 records of a rank" in output
+    assert "1000 records cannot give 2 ranks a batch of 501 each" in output
 
 
 def test_classes_are_learned_and_shuffled_labels_are_not(

@@ -19,6 +19,15 @@ Op = Callable[[Example], Example]
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
+# Functions without Python control flow on tensors: AutoGraph would take a second to
+# find that out, at the start of every run.
+as_it_is = tf.autograph.experimental.do_not_convert
+
+
+def _identity(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
 def _require_positive(stage: object, name: str) -> None:
     value = getattr(stage, name)
     if value is not None and value < 1:
@@ -76,7 +85,7 @@ class Interleave:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # One window is passed on while the next one is read: two are in memory.
-        return dataset.map(self._read).prefetch(1).unbatch()
+        return dataset.map(as_it_is(self._read)).prefetch(1).unbatch()
 
     def _read(self, window: Example) -> Example:
         num_records = tf.size(window["record_byte_offset"], tf.int64)
@@ -97,7 +106,7 @@ class Interleave:
         names = ("path", "byte_offset", "num_records", "first_record")
         extents = tf.data.Dataset.from_tensor_slices({n: window[n] for n in names})
         records = extents.interleave(
-            self._extent,
+            as_it_is(self._extent),
             cycle_length=self.num_parallel_reads,
             # Longer than any extent: each is read to its end before the next one's
             # turn, so the number of parallel reads does not change the order.
@@ -224,10 +233,13 @@ class Map:
         return Map(*self.ops, num_parallel_calls=calls, faults=self.faults)
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        calls = self.num_parallel_calls
+        ours = all(type(op).__module__.startswith("tfpipe.") for op in self.ops)
+        convert = as_it_is if ours else _identity
         if self.faults is None:
-            return dataset.map(self._apply, num_parallel_calls=self.num_parallel_calls)
+            return dataset.map(convert(self._apply), num_parallel_calls=calls)
         chunks = dataset.batch(_CHUNK_LENGTH)
-        mapped = chunks.map(self._apply_all, num_parallel_calls=self.num_parallel_calls)
+        mapped = chunks.map(convert(self._apply_all), num_parallel_calls=calls)
         mapped = mapped.unbatch()
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped

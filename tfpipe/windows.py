@@ -52,6 +52,7 @@ class Windows:
         count = tf.int64.max
         if num_epochs is not None:
             count = len(first) + (num_epochs - 1) * num_later if num_epochs else 0
+        make = tf.autograph.experimental.do_not_convert(make)
         return tf.data.Dataset.range(count).map(make)
 
     def _element(
