@@ -215,7 +215,7 @@ WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
         job, dct="INTEGER_ACCURATE", fancy=True, **_LEAN
     ),
     "tfpipe_uint8": _tfpipe,
-    "tfpipe_uint8_exact": lambda job: _tfpipe(job, quality="exact"),
+    "tfpipe_uint8_fast": lambda job: _tfpipe(job, quality="fast"),
     "tfpipe_float32": lambda job: _tfpipe(job, "float32"),
     "tfpipe_bfloat16": lambda job: _tfpipe(job, "bfloat16"),
 }

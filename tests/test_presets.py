@@ -317,3 +317,39 @@ def test_shard_cut_short_is_named_before_the_first_step(data_dir, tmp_path):
     with pytest.raises(tfpipe.BadIndexError, match=f"{shard} must have .* bytes"):
         make(train, folder)
     assert len(batches(evaluate, folder)) == 2  # the other split is whole
+
+
+@pytest.mark.parametrize(("image_size", "quality"), [(10, "fast"), (12, "exact")])
+def test_images_three_times_as_large_are_decoded_at_a_smaller_scale(
+    data_dir, image_size, quality
+):
+    # Their short side is 32 to 34, 33 in the middle.
+    assert f"quality='{quality}'" in str(make(train, data_dir, image_size=image_size))
+
+
+@pytest.mark.parametrize("recipe", [tfpipe.resnet, tfpipe.inception, tfpipe.vgg])
+@pytest.mark.parametrize("preset", [train, evaluate])
+def test_recipes_give_normalized_pixels_on_the_host_and_on_the_device(
+    data_dir, preset, recipe
+):
+    on_host, on_device = (
+        make(preset, data_dir, recipe=recipe, dtype=dtype)
+        for dtype in ("float32", "uint8")
+    )
+    host = next(iter(on_host.build()))["image"].numpy()
+    device = on_device.on_device(next(iter(on_device.build())))["image"].numpy()
+
+    assert on_host.device_ops == ()
+    assert host.dtype == device.dtype == np.float32
+    # Pixels for the device are rounded, by half a level at most.
+    half_a_level = 0.501 / min(on_device.device_ops[0].std)
+    np.testing.assert_allclose(host, device, atol=half_a_level, rtol=0)
+
+
+def test_images_can_be_left_encoded(data_dir):
+    batch = next(iter(make(train, data_dir, decode=False).build()))
+
+    for encoded, height, width in zip(
+        *(batch[name].numpy() for name in ("encoded", "height", "width")), strict=True
+    ):
+        assert tf.io.decode_jpeg(encoded).shape == (height, width, 3)

@@ -8,6 +8,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
+
+from tfpipe import errors, index
 from tfpipe.crop import Dtype, Quality
 from tfpipe.faults import FaultLog
 from tfpipe.ops import Cast, Parse, Select
@@ -35,7 +38,7 @@ def imagenet_train(
     num_ranks: int = 1,
     label_offset: int = 0,
     dtype: str = "uint8",
-    quality: Quality = "fast",
+    quality: Quality | None = None,
     decode: bool = True,
     shuffle: Shuffle = "window",
     window_size: int = 1024,
@@ -73,6 +76,7 @@ def imagenet_train(
             `pipeline.on_device`, which is cheapest; "float32", "bfloat16" or "float16"
             gives normalized ones.
         quality: "fast" decodes at a smaller scale where that is enough; "exact" never.
+            None is "fast" where images are so large that it pays, see `_quality`.
         decode: Whether to decode; otherwise batches hold the JPEG bytes.
         shuffle: "window", "full" or "none"; see `order.Order`.
         window_size: Records that are permuted together; two windows are in memory.
@@ -99,7 +103,7 @@ def imagenet_train(
         shuffle=shuffle,
         window_size=window_size,
     )
-    made = recipe(image_size, _pixels(dtype), quality)
+    made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
     names = ["label", *(["record_id"] if with_record_id else [])]
     image = _image(made, made.train, dtype, names) if decode else _encoded(names)
     return _compose(
@@ -124,7 +128,7 @@ def imagenet_eval(
     num_ranks: int = 1,
     label_offset: int = 0,
     dtype: str = "uint8",
-    quality: Quality = "fast",
+    quality: Quality | None = None,
     decode: bool = True,
     cache: Wrapper | None = None,
     on_error: OnError = "raise",
@@ -153,7 +157,7 @@ def imagenet_eval(
         shuffle="none",
         remainder="pad",
     )
-    made = recipe(image_size, _pixels(dtype), quality)
+    made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
     names = ["label", "mask", *(["record_id"] if with_record_id else [])]
     image = _image(made, made.evaluate, dtype, names) if decode else _encoded(names)
     return _compose(
@@ -201,6 +205,20 @@ def _faults(source: TFRecordSource, on_error: OnError, max_faults: int) -> Fault
         raise ValueError(f"on_error must be raise or skip, got {on_error!r}.")
     budget = 0 if on_error == "raise" else max_faults
     return FaultLog(budget, locate=source.locate)
+
+
+def _quality(source: TFRecordSource, image_size: int) -> Quality:
+    """ "fast" if the median short side is at least three times `image_size`.
+
+    Then most windows are decoded at half their size or less. Of smaller images few are:
+    to look whether costs 5 % then and gains nothing, as `benchmarks.decode` shows.
+    """
+    try:
+        sizes = index.load_catalog(source.data_dir, source.split, ["height", "width"])
+    except errors.BadIndexError:  # of other tools; sizes are in the records alone
+        return "exact"
+    short_side = np.median(np.minimum(sizes["height"], sizes["width"]))
+    return "fast" if short_side >= 3 * image_size else "exact"
 
 
 def _pixels(dtype: str) -> Dtype:
