@@ -23,6 +23,8 @@ class Config:
     checkpoint_dir: str | None = None
     report_dir: str | None = None
     seed: int = 0
+    on_error: str = "raise"
+    max_faults: int = 100
 
     def __post_init__(self) -> None:
         if self.synthetic == (self.data_dir is not None):

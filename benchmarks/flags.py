@@ -76,6 +76,19 @@ _SEED = flags.DEFINE_integer(
     # The converters have a --seed too; only tests import both.
     allow_override=True,
 )
+_ON_ERROR = flags.DEFINE_enum(
+    "on_error",
+    "raise",
+    ["raise", "skip"],
+    "At a damaged record or image: stop and name it, or go on without it, count it and "
+    "name it in the result.",
+)
+_MAX_FAULTS = flags.DEFINE_integer(
+    "max_faults",
+    100,
+    "How many records --on_error=skip may skip on a rank.",
+    lower_bound=0,
+)
 
 
 def config_from_flags() -> config.Config:
@@ -98,6 +111,8 @@ def config_from_flags() -> config.Config:
         checkpoint_dir=_CHECKPOINT_DIR.value,
         report_dir=_REPORT_DIR.value,
         seed=_SEED.value,
+        on_error=_ON_ERROR.value,
+        max_faults=_MAX_FAULTS.value,
     )
 
 

@@ -5,6 +5,7 @@ In: a `Setting` and the ranks. Out: the figures of the run. Wait is the time blo
 averaging gradients and waiting for slower ranks belong to compute.
 """
 
+import dataclasses
 import itertools
 import sys
 import time
@@ -62,6 +63,7 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         state = source.advance(state)
         if state.step == 0:
             checkpoint.save(state)
+            _report_faults(setting)
         if number + 1 == num_warmup:
             ranks.gather(None)  # a barrier: all ranks start together
             recorder.start_timing()
@@ -71,6 +73,7 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     return {
         **metrics.summarize(traces),
         **metrics.learning(traces),
+        **_faults(setting, ranks),
         "num_warmup_steps": num_warmup,
         "num_parameters": model.count_params(),
     }
@@ -105,8 +108,10 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
             recorder.start_timing()
     traces = ranks.gather(recorder.trace())
     result = metrics.learning(traces)
+    _report_faults(setting)
     return {
         **metrics.summarize(traces),
+        **_faults(setting, ranks),
         "loss": result["epochs"][-1]["loss"],
         "accuracy": result["accuracy"],
         "num_evaluated": result["epochs"][-1]["num_examples"],
@@ -114,6 +119,21 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         "num_warmup_steps": num_warmup,
         "num_parameters": model.count_params(),
     }
+
+
+def _report_faults(setting: Setting) -> None:
+    """Says on stderr, at the end of an epoch, which records were skipped so far."""
+    log = setting.pipeline.faults
+    if log is not None and log.faults:
+        print(log.summary(), file=sys.stderr)
+
+
+def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
+    """The damaged records that all ranks met, each once."""
+    log = setting.pipeline.faults
+    met = ranks.gather([] if log is None else log.faults)
+    found = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
+    return {"faults": [dataclasses.asdict(found[place]) for place in sorted(found)]}
 
 
 def _build(setting: Setting) -> keras.Model:
@@ -155,10 +175,13 @@ def _make_train_step(
         with tf.GradientTape() as tape:
             logits = model(batch["image"], training=True)
             losses = _losses(batch, logits)
-            loss = tf.reduce_mean(losses)
+            # What stands in for a skipped record counts for nothing.
+            mask = batch.get("mask", tf.ones_like(losses))
+            num_real = tf.reduce_sum(mask)
+            loss = tf.math.divide_no_nan(tf.reduce_sum(losses * mask), num_real)
         gradients = ranks.average(tape.gradient(loss, variables))
         optimizer.apply(gradients, model.trainable_variables)
-        return loss, tf.reduce_sum(_correct(batch, logits)), tf.size(losses)
+        return loss, tf.reduce_sum(_correct(batch, logits) * mask), num_real
 
     return step
 

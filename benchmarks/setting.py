@@ -95,6 +95,8 @@ def make_setting(config: Config, ranks: Ranks) -> Setting:
         rank=ranks.rank,
         num_ranks=ranks.num_ranks,
         with_record_id=True,
+        on_error=config.on_error,
+        max_faults=config.max_faults,
         tuning=tuning,
     )
     index = pipeline.source.index

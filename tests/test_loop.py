@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -136,3 +137,23 @@ def test_synthetic_input_waits_for_nothing(tmp_path: pathlib.Path) -> None:
         "storage_bytes_read",
     ):
         assert key in result
+
+
+def test_damaged_record_is_skipped_and_named(
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(data_dir, tmp_path / "data")
+    shard = folder / "train-00001-of-00003"
+    content = bytearray(shard.read_bytes())
+    content[500] ^= 1  # in the first record's data
+    shard.write_bytes(content)
+
+    result = _train(folder, num_epochs=2, on_error="skip")
+
+    (fault,) = result["faults"]
+    assert (fault["shard"], fault["byte_offset"]) == (str(shard), 0)
+    assert fault["reason"] == "crc"
+    assert "1 records were skipped" in capsys.readouterr().err
+    assert [epoch["num_examples"] for epoch in result["epochs"]] == [23, 23]

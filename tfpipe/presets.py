@@ -58,6 +58,8 @@ def imagenet_train(
         image: `dtype` [batch_size, image_size, image_size, 3]
         label: int32 [batch_size], 0..999 with label_offset 0
         record_id: int64 [batch_size], if `with_record_id`
+        mask: float32 [batch_size], 0 for an example that stands in for a damaged one,
+            if `on_error` is "skip"; weigh the losses by it
         encoded: string [batch_size], height, width: int32 [batch_size], instead of
             image, if not `decode`
 
@@ -105,6 +107,7 @@ def imagenet_train(
     )
     made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
     names = ["label", *(["record_id"] if with_record_id else [])]
+    names += ["mask"] if on_error == "skip" else []
     image = _image(made, made.train, dtype, names) if decode else _encoded(names)
     return _compose(
         source,
