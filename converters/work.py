@@ -56,7 +56,9 @@ def open_work_dir(
                 f"Another conversion is writing to {output_dir}. Wait for it, "
                 "or choose another folder."
             )
-        _claim(work_dir, description, restart=restart, fsync=fsync)
+        # One task at a time: the first writes what the others compare with.
+        with _lock(work_dir / "claim.lock", wait=True):
+            _claim(work_dir, description, restart=restart, fsync=fsync)
         yield work_dir
 
 
@@ -208,8 +210,8 @@ def require_space(
 
 
 @contextlib.contextmanager
-def _lock(path: pathlib.Path) -> Iterator[bool]:
-    """Holds a lock file for the block; yields whether it was free.
+def _lock(path: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
+    """Holds a lock file for the block, if asked to once it is free; yields whether.
 
     It is not where another task has finished the job and removed the folder.
     """
@@ -221,7 +223,7 @@ def _lock(path: pathlib.Path) -> Iterator[bool]:
     _lock_descriptors.add(descriptor)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
         else:

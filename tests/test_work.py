@@ -142,3 +142,37 @@ def test_disk_that_is_too_small_is_an_error_before_the_start(
     ):
         work.require_space(tmp_path, plans, 0)
     work.require_space(tmp_path, plans, 10**18)
+
+
+_CLAIMING_SCRIPT = """
+import pathlib, sys
+from converters import work
+
+folder, task = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+sys.stdin.readline()
+with work.open_work_dir(folder, {}, task=task, restart=False) as work_dir:
+    (work_dir / f"shard-{task}").touch()
+    print("open", flush=True)
+    sys.stdin.readline()
+    assert (work_dir / f"shard-{task}").exists()
+"""
+
+
+def test_tasks_that_start_together_share_the_folder(tmp_path: pathlib.Path) -> None:
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CLAIMING_SCRIPT, tmp_path, str(task)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for task in range(4)
+    ]
+    for task in tasks:
+        task.stdin.write("go\n")
+        task.stdin.flush()
+    assert [task.stdout.readline() for task in tasks] == ["open\n"] * 4
+    for task in tasks:
+        task.communicate("end\n")
+
+    assert [task.returncode for task in tasks] == [0] * 4
