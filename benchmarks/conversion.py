@@ -36,7 +36,7 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import environment
+from benchmarks import environment, output
 
 _RAW_DIR = flags.DEFINE_string(
     "raw_dir", None, "An ImageNet-style tree; its train/ is converted.", required=True
@@ -256,9 +256,8 @@ def main(argv: Sequence[str]) -> int:
                 "CPU-seconds per 1000"
             )
     if _CONVERSION_RESULT.value:
-        text = json.dumps(result, indent=1) + "\n"
-        pathlib.Path(_CONVERSION_RESULT.value).write_text(text, encoding="utf-8")
-    print(json.dumps(result, separators=(",", ":")))
+        output.write(result, _CONVERSION_RESULT.value)
+    output.print_line(result)
     return 0
 
 

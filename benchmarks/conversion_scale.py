@@ -30,7 +30,7 @@ from typing import Any
 import PIL.Image
 from absl import app, flags
 
-from benchmarks import environment
+from benchmarks import environment, output
 
 _SCALE_DIR = flags.DEFINE_string(
     "scale_dir", None, "Folder to make the trees in and to remove.", required=True
@@ -298,9 +298,8 @@ def main(argv: Sequence[str]) -> int:
     for name, target in TARGETS.items():
         print(f"{name:<28} {figures[name]:9.2f}  target {target:g}")
     if _SCALE_RESULT.value:
-        text = json.dumps(result, indent=1) + "\n"
-        pathlib.Path(_SCALE_RESULT.value).write_text(text, encoding="utf-8")
-    print(json.dumps(result, separators=(",", ":")))
+        output.write(result, _SCALE_RESULT.value)
+    output.print_line(result)
     return 2 if result["missed"] else 0
 
 

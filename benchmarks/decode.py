@@ -25,7 +25,7 @@ from typing import Any
 from absl import app
 from absl import flags as absl_flags
 
-from benchmarks import decode_variants, environment, flags
+from benchmarks import decode_variants, environment, flags, output
 
 _WAYS = absl_flags.DEFINE_list(
     "ways",
@@ -146,10 +146,9 @@ def main(argv: list[str]) -> int:
         "environment": environment.describe(),
     }
     if _DECODE_RESULT.value:
-        text = json.dumps(report, indent=1) + "\n"
-        pathlib.Path(_DECODE_RESULT.value).write_text(text, encoding="utf-8")
+        output.write(report, _DECODE_RESULT.value)
     print(table(figures))
-    print(json.dumps(report, separators=(",", ":")))
+    output.print_line(report)
     return 0
 
 

@@ -19,7 +19,6 @@ accuracy. The last line on stdout is one JSON object.
 """
 
 import dataclasses
-import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from absl import app
 from absl import flags as absl_flags
 
 import tfpipe
-from benchmarks import environment, flags, models
+from benchmarks import environment, flags, models, output
 from benchmarks.config import Config
 
 _PARITY_RESULT = absl_flags.DEFINE_string(
@@ -239,10 +238,9 @@ def main(argv: list[str]) -> int:
         "environment": environment.describe(),
     }
     if _PARITY_RESULT.value:
-        text = json.dumps(report, indent=1) + "\n"
-        pathlib.Path(_PARITY_RESULT.value).write_text(text, encoding="utf-8")
+        output.write(report, _PARITY_RESULT.value)
     print(table(crops))
-    print(json.dumps(report, separators=(",", ":")))
+    output.print_line(report)
     return 0
 
 

@@ -15,7 +15,6 @@ object.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import platform
@@ -26,7 +25,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import app, flags
 
-from benchmarks import environment
+from benchmarks import environment, output
 
 _REAL_DIR = flags.DEFINE_string(
     "real_dir", None, "Folder with photographs, searched for *.JPEG.", required=True
@@ -204,13 +203,12 @@ def main(argv: list[str]) -> int:
     try:
         report = compare(config)
         if config.result_file:
-            text = json.dumps(report, indent=2) + "\n"
-            config.result_file.write_text(text, encoding="utf-8")
+            output.write(report, config.result_file)
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     print(table(report))
-    print(json.dumps(report, separators=(",", ":")))
+    output.print_line(report)
     return 0
 
 

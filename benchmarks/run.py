@@ -5,12 +5,11 @@ first batch, both written by rank 0.
 """
 
 import datetime
-import json
 import pathlib
 from typing import Any
 
 import tfpipe
-from benchmarks import environment, loop
+from benchmarks import environment, loop, output
 from benchmarks.config import Config
 from benchmarks.ranks import Ranks
 from benchmarks.setting import Setting, make_setting
@@ -57,5 +56,4 @@ def _write_report(
     names = [text.partition(",")[0] for text in setting.class_names]
     tfpipe.contact_sheet(batch, class_names=names).save(folder / f"{name}.png")
     # The JSON comes last: what has one is complete.
-    text = json.dumps(result, indent=1) + "\n"
-    (folder / f"{name}.json").write_text(text, encoding="utf-8")
+    output.write(result, folder / f"{name}.json")

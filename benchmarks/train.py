@@ -14,7 +14,6 @@ slowest; stall_fraction is the share of the time that a rank waited for input; `
 says how often each record was used, over all ranks. Exit code: 0 done, 1 an error.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import flags as benchmark_flags
-from benchmarks import metrics, ranks, run
+from benchmarks import metrics, output, ranks, run
 from tfpipe import errors
 
 flags.adopt_module_key_flags(benchmark_flags)
@@ -42,7 +41,7 @@ def print_result(result: dict[str, Any]) -> None:
         )
     for line in metrics.speed_lines(result):
         print(line)
-    print(json.dumps(result, separators=(",", ":")), flush=True)
+    output.print_line(result)
 
 
 def main(argv: Sequence[str]) -> int:

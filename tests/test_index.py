@@ -218,3 +218,20 @@ def test_failure_while_replacing_leaves_the_old_content(tmp_path):
 
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_catalog_tells_the_file_at_a_place_and_the_median_short_side(data_dir):
+    columns = ["shard", "byte_offset", "filename", "height", "width"]
+    rows = index.load_catalog(data_dir, "train", columns)
+    names = [
+        index.load_filename(
+            data_dir, "train", shard=int(shard), byte_offset=int(offset)
+        )
+        for shard, offset in zip(rows["shard"], rows["byte_offset"], strict=True)
+    ]
+
+    assert names == rows["filename"].tolist()
+    assert index.load_filename(data_dir, "train", shard=0, byte_offset=1) is None
+    assert index.median_short_side(data_dir, "train") == np.median(
+        np.minimum(rows["height"], rows["width"])
+    )

@@ -7,11 +7,10 @@ ranks that differ train on wrong data, or wait for each other for ever.
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfpipe import __version__, errors
+from tfpipe import __version__, errors, index
 from tfpipe.pipeline import Pipeline
 from tfpipe.state import State
 
@@ -40,13 +39,15 @@ def preflight(
 
     Compares the shards, seed and order, batches and steps of the source, the form of
     the elements, the state to go on from, and the version of tfpipe; and checks that
-    the ranks are 0 to n - 1. It takes as long as building the pipeline once.
+    the ranks are 0 to n - 1. Where there are several, it takes as long as building the
+    pipeline once.
 
     Args:
         pipeline: Of this rank.
         all_gather: Takes any value that can be pickled and returns that of every
             process, in the same order on each: Horovod's `allgather_object`, or
-            `lambda value: [value]` for one process. It is called twice.
+            `lambda value: [value]` for one process. It is called once, and
+            if there are others a second time.
         state: Where the run goes on.
 
     Raises:
@@ -54,12 +55,14 @@ def preflight(
             pipeline cannot be built.
     """
     rank = getattr(pipeline.source, "rank", None)
-    # What costs nothing first: ranks that differ in it need not build anything.
-    _agree(lambda: _run_facts(pipeline, state), rank, all_gather)
-    _agree(lambda: _element_facts(pipeline, state), rank, all_gather)
+    # What costs nothing first: ranks that differ in it need not build anything, nor
+    # does one that is alone.
+    if _agree(lambda: _run_facts(pipeline, state), rank, all_gather) > 1:
+        _agree(lambda: _element_facts(pipeline, state), rank, all_gather)
 
 
-def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> None:
+def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> int:
+    """Raises if the ranks differ in these facts; how many there are."""
     try:
         mine = find()
     except Exception as error:
@@ -74,6 +77,7 @@ def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> N
             + "\n".join(f"  {fault}" for fault in faults)
             + "\nStart all of them with the same data, arguments and version."
         )
+    return len(gathered)
 
 
 def differences(gathered: Sequence[tuple[int | None, Facts | str]]) -> list[str]:
@@ -161,6 +165,6 @@ def _describe_shards(source: Any) -> str:
     """Short, and different if any shard is: what people can look for, and a digest."""
     shards = source.index.splits[source.split]
     text = repr([dataclasses.astuple(shard) for shard in shards])
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    digest = index.digest(text)[:16]
     num_records = source.index.num_records(source.split)
     return f"{num_records} records in {len(shards)} shards with digest {digest}"

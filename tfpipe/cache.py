@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,13 +18,13 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import errors, philox, repeatable, store, store_folder
+from tfpipe import errors, index, philox, repeatable, store, store_folder
+from tfpipe.pipeline import Stage
 from tfpipe.source import TFRecordSource
 from tfpipe.stages import AssertCardinality, Example, Interleave, Map, Op, Prefetch
 from tfpipe.tuning import Tuning
 
 Array = npt.NDArray[Any]
-Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 # Records that go to and from the store in one call.
 _CHUNK = 32
@@ -199,7 +199,7 @@ def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
     shards = source.index.splits[source.split]
     return {
         "split": source.split,
-        "shards": repeatable.digest(repr(shards).encode()),
+        "shards": index.digest(repr(shards)),
         "ops": [repr(op) for op in ops],
         # An op that was edited prints as before.
         "code": [repeatable.code_digest(op) for op in ops],

@@ -334,12 +334,15 @@ def _filename(fault: Fault) -> str:
     folder, shard = os.path.split(fault.shard)
     try:
         known = index.load(folder)
-        split = next(
-            split
+        split, number = next(
+            (split, number)
             for split, shards in known.splits.items()
-            if shard in (entry.name for entry in shards)
+            for number, entry in enumerate(shards)
+            if entry.name == shard
         )
-        names = index.load_catalog(folder, split, ["filename"])["filename"]
+        name = index.load_filename(
+            folder, split, shard=number, byte_offset=fault.byte_offset
+        )
     except (errors.BadIndexError, StopIteration):
         return ""
-    return f" (image {names[fault.record_id]})"
+    return "" if name is None else f" (image {name})"

@@ -8,10 +8,11 @@ no TensorFlow.
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import errors
@@ -261,6 +262,40 @@ def record_places(
             yield shard.name, rows.fetchmany(shard.num_records)
 
 
+def digest(text: str) -> str:
+    """32 hexadecimal digits of a text, to tell descriptions of data apart."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def load_filename(
+    data_dir: Path, split: str, *, shard: int, byte_offset: int
+) -> str | None:
+    """The source file of the record at a place; None if no record begins there.
+
+    Raises:
+        BadIndexError: If the catalog is missing or unreadable.
+    """
+    row = _from_catalog(
+        data_dir,
+        "SELECT filename FROM read_parquet(?) "
+        "WHERE split = ? AND shard = ? AND byte_offset = ?",
+        [split, shard, byte_offset],
+        lambda result: result.fetchone(),
+    )
+    return None if row is None else str(row[0])
+
+
+def median_short_side(data_dir: Path, split: str) -> float:
+    """Of the images of a split, in pixels.
+
+    Raises:
+        BadIndexError: If the catalog is missing or unreadable.
+    """
+    query = "SELECT median(least(height, width)) FROM read_parquet(?) WHERE split = ?"
+    row = _from_catalog(data_dir, query, [split], lambda result: result.fetchone())
+    return float(row[0])
+
+
 def load_catalog(
     data_dir: Path, split: str, columns: Sequence[str]
 ) -> "dict[str, npt.NDArray[Any]]":
@@ -269,21 +304,31 @@ def load_catalog(
     Raises:
         BadIndexError: If the catalog is missing or unreadable.
     """
-    import duckdb
     import numpy as np
 
+    query = (
+        f"SELECT {', '.join(columns)} FROM read_parquet(?) WHERE split = ?"
+        " ORDER BY shard, record"
+    )
+    rows = _from_catalog(data_dir, query, [split], lambda result: result.fetchnumpy())
+    return {name: np.asarray(rows[name]) for name in columns}
+
+
+def _from_catalog(
+    data_dir: Path,
+    query: str,
+    values: Sequence[object],
+    fetch: "Callable[[duckdb.DuckDBPyConnection], Any]",
+) -> Any:
+    """What a query gives, whose first ? is the catalog's path and the rest `values`."""
+    import duckdb
+
     path = pathlib.Path(data_dir) / CATALOG_NAME
-    names = ", ".join(columns)
     try:
         with duckdb.connect() as connection:
-            result: dict[str, npt.NDArray[Any]] = connection.execute(
-                f"SELECT {names} FROM read_parquet(?) WHERE split = ?"
-                " ORDER BY shard, record",
-                [os.fspath(path), split],
-            ).fetchnumpy()
+            return fetch(connection.execute(query, [os.fspath(path), *values]))
     except duckdb.Error as error:
         raise errors.BadIndexError(
             f"{path} cannot be read: {str(error).splitlines()[0]} "
             "Convert the data set again."
         ) from error
-    return {name: np.asarray(result[name]) for name in columns}

@@ -8,7 +8,6 @@ shares are exact at every point and a state says all about where each set is.
 import dataclasses
 import fractions
 import functools
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfpipe import index
 from tfpipe.order import Ints
 from tfpipe.pipeline import Pipeline
 from tfpipe.state import State
@@ -85,8 +85,7 @@ class Mixture:
         """Of what must be the same on every rank and when a run goes on."""
         parts = [source.digest for source in self._sources]
         shares = integer_weights(self.weights)
-        text = repr((parts, shares, self.steps_per_epoch))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return index.digest(repr((parts, shares, self.steps_per_epoch)))
 
     def num_given(self, num_elements: int) -> list[int]:
         """How many of the first `num_elements` elements each set gives."""

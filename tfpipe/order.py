@@ -82,7 +82,7 @@ class Phase(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an epoch is gone on with: what `Order.place` makes of a saved state.
+    """Where an epoch is gone on with: what `state.place` makes of a saved one.
 
     Attributes:
         epoch: Number of the epoch.
@@ -209,12 +209,10 @@ class Order:
         num_read = place.start + self.num_steps(place) * self.batch_size
         begin = number * self.window_size
         if begin >= num_real:
-            filler = Runs(np.array([rank % self.num_records]), np.array([1]))
             missing = num_read - max(num_real, place.start)
+            fillers = np.full(missing, rank % self.num_records)
             return Window(
-                runs=Runs(
-                    np.repeat(filler.first, missing), np.repeat(filler.length, missing)
-                ),
+                runs=Runs(fillers, np.ones_like(fillers)),
                 seed=None,
                 skip=0,
                 take=missing,

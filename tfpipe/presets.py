@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import numpy as np
-
 from tfpipe import errors, index
 from tfpipe.crop import Dtype, Quality
 from tfpipe.faults import FaultLog
@@ -217,10 +215,9 @@ def _quality(source: TFRecordSource, image_size: int) -> Quality:
     to look whether costs 5 % then and gains nothing, as `benchmarks.decode` shows.
     """
     try:
-        sizes = index.load_catalog(source.data_dir, source.split, ["height", "width"])
+        short_side = index.median_short_side(source.data_dir, source.split)
     except errors.BadIndexError:  # of other tools; sizes are in the records alone
         return "exact"
-    short_side = np.median(np.minimum(sizes["height"], sizes["width"]))
     return "fast" if short_side >= 3 * image_size else "exact"
 
 

@@ -4,13 +4,13 @@ In: ops, and what the first one takes. Out: what they make of a record, or why i
 be kept: it has to be the same in every epoch, and on disk in every process.
 """
 
-import hashlib
 import inspect
 import pathlib
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from tfpipe import index
 from tfpipe.stages import Example, Op
 
 # What the window says of a record, and not the record: never kept.
@@ -86,14 +86,9 @@ def code_digest(op: Op) -> str:
     """Of the file that an op is written in; "" if there is none."""
     try:
         path = inspect.getsourcefile(op if inspect.isroutine(op) else type(op))
-        return digest(pathlib.Path(path or "").read_bytes())
+        return index.digest(pathlib.Path(path or "").read_text(errors="replace"))
     except (OSError, TypeError):
         return ""
-
-
-def digest(data: bytes) -> str:
-    """32 hexadecimal digits of some bytes."""
-    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def require_telling(ops: Sequence[Op]) -> None:

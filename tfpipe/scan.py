@@ -7,7 +7,6 @@ next time. Imports no TensorFlow.
 
 import collections
 import dataclasses
-import hashlib
 import io
 import os
 import pathlib
@@ -202,8 +201,7 @@ def _make_index(
 def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
     """Where a scan may be kept, the best place first."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    path = os.fspath(folder.resolve())
-    digest = hashlib.sha256(path.encode()).hexdigest()[:32]
+    digest = index.digest(os.fspath(folder.resolve()))
     return [folder / FOLDER_NAME, pathlib.Path(cache) / "tfpipe" / digest]
 
 

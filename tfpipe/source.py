@@ -7,7 +7,6 @@ is any callable (state, num_epochs) -> Dataset.
 
 import dataclasses
 import functools
-import hashlib
 import os
 from collections.abc import Sequence
 
@@ -179,7 +178,7 @@ class TFRecordSource:
 def _digest(shards: Sequence[index.Shard], order: object) -> str:
     """Of shards and what decides their order, 32 characters."""
     files = [dataclasses.astuple(shard) for shard in shards]
-    return hashlib.sha256(repr((files, order)).encode()).hexdigest()[:32]
+    return index.digest(repr((files, order)))
 
 
 def _load_byte_offsets(

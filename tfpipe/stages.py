@@ -16,7 +16,6 @@ from tfpipe.tuning import AUTOTUNE, Tuning
 
 Example = dict[str, tf.Tensor]
 Op = Callable[[Example], Example]
-Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 # Functions without Python control flow on tensors: AutoGraph would take a second to

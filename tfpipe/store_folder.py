@@ -15,7 +15,6 @@ them holds that one's lock, so it is neither evicted nor dropped. Imports no Ten
 import dataclasses
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import pathlib
@@ -52,8 +51,7 @@ class Content:
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits, other ones if anything else would be held."""
-        text = json.dumps(self.document(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return index.digest(json.dumps(self.document(), sort_keys=True))
 
     def document(self) -> dict[str, Any]:
         """What the manifest says of it."""
