@@ -8,6 +8,8 @@ import datetime
 import pathlib
 from typing import Any
 
+import tensorflow as tf
+
 import tfpipe
 from benchmarks import environment, loop, output
 from benchmarks.config import Config
@@ -22,7 +24,7 @@ def run(config: Config, ranks: Ranks) -> dict[str, Any]:
 
     Raises:
         ValueError: If the config does not fit the data or the checkpoint.
-        TfpipeError: If the data set is not complete.
+        TfpipeError: If the data set is not complete, or too many records are damaged.
         OSError: If a folder cannot be written.
     """
     if config.report_dir and ranks.is_first:  # an unusable one is known before the work
@@ -30,19 +32,29 @@ def run(config: Config, ranks: Ranks) -> dict[str, Any]:
     setting = make_setting(config, ranks)
     if ranks.is_first:
         print(setting.pipeline, flush=True)
-    work = loop.evaluate if config.mode == "eval" else loop.train
     result = {
         "command": "benchmarks.train",
         "schema_version": SCHEMA_VERSION,
         "config": setting.config.as_json(),
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,
-        **work(setting, ranks),
+        **_work(setting, ranks),
         "environment": environment.describe(),
     }
     if config.report_dir and ranks.is_first:
         _write_report(pathlib.Path(config.report_dir), setting, result)
     return result
+
+
+def _work(setting: Setting, ranks: Ranks) -> dict[str, Any]:
+    work = loop.evaluate if setting.config.mode == "eval" else loop.train
+    try:
+        return work(setting, ranks)
+    except tf.errors.OpError:
+        log = setting.pipeline.faults
+        if log is not None and (error := log.error()) is not None:
+            raise error from None
+        raise
 
 
 def _write_report(

@@ -115,6 +115,18 @@ def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
         flip(path, position)
 
 
+def test_reading_again_after_the_error_meets_it_again(copy_dir):
+    path, offset, size, _ = places(copy_dir)[5]
+    flip(path, offset + size // 2)
+    log = tfpipe.FaultLog(0)
+
+    for _ in range(2):
+        with pytest.raises(tf.errors.UnknownError, match="max_faults allows 0"):
+            read(copy_dir, log)
+
+    assert [fault.byte_offset for fault in log.faults] == [offset]
+
+
 @pytest.mark.parametrize("log", [None, tfpipe.FaultLog(0)])
 def test_the_first_damaged_record_is_an_error_that_names_it(copy_dir, log):
     path, offset, _, name = places(copy_dir)[13]

@@ -66,3 +66,23 @@ def test_shard_cut_short_is_named(
 
     assert code == 1
     assert f"Shard {shard} must have" in errors
+
+
+def test_damaged_record_is_one_line_that_names_it(
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(data_dir, tmp_path / "data")
+    shard = folder / "train-00000-of-00003"
+    content = bytearray(shard.read_bytes())
+    content[500] ^= 1  # in the first record's data
+    shard.write_bytes(content)
+
+    values = {"data_dir": str(folder), "image_size": 32, "batch_size": 4}
+    code, errors = _main(capsys, num_epochs=1, **values)
+
+    assert code == 1
+    (line,) = [line for line in errors.splitlines() if line.startswith("Error: ")]
+    assert f"{shard}: record 0 of the split at byte 0 (image train/" in line
+    assert "Traceback" not in errors

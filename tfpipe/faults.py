@@ -108,16 +108,27 @@ class FaultLog:
             BadRecordError: If there are more than the budget allows.
         """
         with self._lock:
-            if fault.record_id in self._faults:
-                return
-            self._faults[fault.record_id] = fault
-            count = len(self._faults)
-        if count > self.max_faults:
-            raise errors.BadRecordError(
-                f"{count} records are damaged, max_faults allows {self.max_faults}. "
-                f"The last one: {fault}. {_REMEDY}"
-            )
-        print(f"Skipped a damaged record. {fault}", file=sys.stderr)
+            is_new = fault.record_id not in self._faults
+            self._faults.setdefault(fault.record_id, fault)
+        # Of one that is known too: who goes on after the error must not lose it unseen.
+        if (error := self.error()) is not None:
+            raise error
+        if is_new:
+            print(f"Skipped a damaged record. {fault}", file=sys.stderr)
+
+    def error(self) -> errors.BadRecordError | None:
+        """What to raise, if there are more than the budget allows.
+
+        `add` raises it inside of TensorFlow, whose own error buries it in a traceback.
+        """
+        with self._lock:
+            met = list(self._faults.values())
+        if len(met) <= self.max_faults:
+            return None
+        return errors.BadRecordError(
+            f"{len(met)} records are damaged, max_faults allows {self.max_faults}. "
+            f"The last one: {met[-1]}. {_REMEDY}"
+        )
 
 
 _REMEDY = "Find all with python -m converters.verify, which can repair them."
