@@ -40,8 +40,8 @@ from converters import (
     inputs,
     job_flags,
     run,
-    workers,
 )
+from tfpipe import host
 
 flags.adopt_module_key_flags(input_flags)
 flags.adopt_module_key_flags(job_flags)
@@ -107,7 +107,7 @@ def make_job(config: Config) -> run.Job:
     input_dir = pathlib.Path(config.input_dir).expanduser()
     class_list = classes.read_classes(input_dir)
     tree = inputs.read_tree(input_dir, class_list)
-    num_workers = config.job.num_workers or workers.num_available()
+    num_workers = config.job.num_workers or host.num_cores()
     found_boxes = boxes.read_boxes(input_dir, num_workers=num_workers)
     expect.check_expected(config.expect, tree, class_list, found_boxes)
     return conversion.make_job(

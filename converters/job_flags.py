@@ -6,8 +6,9 @@ from typing import Any, Literal, cast
 
 from absl import flags
 
-from converters import compat, images, policy_flags, worker_flags, workers
+from converters import compat, images, policy_flags, worker_flags
 from converters import flags as converter_flags
+from tfpipe import host
 
 for _module in (converter_flags, worker_flags, policy_flags):
     flags.adopt_module_key_flags(_module)
@@ -102,7 +103,7 @@ class JobConfig:
         return {
             "output_dir": pathlib.Path(self.output_dir).expanduser(),
             "policy": self.policy,
-            "num_workers": self.num_workers or workers.num_available(),
+            "num_workers": self.num_workers or host.num_cores(),
             "overwrite": self.overwrite,
             "fsync": self.fsync,
             "max_bad": self.max_bad,

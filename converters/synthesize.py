@@ -39,6 +39,7 @@ from absl import app, flags
 
 from converters import camera, classes, looks, noise, scenes, worker_flags, workers
 from converters import flags as converter_flags
+from tfpipe import host
 
 flags.adopt_module_key_flags(converter_flags)
 flags.adopt_module_key_flags(worker_flags)
@@ -313,7 +314,7 @@ def config_from_flags() -> Config:
         num_classes=_NUM_CLASSES.value,
         num_validation_images=_NUM_VALIDATION_IMAGES.value,
         seed=converter_flags.SEED.value,
-        num_workers=worker_flags.NUM_WORKERS.value or workers.num_available(),
+        num_workers=worker_flags.NUM_WORKERS.value or host.num_cores(),
         size_scale=_SIZE_SCALE.value,
         bytes_per_pixel=_BYTES_PER_PIXEL.value,
         made_up_synsets=_MADE_UP_SYNSETS.value,

@@ -34,9 +34,9 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import adopt, check, indexed, input_flags, worker_flags, workers
+from converters import adopt, check, indexed, input_flags, worker_flags
 from converters.check import Result
-from tfpipe import errors, index
+from tfpipe import errors, host, index
 
 flags.adopt_module_key_flags(input_flags)
 flags.adopt_module_key_flags(worker_flags)
@@ -122,7 +122,7 @@ def verify(config: Config) -> Result:
         data_dir=data_dir,
         level=config.level,
         input_dir=input_dir,
-        num_workers=config.num_workers or workers.num_available(),
+        num_workers=config.num_workers or host.num_cores(),
     )
     if not (data_dir / index.INDEX_NAME).exists():
         return adopt.check_foreign(request, write=config.write_index)

@@ -57,11 +57,6 @@ _on_image: Callable[[], object] = _nothing
 _function: Callable[[Any], Any] = _ignore
 
 
-def num_available() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def run(
     function: Callable[[Task], Result],
     tasks: Sequence[Task],

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import store
+from tfpipe import host
 
 DECODE = (
     tfpipe.Parse(label_base=1),
@@ -333,7 +333,7 @@ def test_too_small_max_bytes_is_refused(data_dir, each_cache):
 
 
 def test_too_little_memory_is_refused(data_dir, monkeypatch):
-    monkeypatch.setattr(store, "ram_left", lambda: 1000)
+    monkeypatch.setattr(host, "ram_left", lambda: 1000)
 
     with pytest.raises(ValueError, match=r"needs \d+ bytes of memory.* are 1000"):
         make(data_dir, tfpipe.Map(*DECODE), tfpipe.Cache("ram")).build()

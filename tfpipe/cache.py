@@ -18,10 +18,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import errors, index, philox, repeatable, store, store_folder
+from tfpipe import errors, host, index, philox, repeatable, store, store_folder
 from tfpipe.pipeline import Stage
 from tfpipe.source import TFRecordSource
 from tfpipe.stages import AssertCardinality, Example, Interleave, Map, Op, Prefetch
+from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
 Array = npt.NDArray[Any]
@@ -86,6 +87,9 @@ class Cache:
         reads = self.num_parallel_reads or tuning.num_parallel_reads
         return dataclasses.replace(self, num_parallel_reads=reads)
 
+    def opened(self) -> "Cache":
+        return dataclasses.replace(self, num_parallel_reads=None)
+
     def describe(self) -> str:
         """How full it is and where; "not open" before a pipeline with it is built."""
         texts = [kept.describe() for kept, _ in self._stores.values()]
@@ -101,9 +105,7 @@ class Cache:
         Raises:
             ValueError: If the source or a stage is none that can be cached.
         """
-        if not isinstance(source, TFRecordSource):
-            raise ValueError(f"Cache needs a TFRecordSource, got {source!r}.")
-        interleave, ops = _upstream(stages)
+        interleave, ops = _upstream(source, stages)
         asserts = [stage for stage in stages if isinstance(stage, AssertCardinality)]
 
         def cached(windows: tf.data.Dataset) -> tf.data.Dataset:
@@ -121,16 +123,21 @@ class Cache:
 
         return cached
 
+    def num_bytes(self, source: Any, stages: Sequence[object]) -> int:
+        """What it will have when it is full, after those stages.
+
+        Raises:
+            ValueError: As `around` and what it gives.
+        """
+        interleave, ops = _upstream(source, stages)
+        records = interleave(source(State(), 1))
+        spec = repeatable.repeatable(ops, records.element_spec)
+        return _content(source, ops, spec).num_bytes
+
     def _open(
         self, source: TFRecordSource, ops: Sequence[Op], spec: Example
     ) -> store.Store:
-        shards = source.index.splits[source.split]
-        content = store_folder.Content(
-            made_of=_made_of(source, ops),
-            features=_features(spec),
-            num_records=source.order.num_records,
-            string_bytes=sum(shard.num_bytes for shard in shards),
-        )
+        content = _content(source, ops, spec)
         if content.fingerprint not in self._stores:
             opened = self._open_anew(content, ops)
             self._stores[content.fingerprint] = (opened, ops)
@@ -146,7 +153,7 @@ class Cache:
             return store_folder.open_store(
                 self.directory, content, max_bytes=self.max_bytes
             )
-        need, left = content.num_bytes, store.ram_left()
+        need, left = content.num_bytes, host.ram_left()
         if self.max_bytes is not None and need > self.max_bytes:
             raise ValueError(
                 f"Cache.max_bytes must be >= {need} for this cache, got "
@@ -160,8 +167,22 @@ class Cache:
         return store.RamStore(content.features, content.num_records)
 
 
-def _upstream(stages: Sequence[object]) -> tuple[Interleave, list[Op]]:
+def _content(
+    source: TFRecordSource, ops: Sequence[Op], spec: Example
+) -> store_folder.Content:
+    shards = source.index.splits[source.split]
+    return store_folder.Content(
+        made_of=_made_of(source, ops),
+        features=_features(spec),
+        num_records=source.order.num_records,
+        string_bytes=sum(shard.num_bytes for shard in shards),
+    )
+
+
+def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, list[Op]]:
     """The reading stage and all ops after it."""
+    if not isinstance(source, TFRecordSource):
+        raise ValueError(f"Cache needs a TFRecordSource, got {source!r}.")
     known = (Map, AssertCardinality, Prefetch)
     if not stages or not isinstance(stages[0], Interleave):
         raise ValueError(f"Cache must come after Interleave, got {[*stages]}.")

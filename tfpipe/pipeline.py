@@ -6,11 +6,13 @@ what it is given.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from tfpipe import index
 from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
@@ -19,13 +21,16 @@ Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 Batch = dict[str, tf.Tensor]
 DeviceOp = Callable[[Batch], Batch]
 
+# What differs between two runs in the repr of the same thing.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
 
 @runtime_checkable
 class Tunable(Protocol):
     """A stage with knobs that a tuning can fill."""
 
     def tuned(self, tuning: Tuning) -> Stage:
-        """The stage with every knob set."""
+        """The stage with every open knob set."""
 
 
 @runtime_checkable
@@ -140,6 +145,20 @@ class Pipeline:
         logs = (getattr(stage, "faults", None) for stage in self.stages)
         return next((log for log in logs if log is not None), None)
 
+    @property
+    def fingerprint(self) -> str:
+        """Of what the pipeline does, 32 characters, whatever its tuning and rank.
+
+        The data with their digests, as far as the source has one, and every stage with
+        its knobs open. Functions go by name, without their code.
+        """
+        source = getattr(self.source, "digest", None) or repr(self.source)
+        stages = [
+            stage.opened() if hasattr(stage, "opened") else stage
+            for stage in self.stages
+        ]
+        return index.digest(_ADDRESS.sub("", repr((source, stages, self.device_ops))))
+
     def prefix(self, num_stages: int) -> "Pipeline":
         """The pipeline up to and with its first `num_stages` stages."""
         if not 0 <= num_stages <= len(self.stages):
@@ -152,10 +171,15 @@ class Pipeline:
         self, state: State | None = None, num_epochs: int | None = 1
     ) -> list[Stage | Wrapper]:
         """The stages with every knob set."""
-        stages = [
-            stage.tuned(self.tuning) if isinstance(stage, Tunable) else stage
-            for stage in self.stages
-        ]
+        stages: list[Stage | Wrapper] = []
+        num_maps = 0
+        for stage in self.stages:
+            tuning = self.tuning
+            if hasattr(stage, "num_parallel_calls"):
+                calls = tuning.num_parallel_calls(num_maps)
+                tuning = dataclasses.replace(tuning, num_parallel_maps=calls)
+                num_maps += 1
+            stages.append(stage.tuned(tuning) if isinstance(stage, Tunable) else stage)
         if state is None or not hasattr(self.source, "num_records"):
             return stages
         num_records = self.source.num_records(state, num_epochs)

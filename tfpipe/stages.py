@@ -82,6 +82,9 @@ class Interleave:
             read_buffer_bytes=self.read_buffer_bytes or tuning.read_buffer_bytes,
         )
 
+    def opened(self) -> "Interleave":
+        return Interleave(faults=self.faults)
+
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # One window is passed on while the next one is read: two are in memory.
         return dataset.map(as_it_is(self._read)).prefetch(1).unbatch()
@@ -111,7 +114,8 @@ class Interleave:
             # turn, so the number of parallel reads does not change the order.
             block_length=1 << 20,
             num_parallel_calls=self.num_parallel_reads,
-            deterministic=True,  # the whole window is waited for anyway
+            # The whole window is waited for anyway. One read has an order.
+            deterministic=None if self.num_parallel_reads is None else True,
         )
         if "shuffle_seed" in window:
             records = _shuffle(records, num_records, tf.unstack(window["shuffle_seed"]))
@@ -228,8 +232,11 @@ class Map:
         return f"Map({', '.join(parts)})"
 
     def tuned(self, tuning: Tuning) -> "Map":
-        calls = self.num_parallel_calls or tuning.num_parallel_maps
+        calls = self.num_parallel_calls or tuning.num_parallel_calls(0)
         return Map(*self.ops, num_parallel_calls=calls, faults=self.faults)
+
+    def opened(self) -> "Map":
+        return Map(*self.ops, faults=self.faults)
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
@@ -361,6 +368,9 @@ class Prefetch:
     def tuned(self, tuning: Tuning) -> "Prefetch":
         size = self.buffer_size or tuning.prefetch_buffer_size
         return Prefetch(buffer_size=size)
+
+    def opened(self) -> "Prefetch":
+        return Prefetch()
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.prefetch(self.buffer_size)

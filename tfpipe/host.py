@@ -1,0 +1,83 @@
+"""This host: the cores, the memory and the processor that a process may count on.
+
+In: what the kernel tells. Out: numbers, and a name. Imports no TensorFlow.
+"""
+
+import os
+import pathlib
+import platform
+
+
+def num_cores() -> int:
+    """Cores that this process may use: of its affinity, and of its cgroup's quota.
+
+    The quota of control groups of version 2 (kernel: cgroup-v2.rst, cpu.max), rounded
+    down, 1 at least.
+    """
+    cores = len(os.sched_getaffinity(0))
+    for line in _lines(pathlib.Path("/sys/fs/cgroup/cpu.max")):
+        quota, period = line.split()
+        if quota != "max":
+            cores = min(cores, int(quota) // int(period))
+    return max(1, cores)
+
+
+def cpu_model() -> str:
+    """Name of the processor."""
+    for line in _lines(pathlib.Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def ram_bytes() -> int:
+    """Memory of the host."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def ram_left() -> int:
+    """Bytes of memory that this process can still have, page cache included.
+
+    The least of what the kernel calls available and what each control group that the
+    process is in allows beyond its use (kernel: proc(5), cgroup-v2.rst and
+    cgroup-v1/memory.rst).
+    """
+    fields = _fields(pathlib.Path("/proc/meminfo"))
+    left = [fields["MemAvailable:"] * 1024] if "MemAvailable:" in fields else []
+    root = pathlib.Path("/sys/fs/cgroup")
+    for line in _lines(pathlib.Path("/proc/self/cgroup")):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root, ("memory.max", "memory.current", "file")
+        elif "memory" in controllers.split(","):
+            base = root / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
+        else:
+            continue
+        folder = base / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            left += _left_of_group(group, *names)
+            if group == base:
+                break
+    return min(left, default=1 << 62)
+
+
+def _left_of_group(
+    folder: pathlib.Path, limit_name: str, usage_name: str, cache_name: str
+) -> list[int]:
+    limit, usage = _lines(folder / limit_name), _lines(folder / usage_name)
+    if not limit or not usage or limit == ["max"]:
+        return []
+    cache = _fields(folder / "memory.stat").get(cache_name, 0)
+    return [int(limit[0]) - int(usage[0]) + cache]
+
+
+def _fields(path: pathlib.Path) -> dict[str, int]:
+    return {line.split()[0]: int(line.split()[1]) for line in _lines(path)}
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

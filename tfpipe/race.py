@@ -1,0 +1,125 @@
+"""A race: the rates of several datasets, measured in turns.
+
+In: datasets that do not end. Out: for each of them its rate in every round. In turns,
+so that a slow spell of the machine meets all, and in rounds, so that two datasets are
+compared by ratios of neighbors in time.
+"""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What one dataset did in one turn.
+
+    Attributes:
+        elements_per_second: Its rate.
+        cpu_seconds_per_element: CPU time of the whole process meanwhile.
+    """
+
+    elements_per_second: float
+    cpu_seconds_per_element: float
+
+
+class Runner:
+    """A dataset that is read on and on, without leaving TensorFlow between elements."""
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        self._iterator = iter(dataset)
+        self.pull(1)
+        self._per_call = 1
+
+    def pull(self, num_elements: int) -> None:
+        """Reads that many elements and drops them."""
+        _pull(self._iterator, tf.constant(num_elements))
+
+    def pull_for(self, seconds: float) -> int:
+        """Reads for about that long; returns the number of elements, 1 at least."""
+        count, start = 0, time.perf_counter()
+        while (passed := time.perf_counter() - start) < seconds or not count:
+            if count:
+                # A call costs 0.1 ms; some twenty in a turn end it in time.
+                self._per_call = max(1, int(count / passed * seconds / 20))
+            self.pull(self._per_call)
+            count += self._per_call
+        return count
+
+
+def run(
+    runners: Sequence[Runner], *, seconds: float = 0.5, num_rounds: int = 3
+) -> list[list[Turn]]:
+    """Lets the datasets take turns.
+
+    Before a turn the process comes to rest: the others fill their buffers. Then what
+    is ready in its own ones is read, for a third of a turn, and not counted.
+
+    Args:
+        runners: The datasets, at any place.
+        seconds: Of a turn.
+        num_rounds: Turns of each.
+
+    Returns:
+        For each dataset its turns.
+    """
+    turns: list[list[Turn]] = [[] for _ in runners]
+    for _ in range(num_rounds):
+        for runner, mine in zip(runners, turns, strict=True):
+            _rest()
+            runner.pull_for(seconds / 3)
+            wall, cpu = time.perf_counter(), time.process_time()
+            count = runner.pull_for(seconds)
+            mine.append(
+                Turn(
+                    elements_per_second=count / (time.perf_counter() - wall),
+                    cpu_seconds_per_element=(time.process_time() - cpu) / count,
+                )
+            )
+    return turns
+
+
+def ratio(turns: Sequence[Turn], others: Sequence[Turn]) -> float:
+    """How much faster than others, the median over the rounds."""
+    return statistics.median(
+        mine.elements_per_second / other.elements_per_second
+        for mine, other in zip(turns, others, strict=True)
+    )
+
+
+def rate(turns: Sequence[Turn]) -> float:
+    """Elements per second, the median over the rounds."""
+    return statistics.median(turn.elements_per_second for turn in turns)
+
+
+def cpu_cost(turns: Sequence[Turn]) -> float:
+    """CPU-seconds per element, the median over the rounds."""
+    return statistics.median(turn.cpu_seconds_per_element for turn in turns)
+
+
+def _rest() -> None:
+    """Waits until this process is idle: what is not read fills its buffers first."""
+    end = time.perf_counter() + _LONGEST_REST
+    busy = True
+    while busy and time.perf_counter() < end:
+        cpu = time.process_time()
+        time.sleep(_REST)
+        busy = time.process_time() - cpu > _REST / 4
+
+
+_REST, _LONGEST_REST = 0.02, 2.0  # seconds
+
+
+@tf.function(  # type: ignore[untyped-decorator]
+    reduce_retracing=True, autograph=False
+)
+def _pull(iterator: tf.data.Iterator, num_elements: tf.Tensor) -> tf.Tensor:
+    def read(number: tf.Tensor) -> tuple[tf.Tensor]:
+        element = tf.nest.flatten(iterator.get_next(), expand_composites=True)
+        with tf.control_dependencies(element):
+            return (number + 1,)
+
+    return tf.while_loop(lambda i: i < num_elements, read, [0], parallel_iterations=1)
