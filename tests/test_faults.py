@@ -115,6 +115,29 @@ def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
         flip(path, position)
 
 
+def test_what_was_skipped_is_told_at_the_end_of_the_epoch(copy_dir, capfd):
+    path, offset, size, _ = places(copy_dir)[5]
+    flip(path, offset + size // 2)
+    pipeline = tfpipe.imagenet_train(
+        copy_dir, image_size=8, batch_size=4, on_error="skip", max_faults=1
+    )
+
+    dataset = pipeline.build()
+    assert dataset.cardinality() == 6
+    batches = list(dataset)
+
+    told = capfd.readouterr().err
+    assert len(batches) == 6
+    assert "1 records were skipped." in told
+    assert f"  {path} at {offset}" in told.splitlines()
+
+
+def test_nothing_is_told_where_nothing_was_skipped(copy_dir, capfd):
+    list(tfpipe.imagenet_train(copy_dir, image_size=8, batch_size=4).build())
+
+    assert "skipped" not in capfd.readouterr().err
+
+
 def test_reading_again_after_the_error_meets_it_again(copy_dir):
     path, offset, size, _ = places(copy_dir)[5]
     flip(path, offset + size // 2)

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.tuning import AUTOTUNE
+from tfpipe.tuning import AUTOTUNE, made_for, read_saved
 
 
 def test_options_carry_the_values():
@@ -82,3 +82,64 @@ def test_wrong_values_are_refused(name, value, message):
 def test_no_local_ranks_are_refused():
     with pytest.raises(ValueError, match="num_local_ranks must be >= 1, got 0"):
         tfpipe.Tuning.for_local_ranks(0)
+
+
+def test_every_map_gets_its_own_number():
+    def stage(calls):
+        return tfpipe.Map(tfpipe.Flip(), num_parallel_calls=calls)
+
+    pipeline = tfpipe.Pipeline(
+        tfpipe.SyntheticSource(batch_size=1),
+        [stage(None), tfpipe.Prefetch(), stage(7), stage(None)],
+        tuning=tfpipe.Tuning(num_parallel_maps=(1, 2, 3)),
+    )
+
+    calls = [line for line in str(pipeline).splitlines() if "Map(" in line]
+
+    assert [line.split("calls=")[1].rstrip(")") for line in calls] == ["1", "7", "3"]
+
+
+def test_too_few_numbers_for_the_maps_are_refused():
+    tuning = tfpipe.Tuning(num_parallel_maps=(1, 2))
+
+    assert [tuning.num_parallel_calls(number) for number in (0, 1)] == [1, 2]
+    with pytest.raises(ValueError, match="got 2 and at least 3 Maps"):
+        tuning.num_parallel_calls(2)
+    with pytest.raises(ValueError, match="num_parallel_maps must be >= 1 or -1, got 0"):
+        tfpipe.Tuning(num_parallel_maps=(1, 0))
+
+
+def test_a_saved_tuning_is_loaded_on_the_same_host(tmp_path):
+    tuning = tfpipe.Tuning(num_parallel_maps=(4, 2), deterministic=False)
+    path = tmp_path / "tuning.json"
+
+    tuning.save(path, made_for=made_for("abc"), evidence={"ratio": 1.5})
+
+    assert tfpipe.Tuning.load(path) == tuning
+    assert tfpipe.Tuning.load(path, fingerprint="abc") == tuning
+    assert read_saved(path)["evidence"] == {"ratio": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tensorflow", "1.15"), ("num_cores", 9999), ("pipeline", "other")],
+)
+def test_a_stale_tuning_is_noticed_and_not_used(tmp_path, name, value):
+    path = tmp_path / "tuning.json"
+    tfpipe.Tuning(num_parallel_reads=9).save(
+        path, made_for=made_for("abc") | {name: value}
+    )
+
+    with pytest.warns(UserWarning, match=f"made for {name} {value} not"):
+        loaded = tfpipe.Tuning.load(path, fingerprint="abc")
+
+    assert loaded == tfpipe.Tuning()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 2}'])
+def test_another_file_is_refused(tmp_path, text):
+    path = tmp_path / "tuning.json"
+    path.write_text(text)
+
+    with pytest.raises(ValueError, match=r"tuning.json must be a tuning in format 1"):
+        tfpipe.Tuning.load(path)

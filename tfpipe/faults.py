@@ -53,7 +53,9 @@ class Fault:
 class FaultLog:
     """The damaged records that a pipeline met; a budget for them.
 
-    Each is said once on stderr and counted once, however many epochs meet it.
+    Each is said once on stderr and counted once, however many epochs meet it. Where a
+    pipeline is built for some epochs, and not without end, `summary` follows on stderr
+    after the last of them.
 
     Args:
         max_faults: How many different records may be damaged before it is an error.
@@ -115,6 +117,27 @@ class FaultLog:
             raise error
         if is_new:
             print(f"Skipped a damaged record. {fault}", file=sys.stderr)
+
+    def reported_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same elements; after the last one, what was skipped goes to stderr."""
+
+        def report() -> np.int64:
+            if self.faults:
+                print(self.summary(), file=sys.stderr, flush=True)
+            return np.int64(0)
+
+        def none(_: tf.Tensor) -> tf.data.Dataset:
+            # Of the same elements as `dataset`, but without one.
+            return dataset.take(tf.numpy_function(report, [], tf.int64))
+
+        end = tf.data.Dataset.from_tensors(0)
+        whole = dataset.concatenate(
+            end.flat_map(tf.autograph.experimental.do_not_convert(none))
+        )
+        number = dataset.cardinality()
+        if number < 0:  # not known
+            return whole
+        return whole.apply(tf.data.experimental.assert_cardinality(number))
 
     def error(self) -> errors.BadRecordError | None:
         """What to raise, if there are more than the budget allows.

@@ -121,6 +121,8 @@ class Pipeline:
                         f"which takes {dataset.element_spec}."
                     )
                 raise
+        if self.faults is not None and num_epochs is not None:
+            dataset = self.faults.reported_after(dataset)
         return dataset.with_options(self.tuning.options())
 
     def on_device(self, batch: Batch) -> Batch:

@@ -8,22 +8,41 @@ compared by ratios of neighbors in time.
 import dataclasses
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Turn:
-    """What one dataset did in one turn.
+@dataclasses.dataclass(frozen=True)
+class Turns:
+    """What one dataset did, a number for each round.
 
     Attributes:
-        elements_per_second: Its rate.
+        elements_per_second: Its rates.
         cpu_seconds_per_element: CPU time of the whole process meanwhile.
     """
 
-    elements_per_second: float
-    cpu_seconds_per_element: float
+    elements_per_second: tuple[float, ...]
+    cpu_seconds_per_element: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Elements per second, the median."""
+        return statistics.median(self.elements_per_second)
+
+    @property
+    def cost(self) -> float:
+        """CPU-seconds per element, the median."""
+        return statistics.median(self.cpu_seconds_per_element)
+
+    def ratios(self, other: "Turns") -> list[float]:
+        """How many times the rate of another one, round by round."""
+        pairs = zip(self.elements_per_second, other.elements_per_second, strict=True)
+        return [mine / others for mine, others in pairs]
+
+    def ratio(self, other: "Turns") -> float:
+        """The median of `ratios`: more than the ratio of two medians can tell."""
+        return statistics.median(self.ratios(other))
 
 
 class Runner:
@@ -50,54 +69,40 @@ class Runner:
         return count
 
 
+def compare(
+    datasets: Mapping[str, tf.data.Dataset], *, seconds: float, num_rounds: int
+) -> dict[str, Turns]:
+    """The rates of datasets that do not end; see `run`."""
+    runners = {name: Runner(dataset) for name, dataset in datasets.items()}
+    return run(runners, seconds=seconds, num_rounds=num_rounds)
+
+
 def run(
-    runners: Sequence[Runner], *, seconds: float = 0.5, num_rounds: int = 3
-) -> list[list[Turn]]:
-    """Lets the datasets take turns.
+    runners: Mapping[str, Runner], *, seconds: float, num_rounds: int
+) -> dict[str, Turns]:
+    """Lets datasets that are being read take turns.
 
     Before a turn the process comes to rest: the others fill their buffers. Then what
     is ready in its own ones is read, for a third of a turn, and not counted.
 
     Args:
-        runners: The datasets, at any place.
+        runners: The datasets.
         seconds: Of a turn.
         num_rounds: Turns of each.
-
-    Returns:
-        For each dataset its turns.
     """
-    turns: list[list[Turn]] = [[] for _ in runners]
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in runners}
     for _ in range(num_rounds):
-        for runner, mine in zip(runners, turns, strict=True):
+        for name, runner in runners.items():
             _rest()
             runner.pull_for(seconds / 3)
             wall, cpu = time.perf_counter(), time.process_time()
             count = runner.pull_for(seconds)
-            mine.append(
-                Turn(
-                    elements_per_second=count / (time.perf_counter() - wall),
-                    cpu_seconds_per_element=(time.process_time() - cpu) / count,
-                )
-            )
-    return turns
-
-
-def ratio(turns: Sequence[Turn], others: Sequence[Turn]) -> float:
-    """How much faster than others, the median over the rounds."""
-    return statistics.median(
-        mine.elements_per_second / other.elements_per_second
-        for mine, other in zip(turns, others, strict=True)
-    )
-
-
-def rate(turns: Sequence[Turn]) -> float:
-    """Elements per second, the median over the rounds."""
-    return statistics.median(turn.elements_per_second for turn in turns)
-
-
-def cpu_cost(turns: Sequence[Turn]) -> float:
-    """CPU-seconds per element, the median over the rounds."""
-    return statistics.median(turn.cpu_seconds_per_element for turn in turns)
+            rate = count / (time.perf_counter() - wall)
+            measured[name].append((rate, (time.process_time() - cpu) / count))
+    return {
+        name: Turns(*map(tuple, zip(*pairs, strict=True)))
+        for name, pairs in measured.items()
+    }
 
 
 def _rest() -> None:
