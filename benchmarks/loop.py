@@ -1,14 +1,13 @@
 """The loops: train and evaluation steps, timed as wait against compute.
 
 In: a `Setting` and the ranks. Out: the figures of the run. Wait is the time blocked on
-`next(iterator)`; compute is from there until the step's result is on the host, so
+the next batch; compute is from there until the step's result is on the host, so
 averaging gradients and waiting for slower ranks belong to compute.
 """
 
 import dataclasses
 import itertools
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,6 +32,7 @@ _REFERENCE_BATCH = 256  # global batch that learning rates are given for
 _RISE_FRACTION = 0.05  # of all steps, in which the learning rate rises to its peak
 _RISE_STEPS = 100  # the same where the number of steps is open
 _OPEN_STEPS = 1_000_000_000
+_NUM_CLASSES = 1000  # of a model that is not to learn anything
 
 
 def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, num_timed = setting.num_steps(state)
     dataset = setting.pipeline.build(state=state, num_epochs=None)
-    function = _make_train_step(model, optimizer, setting, ranks)
+    function = _make_train_step(model, optimizer, setting.pipeline, ranks)
     recorder = metrics.Recorder(setting.num_records)
     for number, step in enumerate(
-        _steps(dataset, function, num_warmup + num_timed, ranks)
+        _steps(setting, dataset, function, num_warmup + num_timed, ranks)
     ):
         recorder.add(step, state.epoch)
         state = source.advance(state)
@@ -101,7 +101,7 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     # The first step compiles and fills the pipeline; it counts, but is not timed.
     num_warmup = min(1, num_steps - 1)
     function = _make_eval_step(model, setting)
-    for number, step in enumerate(_steps(dataset, function, num_steps, ranks)):
+    for number, step in enumerate(_steps(setting, dataset, function, num_steps, ranks)):
         recorder.add(step, state.epoch)
         if number + 1 == num_warmup:
             ranks.gather(None)
@@ -162,8 +162,38 @@ def _make_optimizer(
     return optimizer
 
 
+def make_step(
+    name: str, pipeline: tfpipe.Pipeline, *, seed: int
+) -> Callable[[Batch], tf.Tensor]:
+    """A training step of a model for the batches of a pipeline: batch -> loss.
+
+    Raises:
+        ValueError: If the batches are none of images [batch, size, size, 3] and labels.
+    """
+    spec = pipeline.build().element_spec
+    image = spec.get("image") if isinstance(spec, dict) else None
+    if (
+        image is None
+        or "label" not in spec
+        or image.shape[1:] != (*image.shape[1:3], 3)
+    ):
+        raise ValueError(
+            "A training step needs batches with image [batch, size, size, 3] and "
+            f"label, got {spec}."
+        )
+    keras.utils.set_random_seed(seed)
+    model = models.MODELS[name].build(image.shape[1], _NUM_CLASSES)
+    optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
+    optimizer.build(model.trainable_variables)
+    step = _make_train_step(model, optimizer, pipeline, Ranks())
+    return lambda batch: step(batch)[0]
+
+
 def _make_train_step(
-    model: keras.Model, optimizer: keras.Optimizer, setting: Setting, ranks: Ranks
+    model: keras.Model,
+    optimizer: keras.Optimizer,
+    pipeline: tfpipe.Pipeline,
+    ranks: Ranks,
 ) -> StepFunction:
     """batch -> (mean loss, correct predictions, examples); optimizes the model."""
     # Horovod and the tape need the tf.Variable inside each Keras variable.
@@ -171,7 +201,7 @@ def _make_train_step(
 
     @tf.function
     def step(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        batch = setting.pipeline.on_device(batch)
+        batch = pipeline.on_device(batch)
         with tf.GradientTape() as tape:
             logits = model(batch["image"], training=True)
             losses = _losses(batch, logits)
@@ -212,36 +242,35 @@ def _correct(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
 
 
 def _steps(
-    dataset: tf.data.Dataset, function: StepFunction, num_steps: int, ranks: Ranks
+    setting: Setting,
+    dataset: tf.data.Dataset,
+    function: StepFunction,
+    num_steps: int,
+    ranks: Ranks,
 ) -> Iterator[Step]:
     """Runs the steps, yields each when it is done, and shows progress on rank 0."""
-    iterator = iter(dataset)
+    timer = tfpipe.StepTimer(setting.pipeline.source.batch_size)
+    num_done = 0
     disable = None if ranks.is_first else True  # None: only on a terminal
     with tqdm.tqdm(
         total=num_steps, unit="step", file=sys.stderr, disable=disable
     ) as bar:
-        for _ in itertools.repeat(None, num_steps):
-            step = _timed_step(iterator, function)
+        for batch in itertools.islice(timer.batches(dataset), num_steps):
+            loss, num_correct, num_examples = function(batch)
+            result = float(loss)  # waits for the device
+            step = Step(
+                *timer.end_step(),
+                loss=result,
+                num_correct=int(num_correct),
+                num_examples=int(num_examples),
+                record_ids=_record_ids(batch),
+            )
             yield step
             bar.update()
             bar.set_postfix(loss=f"{step.loss:.3f}", refresh=False)
-
-
-def _timed_step(iterator: Iterator[Batch], function: StepFunction) -> Step:
-    start = time.perf_counter()
-    batch = next(iterator)
-    fetched = time.perf_counter()
-    loss, num_correct, num_examples = function(batch)
-    result = float(loss)  # waits for the device
-    done = time.perf_counter()
-    return Step(
-        wait_seconds=fetched - start,
-        compute_seconds=done - fetched,
-        loss=result,
-        num_correct=int(num_correct),
-        num_examples=int(num_examples),
-        record_ids=_record_ids(batch),
-    )
+            num_done += 1
+    if num_done < num_steps:
+        raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
 
 
 def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:

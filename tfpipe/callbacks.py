@@ -1,19 +1,24 @@
-"""A Keras callback that keeps a pipeline's state while `model.fit` trains.
+"""Keras callbacks: keep a pipeline's state, log the waits for it, in `model.fit`.
 
-In: the source of a pipeline, and a `SavedState` that says where training begins. Out:
-the same `SavedState`, right after every step, and if wanted a file of it at each
-checkpoint. The only module of the library that imports Keras.
+In: the source of a pipeline, and a `SavedState` that says where training begins; a
+dataset and a `StepTimer`. Out: the same `SavedState`, right after every step, and if
+wanted a file of it at each checkpoint; the figures of the steps. The only module of the
+library that imports Keras.
 """
 
 import os
 import pathlib
+import time
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfpipe import index
 from tfpipe.pipeline import Pipeline
 from tfpipe.state import SavedState
+from tfpipe.step_times import StepTimer
+from tfpipe.wait_probe import WaitProbe
 
 
 class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -131,3 +136,90 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         path = os.fspath(self._path).format(epoch=self._epoch + 1, **names)
         content = self.saved.state.to_json() + "\n"
         index.replace_file(pathlib.Path(path), content.encode())
+
+
+class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Logs what `model.fit` waits for its input and what it computes, step by step.
+
+        log = tfpipe.LogInput(tfpipe.StepTimer(256, log_dir="logs"))
+        model.fit(log.watch(dataset), callbacks=[log])
+
+    Keras asks for a batch inside its compiled train function, so no callback sees the
+    request: `watch` has tf.data read the clock there. What fit is given must be the
+    watched dataset itself, with no stage behind it.
+
+    Wait is, in all, what tf.data needed from each request until the batch was there,
+    and between the begin of an epoch and its first step, where fit opens the dataset.
+    Compute is the rest of the time from the end of one step to the end of the next,
+    other callbacks within an epoch included; validation and the end of an epoch are
+    neither. Where several steps are one execution (steps_per_execution), each counts as
+    their mean.
+
+    Like every callback with on_train_batch_end, this one makes Keras fetch the losses
+    of each step before the next: on a GPU, compute is then the device's, and wait the
+    time it has nothing to do. Without that the next request would come while the device
+    still works.
+
+    Args:
+        timer: Makes the figures and writes them; its window ends with the epoch. Its
+            `parallelism` is not called, as the iterator stays within Keras.
+
+    Raises:
+        ValueError: When training begins, if a tf.distribute strategy of several
+            replicas reads the dataset, because it reads ahead; at the first step, if
+            fit does not read what is watched.
+    """
+
+    def __init__(self, timer: StepTimer) -> None:
+        super().__init__()
+        self.timer = timer
+        self._probe = WaitProbe()
+        self._ended_at: float = 0.0
+        self._opening_seconds: float | None = None
+
+    def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same batches; give them to fit. End the dataset with a prefetch."""
+        return self._probe.watch(dataset)
+
+    def on_train_begin(self, logs: object = None) -> None:
+        """Checks that the reader of the dataset is the train function."""
+        num_replicas = self.model.distribute_strategy.num_replicas_in_sync
+        if num_replicas > 1:
+            raise ValueError(
+                "LogInput must have a model of one replica, got a tf.distribute "
+                f"strategy of {num_replicas}: it reads ahead of the training step, so "
+                "what that waits cannot be seen. Use a process a replica, or leave "
+                "LogInput out."
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        """Starts the clock; fit opens the dataset next."""
+        self.timer.begin()
+        self._probe.take()
+        self._ended_at = time.perf_counter()
+        self._opening_seconds = None
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        """Notes, before the first step, how long opening the dataset took."""
+        if self._opening_seconds is None:
+            self._opening_seconds = time.perf_counter() - self._ended_at
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        """Counts the steps of one execution."""
+        now = time.perf_counter()
+        num_steps, wait_seconds = self._probe.take()
+        if num_steps == 0:
+            raise ValueError(
+                "LogInput must watch what fit reads, but this step read none of it. "
+                "Give fit log.watch(dataset), where log is this callback."
+            )
+        wait_seconds += self._opening_seconds or 0.0
+        seconds, self._ended_at = now - self._ended_at, now
+        self._opening_seconds = 0.0
+        # The two clocks differ by microseconds.
+        compute_seconds = max(seconds - wait_seconds, 0.0)
+        self.timer.add(wait_seconds, compute_seconds, num_steps=num_steps)
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        """Ends the window."""
+        self.timer.flush()
