@@ -25,6 +25,7 @@ class Config:
     seed: int = 0
     on_error: str = "raise"
     max_faults: int = 100
+    tuning: str | None = None
 
     def __post_init__(self) -> None:
         if self.synthetic == (self.data_dir is not None):

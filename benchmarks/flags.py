@@ -1,5 +1,7 @@
 """Every flag of the training benchmarks, once, and their way into a `Config`."""
 
+from typing import Any
+
 from absl import flags, logging
 
 from benchmarks import config, models
@@ -83,6 +85,11 @@ _ON_ERROR = flags.DEFINE_enum(
     "At a damaged record or image: stop and name it, or go on without it, count it and "
     "name it in the result.",
 )
+_TUNING = flags.DEFINE_string(
+    "tuning",
+    None,
+    "JSON file of a tuning: benchmarks.input writes it, benchmarks.train uses it.",
+)
 _MAX_FAULTS = flags.DEFINE_integer(
     "max_faults",
     100,
@@ -98,22 +105,30 @@ def config_from_flags() -> config.Config:
         ValueError: If flags contradict each other.
     """
     return config.Config(
-        data_dir=_DATA_DIR.value,
-        model=_MODEL.value,
         mode=_MODE.value,
-        batch_size=_BATCH_SIZE.value,
-        image_size=_IMAGE_SIZE.value,
         num_steps=_NUM_STEPS.value,
         num_epochs=_NUM_EPOCHS.value,
         num_warmup_steps=_NUM_WARMUP_STEPS.value,
         learning_rate=_LEARNING_RATE.value,
         synthetic=_SYNTHETIC.value,
         checkpoint_dir=_CHECKPOINT_DIR.value,
-        report_dir=_REPORT_DIR.value,
-        seed=_SEED.value,
         on_error=_ON_ERROR.value,
         max_faults=_MAX_FAULTS.value,
+        **shared(),
     )
+
+
+def shared() -> dict[str, Any]:
+    """The values that benchmarks.input takes too, by name."""
+    return {
+        "data_dir": _DATA_DIR.value,
+        "model": _MODEL.value,
+        "image_size": _IMAGE_SIZE.value,
+        "batch_size": _BATCH_SIZE.value,
+        "seed": _SEED.value,
+        "tuning": _TUNING.value,
+        "report_dir": _REPORT_DIR.value,
+    }
 
 
 def quiet_libraries() -> None:

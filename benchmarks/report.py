@@ -2,10 +2,11 @@
 
   python -m benchmarks.report --results=DIR --output=report.html
 
-DIR is the --report_dir of one or more runs of benchmarks.train. The page needs nothing
-beside it: a table of the runs, a chart of loss and accuracy over the epochs, and a
-batch of each mode as the model sees it. On stdout: the path of the page, and one JSON
-object as the last line.
+DIR is the --report_dir of one or more runs of benchmarks.train or benchmarks.input. The
+page needs nothing beside it: a table of the training runs, a chart of loss and accuracy
+over the epochs, and a batch of each mode as the model sees it; of the input what each
+stage costs, what binds, and what tuning found. On stdout: the path of the page, and one
+JSON object as the last line.
 """
 
 import base64
@@ -25,6 +26,8 @@ _RESULTS = flags.DEFINE_string(
 _OUTPUT = flags.DEFINE_string("output", None, "HTML file to write.", required=True)
 
 Result = dict[str, Any]
+
+_INPUT = "benchmarks.input"
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px;
@@ -51,10 +54,13 @@ def read_results(folder: pathlib.Path) -> dict[str, Result]:
     for path in sorted(folder.glob("*.json")):
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
-            result["command"], result["config"]["mode"], result["examples_per_second"]
+            result["config"], result["pipeline"], result["environment"]
+            if result["command"] != _INPUT:
+                result["config"]["mode"], result["examples_per_second"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path} must be a result of benchmarks.train: {error!r}. Remove it."
+                f"{path} must be a result of benchmarks.train or benchmarks.input: "
+                f"{error!r}. Remove it."
             ) from error
         results[path.stem] = result
     if not results:
@@ -67,11 +73,17 @@ def read_results(folder: pathlib.Path) -> dict[str, Result]:
 
 def make_page(results: dict[str, Result], folder: pathlib.Path) -> str:
     """The page as one string of HTML."""
-    trained = [r for r in results.values() if r["config"]["mode"] == "train"]
-    sections = ["<h1>tfpipe benchmark report</h1>", _headline(results), _table(results)]
+    fed = {name: r for name, r in results.items() if r["command"] == _INPUT}
+    runs = {name: r for name, r in results.items() if name not in fed}
+    trained = [r for r in runs.values() if r["config"]["mode"] == "train"]
+    sections = ["<h1>tfpipe benchmark report</h1>", _headline(runs)]
+    if runs:
+        sections.append(_table(runs))
+    for name, result in fed.items():
+        sections += _input_section(name, result, folder)
     if trained:
         sections += ["<h2>Learning</h2>", *map(_chart, trained)]
-    for name, result in results.items():
+    for name, result in runs.items():
         sections += _batch_section(name, result, folder)
     sections += ["<h2>Environment</h2>", _environment(next(iter(results.values())))]
     return (
@@ -150,17 +162,50 @@ def _chart(result: Result) -> str:
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
+def _input_section(name: str, result: Result, folder: pathlib.Path) -> list[str]:
+    """What benchmarks.input said of a pipeline, as far as it was asked."""
+    sentences = []
+    if "throughput" in result:
+        sentences.append(
+            f"Alone it feeds {result['examples_per_second']:,.0f} images/s at "
+            f"{result['cpu_seconds_per_example'] * 1e3:.2f} ms of CPU time each."
+        )
+    if "profile" in result:
+        sentences.append(result["profile"]["bottleneck"]["sentence"])
+    sentences += [
+        result[part]["sentence"] for part in ("tune", "headspace") if part in result
+    ]
+    picture = _picture(folder / f"{name}.png", "what each stage costs")
+    tried = [
+        f"<tr><td>{html.escape(trial['name'])}</td>"
+        f"<td>{trial['elements_per_second']:,.1f}</td>"
+        f"<td>{trial['cpu_seconds_per_element'] * 1e3:.2f}</td>"
+        f"<td>{trial['ratio']:.2f} of {html.escape(trial['against'])}</td></tr>"
+        for trial in result.get("tune", {}).get("trials", ())
+        if not trial["error"]
+    ]
+    head = "<th>Tried</th><th>Batches/s</th><th>CPU, ms a batch</th><th>Ratio</th>"
+    return [
+        "<h2>The input</h2>",
+        *(f"<p>{html.escape(sentence)}</p>" for sentence in sentences),
+        *picture,
+        *([f"<table><tr>{head}</tr>{''.join(tried)}</table>"] if tried else []),
+    ]
+
+
+def _picture(path: pathlib.Path, what: str) -> list[str]:
+    if not path.exists():
+        return []
+    data = base64.b64encode(path.read_bytes()).decode()
+    return [f'<img alt="{what}" src="data:image/png;base64,{data}">']
+
+
 def _batch_section(name: str, result: Result, folder: pathlib.Path) -> list[str]:
     mode = result["config"]["mode"]
-    picture = folder / f"{name}.png"
     lines = "\n".join(result["pipeline"])
     section = [f"<h2>The pipeline of {mode}</h2>", f"<pre>{html.escape(lines)}</pre>"]
-    if picture.exists():
-        data = base64.b64encode(picture.read_bytes()).decode()
-        section.append(
-            f"<p>Its first batch on rank 0, as the model sees it:</p>"
-            f'<img alt="first batch of {mode}" src="data:image/png;base64,{data}">'
-        )
+    if picture := _picture(folder / f"{name}.png", f"first batch of {mode}"):
+        section += ["<p>Its first batch on rank 0, as the model sees it:</p>", *picture]
     return section
 
 

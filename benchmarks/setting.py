@@ -99,6 +99,8 @@ def make_setting(config: Config, ranks: Ranks) -> Setting:
         max_faults=config.max_faults,
         tuning=tuning,
     )
+    if config.tuning is not None:
+        pipeline = tfpipe.load_tuned(config.tuning, pipeline)
     index = pipeline.source.index
     return Setting(
         config=config,

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
         RandomErasing,
     )
     from tfpipe.cache import Cache
-    from tfpipe.callbacks import SaveState
+    from tfpipe.callbacks import LogInput, SaveState
+    from tfpipe.costs import Profile
     from tfpipe.crop import CenterCrop, RandomCrop, RandomScaleCrop, Resize
     from tfpipe.errors import BadIndexError, BadRecordError, TfpipeError
     from tfpipe.faults import Fault, FaultLog
+    from tfpipe.headspace import Headspace, headspace
+    from tfpipe.measure import Throughput, profile, throughput
     from tfpipe.mix import CutMix, MixUp
     from tfpipe.mixture import Mixture
     from tfpipe.ops import (
@@ -40,8 +43,10 @@ if TYPE_CHECKING:
     )
     from tfpipe.pipeline import Pipeline
     from tfpipe.presets import imagenet_eval, imagenet_train
+    from tfpipe.race import Turns, compare
     from tfpipe.recipes import Recipe, inception, resnet, vgg
     from tfpipe.source import SyntheticSource, TFRecordSource
+    from tfpipe.space import Budget, Setting, opened
     from tfpipe.stages import (
         AssertCardinality,
         Batch,
@@ -52,6 +57,8 @@ if TYPE_CHECKING:
         Take,
     )
     from tfpipe.state import SavedState, State
+    from tfpipe.step_times import StepFigures, StepTime, StepTimer
+    from tfpipe.tuner import Search, load_tuned, search_tuning, tune
     from tfpipe.tuning import Tuning
     from tfpipe.view import before_and_after, contact_sheet
 
@@ -68,9 +75,12 @@ _MODULES = {
     ),
     "crop": ("CenterCrop", "RandomCrop", "RandomScaleCrop", "Resize"),
     "cache": ("Cache",),
-    "callbacks": ("SaveState",),
+    "callbacks": ("LogInput", "SaveState"),
     "errors": ("BadIndexError", "BadRecordError", "TfpipeError"),
+    "costs": ("Profile",),
     "faults": ("Fault", "FaultLog"),
+    "headspace": ("Headspace", "headspace"),
+    "measure": ("Throughput", "profile", "throughput"),
     "mix": ("CutMix", "MixUp"),
     "mixture": ("Mixture",),
     "ops": (
@@ -85,8 +95,10 @@ _MODULES = {
     ),
     "pipeline": ("Pipeline",),
     "presets": ("imagenet_eval", "imagenet_train"),
+    "race": ("Turns", "compare"),
     "recipes": ("Recipe", "inception", "resnet", "vgg"),
     "source": ("SyntheticSource", "TFRecordSource"),
+    "space": ("Budget", "Setting", "opened"),
     "stages": (
         "AssertCardinality",
         "Batch",
@@ -97,6 +109,8 @@ _MODULES = {
         "Take",
     ),
     "state": ("SavedState", "State"),
+    "step_times": ("StepFigures", "StepTime", "StepTimer"),
+    "tuner": ("Search", "load_tuned", "search_tuning", "tune"),
     "tuning": ("Tuning",),
     "view": ("before_and_after", "contact_sheet"),
 }
@@ -107,6 +121,7 @@ __all__ = [
     "BadIndexError",
     "BadRecordError",
     "Batch",
+    "Budget",
     "Cache",
     "Cast",
     "CenterCrop",
@@ -117,7 +132,9 @@ __all__ = [
     "Fault",
     "FaultLog",
     "Flip",
+    "Headspace",
     "Interleave",
+    "LogInput",
     "Map",
     "MixUp",
     "Mixture",
@@ -126,6 +143,7 @@ __all__ = [
     "Parse",
     "Pipeline",
     "Prefetch",
+    "Profile",
     "RandAugment",
     "RandomCrop",
     "RandomErasing",
@@ -135,22 +153,37 @@ __all__ = [
     "Resize",
     "SaveState",
     "SavedState",
+    "Search",
     "Select",
+    "Setting",
     "Shuffle",
     "State",
+    "StepFigures",
+    "StepTime",
+    "StepTimer",
     "SyntheticSource",
     "TFRecordSource",
     "Take",
     "TfpipeError",
+    "Throughput",
     "ToNCHW",
     "Tuning",
+    "Turns",
     "before_and_after",
+    "compare",
     "contact_sheet",
+    "headspace",
     "imagenet_eval",
     "imagenet_train",
     "inception",
+    "load_tuned",
+    "opened",
     "preflight",
+    "profile",
     "resnet",
+    "search_tuning",
+    "throughput",
+    "tune",
     "vgg",
 ]
 

@@ -1,0 +1,216 @@
+"""How fast can the data be fed, and what holds the pipeline back?
+
+  python -m benchmarks.input --data_dir=DIR
+  python -m benchmarks.input --data_dir=DIR --do=profile,tune --tuning=tuning.json
+  python -m benchmarks.input --pipeline=my_module:make_pipeline --do=profile
+
+Four answers, one after the other or alone (--do):
+  throughput  images/s and CPU-seconds an image, no training step taking part
+  profile     what each stage costs, the rate it could reach, what binds, what to change
+  tune        the best setting within the budgets, against AUTOTUNE; --tuning keeps it
+              for benchmarks.train --tuning and tfpipe.load_tuned
+  headspace   the training step of --model with a cached batch against the pipeline, and
+              how many cores can be taken away before the input matters
+Reading, decoding and batching are included; the copy to a device only in headspace. Run
+it twice to see what a warm page cache changes; the profile says which one it was.
+
+Under horovodrun every rank measures its share at the same time, budgets are shared by
+the ranks of a host, and rank 0 reports: rates are sums over ranks, the rest is of rank
+0. On stdout: tables, and one JSON object as the last line. With --report_dir that and a
+picture are kept for python -m benchmarks.report. Exit code: 0 done, 1 an error.
+"""
+
+import dataclasses
+import datetime
+import importlib
+import inspect
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+import tfpipe
+from benchmarks import environment, input_chart, input_flags, models, output, ranks
+from benchmarks import flags as benchmark_flags
+from benchmarks.input_flags import InputConfig
+from benchmarks.ranks import Ranks
+
+flags.adopt_module_key_flags(benchmark_flags)
+flags.adopt_module_key_flags(input_flags)
+
+
+def make_pipeline(config: InputConfig, world: Ranks) -> tfpipe.Pipeline:
+    """The pipeline of this rank that the config names.
+
+    Raises:
+        ValueError: If there is no such function, or it returns something else.
+        TfpipeError: If the data set is not complete.
+    """
+    if config.pipeline is not None:
+        return _pipeline_of(config.pipeline, world)
+    model = models.MODELS[config.model]
+    preset = getattr(tfpipe, config.preset)
+    pipeline: tfpipe.Pipeline = preset(
+        config.data_dir,
+        image_size=config.image_size or model.image_size,
+        batch_size=config.batch_size or model.batch_size,
+        seed=config.seed,
+        rank=world.rank,
+        num_ranks=world.num_ranks,
+        with_record_id=True,  # as benchmarks.train, which is to find its tuning here
+        tuning=tfpipe.Tuning.for_local_ranks(world.num_local_ranks),
+    )
+    return pipeline
+
+
+def _pipeline_of(name: str, world: Ranks) -> tfpipe.Pipeline:
+    module_name, _, function_name = name.partition(":")
+    sys.path.insert(0, os.getcwd())  # as python -m does for the script
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"--pipeline={name} cannot be imported: {error}.") from error
+    known = {"rank": world.rank, "num_ranks": world.num_ranks}
+    taken = inspect.signature(function).parameters
+    pipeline = function(**{key: known[key] for key in known if key in taken})
+    if not isinstance(pipeline, tfpipe.Pipeline):
+        raise ValueError(
+            f"--pipeline={name} must return a tfpipe.Pipeline, got {pipeline!r}."
+        )
+    return pipeline
+
+
+@dataclasses.dataclass
+class Measured:
+    """What was found so far; each part sees what the ones before it found."""
+
+    pipeline: tfpipe.Pipeline
+    results: dict[str, Any] = dataclasses.field(default_factory=dict)
+    picture: bytes | None = None
+
+
+def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
+    """How fast it is without a training step."""
+    world.gather(None)  # all ranks at the same time
+    found = tfpipe.throughput(
+        measured.pipeline.build(num_epochs=None), seconds=config.seconds
+    )
+    everyone = world.gather(found)
+    measured.results["throughput"] = found.as_json()
+    rates = [one.examples_per_second or one.elements_per_second for one in everyone]
+    measured.results["examples_per_second"] = sum(rates)
+    measured.results["examples_per_second_per_rank"] = rates
+    count = found.examples_per_element or 1
+    measured.results["cpu_seconds_per_example"] = found.cpu_seconds_per_element / count
+    return str(found)
+
+
+def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
+    """What each stage costs, and what binds."""
+    world.gather(None)
+    found = tfpipe.profile(measured.pipeline, seconds=config.seconds / 3)
+    measured.results["profile"] = found.as_json()
+    measured.picture = input_chart.draw(found)
+    return str(found)
+
+
+def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
+    """The best setting; the parts after it use it."""
+    world.gather(None)
+    found = tfpipe.search_tuning(
+        measured.pipeline,
+        cpu_budget=config.cpu_budget,
+        ram_budget_bytes=config.ram_budget_bytes,
+        disk_budget_bytes=config.disk_budget_bytes,
+        cache_dir=config.cache_dir,
+        num_local_ranks=world.num_local_ranks,
+        time_limit=config.time_limit,
+    )
+    measured.pipeline = found.pipeline
+    measured.results["tune"] = found.as_json()
+    if config.tuning is not None and world.is_first:
+        found.save(config.tuning)
+    return str(found)
+
+
+def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
+    """How far the input is from holding the training step of the model back."""
+    from benchmarks import loop  # Keras starts slowly
+
+    step = loop.make_step(config.model, measured.pipeline, seed=config.seed)
+    world.gather(None)
+    found = tfpipe.headspace(measured.pipeline, step, seconds=config.seconds / 2)
+    measured.results["headspace"] = found.as_json()
+    return str(found)
+
+
+_PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
+    "throughput": throughput,
+    "profile": profile,
+    "tune": tune,
+    "headspace": headspace,
+}
+
+
+def run(config: InputConfig, world: Ranks) -> dict[str, Any]:
+    """Does what the config says and returns the result.
+
+    Raises:
+        ValueError: If the config does not fit the data or the pipeline.
+        TfpipeError: If the data set is not complete.
+        OSError: If a file cannot be written.
+    """
+    if config.report_dir and world.is_first:  # an unusable one is known before the work
+        pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
+    measured = Measured(make_pipeline(config, world))
+    if world.is_first:
+        print(measured.pipeline, flush=True)
+    for part in config.do:
+        text = _PARTS[part](config, world, measured)
+        if world.is_first:
+            print(f"\n{part}\n{text}", flush=True)
+    result = {
+        "command": "benchmarks.input",
+        "schema_version": 1,
+        "config": config.as_json(),
+        "pipeline": str(measured.pipeline).splitlines(),
+        "num_ranks": world.num_ranks,
+        **measured.results,
+        "environment": environment.describe(),
+    }
+    if config.report_dir and world.is_first:
+        _write_report(pathlib.Path(config.report_dir), measured.picture, result)
+    return result
+
+
+def _write_report(
+    folder: pathlib.Path, picture: bytes | None, result: dict[str, Any]
+) -> None:
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    output.write(result, folder / f"{now}-input.json")
+    if picture is not None:
+        (folder / f"{now}-input.png").write_bytes(picture)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints what the flags ask for."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    benchmark_flags.quiet_libraries()
+    try:
+        config = input_flags.config_from_flags()
+        world = ranks.connect()
+        result = run(config, world)
+    except (ValueError, OSError, tfpipe.TfpipeError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    if world.is_first:
+        output.print_line(result)
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,230 @@
+"""The bound of a pipeline: which resource holds it back, and how fast it could be.
+
+In: what each stage costs, and the host. Out: the limits, least first, and a sentence.
+Pure arithmetic: the closed form of Plumber's linear program (Kuchnik et al., MLSys
+2022), with a limit more for stages that wait and for those that share a thread.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+Resource = Literal[
+    "sequential stage", "CPU", "storage", "latency", "memory", "consumer"
+]
+Kind = Literal["serial", "buffered", "parallel"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageCost:
+    """What a stage costs for each output of the pipeline, such as a batch.
+
+    Attributes:
+        number: 0 is the source; an op has the number of its `Map`.
+        name: The stage, shortened.
+        visit_ratio: Its elements for each output; nan if not known.
+        cpu_seconds_per_output: CPU time, with one thread.
+        wall_seconds_per_output: The same time by the clock: what is more than the CPU
+            time it waited.
+        bytes_in_per_output, bytes_out_per_output: Size of the elements it took and
+            gave; nan if not known.
+        buffered_bytes: What it holds while the pipeline runs.
+        parallelism: Elements it works on at the same time; AUTOTUNE counts as one for
+            each thread.
+        kind: "parallel" has calls and threads of its own; "serial" runs in the thread
+            of what comes after it; "buffered" too, but ends in a buffer, which a
+            thread fills with it and the serial ones before it.
+        share: Of the CPU time of the pipeline, 0 to 1.
+        max_rate: Outputs per second that it could give on this host, if all other
+            stages cost nothing; inf if it costs nothing.
+        note: What there is to say about the figures.
+    """
+
+    number: int
+    name: str
+    visit_ratio: float
+    cpu_seconds_per_output: float
+    wall_seconds_per_output: float
+    bytes_in_per_output: float
+    bytes_out_per_output: float
+    buffered_bytes: int
+    parallelism: int
+    kind: Kind
+    share: float
+    max_rate: float
+    note: str = ""
+
+    @property
+    def cpu_seconds_per_element(self) -> float:
+        """CPU time for each element of its own; nan if not known."""
+        if not self.visit_ratio > 0:
+            return math.nan
+        return self.cpu_seconds_per_output / self.visit_ratio
+
+    @property
+    def wait_seconds_per_output(self) -> float:
+        """Time it neither worked nor could have."""
+        return max(0.0, self.wall_seconds_per_output - self.cpu_seconds_per_output)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """A rate that a resource allows.
+
+    Attributes:
+        resource: What there is not more of.
+        rate: Outputs per second.
+        what: It, in words.
+        stage: Number of the stage, if it is one.
+        rises_with_cores: Whether more cores, with their threads, raise it too.
+    """
+
+    resource: Resource
+    rate: float
+    what: str
+    stage: int | None = None
+    rises_with_cores: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Host:
+    """What the pipeline may use.
+
+    Attributes:
+        num_cores: Cores.
+        num_threads: Threads that ops run on: `Tuning.private_threadpool_size`.
+        slowdown: CPU time of the pipeline with all cores at work by that with one:
+            shared caches, memory and hyper-threads, but also what tf.data saves by
+            fusing stages.
+        copy_bytes_per_second: Read and written by one core that only copies.
+    """
+
+    num_cores: int
+    num_threads: int
+    slowdown: float = 1.0
+    copy_bytes_per_second: float = math.inf
+
+    def slowdown_of(self, num_busy: float) -> float:
+        """The slowdown with fewer cores at work: in between."""
+        if self.num_cores == 1:
+            return self.slowdown
+        busy = min(max(num_busy, 1), self.num_cores)
+        return 1 + (self.slowdown - 1) * (busy - 1) / (self.num_cores - 1)
+
+
+def stage_rate(cost: StageCost, host: Host) -> float:
+    """Outputs per second that one stage could give alone."""
+    calls = _calls(cost, host)
+    cpu = cost.cpu_seconds_per_output * host.slowdown_of(calls)
+    time = cpu + cost.wait_seconds_per_output
+    return min(_per_second(calls, time), _per_second(host.num_cores, cpu))
+
+
+def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
+    """What the stages and the cores allow, least first.
+
+    Args:
+        costs: One for each stage, in the order of the data.
+        host: Where they run.
+    """
+    found = [_cpu_limit(costs, host)]
+    segment: list[StageCost] = []
+    for cost in costs:
+        if cost.kind != "parallel":
+            segment.append(cost)
+        if cost.kind != "serial":
+            found += _serial_limit(segment)
+            segment = []
+        if cost.kind == "parallel":
+            found.append(_stage_limit(cost, host))
+    found += [*_serial_limit(segment), *_pool_limit(costs, host)]
+    return sorted(found, key=lambda limit: limit.rate)
+
+
+def merged(costs: Sequence[StageCost]) -> list[StageCost]:
+    """One for each stage, the ops of a `Map` taken together."""
+    groups = itertools.groupby(costs, key=lambda cost: cost.number)
+    return [_merged([*ops]) for _, ops in groups]
+
+
+def _merged(ops: Sequence[StageCost]) -> StageCost:
+    if len(ops) == 1:
+        return ops[0]
+    names = [op.name.partition("(")[0] for op in ops]
+    return dataclasses.replace(
+        ops[-1],
+        name=f"Map({', '.join(names)})",
+        cpu_seconds_per_output=sum(op.cpu_seconds_per_output for op in ops),
+        wall_seconds_per_output=sum(op.wall_seconds_per_output for op in ops),
+        bytes_in_per_output=ops[0].bytes_in_per_output,
+        share=sum(op.share for op in ops),
+    )
+
+
+def _calls(cost: StageCost, host: Host) -> int:
+    return max(1, min(cost.parallelism, host.num_threads))
+
+
+def _cpu_limit(costs: Sequence[StageCost], host: Host) -> Limit:
+    cpu = sum(cost.cpu_seconds_per_output for cost in costs) * host.slowdown
+    heaviest = max(costs, key=lambda cost: cost.cpu_seconds_per_output)
+    what = f"the CPU with {count_of(host.num_cores, 'core')}"
+    rate = _per_second(host.num_cores, cpu)
+    return Limit("CPU", rate, what, heaviest.number, rises_with_cores=True)
+
+
+def _stage_limit(cost: StageCost, host: Host) -> Limit:
+    calls = _calls(cost, host)
+    cpu = cost.cpu_seconds_per_output * host.slowdown_of(calls)
+    time = cpu + cost.wait_seconds_per_output
+    resource: Resource = "sequential stage"
+    if cost.wait_seconds_per_output > cpu:
+        resource = "latency"
+    what = f"{cost.name} with {count_of(calls, 'call')} at a time"
+    rises = calls == host.num_threads >= host.num_cores
+    return Limit(resource, _per_second(calls, time), what, cost.number, rises)
+
+
+def _serial_limit(segment: Sequence[StageCost]) -> list[Limit]:
+    """Of stages that take turns in one thread."""
+    working = [cost for cost in segment if cost.wall_seconds_per_output > 0]
+    if not working:
+        return []
+    cpu = sum(cost.cpu_seconds_per_output for cost in working)
+    wait = sum(cost.wait_seconds_per_output for cost in working)
+    heaviest = max(working, key=lambda cost: cost.wall_seconds_per_output)
+    resource: Resource = "latency" if wait > cpu else "sequential stage"
+    what = f"{heaviest.name} in one thread"
+    if len(working) > 1:
+        what = (
+            f"{heaviest.name} in one thread with {count_of(len(working) - 1, 'other')}"
+        )
+    rate = _per_second(1, cpu + wait)
+    return [Limit(resource, rate, what, heaviest.number)]
+
+
+def _pool_limit(costs: Sequence[StageCost], host: Host) -> list[Limit]:
+    """Of the threads that the calls of all stages share."""
+    shared = [cost for cost in costs if cost.kind == "parallel"]
+    if not shared:
+        return []
+    slowdown = host.slowdown_of(host.num_threads)
+    cpu = sum(cost.cpu_seconds_per_output for cost in shared) * slowdown
+    wait = sum(cost.wait_seconds_per_output for cost in shared)
+    heaviest = max(shared, key=lambda cost: cost.wall_seconds_per_output)
+    resource: Resource = "latency" if wait > cpu else "CPU"
+    what = f"{heaviest.name} in the pool of {count_of(host.num_threads, 'thread')}"
+    rate = _per_second(host.num_threads, cpu + wait)
+    rises = host.num_threads >= host.num_cores
+    return [Limit(resource, rate, what, heaviest.number, rises)]
+
+
+def _per_second(count: float, seconds: float) -> float:
+    return count / seconds if seconds > 0 else math.inf
+
+
+def count_of(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

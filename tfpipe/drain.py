@@ -1,0 +1,144 @@
+"""Reads datasets without end inside tf.data, and counts what that costs the process.
+
+In: a dataset. Out: CPU time, time by the clock and bytes read, of so many elements.
+"""
+
+import dataclasses
+import os
+import pathlib
+import time
+
+import tensorflow as tf
+
+_PROC = pathlib.Path("/proc/self")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """What the process spent, for an element.
+
+    Attributes:
+        cpu: CPU-seconds of all threads.
+        wall: Seconds by the clock.
+        delay: Seconds that threads could have run but had no core, if the kernel tells.
+        bytes_read: From files, page cache or device.
+        device_bytes: From a device.
+    """
+
+    cpu: float
+    wall: float
+    delay: float = 0.0
+    bytes_read: float = 0.0
+    device_bytes: float = 0.0
+
+    def times(self, factor: float) -> "Spent":
+        """As often as that."""
+        return Spent(*(factor * value for value in dataclasses.astuple(self)))
+
+    @property
+    def wait(self) -> float:
+        """Seconds without work, if one thread was at work at a time."""
+        return max(0.0, self.wall - self.cpu - max(0.0, self.delay))
+
+
+class Drain:
+    """A dataset, read group by group; one that ends begins again.
+
+    The elements of a group are dropped inside tf.data, so that Python takes no part:
+    it costs 50 us an element and more.
+
+    Args:
+        dataset: What to read.
+        group: Elements read at a time.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, group: int) -> None:
+        endless = dataset.repeat()
+        # `shard` skips, and readers skip records without reading them. The assertion
+        # is the cheapest transformation that passes elements on one by one.
+        endless = endless.apply(
+            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        )
+        options = tf.data.Options()
+        # Otherwise a thread goes on with the next group after the clock is stopped.
+        options.experimental_optimization.inject_prefetch = False
+        self.group = group
+        self.iterator = iter(endless.shard(group, group - 1).with_options(options))
+
+    def pull(self, num_groups: int = 1) -> Spent:
+        """Reads so many groups; returns what that took, for each element.
+
+        Raises:
+            ValueError: If the dataset is empty.
+        """
+        before = _read_files()
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(num_groups):
+            self._pull()
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        rest = [b - a for a, b in zip(before, _read_files(), strict=True)]
+        return Spent(cpu, wall, *rest).times(1 / (num_groups * self.group))
+
+    def _pull(self) -> None:
+        try:
+            next(self.iterator)
+        except tf.errors.FailedPreconditionError as error:
+            if "contained only 0 elements" not in error.message:
+                raise
+            raise ValueError(
+                "The dataset must have at least one element, got none."
+            ) from error
+
+
+def calibrate(dataset: tf.data.Dataset, seconds: float) -> float:
+    """Seconds that an element takes, about, from reading that long."""
+    group = 1
+    while True:
+        drain = Drain(dataset, group)
+        drain.pull()
+        walls: list[float] = []
+        while sum(walls) * group < seconds:
+            walls.append(drain.pull().wall)
+        mean = sum(walls) / len(walls)
+        if mean * group > _LEAST_PULL or group > 10**5:
+            return mean
+        group *= 32
+
+
+# Seconds beside which what Python does for a pull is little.
+_LEAST_PULL = 2e-3
+
+
+def rest() -> None:
+    """Waits until the process is idle: datasets that nobody reads fill their buffers."""
+    end = time.perf_counter() + _LONGEST_REST
+    is_busy = True
+    while is_busy and time.perf_counter() < end:
+        cpu = time.process_time()
+        time.sleep(_REST)
+        is_busy = time.process_time() - cpu > _REST / 4
+
+
+_REST, _LONGEST_REST = 0.02, 1.0  # seconds
+
+
+def resident_bytes() -> int:
+    """Memory that the process has."""
+    pages = int((_PROC / "statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _read_files() -> tuple[float, int, int]:
+    """Delay of all threads in seconds, and bytes read; 0 if there is no telling."""
+    delay = 0
+    for folder in (_PROC / "task").iterdir():
+        try:
+            delay += int((folder / "schedstat").read_text().split()[1])
+        except (OSError, IndexError):  # a thread that has ended, or no such file
+            continue
+    try:
+        lines = (_PROC / "io").read_text().splitlines()
+    except OSError:
+        return delay / 1e9, 0, 0
+    fields = dict(line.split(": ") for line in lines)
+    return delay / 1e9, int(fields["rchar"]), int(fields["read_bytes"])

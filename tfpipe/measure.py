@@ -1,0 +1,363 @@
+"""Measures: how fast a dataset is, and what each stage of a pipeline costs.
+
+In: any dataset, or a `Pipeline`. Out: frozen figures. Elements are read inside tf.data,
+so that Python costs nothing. A stage costs what the pipeline up to it costs more than
+that up to the stage before (a prefix, with one thread and everything in turn), in
+CPU-seconds, which hold on a busy host too.
+"""
+
+import dataclasses
+import math
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from tfpipe import bound, drain, host, prefixes
+from tfpipe.bound import Host, StageCost
+from tfpipe.costs import Profile, Rate, Storage
+from tfpipe.drain import Drain, Spent
+from tfpipe.pipeline import Pipeline
+from tfpipe.prefixes import Step
+from tfpipe.runs import Plan, Runs, Whole
+from tfpipe.tuning import AUTOTUNE
+
+# Of its CPU time: less is the noise of threads that hand over to each other.
+_LEAST_WAIT = 0.25
+
+# Bytes for an output that are not the doing of this process' own bookkeeping.
+_LEAST_READ = 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Throughput:
+    """How fast a dataset is, without a training step.
+
+    Attributes:
+        elements_per_second: The median of the repeats.
+        elements_per_second_least, elements_per_second_most: Of the repeats.
+        cpu_seconds_per_element: CPU time of the whole process, the median.
+        seconds_to_first_element: From the making of the iterator on.
+        num_elements: In a repeat.
+        examples_per_element: Batch size, if it is static: the first dimension that all
+            tensors share, one of them having no other. None is not known.
+    """
+
+    elements_per_second: float
+    elements_per_second_least: float
+    elements_per_second_most: float
+    cpu_seconds_per_element: float
+    seconds_to_first_element: float
+    num_elements: int
+    examples_per_element: int | None
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """The median rate times the batch size, if that is known."""
+        if self.examples_per_element is None:
+            return None
+        return self.elements_per_second * self.examples_per_element
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures as plain values, with units in the names."""
+        return dataclasses.asdict(self) | {
+            "examples_per_second": self.examples_per_second
+        }
+
+    def __str__(self) -> str:
+        count = self.examples_per_element or 1
+        unit = "examples" if self.examples_per_element else "elements"
+        return (
+            f"{self.elements_per_second * count:,.1f} {unit}/s "
+            f"({self.elements_per_second_least * count:,.1f} to "
+            f"{self.elements_per_second_most * count:,.1f}), "
+            f"{self.cpu_seconds_per_element / count * 1e3:.3f} CPU-ms each, "
+            f"the first after {self.seconds_to_first_element:.2f} s"
+        )
+
+
+def throughput(
+    dataset: tf.data.Dataset,
+    *,
+    num_elements: int | None = None,
+    seconds: float = 3.0,
+    num_warmup: int | None = None,
+    repeats: int = 3,
+) -> Throughput:
+    """Reads a dataset as fast as it goes. One that ends begins again.
+
+    Args:
+        dataset: Any.
+        num_elements: Elements to read in a repeat; None is as many as `seconds` take.
+        seconds: About how long all repeats take together.
+        num_warmup: Elements to read first; None is half of `num_elements`.
+        repeats: Times to measure, one after the other.
+
+    Raises:
+        ValueError: If the dataset is empty, or a number is out of range.
+    """
+    _require_positive(
+        num_elements=num_elements,
+        seconds=seconds,
+        num_warmup=num_warmup,
+        repeats=repeats,
+    )
+    start = time.perf_counter()
+    Drain(dataset, 1).pull()
+    first = time.perf_counter() - start
+    if num_elements is None:
+        each = drain.calibrate(dataset, seconds / 10)
+        num_elements = max(1, int(seconds / repeats / each))
+    # Pulls of a quarter each, so that a repeat is a few of them and warm-up half of it.
+    parts = math.gcd(num_elements, 4)
+    reader = Drain(dataset, num_elements // parts)
+    warmup = num_elements / 2 if num_warmup is None else num_warmup
+    reader.pull(math.ceil(warmup / reader.group))
+    runs = [reader.pull(parts) for _ in range(repeats)]
+    rate = _rate(runs)
+    return Throughput(
+        elements_per_second=rate.median,
+        elements_per_second_least=rate.least,
+        elements_per_second_most=rate.most,
+        cpu_seconds_per_element=rate.cpu_seconds_per_element,
+        seconds_to_first_element=first,
+        num_elements=num_elements,
+        examples_per_element=examples_in(dataset.element_spec),
+    )
+
+
+def profile(
+    pipeline: Pipeline,
+    *,
+    num_elements: int | None = None,
+    seconds: float = 1.0,
+    repeats: int = 3,
+    per_op: bool = False,
+    consumer_seconds: float = 0.0,
+    storage_bytes_per_second: float | None = None,
+    progress: bool = True,
+) -> Profile:
+    """What each stage of a pipeline costs, and what holds the pipeline back.
+
+    Runs every prefix of the pipeline, in turns, and the whole as it is. Filled caches
+    are measured: what was before them costs nothing then. A pipeline that ends begins
+    again. It takes about `(number of stages + 3) * repeats * seconds`.
+
+    Args:
+        pipeline: Of any stages and elements.
+        num_elements: Outputs of the pipeline in a run; None is as many as `seconds`
+            take.
+        seconds: Of a run of the whole pipeline with one thread.
+        repeats: Runs of each prefix, of which the median counts.
+        per_op: Whether every op of a `Map` is a row of its own.
+        consumer_seconds: That the training step takes for an output, if known.
+        storage_bytes_per_second: Bandwidth of the storage, if known; None takes the
+            one that the reader alone has now, which may be that of the page cache.
+        progress: Whether to show a progress bar on stderr.
+
+    Raises:
+        ValueError: If the pipeline has no elements, or a number is out of range.
+    """
+    _require_positive(num_elements=num_elements, seconds=seconds, repeats=repeats)
+    ram_left = host.ram_left()
+    steps = prefixes.steps(pipeline, per_op=per_op)
+    with tqdm.tqdm(
+        total=5 + repeats * sum(step.is_measured for step in steps),
+        desc="profile",
+        unit="run",
+        file=sys.stderr,
+        disable=None if progress else True,
+        leave=False,
+    ) as bar:
+        runs = Runs(pipeline, steps, seconds, repeats, bar)
+        bandwidth = runs.bandwidth()
+        plan = runs.plan(num_elements)
+        spent = runs.rounds(plan)
+        whole = runs.whole(plan)
+    if storage_bytes_per_second is not None:
+        bandwidth = (storage_bytes_per_second, math.nan)
+    rows, here = _judge(steps, plan, spent, whole)
+    return Profile(
+        stages=rows,
+        rate=_rate(whole.spent),
+        examples_per_output=examples_in(whole.element_spec),
+        num_elements=plan.num_elements,
+        host=here,
+        storage=_storage(spent[plan.reader], bandwidth),
+        consumer_seconds=consumer_seconds,
+        ram_left_bytes=ram_left,
+        memory_bytes=whole.memory_bytes,
+        notes=_notes(rows),
+        pipeline=pipeline,
+    )
+
+
+def examples_in(spec: Any) -> int | None:
+    """The batch size of elements, see `Throughput.examples_per_element`."""
+    shapes = [item.shape for item in tf.nest.flatten(spec) if hasattr(item, "shape")]
+    if not shapes or any(not shape.rank for shape in shapes):
+        return None
+    sizes = {shape[0] for shape in shapes}
+    if len(sizes) > 1 or all(shape.rank > 1 for shape in shapes):
+        return None
+    size: int | None = sizes.pop()
+    return size
+
+
+def _require_positive(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be > 0, got {value}.")
+
+
+def _rate(spent: Sequence[Spent]) -> Rate:
+    rates = [1 / item.wall for item in spent]
+    return Rate(
+        median=statistics.median(rates),
+        least=min(rates),
+        most=max(rates),
+        cpu_seconds_per_element=statistics.median(item.cpu for item in spent),
+    )
+
+
+def _judge(
+    steps: Sequence[Step], plan: Plan, spent: Sequence[Sequence[Spent]], whole: Whole
+) -> tuple[list[StageCost], Host]:
+    """The rows of a profile: what each step costs more than the one before it."""
+    read = _Reading.of(spent[plan.reader])
+    rows: list[StageCost] = []
+    before: Sequence[Spent] = [Spent(0.0, 0.0)] * max(map(len, spent))
+    for position, (step, mine) in enumerate(zip(steps, spent, strict=True)):
+        cpu, wait = 0.0, 0.0
+        if mine:
+            now = mine
+            if position > plan.reader:
+                now = [read.corrected(item) for item in mine]
+            cpu = statistics.median(
+                a.cpu - b.cpu for a, b in zip(now, before, strict=True)
+            )
+            wait = _median_wait(now) - _median_wait(before)
+            before = now
+        rows.append(_row(step, position, plan, whole, cpu, wait))
+    total = sum(row.cpu_seconds_per_output for row in rows)
+    on_all = statistics.median(read.corrected(s).cpu for s in whole.on_all_cores)
+    heaviest = max(rows, key=lambda row: row.cpu_seconds_per_output)
+    here = Host(
+        num_cores=whole.num_cores,
+        num_threads=whole.num_threads,
+        slowdown=on_all / total if total else 1.0,
+        copy_bytes_per_second=_copy_bandwidth(heaviest),
+    )
+    return [_shared(row, total, here) for row in rows], here
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """What reading costs: windows are read at once, so that a run has more or less."""
+
+    bytes_per_output: float
+    cpu_per_byte: float
+
+    @classmethod
+    def of(cls, spent: Sequence[Spent]) -> "_Reading":
+        """From the runs of the reader, which are of whole windows."""
+        read = statistics.median(item.bytes_read for item in spent)
+        if read < _LEAST_READ:
+            return cls(0.0, 0.0)
+        return cls(read, statistics.median(s.cpu / s.bytes_read for s in spent))
+
+    def corrected(self, spent: Spent) -> Spent:
+        """As if it had read what an output takes."""
+        excess = spent.bytes_read - self.bytes_per_output
+        return dataclasses.replace(spent, cpu=spent.cpu - excess * self.cpu_per_byte)
+
+
+def _median_wait(spent: Sequence[Spent]) -> float:
+    return statistics.median(item.wait for item in spent)
+
+
+def _row(
+    step: Step, position: int, plan: Plan, whole: Whole, cpu: float, wait: float
+) -> StageCost:
+    how = whole.concurrency[step.number]
+    calls = whole.num_threads if how.calls == AUTOTUNE else how.calls
+    note = step.note
+    if cpu < 0:
+        note = f"{cpu * 1e3:.3f} ms: less than can be told"
+    cpu, wait = max(0.0, cpu), max(0.0, wait)
+    return StageCost(
+        number=step.number,
+        name=step.name,
+        visit_ratio=plan.visits[position],
+        cpu_seconds_per_output=cpu,
+        wall_seconds_per_output=cpu + (wait if wait > _LEAST_WAIT * cpu else 0.0),
+        bytes_in_per_output=plan.num_bytes[position - 1] if position else 0.0,
+        bytes_out_per_output=plan.num_bytes[position],
+        buffered_bytes=_held(step, position, plan, whole, calls),
+        parallelism=calls,
+        kind=how.kind,
+        share=0.0,
+        max_rate=0.0,
+        note=note,
+    )
+
+
+def _held(step: Step, position: int, plan: Plan, whole: Whole, calls: int) -> int:
+    """What the stage held; what it would hold at most, if TensorFlow does not tell."""
+    if whole.buffered_bytes is not None:
+        return whole.buffered_bytes[step.number]
+    stage, visits = whole.stages[step.number], plan.visits[position]
+    size = plan.num_bytes[position] / visits if visits > 0 else 0.0
+    if hasattr(stage, "buffer_size"):
+        return int(size * max(stage.buffer_size, 2))  # AUTOTUNE begins with 2
+    if hasattr(stage, "num_parallel_calls"):
+        return int(size * calls)
+    if hasattr(stage, "num_parallel_reads") and plan.visits[0] > 0:
+        return int(2 * plan.num_bytes[position] / plan.visits[0])  # two windows
+    return 0
+
+
+def _shared(row: StageCost, total: float, here: Host) -> StageCost:
+    share = row.cpu_seconds_per_output / total if total else 0.0
+    rate = bound.stage_rate(row, here)
+    return dataclasses.replace(row, share=share, max_rate=rate)
+
+
+def _copy_bandwidth(row: StageCost) -> float:
+    """Bytes that a copy of such elements reads and writes in a CPU-second."""
+    size = row.bytes_out_per_output / row.visit_ratio if row.visit_ratio > 0 else 0.0
+    if not size >= _SMALLEST_COPY:
+        size = _SMALLEST_COPY
+    block = np.ones(int(min(size, _LARGEST_COPY)), np.uint8)
+    count, cpu = 0, time.process_time()
+    while (passed := time.process_time() - cpu) < _COPY_SECONDS:
+        block.copy()
+        count += 1
+    return 2 * block.size * count / passed
+
+
+_SMALLEST_COPY, _LARGEST_COPY, _COPY_SECONDS = 1 << 20, 1 << 26, 0.05
+
+
+def _storage(
+    spent: Sequence[Spent], bandwidth: tuple[float, float] | None
+) -> Storage | None:
+    read = _Reading.of(spent).bytes_per_output
+    if not read or bandwidth is None:
+        return None
+    return Storage(
+        bytes_per_output=read,
+        bytes_per_second=bandwidth[0],
+        device_fraction=bandwidth[1],
+    )
+
+
+def _notes(rows: Sequence[StageCost]) -> list[str]:
+    if any("less than can be told" in row.note for row in rows):
+        return ["A cost below zero counts as 0: measure with more seconds or repeats."]
+    return []

@@ -1,0 +1,282 @@
+"""The runs of a profile: prefixes in turns with one thread, then the whole as it is.
+
+In: a pipeline and its steps. Out: what each run took, for an output of the pipeline.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe import drain, host, nodes, prefixes
+from tfpipe.drain import Drain, Spent
+from tfpipe.nodes import Concurrency
+from tfpipe.pipeline import Pipeline
+from tfpipe.prefixes import Step
+from tfpipe.state import State
+from tfpipe.tuning import AUTOTUNE
+
+# A run is so many pulls, so that the warm-up may be a part of it.
+_PULLS = 4
+_MOST_PULLS = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much to read, and what passes where.
+
+    Attributes:
+        num_elements: Outputs in a run.
+        num_for_reader: Outputs in a run of what reads: whole windows.
+        reader: Position of the step that reads files.
+        visits, num_bytes: Elements and bytes that each step gives for an output; nan
+            if not known.
+    """
+
+    num_elements: int
+    num_for_reader: float
+    reader: int
+    visits: Sequence[float]
+    num_bytes: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole:
+    """The pipeline as it is, with all its threads.
+
+    Attributes:
+        stages: With every knob set; None is the source.
+        spent: For an output, in each repeat.
+        memory_bytes: By which the process grew.
+        buffered_bytes: Of each stage; None on a TensorFlow that does not tell.
+        concurrency: Of each stage.
+        num_cores, num_threads: That it may use.
+        on_all_cores: As `spent`, of the pipeline with a call for each core.
+        element_spec: Of an output.
+    """
+
+    stages: Sequence[Any]
+    spent: Sequence[Spent]
+    memory_bytes: int
+    buffered_bytes: Sequence[int] | None
+    concurrency: Sequence[Concurrency]
+    num_cores: int
+    num_threads: int
+    on_all_cores: Sequence[Spent]
+    element_spec: Any
+
+
+class Runs:
+    """Runs a pipeline and its prefixes.
+
+    Args:
+        pipeline: What to run.
+        steps: Of the pipeline, see `prefixes.steps`.
+        seconds: About how long a run of the last prefix takes.
+        repeats: Rounds.
+        bar: Progress bar; a run is an update of 1.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        steps: Sequence[Step],
+        seconds: float,
+        repeats: int,
+        bar: Any,
+    ) -> None:
+        self._pipeline = pipeline
+        self._steps = steps
+        self._seconds = seconds
+        self._repeats = repeats
+        self._bar = bar
+        self._first = prefixes.first_mark(pipeline)
+        self._prefixes = prefixes.prefixes(pipeline, steps)
+
+    def bandwidth(self) -> tuple[float, float] | None:
+        """Bytes per second of the reader alone, and what part the device gave.
+
+        None if it reads nothing. Comes first, while the page cache is as it was.
+        """
+        self._bar.update()
+        if self._first:  # whatever it reads once, it then keeps
+            return None
+        number = self._steps[self._reader()].number
+        dataset = self._pipeline.prefix(number).build(num_epochs=None)
+        start = time.perf_counter()
+        reader, read = Drain(dataset, 1), []
+        while time.perf_counter() - start < self._seconds / 2:
+            read.append(reader.pull(_PULLS))
+        total = sum(spent.bytes_read for spent in read)
+        wall = sum(spent.wall for spent in read)
+        device = sum(spent.device_bytes for spent in read)
+        return (total / wall, min(1.0, device / total)) if total else None
+
+    def plan(self, num_elements: int | None) -> Plan:
+        """Counts what passes where, and how much to read; fills caches."""
+        if num_elements is None:
+            each = drain.calibrate(self._prefixes[-1], self._seconds / 5)
+            num_elements = max(1, round(self._seconds / each))
+        self._bar.update()
+        visits, num_bytes = self._tally(num_elements)
+        self._bar.update()
+        reader = self._reader()
+        window = self._window(visits[reader])
+        whole_windows = float(num_elements)
+        if window and reader:
+            whole_windows = math.ceil(num_elements / window) * window
+            # Too few pass in a run to be counted.
+            visits[0], num_bytes[0] = 1 / window, num_bytes[0] / window
+        else:
+            num_bytes[0] *= visits[0]
+        return Plan(
+            num_elements=num_elements,
+            num_for_reader=whole_windows,
+            reader=reader,
+            visits=visits,
+            num_bytes=num_bytes,
+        )
+
+    def _tally(self, num_elements: int) -> tuple[list[float], list[float]]:
+        """Elements and bytes that pass each step for an output; nan if not known.
+
+        Of the source the bytes of an element.
+        """
+        sums = [tf.Variable([0, 0], dtype=tf.int64) for _ in self._steps]
+        dataset = prefixes.tallied(self._pipeline, self._steps, sums)
+        reader = Drain(dataset, math.ceil(num_elements / _PULLS))
+        reader.pull()
+        counted = [step.number >= max(1, self._first) for step in self._steps]
+        before = after = _values(sums)
+        num_pulls = 0
+        # Windows and chunks pass at once: few outputs may all lie within one.
+        while num_pulls < _MOST_PULLS and not (after > before)[counted, 0].all():
+            reader.pull(_PULLS)
+            after, num_pulls = _values(sums), num_pulls + _PULLS
+        passed = (after - before) / (num_pulls * reader.group)
+        passed[0, 1] = after[0, 1] / max(after[0, 0], 1)
+        if self._first:
+            reader.pull(2 * _PULLS)  # fills the cache beyond what will be measured
+            passed[~np.array(counted)] = math.nan
+        return passed[:, 0].tolist(), passed[:, 1].tolist()
+
+    def rounds(self, plan: Plan) -> list[list[Spent]]:
+        """What each step and all before it take for an output, in each round.
+
+        With one thread. A step that is not run has none.
+        """
+        spent: list[list[Spent]] = [[] for _ in self._steps]
+        for _ in range(self._repeats):
+            for position, step in enumerate(self._steps):
+                if step.is_measured:
+                    dataset = self._prefixes[position]
+                    spent[position].append(_run(dataset, plan, position))
+                    self._bar.update()
+        return spent
+
+    def whole(self, plan: Plan) -> Whole:
+        """The pipeline as it is; then with all cores, if it does not use them."""
+        made: dict[int, tf.data.Dataset] = {}
+
+        def note(number: int) -> Any:
+            return lambda dataset: made.setdefault(number, dataset)
+
+        before = drain.resident_bytes()
+        dataset = prefixes.marked(self._pipeline, note)
+        cores = host.num_cores()
+        group = math.ceil(plan.num_elements * cores / _PULLS)
+        reader, spent = self._on_and_on(dataset, group)
+        stages = [None, *self._pipeline._stages()]
+        added = [
+            nodes.added(made.get(number - 1), made[number]) if number in made else []
+            for number in range(len(stages))
+        ]
+        concurrency = [
+            nodes.concurrency(stage, mine)
+            for stage, mine in zip(stages, added, strict=True)
+        ]
+        drain.rest()  # what training that is slower finds: full buffers
+        memory = drain.resident_bytes() - before
+        held = None
+        if nodes.can_tell_buffers():
+            held = nodes.buffered_bytes(reader.iterator, added)
+        del reader  # its threads would go on filling buffers
+        threads = self._pipeline.tuning.private_threadpool_size or cores
+        calls = [threads if c.calls == AUTOTUNE else c.calls for c in concurrency]
+        on_all_cores = spent
+        if min(threads, max(calls)) < cores:
+            opened = _with_a_call_for_each(self._pipeline, cores)
+            _, on_all_cores = self._on_and_on(opened.build(num_epochs=None), group)
+        self._bar.update()
+        return Whole(
+            stages=stages,
+            spent=spent,
+            memory_bytes=max(0, memory),
+            buffered_bytes=held,
+            concurrency=concurrency,
+            num_cores=cores,
+            num_threads=threads,
+            on_all_cores=on_all_cores,
+            element_spec=dataset.element_spec,
+        )
+
+    def _on_and_on(
+        self, dataset: tf.data.Dataset, group: int
+    ) -> tuple[Drain, list[Spent]]:
+        reader = Drain(dataset, group)
+        reader.pull(_PULLS)
+        spent = [reader.pull(_PULLS) for _ in range(self._repeats)]
+        self._bar.update()
+        return reader, spent
+
+    def _reader(self) -> int:
+        """The position of the step that reads files."""
+        for position, step in enumerate(self._steps):
+            stage = self._pipeline.stages[step.number - 1] if step.number else None
+            if step.number == self._first != 0 or (
+                not self._first and hasattr(stage, "num_parallel_reads")
+            ):
+                return position
+        return 0
+
+    def _window(self, records_per_output: float) -> float:
+        """Outputs of an element of the source, where it says so: it is read at once."""
+        source = self._pipeline.source
+        if not hasattr(source, "num_records") or not records_per_output > 0:
+            return 0.0
+        num_records: int | None = source.num_records(State(), 1)
+        num_windows = int(source(State(), 1).cardinality())
+        if not num_records or num_windows < 1:
+            return 0.0
+        return num_records / num_windows / records_per_output
+
+
+def _values(sums: Sequence[tf.Variable]) -> Any:
+    return np.array([item.numpy() for item in sums], np.float64)
+
+
+def _run(dataset: tf.data.Dataset, plan: Plan, position: int) -> Spent:
+    """A step once, from the beginning; for an output of the pipeline."""
+    visits = plan.visits[position]
+    is_reading = position <= plan.reader
+    outputs = plan.num_for_reader if is_reading else plan.num_elements
+    reader = Drain(dataset, max(1, round(outputs * visits / _PULLS)))
+    reader.pull()
+    return reader.pull(_PULLS).times(visits)
+
+
+def _with_a_call_for_each(pipeline: Pipeline, num_cores: int) -> Pipeline:
+    """The pipeline with all knobs open, and as many calls as cores."""
+    return Pipeline(
+        pipeline.source,
+        [s.opened() if hasattr(s, "opened") else s for s in pipeline.stages],
+        tuning=dataclasses.replace(
+            pipeline.tuning,
+            num_parallel_maps=num_cores,
+            private_threadpool_size=None,
+        ),
+    )

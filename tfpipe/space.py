@@ -1,0 +1,222 @@
+"""The space of settings: what a tuner may choose, and within which budgets.
+
+In: a pipeline, what its stages cost, and a budget. Out: `Setting`s: the one that leaves
+all to AUTOTUNE, the one that the costs ask for, those a step away, or all of a grid.
+"""
+
+import dataclasses
+import itertools
+import math
+import os
+from collections.abc import Sequence
+
+from tfpipe import placement
+from tfpipe.costs import Profile
+from tfpipe.pipeline import Pipeline
+from tfpipe.placement import Placement
+from tfpipe.stages import Batch, Map, Prefetch
+from tfpipe.tuning import Tuning
+
+# Threads that a map may keep busy, over those there are: calls that wait.
+_MOST_CALLS = 4
+
+_READS = (1, 2, 4, 8, 16)
+_DEPTHS = (1, 2, 4, 8, 16)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What one process may use of its host.
+
+    Args:
+        num_threads: Threads of the pipeline's own pool.
+        ram_bytes: For buffers and caches.
+        disk_bytes: For a cache in `cache_dir`, which all ranks of the host share.
+        cache_dir: Folder on a disk of this host, for a cache; None has none there.
+    """
+
+    num_threads: int
+    ram_bytes: int
+    disk_bytes: int = 0
+    cache_dir: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_threads", 1), ("ram_bytes", 1), ("disk_bytes", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"Budget.{name} must be >= {least}, got {getattr(self, name)}."
+                )
+        if bool(self.disk_bytes) != (self.cache_dir is not None):
+            raise ValueError(
+                "Budget must have both disk_bytes and cache_dir or neither, got "
+                f"{self.disk_bytes} and {self.cache_dir}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A point of the space: a tuning, and where a cache stands."""
+
+    tuning: Tuning
+    cache: Placement | None = None
+
+    def of(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with this setting; its stages must be open."""
+        placed = placement.with_cache(pipeline, self.cache)
+        calls = self.tuning.num_parallel_maps
+        parted = placement.parted_map(pipeline, self.cache)
+        if isinstance(calls, tuple) and parted is not None:
+            calls = calls[: parted + 1] + calls[parted:]
+        tuned = dataclasses.replace(self.tuning, num_parallel_maps=calls)
+        return dataclasses.replace(placed, tuning=tuned)
+
+
+def opened(pipeline: Pipeline) -> Pipeline:
+    """The pipeline without cache, every knob of its stages open, ending in Prefetch."""
+    stages = [
+        stage.opened() if hasattr(stage, "opened") else stage
+        for stage in placement.without_cache(pipeline).stages
+    ]
+    if not stages or not isinstance(stages[-1], Prefetch):
+        stages.append(Prefetch())
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def autotuned(budget: Budget) -> Setting:
+    """What leaves all to tf.data that it can find out, within the budget."""
+    return Setting(
+        tuning=Tuning(
+            private_threadpool_size=budget.num_threads,
+            ram_budget_bytes=budget.ram_bytes,
+        )
+    )
+
+
+def closed_form(pipeline: Pipeline, profile: Profile, budget: Budget) -> Setting:
+    """What the costs of the stages ask for.
+
+    The rate X that the threads allow is their number over the CPU time of all stages;
+    a stage then has X times its own time of calls in flight (Little's law), and so many
+    it gets. The formula is that of the linear program of Kuchnik et al., "Plumber",
+    MLSys 2022, solved by hand.
+
+    Args:
+        pipeline: With open knobs.
+        profile: Of that pipeline.
+        budget: What it may use.
+    """
+    cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
+    rate = budget.num_threads / max(cpu, 1e-9)
+    seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
+    most = budget.num_threads * _MOST_CALLS
+    maps = tuple(
+        min(max(1, math.ceil(rate * seconds[number])), most)
+        for number, stage in enumerate(pipeline.stages, start=1)
+        if isinstance(stage, Map)
+    )
+    return Setting(
+        tuning=Tuning(
+            num_parallel_maps=maps or 1,
+            prefetch_buffer_size=min(2, most_batches(profile, budget)),
+            private_threadpool_size=budget.num_threads,
+            ram_budget_bytes=budget.ram_bytes,
+        )
+    )
+
+
+def most_batches(profile: Profile, budget: Budget) -> int:
+    """Batches that a quarter of the memory holds, 1 at least."""
+    size = profile.stages[-1].bytes_out_per_output
+    if math.isnan(size) or size < 1:
+        return _DEPTHS[-1]
+    return max(1, int(budget.ram_bytes / 4 / size))
+
+
+def neighbors(
+    pipeline: Pipeline, setting: Setting, profile: Profile, budget: Budget
+) -> list[Setting]:
+    """The settings a step of one knob away, those of the costliest stages first."""
+    tuning = setting.tuning
+    steps: list[dict[str, object]] = []
+    calls = tuning.num_parallel_maps
+    if isinstance(calls, tuple):
+        most = budget.num_threads * _MOST_CALLS
+        for number, value in enumerate(calls):
+            for other in _around(value, tuple(2**k for k in range(12)), most):
+                steps.append({"num_parallel_maps": _put(calls, number, other)})
+    steps += [
+        {"num_parallel_reads": reads}
+        for reads in _around(tuning.num_parallel_reads, _READS, _READS[-1])
+    ]
+    depth = tuning.prefetch_buffer_size
+    steps += [
+        {"prefetch_buffer_size": other}
+        for other in _around(depth, _DEPTHS, most_batches(profile, budget))
+    ]
+    if can_fuse(pipeline):
+        steps.append({"fuse_map_and_batch": not tuning.fuse_map_and_batch})
+    if budget.num_threads > 1:
+        other = 1 if tuning.max_intra_op_parallelism > 1 else budget.num_threads
+        steps.append({"max_intra_op_parallelism": other})
+    return [
+        dataclasses.replace(setting, tuning=dataclasses.replace(tuning, **step))  # type: ignore[arg-type]
+        for step in steps
+    ]
+
+
+def grid(
+    pipeline: Pipeline, budget: Budget, caches: Sequence[Placement | None] = (None,)
+) -> list[Setting]:
+    """A coarse grid over the whole space, for searching it without missing anything."""
+    num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
+    calls = sorted({1, budget.num_threads, 2 * budget.num_threads})
+    fuse = (True, False) if can_fuse(pipeline) else (True,)
+    points = itertools.product(
+        (1, 4), itertools.product(calls, repeat=num_maps), (1, 4), fuse, caches
+    )
+    return [
+        Setting(
+            tuning=Tuning(
+                num_parallel_reads=reads,
+                num_parallel_maps=maps or 1,
+                prefetch_buffer_size=depth,
+                fuse_map_and_batch=fused,
+                private_threadpool_size=budget.num_threads,
+                ram_budget_bytes=budget.ram_bytes,
+            ),
+            cache=cache,
+        )
+        for reads, maps, depth, fused, cache in points
+    ]
+
+
+def can_fuse(pipeline: Pipeline) -> bool:
+    """Whether tf.data can make one of a Map and the Batch right after it."""
+    pairs = itertools.pairwise(pipeline.stages)
+    return any(
+        isinstance(one, Map) and one.faults is None and isinstance(two, Batch)
+        for one, two in pairs
+    )
+
+
+def words(setting: Setting) -> str:
+    """What is chosen, where it is not the default."""
+    default = Tuning()
+    chosen = [
+        f"{field.name}={getattr(setting.tuning, field.name)}"
+        for field in dataclasses.fields(Tuning)
+        if getattr(setting.tuning, field.name) != getattr(default, field.name)
+    ]
+    cache = [] if setting.cache is None else [f"a cache of {setting.cache}"]
+    return ", ".join(chosen + cache)
+
+
+def _around(value: int, values: Sequence[int], most: int) -> list[int]:
+    """The next smaller and the next larger one."""
+    smaller = [other for other in values if other < value][-1:]
+    larger = [other for other in values if value < other <= most][:1]
+    return [*larger, *smaller]
+
+
+def _put(values: tuple[int, ...], number: int, value: int) -> tuple[int, ...]:
+    return (*values[:number], value, *values[number + 1 :])
