@@ -72,8 +72,11 @@ def joined(batches, name):
 
 
 # In the length, the CRC of the length, the first and last bytes, and the CRC.
-@pytest.mark.parametrize("within", [0, 4, 9, 12, 300, -5, -1])
-@pytest.mark.parametrize("number", [0, 13, 23])
+@pytest.mark.parametrize(
+    ("number", "within"),
+    [(13, within) for within in (0, 4, 9, 12, 300, -5, -1)]
+    + [(0, 0), (0, 12), (23, 4), (23, -1)],
+)
 def test_a_flipped_byte_costs_its_record_alone(copy_dir, within, number, capfd):
     path, offset, size, name = places(copy_dir)[number]
     flip(path, offset + within % size)
@@ -97,7 +100,7 @@ def test_a_flipped_byte_costs_its_record_alone(copy_dir, within, number, capfd):
 def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
     all_places = places(copy_dir)
     random = np.random.default_rng(3)
-    for number in random.integers(NUM_TRAIN, size=40).tolist():
+    for number in random.integers(NUM_TRAIN, size=15).tolist():
         path, offset, size, name = all_places[number]
         position = offset + int(random.integers(size))
         flip(path, position)
@@ -164,8 +167,9 @@ def test_the_first_damaged_record_is_an_error_that_names_it(copy_dir, log):
     assert "converters.verify" in message
 
 
-@pytest.mark.parametrize("shuffle", ["none", "window", "full"])
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("num_ranks", "shuffle"), [(1, "none"), (2, "full"), (3, "window")]
+)
 def test_every_rank_keeps_its_steps(copy_dir, num_ranks, shuffle):
     bad = [2, 3, 13]
     for number in bad:
@@ -388,7 +392,7 @@ def test_an_image_that_cannot_be_decoded_is_named(copy_dir):
     assert re.search("JPEG", message)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("num_ranks", [1, 3])
 def test_skipped_images_are_masked_on_every_rank(copy_dir, num_ranks):
     for number in (5, 13):
         spoil_jpeg(copy_dir, number)

@@ -42,6 +42,7 @@ def test_every_record_is_used_once_an_epoch(data_dir: pathlib.Path) -> None:
     assert (result["num_warmup_steps"], result["num_timed_steps"]) == (1, 17)
 
 
+@pytest.mark.slow
 def test_training_learns_a_few_images_by_heart(data_dir: pathlib.Path) -> None:
     result = _train(data_dir, num_epochs=30, learning_rate=2.0)
 
@@ -49,6 +50,7 @@ def test_training_learns_a_few_images_by_heart(data_dir: pathlib.Path) -> None:
     assert result["epochs"][-1]["accuracy"] > 0.5
 
 
+@pytest.mark.slow
 def test_same_seed_same_training_other_seed_another(data_dir: pathlib.Path) -> None:
     losses = [
         _train(data_dir, num_epochs=1, seed=seed)["epochs"][0]["loss"]
@@ -59,6 +61,7 @@ def test_same_seed_same_training_other_seed_another(data_dir: pathlib.Path) -> N
     assert losses[0] != pytest.approx(losses[2], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_resumed_training_equals_uninterrupted(
     data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

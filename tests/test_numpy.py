@@ -17,7 +17,7 @@ DTYPES = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
 def test_batches_are_dicts_of_arrays_that_cannot_be_written_to(data_dir, dtype):
     pipeline = tfpipe.imagenet_eval(
         data_dir, image_size=8, batch_size=4, dtype=dtype, with_record_id=True

@@ -1,3 +1,4 @@
+import functools
 import itertools
 import shutil
 
@@ -21,6 +22,7 @@ def make(preset, data_dir, **options):
     return preset(data_dir, **defaults | options)
 
 
+@functools.cache  # of a pipeline that another test has read
 def batches(preset, data_dir, *, epoch=0, **options):
     return list(
         make(preset, data_dir, **options).build(epoch=epoch).as_numpy_iterator()
@@ -57,17 +59,25 @@ def same_pixels(first, second):
     return all(np.array_equal(first[number], second[number]) for number in first)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16", "float16"])
-def test_element_specs(data_dir, dtype):
-    spec = {
+@pytest.mark.parametrize(
+    ("preset", "dtype"),
+    [
+        (train, "uint8"),
+        (train, "bfloat16"),
+        (train, "float16"),
+        (evaluate, "uint8"),
+        (evaluate, "float32"),
+    ],
+)
+def test_element_specs(data_dir, preset, dtype):
+    mask = {"mask": tf.TensorSpec([4], tf.float32)} if preset is evaluate else {}
+
+    dataset = preset(data_dir, dtype=dtype, image_size=SIZE, batch_size=4).build()
+
+    assert dataset.element_spec == mask | {
         "image": tf.TensorSpec([4, SIZE, SIZE, 3], dtype),
         "label": tf.TensorSpec([4], tf.int32),
     }
-    mask = {"mask": tf.TensorSpec([4], tf.float32)}
-    options = {"dtype": dtype, "image_size": SIZE, "batch_size": 4}
-
-    assert train(data_dir, **options).build().element_spec == spec
-    assert evaluate(data_dir, **options).build().element_spec == spec | mask
 
 
 def test_record_ids_are_in_the_batches_if_asked_for(data_dir):
@@ -88,7 +98,7 @@ def test_pixels_are_normalized_on_the_host_for_float_types(data_dir):
     np.testing.assert_allclose(images[real], expected, rtol=0, atol=rounding + 1e-5)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("num_ranks", [1, 3])
 def test_training_gives_every_record_to_one_rank(data_dir, num_ranks):
     shares = ranks(train, data_dir, num_ranks)
 
@@ -99,7 +109,7 @@ def test_training_gives_every_record_to_one_rank(data_dir, num_ranks):
 
 @pytest.mark.parametrize(
     ("num_ranks", "batch_size", "num_steps"),
-    [(1, 5, 4), (1, 24, 1), (3, 5, 1)],
+    [(1, 5, 4), (3, 5, 1)],
 )
 def test_training_steps_are_equal_and_full_on_every_rank(
     data_dir, num_ranks, batch_size, num_steps
@@ -116,9 +126,7 @@ def test_training_steps_are_equal_and_full_on_every_rank(
     [
         (1, 4, 2),
         (3, 2, 2),  # 2, 2 and 3 records: the second batch of two ranks is all padding
-        (1, 7, 1),
         (2, 7, 1),
-        (3, 7, 1),
         (8, 1, 1),  # more ranks than records: one of them has padding alone
     ],
 )
@@ -180,14 +188,14 @@ def test_skipping_changes_no_byte_of_sound_data(data_dir, preset):
 
 
 def test_seed_changes_order_and_pixels(data_dir):
-    first, second = (batches(train, data_dir, seed=seed) for seed in (1, 2))
+    first, second = batches(train, data_dir), batches(train, data_dir, seed=1)
 
     assert joined(first, "record_id").tolist() != joined(second, "record_id").tolist()
     assert not same_pixels(first, second)
 
 
 def test_epoch_changes_order_and_pixels(data_dir):
-    first, second = (batches(train, data_dir, epoch=epoch) for epoch in (0, 1))
+    first, second = batches(train, data_dir), batches(train, data_dir, epoch=1)
 
     assert joined(first, "record_id").tolist() != joined(second, "record_id").tolist()
     assert not same_pixels(first, second)
@@ -213,9 +221,9 @@ def test_a_build_goes_on_from_a_state(data_dir, preset):
 
 def test_a_long_build_goes_through_the_same_epochs(data_dir):
     pipeline = make(train, data_dir)
-    alone = [batches(train, data_dir, epoch=epoch) for epoch in (3, 4)]
+    alone = [batches(train, data_dir, epoch=epoch) for epoch in (1, 2)]
 
-    together = list(pipeline.build(epoch=3, num_epochs=2).as_numpy_iterator())
+    together = list(pipeline.build(epoch=1, num_epochs=2).as_numpy_iterator())
 
     assert same(together, alone[0] + alone[1])
 
@@ -339,17 +347,33 @@ def test_images_three_times_as_large_are_decoded_at_a_smaller_scale(
     assert f"quality='{quality}'" in str(make(train, data_dir, image_size=image_size))
 
 
+@pytest.fixture(scope="module")
+def record(data_dir):
+    """One as it comes out of Interleave."""
+    return next(iter(make(train, data_dir).prefix(1).build()))
+
+
+def mapped(pipeline, record):
+    """What the ops of a pipeline make of a record."""
+    (stage,) = (s for s in pipeline.stages if isinstance(s, tfpipe.Map))
+    for op in stage.ops:
+        record = op(record)
+    return record
+
+
 @pytest.mark.parametrize("recipe", [tfpipe.resnet, tfpipe.inception, tfpipe.vgg])
 @pytest.mark.parametrize("preset", [train, evaluate])
 def test_recipes_give_normalized_pixels_on_the_host_and_on_the_device(
-    data_dir, preset, recipe
+    data_dir, record, preset, recipe
 ):
     on_host, on_device = (
         make(preset, data_dir, recipe=recipe, dtype=dtype)
         for dtype in ("float32", "uint8")
     )
-    host = next(iter(on_host.build()))["image"].numpy()
-    device = on_device.on_device(next(iter(on_device.build())))["image"].numpy()
+    host, device = (
+        pipeline.on_device(mapped(pipeline, record))["image"].numpy()
+        for pipeline in (on_host, on_device)
+    )
 
     assert on_host.device_ops == ()
     assert host.dtype == device.dtype == np.float32

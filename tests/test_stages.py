@@ -29,6 +29,7 @@ def read_records(data_dir, interleave, **options):
     defaults = {"seed": 1, "block_length": 3, "window_size": 10}
     source = tfpipe.TFRecordSource(data_dir, "train", **defaults | options)
     records = interleave(source(tfpipe.State(epoch=3), 1))
+    assert records.element_spec == stages.RECORD_SPEC
     return [(int(e["record_id"]), e["record"]) for e in as_list(records)]
 
 
@@ -43,7 +44,7 @@ def test_interleave_reads_the_records_that_the_windows_name(data_dir, shuffle):
     assert sorted(number for number, _ in result) == list(range(24))
 
 
-@pytest.mark.parametrize("num_parallel_reads", [1, 2, 8])
+@pytest.mark.parametrize("num_parallel_reads", [1, 8])
 @pytest.mark.parametrize("shuffle", ["none", "window", "full"])
 def test_interleave_passes_records_on_in_the_order_of_the_windows(
     data_dir, num_parallel_reads, shuffle

@@ -21,8 +21,15 @@ import tfpipe
 from tfpipe import errors, host, index, philox, repeatable, store, store_folder
 from tfpipe.pipeline import Stage
 from tfpipe.source import TFRecordSource
-from tfpipe.stages import AssertCardinality, Example, Interleave, Map, Op, Prefetch
-from tfpipe.state import State
+from tfpipe.stages import (
+    RECORD_SPEC,
+    AssertCardinality,
+    Example,
+    Interleave,
+    Map,
+    Op,
+    Prefetch,
+)
 from tfpipe.tuning import Tuning
 
 Array = npt.NDArray[Any]
@@ -109,7 +116,7 @@ class Cache:
         asserts = [stage for stage in stages if isinstance(stage, AssertCardinality)]
 
         def cached(windows: tf.data.Dataset) -> tf.data.Dataset:
-            spec = repeatable.repeatable(ops, interleave(windows).element_spec)
+            spec = repeatable.repeatable(ops, RECORD_SPEC)
             filled = _Filled(
                 store=self._open(source, ops, spec),
                 interleave=interleave,
@@ -129,9 +136,8 @@ class Cache:
         Raises:
             ValueError: As `around` and what it gives.
         """
-        interleave, ops = _upstream(source, stages)
-        records = interleave(source(State(), 1))
-        spec = repeatable.repeatable(ops, records.element_spec)
+        _, ops = _upstream(source, stages)
+        spec = repeatable.repeatable(ops, RECORD_SPEC)
         return _content(source, ops, spec).num_bytes
 
     def _open(

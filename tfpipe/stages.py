@@ -6,12 +6,11 @@ filled from the pipeline's `Tuning` by the stage's `tuned` method.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import raw
 from tfpipe.faults import FaultLog, read_damaged, stand_in
 from tfpipe.tuning import AUTOTUNE, Tuning
 
@@ -40,6 +39,15 @@ def _require_positive_or_autotune(stage: object, name: str) -> None:
         raise ValueError(
             f"{type(stage).__name__}.{name} must be >= 1 or AUTOTUNE, got {value}."
         )
+
+
+# Of what `Interleave` gives.
+RECORD_SPEC = {
+    "record": tf.TensorSpec([], tf.string),
+    "record_id": tf.TensorSpec([], tf.int64),
+    "is_real": tf.TensorSpec([], tf.bool),
+    "epoch_seed": tf.TensorSpec([], tf.int64),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,7 +96,7 @@ class Interleave:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # One window is passed on while the next one is read: two are in memory.
-        return raw.unbatch(dataset.map(as_it_is(self._read)).prefetch(1))
+        return dataset.map(as_it_is(self._read)).prefetch(1).unbatch()
 
     def _read(self, window: Example) -> Example:
         num_records = tf.size(window["record_byte_offset"], tf.int64)
@@ -119,9 +127,7 @@ class Interleave:
             deterministic=None if self.num_parallel_reads is None else True,
         )
         if "shuffle_seed" in window:
-            records = raw.shuffle(
-                records, num_records, tf.unstack(window["shuffle_seed"])
-            )
+            records = _shuffle(records, num_records, tf.unstack(window["shuffle_seed"]))
         none = {
             "record": tf.zeros([0], tf.string),
             "record_id": tf.zeros([0], tf.int64),
@@ -249,7 +255,7 @@ class Map:
             return dataset.map(convert(self._apply), num_parallel_calls=calls)
         chunks = dataset.batch(_CHUNK_LENGTH)
         mapped = chunks.map(convert(self._apply_all), num_parallel_calls=calls)
-        mapped = raw.unbatch(mapped)
+        mapped = mapped.unbatch()
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped
         return AssertCardinality(dataset.cardinality())(mapped)
@@ -305,7 +311,26 @@ class Shuffle:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         seed = tf.bitcast(tf.constant(self.seed, tf.uint64), tf.int64)
-        return raw.shuffle(dataset, self.buffer_size, (_SHUFFLE_SEED, seed))
+        return _shuffle(dataset, self.buffer_size, (_SHUFFLE_SEED, seed))
+
+
+def _shuffle(
+    dataset: tf.data.Dataset, buffer_size: Any, seed: Sequence[Any]
+) -> tf.data.Dataset:
+    """Shuffles by two seeds alone, which may be tensors but not both 0."""
+    spec = dataset.element_spec
+    flat = tf.nest.flatten(spec)
+    variant = tf.raw_ops.ShuffleDatasetV3(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        buffer_size=tf.cast(buffer_size, tf.int64),
+        seed=tf.cast(seed[0], tf.int64),
+        seed2=tf.cast(seed[1], tf.int64),
+        seed_generator=tf.raw_ops.DummySeedGenerator(),
+        output_types=[item.dtype for item in flat],
+        output_shapes=[item.shape for item in flat],
+        reshuffle_each_iteration=False,
+    )
+    return tf.data.experimental.from_variant(variant, spec)
 
 
 # What TensorFlow takes for a global seed that is not set.

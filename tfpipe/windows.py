@@ -5,7 +5,10 @@ In: the order, the files and byte offsets of its records, and where to begin. Ou
 """
 
 import dataclasses
+import functools
+import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,20 +37,23 @@ class Windows:
         """Those from a place on, to the end of as many epochs; None without end."""
         first = self.order.windows(self.rank, place)
         num_later = len(self.order.windows(self.rank, Place()))
-        paths = tf.constant(self.paths)
+        spec = self._spec()
 
-        def read(counter: npt.NDArray[np.int64]) -> tuple[Ints, ...]:
+        def read(counter: npt.NDArray[np.int64]) -> list[Any]:
             if counter < len(first):
-                return self._window(place, first[int(counter)])
-            later, number = divmod(int(counter) - len(first), num_later)
-            return self._window(Place(place.epoch + 1 + later), number)
+                window = self._window(place, first[int(counter)])
+            else:
+                later, number = divmod(int(counter) - len(first), num_later)
+                window = self._window(Place(place.epoch + 1 + later), number)
+            return [window[name] for name in spec]
 
         def make(counter: tf.Tensor) -> dict[str, tf.Tensor]:
             # One Python call a window: it costs nothing beside the records.
-            types = (tf.int64, tf.int64, tf.int64)
-            return self._element(
-                paths, *tf.numpy_function(read, [counter], types, stateful=False)
-            )
+            types = [item.dtype for item in spec.values()]
+            items = tf.numpy_function(read, [counter], types, stateful=False)
+            for item, known in zip(items, spec.values(), strict=True):
+                item.set_shape(known.shape)
+            return dict(zip(spec, items, strict=True))
 
         count = tf.int64.max
         if num_epochs is not None:
@@ -55,38 +61,32 @@ class Windows:
         make = tf.autograph.experimental.do_not_convert(make)
         return tf.data.Dataset.range(count).map(make)
 
-    def _element(
-        self,
-        paths: tf.Tensor,
-        extents: tf.Tensor,
-        offsets: tf.Tensor,
-        numbers: tf.Tensor,
-    ) -> dict[str, tf.Tensor]:
-        extents = tf.ensure_shape(extents, [4, None])
-        shard, byte_offset, num_records, first_record = tf.unstack(extents)
-        numbers = tf.ensure_shape(numbers, [6])
-        element = {
-            "path": tf.gather(paths, shard),
-            "byte_offset": byte_offset,
-            "num_records": num_records,
-            "first_record": first_record,
-            "record_byte_offset": tf.ensure_shape(offsets, [None]),
-            "skip": numbers[0],
-            "take": numbers[1],
-            "is_real": numbers[2] > 0,
-            "epoch_seed": numbers[3],
-        }
-        if self.order.shuffle == "none":
-            return element
-        return element | {"shuffle_seed": numbers[4:]}
+    def _spec(self) -> dict[str, tf.TensorSpec]:
+        extents = ("byte_offset", "num_records", "first_record", "record_byte_offset")
+        spec = {"path": tf.TensorSpec([None], tf.string)}
+        spec |= {name: tf.TensorSpec([None], tf.int64) for name in extents}
+        spec |= {n: tf.TensorSpec([], tf.int64) for n in ("skip", "take", "epoch_seed")}
+        spec["is_real"] = tf.TensorSpec([], tf.bool)
+        if self.order.shuffle != "none":
+            spec["shuffle_seed"] = tf.TensorSpec([2], tf.int64)
+        return spec
 
-    def _window(self, place: Place, number: int) -> tuple[Ints, ...]:
-        """int64 [4, x] extents, [w] record offsets, and [6] the numbers of a window."""
+    def _window(self, place: Place, number: int) -> dict[str, Any]:
         window = self.order.window(self.rank, place, number)
         shard, runs = by_shard(window.runs, self.order.shard_sizes)
-        offsets = self.byte_offsets
-        extents = np.stack([shard, offsets[runs.first], runs.length, runs.first])
-        seed = epoch_seed(seed=self.order.seed, epoch=place.epoch)
-        numbers = [window.skip, window.take, int(window.real), seed]
-        numbers += window.seed or (0, 0)
-        return extents, offsets[runs.records()], np.array(numbers, np.int64)
+        return {
+            "path": self._paths[shard],
+            "byte_offset": self.byte_offsets[runs.first],
+            "num_records": runs.length,
+            "first_record": runs.first,
+            "record_byte_offset": self.byte_offsets[runs.records()],
+            "skip": np.int64(window.skip),
+            "take": np.int64(window.take),
+            "epoch_seed": np.int64(epoch_seed(seed=self.order.seed, epoch=place.epoch)),
+            "is_real": np.bool_(window.real),
+            "shuffle_seed": np.array(window.seed or (0, 0), np.int64),
+        }
+
+    @functools.cached_property
+    def _paths(self) -> npt.NDArray[np.object_]:
+        return np.array([os.fsencode(path) for path in self.paths], object)
