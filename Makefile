@@ -1,6 +1,6 @@
 # make venv | demo | test | lint ...: `make help` lists them.
 # Needs python3 (3.10 to 3.12), make and a C++ compiler; everything else is installed
-# into .venv by `make venv`.
+# into .venv by `make venv`, into .venv-tf-* for other versions of TensorFlow.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -21,6 +21,11 @@ HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_M
 INSTALL_HOROVOD := $(HOROVOD_BUILD) pip install --quiet --no-build-isolation \
   --no-cache-dir --no-binary=horovod --constraint=constraints.txt horovod
 
+# The ends of the range of TensorFlow in setup.cfg, a constraints-%.txt each.
+TENSORFLOWS := 2.16 2.21
+TENSORFLOW_TESTS := $(TENSORFLOWS:%=test-tf-%)
+TENSORFLOW_VENVS := $(TENSORFLOWS:%=.venv-tf-%/ready)
+
 DEMO := demo
 DEMO_RANKS := 2
 
@@ -37,7 +42,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	pip install --quiet --constraint=constraints.txt pip setuptools wheel
 	pip install --quiet --constraint=constraints.txt --no-build-isolation \
-	  --editable '.[test,s3,report]'
+	  --editable '.[test,tfds,s3,report]'
 	pip install --quiet --constraint=constraints.txt 'cmake<4' packaging cloudpickle psutil pyyaml
 	@echo "Building Horovod for this TensorFlow: about 3 minutes on 2 cores."
 	$(INSTALL_HOROVOD)
@@ -96,11 +101,30 @@ test-fast: venv  ## The tests without ranks, wheels and training
 test-slow: venv  ## The tests with real Horovod ranks, wheels and training
 	pytest -q -n 2 -m slow
 
+.PHONY: test-tensorflow
+test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the newest TensorFlow
+
+.PHONY: $(TENSORFLOW_TESTS)
+$(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
+	$(<D)/bin/pytest -q -n 2 -m 'not slow'
+
+# No Horovod and no tensorflow-io: they cannot be had beside the newest one.
+$(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.cfg pyproject.toml
+	@$(MAKE) --no-print-directory check-machine
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	awk -F'[=;]' 'NR == FNR {own[$$1]} NR == FNR || !($$1 in own)' $< constraints.txt \
+	  > $(@D)/constraints.txt
+	$(@D)/bin/pip install --quiet --constraint=$(@D)/constraints.txt pip setuptools wheel
+	$(@D)/bin/pip install --quiet --constraint=$(@D)/constraints.txt --no-build-isolation \
+	  --editable '.[test]'
+	touch $@
+
 .PHONY: format
 format: venv  ## Format the code and sort its imports
 	ruff check --fix
 	ruff format
 
 .PHONY: clean
-clean:  ## Remove .venv, demo and caches
-	rm -rf $(VENV) $(DEMO) build .mypy_cache .pytest_cache .ruff_cache *.egg-info
+clean:  ## Remove .venv*, demo and caches
+	rm -rf $(VENV) .venv-tf-* $(DEMO) build .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -148,7 +148,7 @@ def test_tfds_loads_them_by_name(
 ) -> None:
     """The folder is a data set of TFDS as it is, wherever it looks for one."""
     tfds = pytest.importorskip(
-        "tensorflow_datasets", reason="TFDS comes with the extra 'test'"
+        "tensorflow_datasets", reason="TFDS comes with the extra 'tfds'"
     )
     shutil.copytree(tfds_dir, tmp_path / "imagenet" / "1.0.0")
     catalog = index.load_catalog(tfds_dir, "train", ["filename"])["filename"]

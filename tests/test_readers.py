@@ -1,6 +1,7 @@
 """Other readers, for real, on the converter's shards beside `compat.side_files`.
 
-TFDS and DALI come with the extra `readers`; without it these tests are skipped.
+TFDS and DALI come with the extras `tfds` and `dali`; without them these tests are
+skipped.
 """
 
 import dataclasses
@@ -77,7 +78,7 @@ def readable_dir(
 def tfds() -> Any:
     """The module tensorflow_datasets."""
     return pytest.importorskip(
-        "tensorflow_datasets", reason="TFDS comes with the extra 'test'"
+        "tensorflow_datasets", reason="TFDS comes with the extra 'tfds'"
     )
 
 
