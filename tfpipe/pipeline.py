@@ -105,22 +105,9 @@ class Pipeline:
             state = State(epoch=epoch, step=start_step)
         elif epoch or start_step:
             raise ValueError("Give either state, or epoch and start_step; got both.")
-        dataset = given = self.source(state, num_epochs)
-        stages = self._stages(state, num_epochs)
-        for number, stage in enumerate(stages, start=1):
-            try:
-                if isinstance(stage, Wrapper):
-                    wrapping = stage.around(self.source, stages[: number - 1])
-                    dataset = wrapping(given)
-                else:
-                    dataset = stage(dataset)
-            except Exception as error:
-                if hasattr(error, "add_note"):  # from Python 3.11 on
-                    error.add_note(
-                        f"In stage {number} of the pipeline, {stage!r}, "
-                        f"which takes {dataset.element_spec}."
-                    )
-                raise
+        dataset = _applied(
+            self._stages(state, num_epochs), self.source, state, num_epochs
+        )
         if self.faults is not None and num_epochs is not None:
             dataset = self.faults.reported_after(dataset)
         return dataset.with_options(self.tuning.options())
@@ -154,12 +141,7 @@ class Pipeline:
         The data with their digests, as far as the source has one, and every stage with
         its knobs open. Functions go by name, without their code.
         """
-        source = getattr(self.source, "digest", None) or repr(self.source)
-        stages = [
-            stage.opened() if hasattr(stage, "opened") else stage
-            for stage in self.stages
-        ]
-        return index.digest(_ADDRESS.sub("", repr((source, stages, self.device_ops))))
+        return _fingerprint(self.source, self.stages, self.device_ops)
 
     def prefix(self, num_stages: int) -> "Pipeline":
         """The pipeline up to and with its first `num_stages` stages."""
@@ -173,15 +155,7 @@ class Pipeline:
         self, state: State | None = None, num_epochs: int | None = 1
     ) -> list[Stage | Wrapper]:
         """The stages with every knob set."""
-        stages: list[Stage | Wrapper] = []
-        num_maps = 0
-        for stage in self.stages:
-            tuning = self.tuning
-            if hasattr(stage, "num_parallel_calls"):
-                calls = tuning.num_parallel_calls(num_maps)
-                tuning = dataclasses.replace(tuning, num_parallel_maps=calls)
-                num_maps += 1
-            stages.append(stage.tuned(tuning) if isinstance(stage, Tunable) else stage)
+        stages = _tuned(self.stages, self.tuning)
         if state is None or not hasattr(self.source, "num_records"):
             return stages
         num_records = self.source.num_records(state, num_epochs)
@@ -198,3 +172,47 @@ class Pipeline:
         ]
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
         return "\n".join([*lines, f"   {self.tuning!r}"])
+
+
+def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:
+    """The stages with every open knob set; each map has a number of its own."""
+    tuned: list[Stage | Wrapper] = []
+    num_maps = 0
+    for stage in stages:
+        mine = tuning
+        if hasattr(stage, "num_parallel_calls"):
+            calls = tuning.num_parallel_calls(num_maps)
+            mine = dataclasses.replace(tuning, num_parallel_maps=calls)
+            num_maps += 1
+        tuned.append(stage.tuned(mine) if isinstance(stage, Tunable) else stage)
+    return tuned
+
+
+def _fingerprint(source: Source, stages: Sequence[object], *others: object) -> str:
+    data = getattr(source, "digest", None) or repr(source)
+    opened = [stage.opened() if hasattr(stage, "opened") else stage for stage in stages]
+    return index.digest(_ADDRESS.sub("", repr((data, opened, *others))))
+
+
+def _applied(
+    stages: Sequence[Stage | Wrapper],
+    source: Source,
+    state: State,
+    num_epochs: int | None,
+) -> tf.data.Dataset:
+    """What the source gives, after all stages."""
+    dataset = given = source(state, num_epochs)
+    for number, stage in enumerate(stages, start=1):
+        try:
+            if isinstance(stage, Wrapper):
+                dataset = stage.around(source, stages[: number - 1])(given)
+            else:
+                dataset = stage(dataset)
+        except Exception as error:
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note(
+                    f"In stage {number} of the pipeline, {stage!r}, "
+                    f"which takes {dataset.element_spec}."
+                )
+            raise
+    return dataset

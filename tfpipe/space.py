@@ -165,9 +165,15 @@ def neighbors(
 
 
 def grid(
-    pipeline: Pipeline, budget: Budget, caches: Sequence[Placement | None] = (None,)
+    pipeline: Pipeline, budget: Budget, caches: Sequence[Placement | None]
 ) -> list[Setting]:
-    """A coarse grid over the whole space, for searching it without missing anything."""
+    """A coarse grid over the whole space, for searching it without missing anything.
+
+    Args:
+        pipeline: With open knobs.
+        budget: What it may use.
+        caches: Where a cache may stand; None is for none.
+    """
     num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
     calls = sorted({1, budget.num_threads, 2 * budget.num_threads})
     fuse = (True, False) if can_fuse(pipeline) else (True,)

@@ -244,7 +244,7 @@ class _Run:
     def _first(self, autotune: Setting, start: Setting) -> Setting:
         """The best of those without and with caches that the costs ask for."""
         lanes = {_AUTOTUNE: autotune, "from the costs": start}
-        for cache in self._caches():
+        for cache in self._allowed_caches():
             lanes[f"cache of {cache}"] = dataclasses.replace(start, cache=cache)
         turns = self._race(lanes, _AUTOTUNE)
         names = [name for name in turns if name != _AUTOTUNE]
@@ -273,7 +273,7 @@ class _Run:
 
     def _best_of_grid(self, autotune: Setting) -> Setting:
         """The best of the grid: a short race each, a longer one of the best four."""
-        grid = space.grid(self._open, self._budget, [None, *self._caches()])
+        grid = space.grid(self._open, self._budget, [None, *self._allowed_caches()])
         rates = {}
         for number, setting in enumerate(grid, start=1):
             name = f"{number} of {len(grid)}"
@@ -284,27 +284,10 @@ class _Run:
         turns = self._race(lanes | {_AUTOTUNE: autotune}, _AUTOTUNE)
         return lanes[max(lanes, key=lambda name: turns[name].rate)]
 
-    def _caches(self) -> list[Placement]:
-        """Where a cache may stand that fits; of others it is recorded why not."""
-        found = []
-        for num_ops in placement.positions(self._open):
-            size = placement.num_bytes(self._open, num_ops)
-            rooms = [Placement(where="ram", num_ops=num_ops)]
-            budgets = [self._budget.ram_bytes]
-            if self._budget.cache_dir is not None:
-                folder = self._budget.cache_dir
-                rooms.append(Placement(where="disk", num_ops=num_ops, directory=folder))
-                budgets.append(self._budget.disk_bytes)
-            for room, most in zip(rooms, budgets, strict=True):
-                if size <= most:
-                    found.append(room)
-                    continue
-                error = (
-                    f"it needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} MB are allowed"
-                )
-                self._trials.append(
-                    Trial(name=f"cache of {room}", setting=None, error=error)
-                )
+    def _allowed_caches(self) -> list[Placement]:
+        """Those that fit; of the others it is recorded why not."""
+        found, refused = _caches(self._open, self._budget)
+        self._trials += refused
         return found
 
     def _race(
@@ -315,7 +298,8 @@ class _Run:
         for name, setting in lanes.items():
             self._show(name)
             try:
-                runners[name] = race.Runner(self._dataset(setting))
+                pipeline = setting.of(self._open) if setting else self._given
+                runners[name] = race.Runner(_dataset(pipeline))
             except (ValueError, OSError, tf.errors.OpError) as error:
                 if name == against:
                     raise
@@ -323,24 +307,8 @@ class _Run:
                 self._trials.append(Trial(name=name, setting=setting, error=reason))
         self._show(f"race of {len(runners)}")
         turns = race.run(runners, seconds=_TURN_SECONDS, num_rounds=num_rounds)
-        self._trials += [
-            Trial(
-                name=name,
-                setting=lanes[name],
-                elements_per_second=mine.rate,
-                cpu_seconds_per_element=mine.cost,
-                against=against,
-                ratio=mine.ratio(turns[against]),
-            )
-            for name, mine in turns.items()
-        ]
+        self._trials += _trials(turns, lanes, against)
         return turns
-
-    def _dataset(self, setting: Setting | None) -> tf.data.Dataset:
-        pipeline = self._given if setting is None else setting.of(self._open)
-        if placement.of_pipeline(pipeline) is not None:
-            pipeline = _of_first_window(pipeline)
-        return pipeline.build(num_epochs=None)
 
     def _seconds_left(self) -> float:
         return self._start + self._time_limit - time.monotonic()
@@ -351,11 +319,52 @@ class _Run:
         self._bar.update(round(passed) - int(self._bar.n))
 
 
+def _trials(
+    turns: Mapping[str, race.Turns], lanes: Mapping[str, Setting | None], against: str
+) -> list[Trial]:
+    return [
+        Trial(
+            name=name,
+            setting=lanes[name],
+            elements_per_second=mine.rate,
+            cpu_seconds_per_element=mine.cost,
+            against=against,
+            ratio=mine.ratio(turns[against]),
+        )
+        for name, mine in turns.items()
+    ]
+
+
+def _caches(pipeline: Pipeline, budget: Budget) -> tuple[list[Placement], list[Trial]]:
+    """Where a cache may stand that fits, and why others do not."""
+    found, refused = [], []
+    for num_ops in placement.positions(pipeline):
+        size = placement.num_bytes(pipeline, num_ops)
+        rooms = [(Placement(where="ram", num_ops=num_ops), budget.ram_bytes)]
+        if (folder := budget.cache_dir) is not None:
+            room = Placement(where="disk", num_ops=num_ops, directory=folder)
+            rooms.append((room, budget.disk_bytes))
+        for room, most in rooms:
+            if size <= most:
+                found.append(room)
+                continue
+            error = f"it needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} MB are allowed"
+            refused.append(Trial(name=f"cache of {room}", setting=None, error=error))
+    return found, refused
+
+
 class _FirstWindow(TFRecordSource):
     """The first window of a source again and again: a cache is full after one pass."""
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         return super().__call__(state, 1).take(1).repeat()
+
+
+def _dataset(pipeline: Pipeline) -> tf.data.Dataset:
+    """Without end; with a cache that is full after one window."""
+    if placement.of_pipeline(pipeline) is not None:
+        pipeline = _of_first_window(pipeline)
+    return pipeline.build(num_epochs=None)
 
 
 def _of_first_window(pipeline: Pipeline) -> Pipeline:
