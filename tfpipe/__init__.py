@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         RandAugment,
         RandomErasing,
     )
+    from tfpipe.bottleneck import Bottleneck
+    from tfpipe.bound import StageCost
     from tfpipe.cache import Cache
     from tfpipe.callbacks import LogInput, SaveState
     from tfpipe.costs import Profile
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from tfpipe.measure import Throughput, profile, throughput
     from tfpipe.mix import CutMix, MixUp
     from tfpipe.mixture import Mixture
+    from tfpipe.nodes import chosen_parallelism
     from tfpipe.ops import (
         Cast,
         Flip,
@@ -74,6 +77,8 @@ _MODULES = {
         "RandomErasing",
     ),
     "crop": ("CenterCrop", "RandomCrop", "RandomScaleCrop", "Resize"),
+    "bottleneck": ("Bottleneck",),
+    "bound": ("StageCost",),
     "cache": ("Cache",),
     "callbacks": ("LogInput", "SaveState"),
     "errors": ("BadIndexError", "BadRecordError", "TfpipeError"),
@@ -83,6 +88,7 @@ _MODULES = {
     "measure": ("Throughput", "profile", "throughput"),
     "mix": ("CutMix", "MixUp"),
     "mixture": ("Mixture",),
+    "nodes": ("chosen_parallelism",),
     "ops": (
         "Cast",
         "Flip",
@@ -121,6 +127,7 @@ __all__ = [
     "BadIndexError",
     "BadRecordError",
     "Batch",
+    "Bottleneck",
     "Budget",
     "Cache",
     "Cast",
@@ -157,6 +164,7 @@ __all__ = [
     "Select",
     "Setting",
     "Shuffle",
+    "StageCost",
     "State",
     "StepFigures",
     "StepTime",
@@ -170,6 +178,7 @@ __all__ = [
     "Tuning",
     "Turns",
     "before_and_after",
+    "chosen_parallelism",
     "compare",
     "contact_sheet",
     "headspace",

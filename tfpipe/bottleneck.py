@@ -69,15 +69,15 @@ class Situation:
         return next(cost for cost in self.costs if cost.number == limit.stage)
 
     def after(self, limit: Limit) -> Limit | None:
-        """What binds when that one no longer does."""
-        for other in self.limits:
-            if other.rate <= limit.rate or not math.isfinite(other.rate):
-                continue
-            if limit.rises_with_cores and other.rises_with_cores:
-                continue
-            if (other.resource, other.stage) != (limit.resource, limit.stage):
-                return other
-        return None
+        """What binds when that one no longer does, with its rate then."""
+        with_cores = limit.most > limit.rate
+        others = [
+            dataclasses.replace(other, rate=other.most if with_cores else other.rate)
+            for other in self.limits
+            if (other.resource, other.stage) != (limit.resource, limit.stage)
+        ]
+        others = [o for o in others if limit.rate < o.rate < math.inf]
+        return min(others, key=lambda other: other.rate, default=None)
 
 
 def find(situation: Situation) -> Bottleneck:

@@ -78,14 +78,20 @@ class Limit:
         rate: Outputs per second.
         what: It, in words.
         stage: Number of the stage, if it is one.
-        rises_with_cores: Whether more cores, with their threads, raise it too.
+        with_cores: Outputs per second that it allows with any number of cores and
+            threads; None is no more than now.
     """
 
     resource: Resource
     rate: float
     what: str
     stage: int | None = None
-    rises_with_cores: bool = False
+    with_cores: float | None = None
+
+    @property
+    def most(self) -> float:
+        """Outputs per second with any number of cores."""
+        return self.rate if self.with_cores is None else self.with_cores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +104,8 @@ class Host:
         slowdown: CPU time of the pipeline with all cores at work by that with one:
             shared caches, memory and hyper-threads, but also what tf.data saves by
             fusing stages.
-        copy_bytes_per_second: Read and written by one core that only copies.
+        copy_bytes_per_second: Read and written by one core that only copies, into
+            new memory.
     """
 
     num_cores: int
@@ -129,7 +136,7 @@ def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
         costs: One for each stage, in the order of the data.
         host: Where they run.
     """
-    found = [_cpu_limit(costs, host)]
+    found = [_cpu_limit(costs, host), *_pool_limit(costs, host)]
     segment: list[StageCost] = []
     for cost in costs:
         if cost.kind != "parallel":
@@ -139,7 +146,7 @@ def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
             segment = []
         if cost.kind == "parallel":
             found.append(_stage_limit(cost, host))
-    found += [*_serial_limit(segment), *_pool_limit(costs, host)]
+    found += _serial_limit(segment)
     return sorted(found, key=lambda limit: limit.rate)
 
 
@@ -172,7 +179,7 @@ def _cpu_limit(costs: Sequence[StageCost], host: Host) -> Limit:
     heaviest = max(costs, key=lambda cost: cost.cpu_seconds_per_output)
     what = f"the CPU with {count_of(host.num_cores, 'core')}"
     rate = _per_second(host.num_cores, cpu)
-    return Limit("CPU", rate, what, heaviest.number, rises_with_cores=True)
+    return Limit("CPU", rate, what, heaviest.number, math.inf)
 
 
 def _stage_limit(cost: StageCost, host: Host) -> Limit:
@@ -183,8 +190,12 @@ def _stage_limit(cost: StageCost, host: Host) -> Limit:
     if cost.wait_seconds_per_output > cpu:
         resource = "latency"
     what = f"{cost.name} with {count_of(calls, 'call')} at a time"
-    rises = calls == host.num_threads >= host.num_cores
-    return Limit(resource, _per_second(calls, time), what, cost.number, rises)
+    most = None
+    if cost.parallelism > calls:
+        most = _per_second(cost.parallelism, time)
+    elif calls == host.num_threads >= host.num_cores:
+        most = math.inf  # AUTOTUNE, or as many as there are cores
+    return Limit(resource, _per_second(calls, time), what, cost.number, most)
 
 
 def _serial_limit(segment: Sequence[StageCost]) -> list[Limit]:
@@ -217,8 +228,8 @@ def _pool_limit(costs: Sequence[StageCost], host: Host) -> list[Limit]:
     resource: Resource = "latency" if wait > cpu else "CPU"
     what = f"{heaviest.name} in the pool of {count_of(host.num_threads, 'thread')}"
     rate = _per_second(host.num_threads, cpu + wait)
-    rises = host.num_threads >= host.num_cores
-    return [Limit(resource, rate, what, heaviest.number, rises)]
+    most = math.inf if host.num_threads >= host.num_cores else None
+    return [Limit(resource, rate, what, heaviest.number, most)]
 
 
 def _per_second(count: float, seconds: float) -> float:

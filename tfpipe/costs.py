@@ -142,7 +142,7 @@ class Profile:
         host = dataclasses.replace(
             self.host, num_cores=cores, num_threads=threads, slowdown=slowdown
         )
-        tuned = dataclasses.replace(self.pipeline, tuning=tuning)._stages()
+        tuned = dataclasses.replace(self.pipeline, tuning=tuning).tuned_stages()
         costs = [
             _with_knobs(cost, tuned[cost.number - 1], threads) if cost.number else cost
             for cost in self.stages
@@ -186,7 +186,8 @@ class Profile:
 
     def _limits(self, costs: Sequence[StageCost], host: Host) -> list[Limit]:
         found = limits(merged(costs), host)
-        if self.storage is not None:
+        # The page cache says nothing of the storage; reading it is a stage's CPU time.
+        if self.storage is not None and self.storage.state != "warm":
             rate = self.storage.bytes_per_second / self.storage.bytes_per_output
             speed = _bytes(self.storage.bytes_per_second)
             what = f"storage at {speed}/s ({self.storage.state})"

@@ -71,13 +71,14 @@ class Drain:
         Raises:
             ValueError: If the dataset is empty.
         """
-        before = _read_files()
+        delay, before = _delay(), _bytes_read()
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(num_groups):
             self._pull()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        rest = [b - a for a, b in zip(before, _read_files(), strict=True)]
-        return Spent(cpu, wall, *rest).times(1 / (num_groups * self.group))
+        read, device = (b - a for a, b in zip(before, _bytes_read(), strict=True))
+        spent = Spent(cpu, wall, _delay() - delay, read, device)
+        return spent.times(1 / (num_groups * self.group))
 
     def _pull(self) -> None:
         try:
@@ -110,7 +111,7 @@ _LEAST_PULL = 2e-3
 
 
 def rest() -> None:
-    """Waits until the process is idle: datasets that nobody reads fill their buffers."""
+    """Waits until the process is idle: unread datasets fill their buffers."""
     end = time.perf_counter() + _LONGEST_REST
     is_busy = True
     while is_busy and time.perf_counter() < end:
@@ -128,17 +129,23 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _read_files() -> tuple[float, int, int]:
-    """Delay of all threads in seconds, and bytes read; 0 if there is no telling."""
+def _delay() -> float:
+    """Seconds that threads waited for a core; 0 if the kernel does not tell."""
     delay = 0
-    for folder in (_PROC / "task").iterdir():
+    for name in os.listdir(_PROC / "task"):
         try:
-            delay += int((folder / "schedstat").read_text().split()[1])
-        except (OSError, IndexError):  # a thread that has ended, or no such file
+            text = (_PROC / "task" / name / "schedstat").read_text()
+        except OSError:  # a thread that has ended, or no such file
             continue
+        delay += int(text.split()[1])
+    return delay / 1e9
+
+
+def _bytes_read() -> tuple[int, int]:
+    """Of files, and of a device; 0 if the kernel does not tell."""
     try:
         lines = (_PROC / "io").read_text().splitlines()
     except OSError:
-        return delay / 1e9, 0, 0
+        return 0, 0
     fields = dict(line.split(": ") for line in lines)
-    return delay / 1e9, int(fields["rchar"]), int(fields["read_bytes"])
+    return int(fields["rchar"]), int(fields["read_bytes"])

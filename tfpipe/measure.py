@@ -8,6 +8,7 @@ CPU-seconds, which hold on a busy host too.
 
 import dataclasses
 import math
+import mmap
 import statistics
 import sys
 import time
@@ -18,13 +19,13 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from tfpipe import bound, drain, host, prefixes
+from tfpipe import bound, drain, host, prefixes, runs
 from tfpipe.bound import Host, StageCost
 from tfpipe.costs import Profile, Rate, Storage
 from tfpipe.drain import Drain, Spent
 from tfpipe.pipeline import Pipeline
 from tfpipe.prefixes import Step
-from tfpipe.runs import Plan, Runs, Whole
+from tfpipe.runs import Plan, Whole
 from tfpipe.tuning import AUTOTUNE
 
 # Of its CPU time: less is the noise of threads that hand over to each other.
@@ -118,8 +119,7 @@ def throughput(
     reader = Drain(dataset, num_elements // parts)
     warmup = num_elements / 2 if num_warmup is None else num_warmup
     reader.pull(math.ceil(warmup / reader.group))
-    runs = [reader.pull(parts) for _ in range(repeats)]
-    rate = _rate(runs)
+    rate = _rate([reader.pull(parts) for _ in range(repeats)])
     return Throughput(
         elements_per_second=rate.median,
         elements_per_second_least=rate.least,
@@ -153,11 +153,11 @@ def profile(
         num_elements: Outputs of the pipeline in a run; None is as many as `seconds`
             take.
         seconds: Of a run of the whole pipeline with one thread.
-        repeats: Runs of each prefix, of which the median counts.
+        repeats: Runs of each prefix and of the whole, of which the median counts.
         per_op: Whether every op of a `Map` is a row of its own.
         consumer_seconds: That the training step takes for an output, if known.
         storage_bytes_per_second: Bandwidth of the storage, if known; None takes the
-            one that the reader alone has now, which may be that of the page cache.
+            one that the reader alone has now, unless all comes from the page cache.
         progress: Whether to show a progress bar on stderr.
 
     Raises:
@@ -174,11 +174,18 @@ def profile(
         disable=None if progress else True,
         leave=False,
     ) as bar:
-        runs = Runs(pipeline, steps, seconds, repeats, bar)
-        bandwidth = runs.bandwidth()
-        plan = runs.plan(num_elements)
-        spent = runs.rounds(plan)
-        whole = runs.whole(plan)
+        task = runs.Task(
+            pipeline=pipeline,
+            steps=steps,
+            prefixes=prefixes.prefixes(pipeline, steps),
+            seconds=seconds,
+            repeats=repeats,
+            bar=bar,
+        )
+        bandwidth = runs.bandwidth(task)
+        plan = runs.plan(task, num_elements)
+        spent = runs.rounds(task, plan)
+        whole = runs.whole(task, plan)
     if storage_bytes_per_second is not None:
         bandwidth = (storage_bytes_per_second, math.nan)
     rows, here = _judge(steps, plan, spent, whole)
@@ -238,6 +245,7 @@ def _judge(
             now = mine
             if position > plan.reader:
                 now = [read.corrected(item) for item in mine]
+            # Within a round, so that a slow spell of the host meets both.
             cpu = statistics.median(
                 a.cpu - b.cpu for a, b in zip(now, before, strict=True)
             )
@@ -246,12 +254,11 @@ def _judge(
         rows.append(_row(step, position, plan, whole, cpu, wait))
     total = sum(row.cpu_seconds_per_output for row in rows)
     on_all = statistics.median(read.corrected(s).cpu for s in whole.on_all_cores)
-    heaviest = max(rows, key=lambda row: row.cpu_seconds_per_output)
     here = Host(
         num_cores=whole.num_cores,
         num_threads=whole.num_threads,
         slowdown=on_all / total if total else 1.0,
-        copy_bytes_per_second=_copy_bandwidth(heaviest),
+        copy_bytes_per_second=_copy_bandwidth(),
     )
     return [_shared(row, total, here) for row in rows], here
 
@@ -269,7 +276,9 @@ class _Reading:
         read = statistics.median(item.bytes_read for item in spent)
         if read < _LEAST_READ:
             return cls(0.0, 0.0)
-        return cls(read, statistics.median(s.cpu / s.bytes_read for s in spent))
+        # Of the read-ahead a run may have had almost none.
+        cpu = statistics.median(item.cpu for item in spent)
+        return cls(read, cpu / read)
 
     def corrected(self, spent: Spent) -> Spent:
         """As if it had read what an output takes."""
@@ -313,6 +322,8 @@ def _held(step: Step, position: int, plan: Plan, whole: Whole, calls: int) -> in
         return whole.buffered_bytes[step.number]
     stage, visits = whole.stages[step.number], plan.visits[position]
     size = plan.num_bytes[position] / visits if visits > 0 else 0.0
+    if not math.isfinite(size):  # before a full cache nothing passes
+        return 0
     if hasattr(stage, "buffer_size"):
         return int(size * max(stage.buffer_size, 2))  # AUTOTUNE begins with 2
     if hasattr(stage, "num_parallel_calls"):
@@ -328,20 +339,19 @@ def _shared(row: StageCost, total: float, here: Host) -> StageCost:
     return dataclasses.replace(row, share=share, max_rate=rate)
 
 
-def _copy_bandwidth(row: StageCost) -> float:
-    """Bytes that a copy of such elements reads and writes in a CPU-second."""
-    size = row.bytes_out_per_output / row.visit_ratio if row.visit_ratio > 0 else 0.0
-    if not size >= _SMALLEST_COPY:
-        size = _SMALLEST_COPY
-    block = np.ones(int(min(size, _LARGEST_COPY)), np.uint8)
-    count, cpu = 0, time.process_time()
-    while (passed := time.process_time() - cpu) < _COPY_SECONDS:
-        block.copy()
-        count += 1
-    return 2 * block.size * count / passed
+def _copy_bandwidth() -> float:
+    """Bytes that a copy into new memory reads and writes in a CPU-second."""
+    block, seconds = np.ones(_COPY_BYTES, np.uint8), []
+    for _ in range(_NUM_COPIES):
+        # Not memory of NumPy, which asks the kernel for larger pages.
+        new = np.frombuffer(mmap.mmap(-1, _COPY_BYTES), np.uint8)
+        start = time.process_time()
+        new[:] = block
+        seconds.append(time.process_time() - start)
+    return 2 * _COPY_BYTES / statistics.median(seconds)
 
 
-_SMALLEST_COPY, _LARGEST_COPY, _COPY_SECONDS = 1 << 20, 1 << 26, 0.05
+_COPY_BYTES, _NUM_COPIES = 1 << 24, 5
 
 
 def _storage(

@@ -109,9 +109,12 @@ def concurrency_of_knob(stage: object) -> Concurrency | None:
     return None
 
 
-def added(before: tf.data.Dataset, after: tf.data.Dataset) -> list[tf.data.Dataset]:
+def added(
+    before: tf.data.Dataset | None, after: tf.data.Dataset
+) -> list[tf.data.Dataset]:
     """The datasets from one, without it, to one made of it, in the order of the data.
 
+    None is from the source on.
     tf.data's own list of inputs, as long as each has one.
     """
     found: list[tf.data.Dataset] = []

@@ -106,7 +106,7 @@ class Pipeline:
         elif epoch or start_step:
             raise ValueError("Give either state, or epoch and start_step; got both.")
         dataset = _applied(
-            self._stages(state, num_epochs), self.source, state, num_epochs
+            self._sized_stages(state, num_epochs), self.source, state, num_epochs
         )
         if self.faults is not None and num_epochs is not None:
             dataset = self.faults.reported_after(dataset)
@@ -151,12 +151,16 @@ class Pipeline:
             )
         return dataclasses.replace(self, stages=self.stages[:num_stages])
 
-    def _stages(
-        self, state: State | None = None, num_epochs: int | None = 1
-    ) -> list[Stage | Wrapper]:
+    def tuned_stages(self) -> list[Stage | Wrapper]:
         """The stages with every knob set."""
-        stages = _tuned(self.stages, self.tuning)
-        if state is None or not hasattr(self.source, "num_records"):
+        return _tuned(self.stages, self.tuning)
+
+    def _sized_stages(
+        self, state: State, num_epochs: int | None
+    ) -> list[Stage | Wrapper]:
+        """The same, told how many records there will be."""
+        stages = self.tuned_stages()
+        if not hasattr(self.source, "num_records"):
             return stages
         num_records = self.source.num_records(state, num_epochs)
         return [
@@ -168,7 +172,7 @@ class Pipeline:
         lines = [f"   {self.source!r}"]
         lines += [
             f"{number:2} {stage!r}"
-            for number, stage in enumerate(self._stages(), start=1)
+            for number, stage in enumerate(self.tuned_stages(), start=1)
         ]
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
         return "\n".join([*lines, f"   {self.tuning!r}"])

@@ -6,7 +6,7 @@ In: a pipeline and its steps. Out: what each run took, for an output of the pipe
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ from tfpipe.tuning import AUTOTUNE
 # A run is so many pulls, so that the warm-up may be a part of it.
 _PULLS = 4
 _MOST_PULLS = 128
+
+# The next window is read ahead, so that a run has up to one more or less.
+_FEWEST_WINDOWS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,189 +73,201 @@ class Whole:
     element_spec: Any
 
 
-class Runs:
-    """Runs a pipeline and its prefixes.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What to run.
 
-    Args:
-        pipeline: What to run.
+    Attributes:
+        pipeline: The whole.
         steps: Of the pipeline, see `prefixes.steps`.
+        prefixes: The dataset of each step, see `prefixes.prefixes`.
         seconds: About how long a run of the last prefix takes.
         repeats: Rounds.
         bar: Progress bar; a run is an update of 1.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        steps: Sequence[Step],
-        seconds: float,
-        repeats: int,
-        bar: Any,
-    ) -> None:
-        self._pipeline = pipeline
-        self._steps = steps
-        self._seconds = seconds
-        self._repeats = repeats
-        self._bar = bar
-        self._first = prefixes.first_mark(pipeline)
-        self._prefixes = prefixes.prefixes(pipeline, steps)
+    pipeline: Pipeline
+    steps: Sequence[Step]
+    prefixes: Sequence[tf.data.Dataset]
+    seconds: float
+    repeats: int
+    bar: Any
 
-    def bandwidth(self) -> tuple[float, float] | None:
-        """Bytes per second of the reader alone, and what part the device gave.
+    @property
+    def first(self) -> int:
+        """The number of the first stage that can be told from those before it."""
+        return prefixes.first_mark(self.pipeline)
 
-        None if it reads nothing. Comes first, while the page cache is as it was.
-        """
-        self._bar.update()
-        if self._first:  # whatever it reads once, it then keeps
-            return None
-        number = self._steps[self._reader()].number
-        dataset = self._pipeline.prefix(number).build(num_epochs=None)
-        start = time.perf_counter()
-        reader, read = Drain(dataset, 1), []
-        while time.perf_counter() - start < self._seconds / 2:
-            read.append(reader.pull(_PULLS))
-        total = sum(spent.bytes_read for spent in read)
-        wall = sum(spent.wall for spent in read)
-        device = sum(spent.device_bytes for spent in read)
-        return (total / wall, min(1.0, device / total)) if total else None
 
-    def plan(self, num_elements: int | None) -> Plan:
-        """Counts what passes where, and how much to read; fills caches."""
-        if num_elements is None:
-            each = drain.calibrate(self._prefixes[-1], self._seconds / 5)
-            num_elements = max(1, round(self._seconds / each))
-        self._bar.update()
-        visits, num_bytes = self._tally(num_elements)
-        self._bar.update()
-        reader = self._reader()
-        window = self._window(visits[reader])
-        whole_windows = float(num_elements)
-        if window and reader:
-            whole_windows = math.ceil(num_elements / window) * window
-            # Too few pass in a run to be counted.
-            visits[0], num_bytes[0] = 1 / window, num_bytes[0] / window
-        else:
-            num_bytes[0] *= visits[0]
-        return Plan(
-            num_elements=num_elements,
-            num_for_reader=whole_windows,
-            reader=reader,
-            visits=visits,
-            num_bytes=num_bytes,
-        )
+def bandwidth(task: Task) -> tuple[float, float] | None:
+    """Bytes per second of the reader alone, and what part the device gave.
 
-    def _tally(self, num_elements: int) -> tuple[list[float], list[float]]:
-        """Elements and bytes that pass each step for an output; nan if not known.
+    None if it reads nothing. Comes first, while the page cache is as it was.
+    """
+    task.bar.update()
+    if task.first:  # whatever it reads once, it then keeps
+        return None
+    number = task.steps[_reader(task)].number
+    dataset = task.pipeline.prefix(number).build(num_epochs=None)
+    reader, read = Drain(dataset, 1), [Spent(0.0, 0.0)]
+    end = time.perf_counter() + task.seconds / 2
+    # What reads files does so at once; a little is the doing of measuring itself.
+    while time.perf_counter() < end and (len(read) < 3 or read[1].bytes_read > 64):
+        read.append(reader.pull(_PULLS))
+    total = sum(spent.bytes_read for spent in read)
+    wall = sum(spent.wall for spent in read)
+    device = sum(spent.device_bytes for spent in read)
+    return (total / wall, min(1.0, device / total)) if total else None
 
-        Of the source the bytes of an element.
-        """
-        sums = [tf.Variable([0, 0], dtype=tf.int64) for _ in self._steps]
-        dataset = prefixes.tallied(self._pipeline, self._steps, sums)
-        reader = Drain(dataset, math.ceil(num_elements / _PULLS))
-        reader.pull()
-        counted = [step.number >= max(1, self._first) for step in self._steps]
-        before = after = _values(sums)
-        num_pulls = 0
-        # Windows and chunks pass at once: few outputs may all lie within one.
-        while num_pulls < _MOST_PULLS and not (after > before)[counted, 0].all():
-            reader.pull(_PULLS)
-            after, num_pulls = _values(sums), num_pulls + _PULLS
-        passed = (after - before) / (num_pulls * reader.group)
-        passed[0, 1] = after[0, 1] / max(after[0, 0], 1)
-        if self._first:
-            reader.pull(2 * _PULLS)  # fills the cache beyond what will be measured
-            passed[~np.array(counted)] = math.nan
-        return passed[:, 0].tolist(), passed[:, 1].tolist()
 
-    def rounds(self, plan: Plan) -> list[list[Spent]]:
-        """What each step and all before it take for an output, in each round.
+def plan(task: Task, num_elements: int | None) -> Plan:
+    """Counts what passes where, and how much to read; fills caches."""
+    if num_elements is None:
+        each = drain.calibrate(task.prefixes[-1], task.seconds / 5)
+        num_elements = max(1, round(task.seconds / each))
+    task.bar.update()
+    visits, num_bytes = _tally(task, num_elements)
+    task.bar.update()
+    reader = _reader(task)
+    window = _window(task, visits[reader])
+    whole_windows = float(num_elements)
+    if window and reader:
+        num_windows = max(_FEWEST_WINDOWS, math.ceil(num_elements / window))
+        whole_windows = num_windows * window
+        # Too few pass in a run to be counted.
+        visits[0], num_bytes[0] = 1 / window, num_bytes[0] / window
+    else:
+        num_bytes[0] *= visits[0]
+    return Plan(
+        num_elements=num_elements,
+        num_for_reader=whole_windows,
+        reader=reader,
+        visits=visits,
+        num_bytes=num_bytes,
+    )
 
-        With one thread. A step that is not run has none.
-        """
-        spent: list[list[Spent]] = [[] for _ in self._steps]
-        for _ in range(self._repeats):
-            for position, step in enumerate(self._steps):
-                if step.is_measured:
-                    dataset = self._prefixes[position]
-                    spent[position].append(_run(dataset, plan, position))
-                    self._bar.update()
-        return spent
 
-    def whole(self, plan: Plan) -> Whole:
-        """The pipeline as it is; then with all cores, if it does not use them."""
-        made: dict[int, tf.data.Dataset] = {}
+def _tally(task: Task, num_elements: int) -> tuple[list[float], list[float]]:
+    """Elements and bytes that pass each step for an output; nan if not known.
 
-        def note(number: int) -> Any:
-            return lambda dataset: made.setdefault(number, dataset)
-
-        before = drain.resident_bytes()
-        dataset = prefixes.marked(self._pipeline, note)
-        cores = host.num_cores()
-        group = math.ceil(plan.num_elements * cores / _PULLS)
-        reader, spent = self._on_and_on(dataset, group)
-        stages = [None, *self._pipeline._stages()]
-        added = [
-            nodes.added(made.get(number - 1), made[number]) if number in made else []
-            for number in range(len(stages))
-        ]
-        concurrency = [
-            nodes.concurrency(stage, mine)
-            for stage, mine in zip(stages, added, strict=True)
-        ]
-        drain.rest()  # what training that is slower finds: full buffers
-        memory = drain.resident_bytes() - before
-        held = None
-        if nodes.can_tell_buffers():
-            held = nodes.buffered_bytes(reader.iterator, added)
-        del reader  # its threads would go on filling buffers
-        threads = self._pipeline.tuning.private_threadpool_size or cores
-        calls = [threads if c.calls == AUTOTUNE else c.calls for c in concurrency]
-        on_all_cores = spent
-        if min(threads, max(calls)) < cores:
-            opened = _with_a_call_for_each(self._pipeline, cores)
-            _, on_all_cores = self._on_and_on(opened.build(num_epochs=None), group)
-        self._bar.update()
-        return Whole(
-            stages=stages,
-            spent=spent,
-            memory_bytes=max(0, memory),
-            buffered_bytes=held,
-            concurrency=concurrency,
-            num_cores=cores,
-            num_threads=threads,
-            on_all_cores=on_all_cores,
-            element_spec=dataset.element_spec,
-        )
-
-    def _on_and_on(
-        self, dataset: tf.data.Dataset, group: int
-    ) -> tuple[Drain, list[Spent]]:
-        reader = Drain(dataset, group)
+    Of the source the bytes of an element.
+    """
+    sums = [tf.Variable([0, 0], dtype=tf.int64) for _ in task.steps]
+    dataset = prefixes.tallied(task.pipeline, task.steps, sums)
+    reader = Drain(dataset, math.ceil(num_elements / _PULLS))
+    reader.pull()
+    counted = [step.number >= max(1, task.first) for step in task.steps]
+    before = after = _values(sums)
+    num_pulls = 0
+    # Windows and chunks pass at once: few outputs may all lie within one.
+    while num_pulls < _MOST_PULLS and not (after > before)[counted, 0].all():
         reader.pull(_PULLS)
-        spent = [reader.pull(_PULLS) for _ in range(self._repeats)]
-        self._bar.update()
-        return reader, spent
+        after, num_pulls = _values(sums), num_pulls + _PULLS
+    passed = (after - before) / (num_pulls * reader.group)
+    passed[0, 1] = after[0, 1] / max(after[0, 0], 1)
+    if task.first:
+        reader.pull(2 * _PULLS)  # fills the cache beyond what will be measured
+        passed[~np.array(counted)] = math.nan
+    return passed[:, 0].tolist(), passed[:, 1].tolist()
 
-    def _reader(self) -> int:
-        """The position of the step that reads files."""
-        for position, step in enumerate(self._steps):
-            stage = self._pipeline.stages[step.number - 1] if step.number else None
-            if step.number == self._first != 0 or (
-                not self._first and hasattr(stage, "num_parallel_reads")
-            ):
-                return position
-        return 0
 
-    def _window(self, records_per_output: float) -> float:
-        """Outputs of an element of the source, where it says so: it is read at once."""
-        source = self._pipeline.source
-        if not hasattr(source, "num_records") or not records_per_output > 0:
-            return 0.0
-        num_records: int | None = source.num_records(State(), 1)
-        num_windows = int(source(State(), 1).cardinality())
-        if not num_records or num_windows < 1:
-            return 0.0
-        return num_records / num_windows / records_per_output
+def rounds(task: Task, plan: Plan) -> list[list[Spent]]:
+    """What each step and all before it take for an output, in each round.
+
+    With one thread. A step that is not run has none.
+    """
+    spent: list[list[Spent]] = [[] for _ in task.steps]
+    for _ in range(task.repeats):
+        for position, step in enumerate(task.steps):
+            if step.is_measured:
+                dataset = task.prefixes[position]
+                spent[position].append(_run(dataset, plan, position))
+                task.bar.update()
+    return spent
+
+
+def whole(task: Task, plan: Plan) -> Whole:
+    """The pipeline as it is; then with all cores, if it does not use them."""
+    made: dict[int, tf.data.Dataset] = {}
+
+    def note(number: int) -> Any:
+        return lambda dataset: made.setdefault(number, dataset)
+
+    before = drain.resident_bytes()
+    dataset = prefixes.marked(task.pipeline, note)
+    cores = host.num_cores()
+    group = math.ceil(plan.num_elements * cores / _PULLS)
+    reader, spent = _on_and_on(task, dataset, group)
+    stages = [None, *task.pipeline.tuned_stages()]
+    added = _added(made, len(stages))
+    concurrency = [*map(nodes.concurrency, stages, added)]
+    drain.rest()  # what training that is slower finds: full buffers
+    memory = drain.resident_bytes() - before
+    held = None
+    if nodes.can_tell_buffers():
+        held = nodes.buffered_bytes(reader.iterator, added)
+    del reader  # its threads would go on filling buffers
+    threads = task.pipeline.tuning.private_threadpool_size or cores
+    calls = [threads if c.calls == AUTOTUNE else c.calls for c in concurrency]
+    on_all_cores = spent
+    if min(threads, max(calls)) < cores:
+        opened = _with_a_call_for_each(task.pipeline, cores)
+        _, on_all_cores = _on_and_on(task, opened.build(num_epochs=None), group)
+    task.bar.update()
+    return Whole(
+        stages=stages,
+        spent=spent,
+        memory_bytes=max(0, memory),
+        buffered_bytes=held,
+        concurrency=concurrency,
+        num_cores=cores,
+        num_threads=threads,
+        on_all_cores=on_all_cores,
+        element_spec=dataset.element_spec,
+    )
+
+
+def _added(
+    made: Mapping[int, tf.data.Dataset], count: int
+) -> list[list[tf.data.Dataset]]:
+    """The datasets that each stage added; none of those that cannot be told apart."""
+    return [
+        nodes.added(made.get(number - 1), made[number]) if number in made else []
+        for number in range(count)
+    ]
+
+
+def _on_and_on(
+    task: Task, dataset: tf.data.Dataset, group: int
+) -> tuple[Drain, list[Spent]]:
+    reader = Drain(dataset, group)
+    reader.pull(_PULLS)
+    spent = [reader.pull(_PULLS) for _ in range(task.repeats)]
+    task.bar.update()
+    return reader, spent
+
+
+def _reader(task: Task) -> int:
+    """The position of the step that reads files."""
+    for position, step in enumerate(task.steps):
+        stage = task.pipeline.stages[step.number - 1] if step.number else None
+        if step.number == task.first != 0 or (
+            not task.first and hasattr(stage, "num_parallel_reads")
+        ):
+            return position
+    return 0
+
+
+def _window(task: Task, records_per_output: float) -> float:
+    """Outputs of an element of the source, where it says so: it is read at once."""
+    source = task.pipeline.source
+    if not hasattr(source, "num_records") or not records_per_output > 0:
+        return 0.0
+    num_records: int | None = source.num_records(State(), 1)
+    num_windows = int(source(State(), 1).cardinality())
+    if not num_records or num_windows < 1:
+        return 0.0
+    return num_records / num_windows / records_per_output
 
 
 def _values(sums: Sequence[tf.Variable]) -> Any:

@@ -29,7 +29,11 @@ from tfpipe.tuning import Tuning
 _GAIN = 1.03
 
 _TURN_SECONDS = 0.4
-_GIVEN, _AUTOTUNE, _BEST = "as given", "AUTOTUNE", "the best so far"
+_GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
+_COSTS, _BEST = "from the costs", "the best so far"
+
+# Turns of the last race, and of one of two neighbors.
+_LAST_TURNS, _STEP_TURNS = 3 * 5, 2 * 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,6 +213,7 @@ class _Run:
         self._budget = budget
         self._trials: list[Trial] = []
         self._start, self._time_limit = time.monotonic(), time_limit
+        self._turn_seconds = 0.0  # the longest so far, with its share of the building
         self._bar = tqdm.tqdm(
             total=round(time_limit), unit="s", file=sys.stderr, disable=None
         )
@@ -218,7 +223,7 @@ class _Run:
         autotune = space.autotuned(self._budget)
         with self._bar:
             self._show("costs of the stages")
-            profile = measure.profile(autotune.of(self._open), seconds=0.3)
+            profile = measure.profile(autotune.of(self._open), seconds=0.2, repeats=2)
             if exhaustive:
                 best = self._best_of_grid(autotune)
             else:
@@ -243,21 +248,21 @@ class _Run:
 
     def _first(self, autotune: Setting, start: Setting) -> Setting:
         """The best of those without and with caches that the costs ask for."""
-        lanes = {_AUTOTUNE: autotune, "from the costs": start}
+        lanes = {_AUTOTUNE: autotune, _COSTS: start}
         for cache in self._allowed_caches():
             lanes[f"cache of {cache}"] = dataclasses.replace(start, cache=cache)
         turns = self._race(lanes, _AUTOTUNE)
-        names = [name for name in turns if name != _AUTOTUNE]
-        return lanes[max(names, key=lambda name: turns[name].rate)]
+        plain = turns[_COSTS]
+        # A cache costs memory: it must pay.
+        best = max(turns, key=lambda name: turns[name].ratio(plain))
+        pays = best != _AUTOTUNE and turns[best].ratio(plain) >= _GAIN
+        return lanes[best] if pays else start
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
         """The best setting that steps of one knob lead to, in the time there is."""
         tried = [best]
         left = space.neighbors(self._open, best, profile, self._budget)
-        before = time.monotonic()
-        longest = 0.0
-        # The last race is longer than those here: five rounds, and up to three lanes.
-        while left and self._seconds_left() > 4 * longest:
+        while left and self._has_time_for(_STEP_TURNS + _LAST_TURNS):
             step = left.pop(0)
             if step in tried:
                 continue
@@ -267,8 +272,6 @@ class _Run:
             if name in turns and turns[name].ratio(turns[_BEST]) >= _GAIN:
                 best = step
                 left = space.neighbors(self._open, best, profile, self._budget)
-            longest = max(longest, time.monotonic() - before)
-            before = time.monotonic()
         return best
 
     def _best_of_grid(self, autotune: Setting) -> Setting:
@@ -295,6 +298,7 @@ class _Run:
     ) -> dict[str, race.Turns]:
         """The turns of those that can be run."""
         runners = {}
+        before = time.monotonic()
         for name, setting in lanes.items():
             self._show(name)
             try:
@@ -307,11 +311,14 @@ class _Run:
                 self._trials.append(Trial(name=name, setting=setting, error=reason))
         self._show(f"race of {len(runners)}")
         turns = race.run(runners, seconds=_TURN_SECONDS, num_rounds=num_rounds)
+        each = (time.monotonic() - before) / (len(runners) * num_rounds)
+        self._turn_seconds = max(self._turn_seconds, each)
         self._trials += _trials(turns, lanes, against)
         return turns
 
-    def _seconds_left(self) -> float:
-        return self._start + self._time_limit - time.monotonic()
+    def _has_time_for(self, num_turns: int) -> bool:
+        left = self._start + self._time_limit - time.monotonic()
+        return left > num_turns * self._turn_seconds
 
     def _show(self, what: str) -> None:
         self._bar.set_description(what)
