@@ -47,6 +47,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	@echo "Building Horovod for this TensorFlow: about 3 minutes on 2 cores."
 	$(INSTALL_HOROVOD)
 	@$(MAKE) --no-print-directory check-horovod
+	python -m tfpipe.native || echo "Without it TensorFlow's own ops decode and crop."
 	touch $@
 
 .PHONY: check-machine
@@ -119,6 +120,10 @@ $(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.c
 	$(@D)/bin/pip install --quiet --constraint=$(@D)/constraints.txt --no-build-isolation \
 	  --editable '.[test]'
 	touch $@
+
+.PHONY: fuzz
+fuzz: venv  ## A million damaged images through the native op, under the sanitizers
+	python -m tfpipe.native --fuzz=1000000
 
 .PHONY: format
 format: venv  ## Format the code and sort its imports

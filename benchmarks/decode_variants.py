@@ -173,27 +173,16 @@ _ROUND: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def _tfpipe(
-    job: Job, dtype: str = "uint8", quality: str | None = None
+    job: Job, dtype: str = "uint8", quality: str | None = None, crop_op: str = "stock"
 ) -> tf.data.Dataset:
     pipeline = tfpipe.imagenet_train(
         job.data_dir,
         image_size=job.image_size,
         batch_size=job.batch_size,
         dtype=dtype,
+        quality=quality,
+        crop_op=crop_op,
     )
-
-    def op_of(op: Any) -> Any:
-        crop = isinstance(op, tfpipe.RandomCrop)
-        return dataclasses.replace(op, quality=quality) if crop else op
-
-    if quality is not None:
-        stages = [
-            tfpipe.Map(*map(op_of, stage.ops))
-            if isinstance(stage, tfpipe.Map)
-            else stage
-            for stage in pipeline.stages
-        ]
-        pipeline = dataclasses.replace(pipeline, stages=stages)
     return pipeline.build(num_epochs=None)
 
 
@@ -218,6 +207,12 @@ WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "tfpipe_uint8_fast": lambda job: _tfpipe(job, quality="fast"),
     "tfpipe_float32": lambda job: _tfpipe(job, "float32"),
     "tfpipe_bfloat16": lambda job: _tfpipe(job, "bfloat16"),
+    "tfpipe_native_uint8": lambda job: _tfpipe(job, crop_op="native"),
+    "tfpipe_native_uint8_fast": lambda job: _tfpipe(
+        job, quality="fast", crop_op="native"
+    ),
+    "tfpipe_native_float32": lambda job: _tfpipe(job, "float32", crop_op="native"),
+    "tfpipe_native_bfloat16": lambda job: _tfpipe(job, "bfloat16", crop_op="native"),
 }
 
 

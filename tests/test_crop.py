@@ -9,7 +9,9 @@ import tensorflow as tf
 
 import tfpipe
 from tests.conftest import make_jpeg
-from tfpipe.crop import crop_image, scaled_window
+from tests.native_op import each_crop_op, native_op, on_both_ops  # noqa: F401
+from tfpipe.crop import crop_image
+from tfpipe.crop_stock import scaled_window
 
 NUM_SEEDS = 300
 
@@ -140,6 +142,7 @@ def psnr(one, other):
     return 10 * np.log10(255**2 / error) if error else np.inf
 
 
+@on_both_ops
 @each_kind
 @each_window
 def test_exact_crop_equals_full_decode_crop_resize(jpeg, window):
@@ -153,6 +156,7 @@ def test_exact_crop_equals_full_decode_crop_resize(jpeg, window):
     assert psnr(image, expected) > 30
 
 
+@on_both_ops
 @each_kind
 @each_window
 @pytest.mark.parametrize("size", [4, 16])
@@ -171,6 +175,7 @@ def test_fast_crop_equals_scaled_decode_crop_resize(jpeg, window, size):
         np.testing.assert_array_equal(image, expected)
 
 
+@on_both_ops
 @each_kind
 @each_window
 def test_fast_crop_is_near_the_exact_one(jpeg, window):
@@ -181,6 +186,7 @@ def test_fast_crop_is_near_the_exact_one(jpeg, window):
     assert psnr(fast, exact) > 28
 
 
+@on_both_ops
 @each_kind
 @pytest.mark.parametrize(
     ("quality", "dtype", "flip"),
@@ -200,6 +206,7 @@ def test_crop_does_the_same_eagerly_and_in_a_graph(jpeg, quality, dtype, flip):
     np.testing.assert_array_equal(in_map(crop, window), crop(window))
 
 
+@on_both_ops
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (2, 3), (15, 31)])
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
 @pytest.mark.parametrize("quality", ["fast", "exact"])
@@ -226,6 +233,7 @@ def test_scaled_window_is_the_smallest_that_covers(ratio):
         assert (left, width) == (0, -(-length // ratio))
 
 
+@on_both_ops
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_flip_mirrors_the_result(flip, dtype):
@@ -239,6 +247,7 @@ def test_flip_mirrors_the_result(flip, dtype):
     np.testing.assert_allclose(image, expected, atol=1e-3)
 
 
+@on_both_ops
 @pytest.mark.parametrize("kind", ["4:4:4", "gray"])
 def test_float_pixels_are_those_before_rounding(kind):
     window = tf.constant((3, 5, 30, 40))
@@ -251,6 +260,7 @@ def test_float_pixels_are_those_before_rounding(kind):
     np.testing.assert_array_equal(np.rint(pixels), rounded)
 
 
+@on_both_ops
 @pytest.mark.parametrize(
     ("jpeg", "window"),
     [
@@ -265,6 +275,7 @@ def test_crop_refuses_what_is_no_window_of_a_jpeg(jpeg, window, quality):
         crop_image(jpeg, tf.constant(window), 16, quality=quality)
 
 
+@on_both_ops
 @pytest.mark.parametrize(
     "op",
     [
@@ -322,6 +333,7 @@ def test_random_scale_window_stays_within_one_pixel():
     assert {tuple(w) for w in windows(op, height=1, width=1)} == {(0, 0, 1, 1)}
 
 
+@on_both_ops
 def test_center_crop_is_near_resizing_first_and_cropping_then():
     """The square of whole pixels differs by less than half a pixel of the result."""
     jpeg = gradient(size=(97, 131), subsampling=0)
@@ -336,6 +348,7 @@ def test_center_crop_is_near_resizing_first_and_cropping_then():
     assert np.abs(image - reference).max() <= 0.75 * step
 
 
+@on_both_ops
 def test_resize_takes_the_whole_image():
     jpeg = KINDS["4:2:0"]
     op = tfpipe.Resize(image_size=40)
@@ -400,6 +413,7 @@ def test_random_window_depends_on_each_half_of_the_seed():
     assert len({window(1, 2), window(1, 3), window(2, 2), window(2, 1)}) == 4
 
 
+@on_both_ops
 @pytest.mark.parametrize("seed", [(0, 0), (0, 1), (-5, 2), (2**62, 10**6)])
 def test_random_crop_equals_decode_crop_resize(seed):
     jpeg = make_jpeg(1, height=90, width=70)
@@ -426,6 +440,7 @@ def test_random_crop_takes_the_whole_image_if_no_window_fits(height, width):
     assert {tuple(window) for window in result} == {(0, 0, height, width)}
 
 
+@on_both_ops
 @pytest.mark.parametrize(
     ("height", "width", "fraction", "window"),
     [
@@ -454,6 +469,7 @@ def test_center_crop_equals_decode_crop_resize(height, width, fraction, window):
     assert sorted(result) == ["image", "label", "seed"]
 
 
+@on_both_ops
 @pytest.mark.parametrize(
     "op", [tfpipe.RandomCrop(image_size=8), tfpipe.CenterCrop(image_size=8)]
 )
@@ -465,6 +481,7 @@ def test_grayscale_becomes_three_equal_channels(op):
     assert np.ptp(image.numpy()) > 0
 
 
+@on_both_ops
 @pytest.mark.parametrize(
     "op", [tfpipe.RandomCrop(image_size=8), tfpipe.CenterCrop(image_size=8)]
 )
@@ -492,7 +509,13 @@ def test_crops_have_a_static_shape_in_a_graph(op):
             {"quality": "best"},
             "fast or exact, got 'best'",
         ),
-        ("Resize", {"dtype": "int8"}, "dtype must be uint8 or float32, got 'int8'"),
+        ("Resize", {"dtype": "int8"}, "uint8, float32 or bfloat16, got 'int8'"),
+        ("Resize", {"layout": "HWC"}, "layout must be NHWC or NCHW, got 'HWC'"),
+        (
+            "Resize",
+            {"normalize": tfpipe.Normalize()},
+            "normalize must come with dtype float32 or bfloat16, got uint8",
+        ),
         ("Resize", {"image_size": -1}, "Resize.image_size must be >= 1, got -1"),
         ("RandomScaleCrop", {"short_side": (7, 9)}, r"image_size 8 and \(7, 9\)"),
         ("RandomScaleCrop", {"short_side": (9, 8)}, r"image_size 8 and \(9, 8\)"),

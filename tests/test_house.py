@@ -12,7 +12,7 @@ import tfpipe
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGES = ("tfpipe", "converters", "benchmarks")
-MODULES = sorted(path for name in PACKAGES for path in (ROOT / name).glob("*.py"))
+MODULES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 40

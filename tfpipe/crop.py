@@ -3,21 +3,22 @@
 In: an example with `encoded`, `height`, `width` (see `ops.Parse`). Out: the example
 with `image` in their place. Each op only says which window of the image it wants;
 `crop_image` alone turns a window into pixels, in one go: it decodes the window, at a
-smaller scale where that is enough, resizes and mirrors it.
+smaller scale where that is enough, resizes, mirrors and, if asked to, normalizes it. It
+does so by the native op or by stock ones; the pixels are the same.
 """
 
 import dataclasses
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
-from tfpipe.ops import Example, Flip, op_seed
+from tfpipe import crop_stock, native
+from tfpipe.native import CropOp
+from tfpipe.ops import Example, Flip, Normalize, op_seed
 
 Quality = Literal["fast", "exact"]
-Dtype = Literal["uint8", "float32"]
-
-# How much smaller libjpeg can decode: scales of its inverse DCT.
-_RATIOS = (1, 2, 4, 8)
+Dtype = Literal["uint8", "float32", "bfloat16"]
+Layout = Literal["NHWC", "NCHW"]
 
 
 class _Crop(Protocol):
@@ -29,19 +30,36 @@ class _Crop(Protocol):
     def quality(self) -> Quality: ...
     @property
     def dtype(self) -> Dtype: ...
+    @property
+    def normalize(self) -> Normalize | None: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def crop_op(self) -> CropOp: ...
 
     def window(self, example: Example) -> tf.Tensor:
         """The window: int32 [4], top, left, height, width in pixels."""
 
 
 def _require(op: _Crop) -> None:
+    """Checks what all crops have in common, and settles which op they use."""
     name = type(op).__name__
     if op.image_size < 1:
         raise ValueError(f"{name}.image_size must be >= 1, got {op.image_size}.")
     if op.quality not in ("fast", "exact"):
         raise ValueError(f"{name}.quality must be fast or exact, got {op.quality!r}.")
-    if op.dtype not in ("uint8", "float32"):
-        raise ValueError(f"{name}.dtype must be uint8 or float32, got {op.dtype!r}.")
+    if op.dtype not in ("uint8", "float32", "bfloat16"):
+        raise ValueError(
+            f"{name}.dtype must be uint8, float32 or bfloat16, got {op.dtype!r}."
+        )
+    if op.normalize is not None and op.dtype == "uint8":
+        raise ValueError(
+            f"{name}.normalize must come with dtype float32 or bfloat16, got uint8."
+        )
+    if op.layout not in ("NHWC", "NCHW"):
+        raise ValueError(f"{name}.layout must be NHWC or NCHW, got {op.layout!r}.")
+    # What runs is what is printed.
+    object.__setattr__(op, "crop_op", native.resolve(op.crop_op))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +82,10 @@ class RandomCrop:
         max_attempts: Windows to try.
         flip: Whether to mirror half of the images too, the same ones as `Flip`.
         quality: "fast" or "exact", see `crop_image`.
-        dtype: "uint8", or "float32" for values that are not rounded.
+        dtype: "uint8", or "float32" or "bfloat16" for values that are not rounded.
+        normalize: What to make of float values in the same pass.
+        layout: "NHWC", or "NCHW" for [3, image_size, image_size].
+        crop_op: "auto", "native" or "stock", see `native.resolve`.
     """
 
     image_size: int
@@ -74,6 +95,9 @@ class RandomCrop:
     flip: bool = False
     quality: Quality = "fast"
     dtype: Dtype = "uint8"
+    normalize: Normalize | None = None
+    layout: Layout = "NHWC"
+    crop_op: CropOp = "auto"
 
     def __post_init__(self) -> None:
         _require(self)
@@ -124,7 +148,10 @@ class RandomScaleCrop:
         short_side: Smallest and largest S, image_size <= low <= high.
         flip: Whether to mirror half of the images too, the same ones as `Flip`.
         quality: "fast" or "exact", see `crop_image`.
-        dtype: "uint8", or "float32" for values that are not rounded.
+        dtype: "uint8", or "float32" or "bfloat16" for values that are not rounded.
+        normalize: What to make of float values in the same pass.
+        layout: "NHWC", or "NCHW" for [3, image_size, image_size].
+        crop_op: "auto", "native" or "stock", see `native.resolve`.
     """
 
     image_size: int
@@ -132,6 +159,9 @@ class RandomScaleCrop:
     flip: bool = False
     quality: Quality = "fast"
     dtype: Dtype = "uint8"
+    normalize: Normalize | None = None
+    layout: Layout = "NHWC"
+    crop_op: CropOp = "auto"
 
     def __post_init__(self) -> None:
         _require(self)
@@ -173,13 +203,19 @@ class CenterCrop:
         image_size: Height and width of the result in pixels.
         fraction: Side of the square as a share of the short side, 0 < fraction <= 1.
         quality: "fast" or "exact", see `crop_image`.
-        dtype: "uint8", or "float32" for values that are not rounded.
+        dtype: "uint8", or "float32" or "bfloat16" for values that are not rounded.
+        normalize: What to make of float values in the same pass.
+        layout: "NHWC", or "NCHW" for [3, image_size, image_size].
+        crop_op: "auto", "native" or "stock", see `native.resolve`.
     """
 
     image_size: int
     fraction: float = 0.875
     quality: Quality = "fast"
     dtype: Dtype = "uint8"
+    normalize: Normalize | None = None
+    layout: Layout = "NHWC"
+    crop_op: CropOp = "auto"
 
     def __post_init__(self) -> None:
         _require(self)
@@ -208,12 +244,18 @@ class Resize:
     Args:
         image_size: Height and width of the result in pixels.
         quality: "fast" or "exact", see `crop_image`.
-        dtype: "uint8", or "float32" for values that are not rounded.
+        dtype: "uint8", or "float32" or "bfloat16" for values that are not rounded.
+        normalize: What to make of float values in the same pass.
+        layout: "NHWC", or "NCHW" for [3, image_size, image_size].
+        crop_op: "auto", "native" or "stock", see `native.resolve`.
     """
 
     image_size: int
     quality: Quality = "fast"
     dtype: Dtype = "uint8"
+    normalize: Normalize | None = None
+    layout: Layout = "NHWC"
+    crop_op: CropOp = "auto"
 
     def __post_init__(self) -> None:
         _require(self)
@@ -226,6 +268,9 @@ class Resize:
         return tf.stack([0, 0, example["height"], example["width"]])
 
 
+CROPS = (RandomCrop, RandomScaleCrop, CenterCrop, Resize)
+
+
 def crop_image(
     encoded: tf.Tensor,
     window: tf.Tensor,
@@ -234,6 +279,9 @@ def crop_image(
     flip: tf.Tensor | None = None,
     quality: Quality = "fast",
     dtype: Dtype = "uint8",
+    normalize: Normalize | None = None,
+    layout: Layout = "NHWC",
+    crop_op: CropOp = "auto",
 ) -> tf.Tensor:
     """A window of a JPEG image as a square image, bilinear with half-pixel centers.
 
@@ -249,101 +297,55 @@ def crop_image(
         image_size: Height and width of the result in pixels.
         flip: bool [], whether to mirror the result left to right.
         quality: "fast" or "exact".
-        dtype: "uint8", rounded to even, or "float32", not rounded.
+        dtype: "uint8", rounded to even, or "float32" or "bfloat16", not rounded.
+        normalize: What to make of float values in the same pass.
+        layout: "NHWC" or "NCHW".
+        crop_op: "auto", "native" or "stock", see `native.resolve`. The pixels are the
+            same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
 
     Returns:
-        `dtype` [image_size, image_size, 3], RGB, 0..255.
+        `dtype` [image_size, image_size, 3], or [3, image_size, image_size] for "NCHW";
+        RGB, 0..255 if not normalized.
 
     Raises:
         tf.errors.InvalidArgumentError: If the bytes are no JPEG, or the window is not
-            within the image; libjpeg does not tell which.
+            within the image; the native op says which.
+        RuntimeError: If `crop_op` is "native" and that is not built.
     """
-    if quality == "fast":
-        pixels = _decode_scaled(encoded, window, image_size)
-    else:
-        pixels = _decode(encoded, window, ratio=1)
-    # Mirrored where a pixel is 3 bytes: floats would cost three times as much.
-    if flip is not None and dtype == "float32":
-        pixels = _mirror(pixels, flip)
-    # The kernel itself: tf.image.resize adds a dozen small ops, 4 % of the whole.
-    resized = tf.raw_ops.ResizeBilinear(
-        images=pixels[tf.newaxis],
-        size=[image_size, image_size],
-        half_pixel_centers=True,
-    )
-    resized = tf.reshape(resized, [image_size, image_size, 3])
-    if dtype == "float32":
-        return resized
-    image = _round(resized)
-    return image if flip is None else _mirror(image, flip)
-
-
-def scaled_window(window: tf.Tensor, ratio: int) -> tf.Tensor:
-    """The window in an image that is decoded at 1 / ratio of its size.
-
-    The smallest that covers it: each edge moves out by less than a scaled pixel. Its
-    center so moves by less than half of one, and it never leaves the scaled image,
-    which is ceil(size / ratio).
-
-    Args:
-        window: int32 [4], top, left, height, width.
-        ratio: 1, 2, 4 or 8.
-
-    Returns:
-        int32 [4], top, left, height, width.
-    """
-    begin = window[:2] // ratio
-    end = (window[:2] + window[2:] + ratio - 1) // ratio
-    return tf.concat([begin, end - begin], 0)
-
-
-def _decode_scaled(encoded: tf.Tensor, window: tf.Tensor, image_size: int) -> tf.Tensor:
-    times = tf.minimum(window[2], window[3]) // image_size
-    # The ratio is an attribute of the op, so there is one op for each.
-    return tf.switch_case(
-        sum(tf.cast(times >= ratio, tf.int32) for ratio in _RATIOS[1:]),
-        [
-            lambda ratio=ratio: _decode(
-                encoded, scaled_window(window, ratio) if ratio > 1 else window, ratio
-            )
-            for ratio in _RATIOS
-        ],
+    if native.resolve(crop_op) == "stock":
+        return crop_stock.crop(
+            encoded,
+            window,
+            flip,
+            image_size=image_size,
+            fast=quality == "fast",
+            dtype=dtype,
+            normalize=normalize,
+            layout=layout,
+        )
+    module, _ = native.load()
+    return module.tfpipe_crop(
+        encoded=encoded,
+        window=window,
+        flip=False if flip is None else flip,
+        image_size=image_size,
+        quality=quality,
+        dtype=dtype,
+        layout=layout,
+        **({} if normalize is None else _scale_and_offset(normalize)),
     )
 
 
-def _decode(encoded: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
-    return tf.raw_ops.DecodeAndCropJpeg(
-        contents=encoded,
-        crop_window=window,
-        channels=3,
-        ratio=ratio,
-        # INTEGER_FAST, the default, is 3 % faster at most where there is AVX2, and
-        # 44 dB away.
-        dct_method="INTEGER_ACCURATE",
-        # libjpeg-turbo before 3.0 makes noise of a scaled crop of 4x2 or 2x4 chroma
-        # with it; scaled down there is next to nothing to upscale.
-        fancy_upscaling=ratio == 1,
-    )
-
-
-def _round(image: tf.Tensor) -> tf.Tensor:
-    """Equals tf.cast(tf.round(image), tf.uint8) for 0..255, in one op of half the cost.
-
-    With the range 0..255 the scale of quantization is 1.
-    """
-    quantized, _, _ = tf.raw_ops.QuantizeV2(
-        input=image,
-        min_range=0.0,
-        max_range=255.0,
-        T=tf.quint8,
-        mode="SCALED",
-        round_mode="HALF_TO_EVEN",
-    )
-    return tf.bitcast(quantized, tf.uint8)
-
-
-def _mirror(image: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
-    return tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
+def _scale_and_offset(normalize: Normalize) -> dict[str, Any]:
+    """As `Normalize` computes, in the order of the result's channels."""
+    scale = [1 / std for std in normalize.std]
+    offset = [-m / s for m, s in zip(normalize.mean, normalize.std, strict=True)]
+    step = -1 if normalize.bgr else 1
+    return {
+        "scale": scale[::step],
+        "offset": offset[::step],
+        "bgr": normalize.bgr,
+    }
 
 
 def _share(side: tf.Tensor, share: tf.Tensor | float) -> tf.Tensor:
@@ -365,6 +367,9 @@ def _with_image(op: _Crop, example: Example, *, flip: bool = False) -> Example:
         flip=drawn,
         quality=op.quality,
         dtype=op.dtype,
+        normalize=op.normalize,
+        layout=op.layout,
+        crop_op=op.crop_op,
     )
     replaced = ("encoded", "height", "width")
     kept = {name: value for name, value in example.items() if name not in replaced}

@@ -328,8 +328,9 @@ def _held(step: Step, position: int, plan: Plan, whole: Whole, calls: int) -> in
         return int(size * max(stage.buffer_size, 2))  # AUTOTUNE begins with 2
     if hasattr(stage, "num_parallel_calls"):
         return int(size * calls)
-    if hasattr(stage, "num_parallel_reads") and plan.visits[0] > 0:
-        return int(2 * plan.num_bytes[position] / plan.visits[0])  # two windows
+    windows = plan.num_bytes[position] / plan.visits[0] if plan.visits[0] > 0 else 0.0
+    if hasattr(stage, "num_parallel_reads") and math.isfinite(windows):
+        return int(2 * windows)  # one is read, one passed on
     return 0
 
 

@@ -4,13 +4,15 @@ In: a data set folder, a recipe and the numbers of a run. Out: a `Pipeline`, whi
 be used as it is, or taken apart (`pipeline.stages`) and put together in another way.
 """
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tfpipe import errors, index
-from tfpipe.crop import Dtype, Quality
+from tfpipe.crop import CROPS, Dtype, Quality
 from tfpipe.faults import FaultLog
+from tfpipe.native import CropOp
 from tfpipe.ops import Cast, Parse, Select
 from tfpipe.order import Shuffle
 from tfpipe.pipeline import Pipeline, Wrapper
@@ -37,6 +39,7 @@ def imagenet_train(
     label_offset: int = 0,
     dtype: str = "uint8",
     quality: Quality | None = None,
+    crop_op: CropOp = "auto",
     decode: bool = True,
     shuffle: Shuffle = "window",
     window_size: int = 1024,
@@ -77,6 +80,9 @@ def imagenet_train(
             gives normalized ones.
         quality: "fast" decodes at a smaller scale where that is enough; "exact" never.
             None is "fast" where images are so large that it pays, see `_quality`.
+        crop_op: "native" decodes, crops, resizes and normalizes in one C++ kernel,
+            which `python -m tfpipe.native` builds; "stock" in TensorFlow's own, to the
+            same pixels; "auto" in the native one if it is built.
         decode: Whether to decode; otherwise batches hold the JPEG bytes.
         shuffle: "window", "full" or "none"; see `order.Order`.
         window_size: Records that are permuted together; two windows are in memory.
@@ -106,7 +112,9 @@ def imagenet_train(
     made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
     names = ["label", *(["record_id"] if with_record_id else [])]
     names += ["mask"] if on_error == "skip" else []
-    image = _image(made, made.train, dtype, names) if decode else _encoded(names)
+    image = _encoded(names)
+    if decode:
+        image = _image(made, made.train, dtype, names, crop_op)
     return _compose(
         source,
         ops=[_parse(source, label_base, label_offset), *image],
@@ -130,6 +138,7 @@ def imagenet_eval(
     label_offset: int = 0,
     dtype: str = "uint8",
     quality: Quality | None = None,
+    crop_op: CropOp = "auto",
     decode: bool = True,
     cache: Wrapper | None = None,
     on_error: OnError = "raise",
@@ -160,7 +169,9 @@ def imagenet_eval(
     )
     made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
     names = ["label", "mask", *(["record_id"] if with_record_id else [])]
-    image = _image(made, made.evaluate, dtype, names) if decode else _encoded(names)
+    image = _encoded(names)
+    if decode:
+        image = _image(made, made.evaluate, dtype, names, crop_op)
     return _compose(
         source,
         ops=[_parse(source, label_base, label_offset), *image],
@@ -227,12 +238,23 @@ def _pixels(dtype: str) -> Dtype:
 
 
 def _image(
-    recipe: Recipe, ops: Sequence[Op], dtype: str, names: Sequence[str]
+    recipe: Recipe, ops: Sequence[Op], dtype: str, names: Sequence[str], crop_op: CropOp
 ) -> list[Op]:
     """What follows `Parse` if images are decoded."""
+    *ops, last = (
+        dataclasses.replace(op, crop_op=crop_op) if isinstance(op, CROPS) else op
+        for op in ops
+    )
+    select = Select("image", *names)
     if dtype == "uint8":
-        return [*ops, Select("image", *names)]
-    return [*ops, recipe.normalize, Cast(dtype), Select("image", *names)]
+        return [*ops, last, select]
+    if not isinstance(last, CROPS) or last.dtype == "uint8":
+        return [*ops, last, recipe.normalize, Cast(dtype), select]
+    # In one pass with the resize.
+    fused = dataclasses.replace(last, normalize=recipe.normalize)
+    if dtype == "bfloat16":
+        return [*ops, dataclasses.replace(fused, dtype="bfloat16"), select]
+    return [*ops, fused, *([] if dtype == "float32" else [Cast(dtype)]), select]
 
 
 def _encoded(names: Sequence[str]) -> list[Op]:

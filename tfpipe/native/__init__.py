@@ -1,0 +1,127 @@
+"""The native crop op: decode, crop, resize, mirror and normalize in one C++ kernel.
+
+In: nothing but what is installed. Out: the op, if it has been built for the TensorFlow,
+the libjpeg and the machine that are here, otherwise the reason why not.
+
+  python -m tfpipe.native
+
+builds it; nothing is ever compiled without being asked. The library is kept in
+`folder()`, by a name that holds what it was made of, so that several environments and
+releases share a folder. It is not in the package, which may be read-only.
+"""
+
+import functools
+import hashlib
+import os
+import pathlib
+import platform
+import sys
+from typing import Any, Literal
+
+import PIL
+import tensorflow as tf
+
+CropOp = Literal["auto", "native", "stock"]
+
+_HERE = pathlib.Path(__file__).parent
+
+SOURCES = tuple(_HERE / name for name in ("crop.cc", "crop_core.h", "huffman.h"))
+
+# Without contraction a product and a sum are rounded as TensorFlow rounds them.
+FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off")
+
+
+def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
+    """Which op makes crops. "auto" is the native one if it is built.
+
+    If it is not, a line on stderr says so, once a process and reason.
+
+    Raises:
+        ValueError: If `crop_op` is not known.
+        RuntimeError: If it is "native" and that is not to be had.
+    """
+    if crop_op not in ("auto", "native", "stock"):
+        raise ValueError(f"crop_op must be auto, native or stock, got {crop_op!r}.")
+    if crop_op == "stock":
+        return "stock"
+    module, reason = load()
+    if module is not None:
+        return "native"
+    if crop_op == "native":
+        raise RuntimeError(
+            f'crop_op="native" needs the op to be built, but {reason}. '
+            "Run: python -m tfpipe.native"
+        )
+    _say_stock(reason)
+    return "stock"
+
+
+@functools.cache
+def _say_stock(reason: str) -> None:
+    print(
+        f"tfpipe: stock ops decode and crop, since {reason}. The native op takes 30 % "
+        "less CPU time for 224 pixels: python -m tfpipe.native",
+        file=sys.stderr,
+    )
+
+
+def load() -> tuple[Any, str]:
+    """The module of the op, which has `tfpipe_crop`, or None; and why it is None.
+
+    Raises nothing: a library that does not load is a reason as well.
+    """
+    try:
+        path = library()
+    except OSError as error:
+        return None, str(error)
+    return _load(path) if path.exists() else (None, f"{path.name} is not built")
+
+
+def library() -> pathlib.Path:
+    """Where the library is, or will be when it is built.
+
+    Raises:
+        OSError: If it cannot be built here at all; says why.
+    """
+    made_of = [
+        platform.machine(),
+        tf.__version__,
+        *(flag for flag in tf.sysconfig.get_compile_flags() if flag[:2] != "-I"),
+        *FLAGS,
+        str(libjpeg()),
+        *(path.read_text() for path in SOURCES),
+    ]
+    digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
+    return folder() / f"crop-{tf.__version__}-{digest}.so"
+
+
+def folder() -> pathlib.Path:
+    """$TFPIPE_NATIVE_DIR, otherwise `tfpipe` in the user's folder for caches."""
+    given = os.environ.get("TFPIPE_NATIVE_DIR")
+    if given:
+        return pathlib.Path(given).absolute()
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(caches) / "tfpipe"
+
+
+def libjpeg() -> pathlib.Path:
+    """The libjpeg-turbo in Pillow's wheel, of the ABI of TensorFlow's headers.
+
+    Raises:
+        OSError: If there is none.
+    """
+    if sys.platform != "linux":
+        raise OSError(f"the native op is for Linux, this is {sys.platform}")
+    wheel = pathlib.Path(PIL.__file__).resolve().parent.parent / "pillow.libs"
+    found = sorted(wheel.glob("libjpeg-*.so.62*"))
+    if not found:
+        raise OSError(f"no libjpeg*.so.62 in {wheel}; Pillow's wheel from PyPI has it")
+    return found[0]
+
+
+@functools.cache
+def _load(path: pathlib.Path) -> tuple[Any, str]:
+    try:
+        return tf.load_op_library(str(path)), ""
+    except (tf.errors.OpError, RuntimeError) as error:
+        return None, f"{path} does not load: {error}"

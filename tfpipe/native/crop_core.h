@@ -1,0 +1,447 @@
+// From JPEG bytes and a window to resized pixels, in one pass over the rows.
+//
+// Knows libjpeg-turbo and nothing of TensorFlow: crop.cc makes an op of it, fuzz.cc
+// feeds it broken images. The pixels are those of the stock kernels that
+// tfpipe/crop_stock.py names (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the same
+// arithmetic in the same order, so that only another release of libjpeg may change one.
+#ifndef TFPIPE_NATIVE_CROP_CORE_H_
+#define TFPIPE_NATIVE_CROP_CORE_H_
+
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "external/libjpeg_turbo/jpeglib.h"
+
+#include "external/libjpeg_turbo/jerror.h"
+#include "huffman.h"
+
+// One more copy of the two hot loops for AVX2, chosen when the library is loaded. Plain
+// loops are enough for the compiler: without AVX2 it uses SSE2, on Arm NEON.
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && \
+    !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define TFPIPE_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define TFPIPE_CLONES
+#endif
+
+namespace tfpipe {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image, as TensorFlow
+constexpr int kMaxScans = 500;  // a progressive image has about ten
+constexpr int kMessageLength = JMSG_LENGTH_MAX + 100;
+
+enum class Pixel { kUint8, kFloat32, kBfloat16 };
+
+struct Window {
+  int top, left, height, width;  // pixels of the whole image
+};
+
+// What stays the same from image to image. A value becomes value * scale + offset, per
+// channel in the order of the result; uint8 is only rounded.
+struct Format {
+  int image_size;
+  bool fast;    // decode at 1/2, 1/4 or 1/8 where that still covers the result
+  bool planar;  // channels first
+  bool bgr;
+  bool plain;  // leave the Huffman codes to libjpeg: the same pixels, for fuzz.cc
+  Pixel pixel;
+  float scale[3], offset[3];
+};
+
+// Two neighbors of a value and where between them it is, along one axis.
+struct Step {
+  int lower, upper;
+  float fraction;
+};
+
+// Memory that a thread keeps from image to image; its size is that of a few rows.
+struct Scratch {
+  std::vector<Step> columns, rows;
+  std::vector<uint8_t> line;
+  std::vector<float> values, lower, upper, mixed, scale, offset;
+  Huffman huffman;
+};
+
+// libjpeg ends a fatal error with a longjmp to where decoding began. Nothing between
+// owns memory: no object with a destructor may live on those frames.
+struct Decoder {
+  jpeg_decompress_struct info;
+  jpeg_error_mgr errors;
+  jpeg_source_mgr source;
+  jpeg_progress_mgr progress;
+  jmp_buf jump;
+  char* message;
+  Huffman* huffman;  // or null, to leave that to libjpeg
+};
+
+// What setjmp returns.
+enum { kFailed = 1, kOdd = 2 };
+
+[[noreturn]] inline void Fail(Decoder* decoder) { longjmp(decoder->jump, kFailed); }
+
+[[noreturn]] inline void OnError(j_common_ptr info) {
+  Decoder* decoder = static_cast<Decoder*>(info->client_data);
+  char reason[JMSG_LENGTH_MAX];
+  info->err->format_message(info, reason);
+  snprintf(decoder->message, kMessageLength, "The JPEG data are bad: %s", reason);
+  Fail(decoder);
+}
+
+// Warnings are counted and not printed. As in the stock op they are no errors: many
+// photographs have some.
+inline void OnMessage(j_common_ptr info, int level) {
+  if (level < 0) ++info->err->num_warnings;
+}
+
+inline void OnProgress(j_common_ptr info) {
+  Decoder* decoder = static_cast<Decoder*>(info->client_data);
+  if (!info->is_decompressor || decoder->info.input_scan_number <= kMaxScans) return;
+  snprintf(decoder->message, kMessageLength,
+           "The JPEG data are bad: more than %d scans.", kMaxScans);
+  Fail(decoder);
+}
+
+// All bytes are there from the start, so to ask for more is to have run out of them.
+inline boolean OnEnd(j_decompress_ptr info) {
+  ERREXIT(info, JERR_INPUT_EOF);
+  return FALSE;
+}
+
+inline void OnSkip(j_decompress_ptr info, long count) {
+  if (count <= 0) return;
+  if (static_cast<size_t>(count) > info->src->bytes_in_buffer) OnEnd(info);
+  info->src->next_input_byte += count;
+  info->src->bytes_in_buffer -= count;
+}
+
+inline void Ignore(j_decompress_ptr) {}
+
+inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
+  Decoder* decoder = static_cast<Decoder*>(info->client_data);
+  if (!TakeMcu(decoder->huffman, *info, blocks)) longjmp(decoder->jump, kOdd);
+  return TRUE;
+}
+
+inline void ReadHeader(Decoder* decoder, const uint8_t* jpeg, size_t size) {
+  jpeg_decompress_struct* info = &decoder->info;
+  jpeg_create_decompress(info);
+  decoder->progress.progress_monitor = OnProgress;
+  info->progress = &decoder->progress;
+  decoder->source.init_source = Ignore;
+  decoder->source.fill_input_buffer = OnEnd;
+  decoder->source.skip_input_data = OnSkip;
+  decoder->source.resync_to_restart = jpeg_resync_to_restart;
+  decoder->source.term_source = Ignore;
+  decoder->source.next_input_byte = jpeg;
+  decoder->source.bytes_in_buffer = size;
+  info->src = &decoder->source;
+  jpeg_read_header(info, TRUE);
+}
+
+// Refuses what the stock op refuses, and says which of data and window is wrong.
+inline void Check(Decoder* decoder, const Window& window) {
+  const jpeg_decompress_struct& info = decoder->info;
+  const int64_t height = info.image_height, width = info.image_width;
+  if (info.data_precision != 8) {
+    snprintf(decoder->message, kMessageLength,
+             "The JPEG data must have 8 bits a value, got %d.", info.data_precision);
+    Fail(decoder);
+  }
+  if (height * width * info.num_components >= kMaxBytes) {
+    snprintf(decoder->message, kMessageLength,
+             "The JPEG image must have less than 2^29 values, got %lld x %lld x %d.",
+             static_cast<long long>(height), static_cast<long long>(width),
+             info.num_components);
+    Fail(decoder);
+  }
+  // Differences, as sums might overflow.
+  if (window.top < 0 || window.left < 0 || window.height < 1 || window.width < 1 ||
+      window.top > height - window.height || window.left > width - window.width) {
+    snprintf(decoder->message, kMessageLength,
+             "The window must be within the JPEG image of %lld x %lld pixels, got top "
+             "%d, left %d, height %d, width %d.",
+             static_cast<long long>(height), static_cast<long long>(width), window.top,
+             window.left, window.height, window.width);
+    Fail(decoder);
+  }
+}
+
+// The smallest window of the scaled image that covers it, as crop_stock.scaled_window.
+inline Window Scaled(const Window& window, int ratio) {
+  const int top = window.top / ratio, left = window.left / ratio;
+  return {top, left, (window.top + window.height + ratio - 1) / ratio - top,
+          (window.left + window.width + ratio - 1) / ratio - left};
+}
+
+// Starts decoding. Afterwards libjpeg delivers the window's rows, each with its first
+// wanted pixel at the returned index.
+inline int Start(Decoder* decoder, const Format& format, Window* window) {
+  jpeg_decompress_struct* info = &decoder->info;
+  const int times = std::min(window->height, window->width) / format.image_size;
+  int ratio = 1;
+  while (format.fast && ratio < 8 && 2 * ratio <= times) ratio *= 2;
+  if (ratio > 1) *window = Scaled(*window, ratio);
+  const bool inks = info->jpeg_color_space == JCS_CMYK ||
+                    info->jpeg_color_space == JCS_YCCK;
+  info->out_color_space = inks ? JCS_CMYK : format.bgr ? JCS_EXT_BGR : JCS_RGB;
+  info->scale_num = 1;
+  info->scale_denom = ratio;
+  info->dct_method = JDCT_ISLOW;
+  info->do_fancy_upsampling = ratio == 1;
+  jpeg_start_decompress(info);
+  JDIMENSION left = window->left, width = window->width;
+  jpeg_crop_scanline(info, &left, &width);
+  if (decoder->huffman != nullptr && IsPlain(*info)) {
+    // Columns of MCUs, as jpeg_crop_scanline counts them.
+    const int side = info->min_DCT_scaled_size *
+                     (info->num_components == 1 ? 1 : info->max_h_samp_factor);
+    Begin(*info, left / side, (left + width - 1) / side, decoder->huffman);
+    info->entropy->decode_mcu = OnMcu;
+  }
+  const JDIMENSION top = window->top;
+  if (top > 0 && jpeg_skip_scanlines(info, top) != top) OnEnd(info);
+  return window->left - static_cast<int>(left);
+}
+
+// Half-pixel centers, without smoothing: compute_interpolation_weights of TensorFlow's
+// image_resizer_state.h and resize_bilinear_op.cc.
+inline void FillSteps(int from, int to, std::vector<Step>* steps) {
+  steps->resize(to);
+  const float scale = from / static_cast<float>(to);
+  for (int i = 0; i < to; ++i) {
+    const float at = (static_cast<float>(i) + 0.5f) * scale - 0.5f;
+    const float floor = std::floor(at);
+    (*steps)[i] = {std::max(static_cast<int>(floor), 0),
+                   std::min(static_cast<int>(std::ceil(at)), from - 1), at - floor};
+  }
+}
+
+// The columns' steps as indices of values, right to left for a mirrored image. Rounded
+// results are mirrored after the resize and others before, as in the stock path: their
+// last bits depend on it.
+inline void FillColumns(int from, bool flip, const Format& format,
+                        std::vector<Step>* columns) {
+  FillSteps(from, format.image_size, columns);
+  if (flip && format.pixel == Pixel::kUint8) {
+    std::reverse(columns->begin(), columns->end());
+  } else if (flip) {
+    for (Step& step : *columns) {
+      step.lower = from - 1 - step.lower;
+      step.upper = from - 1 - step.upper;
+    }
+  }
+  for (Step& step : *columns) {
+    step.lower *= 3;
+    step.upper *= 3;
+  }
+}
+
+// As TensorFlow turns inks into colors.
+inline void InksToColors(bool inverted, bool bgr, int width, uint8_t* line) {
+  for (int x = 0; x < width; ++x) {
+    int inks[4];
+    for (int i = 0; i < 4; ++i) {
+      inks[i] = inverted ? line[4 * x + i] : 255 - line[4 * x + i];
+    }
+    for (int i = 0; i < 3; ++i) {
+      line[3 * x + (bgr ? 2 - i : i)] = inks[3] * inks[i] / 255;
+    }
+  }
+}
+
+// Four values at once, of a pixel and the first of the next one, which the next store
+// overwrites. The buffers are one value longer for it.
+typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
+
+inline Floats Load(const float* from) {
+  return *reinterpret_cast<const Floats*>(from);
+}
+
+// A decoded row, resized along the columns.
+TFPIPE_CLONES
+static void ResizeRow(const uint8_t* line, int count, const Step* columns,
+                      int num_columns, float* __restrict values,
+                      float* __restrict row) {
+  for (int i = 0; i < count; ++i) values[i] = line[i];
+  for (int x = 0; x < num_columns; ++x) {
+    const Floats lower = Load(values + columns[x].lower);
+    const Floats upper = Load(values + columns[x].upper);
+    *reinterpret_cast<Floats*>(row + 3 * x) =
+        lower + (upper - lower) * columns[x].fraction;
+  }
+}
+
+// Adding 2^23 leaves the value, rounded to even, in the last bits.
+inline void Put(float value, uint8_t* to) {
+  const float shifted = value + 8388608.0f;
+  uint32_t bits;
+  memcpy(&bits, &shifted, 4);
+  *to = static_cast<uint8_t>(bits);
+}
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+// Rounded to even. There are no infinities and no NaN to care for.
+inline void Put(float value, Bfloat16* to) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  to->bits = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+inline void Put(float value, float* to) { *to = value; }
+
+// Between two resized rows, of one channel or of all: the values of a row of the result.
+struct Blend {
+  const float *lower, *upper, *scale, *offset;
+  float fraction;
+  int count;
+};
+
+template <typename T>
+inline __attribute__((always_inline)) void PutRow(const Blend& blend,
+                                                  T* __restrict to) {
+  const float *__restrict lower = blend.lower, *__restrict upper = blend.upper;
+  const float *__restrict scale = blend.scale, *__restrict offset = blend.offset;
+  const float fraction = blend.fraction;
+  const int count = blend.count;
+  for (int i = 0; i < count; ++i) {
+    const float value = lower[i] + (upper[i] - lower[i]) * fraction;
+    Put(sizeof(T) == 1 ? value : value * scale[i] + offset[i], to + i);
+  }
+}
+
+TFPIPE_CLONES
+static void PutUint8(const Blend& blend, uint8_t* to) { PutRow(blend, to); }
+TFPIPE_CLONES
+static void PutFloat32(const Blend& blend, float* to) { PutRow(blend, to); }
+TFPIPE_CLONES
+static void PutBfloat16(const Blend& blend, Bfloat16* to) { PutRow(blend, to); }
+
+inline void PutValues(Pixel pixel, const Blend& blend, void* pixels, int64_t at) {
+  switch (pixel) {
+    case Pixel::kUint8: return PutUint8(blend, static_cast<uint8_t*>(pixels) + at);
+    case Pixel::kFloat32: return PutFloat32(blend, static_cast<float*>(pixels) + at);
+    case Pixel::kBfloat16: return PutBfloat16(blend, static_cast<Bfloat16*>(pixels) + at);
+  }
+}
+
+// Row y of the result, or its part of each plane.
+inline void WriteRow(const Format& format, int y, const Scratch& scratch,
+                     void* pixels) {
+  const Step& step = scratch.rows[y];
+  const auto& lower = step.lower == step.upper ? scratch.upper : scratch.lower;
+  const int64_t size = format.image_size;
+  const int num_parts = format.planar ? 3 : 1;
+  const int count = 3 * format.image_size / num_parts;
+  for (int part = 0; part < num_parts; ++part) {
+    const int begin = part * count;
+    PutValues(format.pixel,
+              {&lower[begin], &scratch.upper[begin], &scratch.scale[begin],
+               &scratch.offset[begin], step.fraction, count},
+              pixels, part * size * size + int64_t{y} * count);
+  }
+}
+
+// Sizes the buffers for a window, and spreads the scales over the values of a row.
+inline void Prepare(const Format& format, const Window& window, bool flip,
+                    size_t line_bytes, Scratch* scratch) {
+  const int size = format.image_size;
+  FillSteps(window.height, size, &scratch->rows);
+  FillColumns(window.width, flip, format, &scratch->columns);
+  if (scratch->line.size() < line_bytes) scratch->line.resize(line_bytes);
+  scratch->values.resize(3 * window.width + 1);
+  for (auto* row : {&scratch->lower, &scratch->upper, &scratch->mixed})
+    row->resize(3 * size + 1);
+  scratch->scale.resize(3 * size);
+  scratch->offset.resize(3 * size);
+  for (int i = 0; i < 3 * size; ++i) {
+    const int channel = format.planar ? i / size : i % 3;
+    scratch->scale[i] = format.scale[channel];
+    scratch->offset[i] = format.offset[channel];
+  }
+}
+
+// Decodes the next row of the window and, if it is wanted, resizes it into `upper`; the
+// one that was there becomes `lower`.
+inline void ReadRow(Decoder* decoder, const Format& format, const Window& window,
+                    int begin, bool wanted, Scratch* scratch) {
+  jpeg_decompress_struct* info = &decoder->info;
+  JSAMPROW line = scratch->line.data();
+  if (jpeg_read_scanlines(info, &line, 1) != 1) OnEnd(info);
+  if (!wanted) return;
+  line += begin * info->output_components;
+  if (info->out_color_space == JCS_CMYK)
+    InksToColors(info->saw_Adobe_marker, format.bgr, window.width, line);
+  scratch->lower.swap(scratch->upper);
+  const int size = format.image_size;
+  float* row = format.planar ? scratch->mixed.data() : scratch->upper.data();
+  ResizeRow(line, 3 * window.width, scratch->columns.data(), size,
+            scratch->values.data(), row);
+  for (int i = 0; format.planar && i < 3 * size; ++i)
+    scratch->upper[i % 3 * size + i / 3] = row[i];
+}
+
+inline void Decode(Decoder* decoder, const Format& format, Window window, bool flip,
+                   Scratch* scratch, void* pixels) {
+  const int begin = Start(decoder, format, &window);
+  const jpeg_decompress_struct& info = decoder->info;
+  Prepare(format, window, flip, size_t{info.output_width} * info.output_components,
+          scratch);
+  int num_read = 0;
+  for (int y = 0; y < format.image_size; ++y) {
+    const Step step = scratch->rows[y];
+    for (; num_read <= step.upper; ++num_read)
+      ReadRow(decoder, format, window, begin, num_read >= step.lower, scratch);
+    WriteRow(format, y, *scratch, pixels);
+  }
+  // As the stock op: the rest of the window must be sound, and at the bottom of the
+  // image its end must be there. What is below the window is not looked at.
+  for (; num_read < window.height; ++num_read)
+    ReadRow(decoder, format, window, begin, false, scratch);
+  if (info.output_scanline < info.output_height) return;
+  if (info.entropy->decode_mcu == OnMcu) {
+    decoder->source.next_input_byte = scratch->huffman.bits.next;
+    decoder->source.bytes_in_buffer = scratch->huffman.end - scratch->huffman.bits.next;
+  }
+  jpeg_finish_decompress(&decoder->info);
+}
+
+// Decodes the window of an image into `pixels`, image_size x image_size x 3 values.
+// Returns whether it could; otherwise `message` [kMessageLength] says why not.
+inline bool Crop(const uint8_t* jpeg, size_t size, const Window& window, bool flip,
+                 const Format& format, void* pixels, char* message) {
+  static thread_local Scratch scratch;
+  Decoder decoder;
+  decoder.message = message;
+  decoder.huffman = format.plain ? nullptr : &scratch.huffman;
+  decoder.info.err = jpeg_std_error(&decoder.errors);
+  decoder.info.client_data = &decoder;
+  decoder.info.mem = nullptr;  // so that it may be destroyed before it is made
+  decoder.errors.error_exit = OnError;
+  decoder.errors.emit_message = OnMessage;
+  switch (setjmp(decoder.jump)) {
+    case kFailed:
+      jpeg_destroy_decompress(&decoder.info);
+      return false;
+    case kOdd:  // once more, as libjpeg does
+      jpeg_destroy_decompress(&decoder.info);
+      decoder.huffman = nullptr;
+  }
+  ReadHeader(&decoder, jpeg, size);
+  Check(&decoder, window);
+  Decode(&decoder, format, window, flip, &scratch, pixels);
+  jpeg_destroy_decompress(&decoder.info);
+  return true;
+}
+
+}  // namespace tfpipe
+
+#endif

@@ -1,0 +1,84 @@
+"""Feeds the C++ of the crop op with broken images, under sanitizers.
+
+In: how many. Out: how many were refused; an error if one of them made it read or write
+where it must not, leak, overflow, or give other pixels than libjpeg's own decoder.
+libjpeg itself is Pillow's, which has no sanitizer in it: of its faults those are found
+that corrupt the heap or crash.
+"""
+
+import io
+import json
+import pathlib
+import subprocess
+import tempfile
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from tfpipe.native import build, libjpeg
+
+_SOURCE = pathlib.Path(__file__).parent / "fuzz.cc"
+_FLAGS = (
+    *("-O1", "-g", "-ffp-contract=off"),
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+)
+
+# How the images are made that are broken then: all that baseline decoding knows, and
+# progressive ones, which are left to libjpeg.
+_OPTIONS: tuple[dict[str, Any], ...] = (
+    *({"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}),
+    *({"quality": 100, "subsampling": 0}, {"optimize": True}),
+    *({"restart_marker_rows": 1}, {"restart_marker_blocks": 2}),
+    {"progressive": True},
+)
+_MODES = ("RGB", "L", "CMYK")
+
+
+def fuzz(num_images: int, seed: int) -> dict[str, int]:
+    """Builds the driver and runs it.
+
+    Returns:
+        `num_images` and `num_refused`.
+
+    Raises:
+        OSError: If there is no compiler, or something was found; carries the report.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        driver = folder / "fuzz"
+        build.run_compiler(
+            [
+                *build.find_compiler(),
+                *_FLAGS,
+                *build.compile_flags(),
+                *build.libjpeg_flags(_SOURCE),
+            ],
+            driver,
+        )
+        files = [str(path) for path in _write_images(folder)]
+        command = [str(driver), str(num_images), str(seed), *files]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(
+            f"{libjpeg().name}: the fuzzer ended with {done.returncode} after seed "
+            f"{seed}:\n{done.stdout}{done.stderr}"
+        )
+    result: dict[str, int] = json.loads(done.stdout)
+    return result
+
+
+def _write_images(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Images of 33 x 40: two or more MCUs and a part of one each way."""
+    y, x = np.mgrid[:33, :40]
+    smooth = np.stack([x * 6, y * 7, 255 - 2 * x - y], -1)
+    grain = np.random.default_rng(0).normal(0, 12, smooth.shape)
+    image = PIL.Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+    paths = []
+    for mode in _MODES:
+        for number, options in enumerate(_OPTIONS):
+            out = io.BytesIO()
+            image.convert(mode).save(out, "JPEG", **options)
+            paths.append(folder / f"{mode}{number}.jpg")
+            paths[-1].write_bytes(out.getvalue())
+    return paths

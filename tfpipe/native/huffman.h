@@ -1,0 +1,316 @@
+// Baseline Huffman decoding, which is most of the cost of a JPEG: faster than libjpeg's.
+//
+// One look-up gives a short code, its run of zeros and its coefficient at once, 8 bytes
+// are taken at a time, and of blocks that nobody wants only the length is decoded. It
+// takes the place of libjpeg's decode_mcu; the tables are checked by libjpeg before.
+//
+// It only knows sound data. Whatever is odd (a code that does not exist, a marker too
+// early, an end) makes it give up, and the image is decoded from its start by libjpeg,
+// which alone decides what to make of it.
+#ifndef TFPIPE_NATIVE_HUFFMAN_H_
+#define TFPIPE_NATIVE_HUFFMAN_H_
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "external/libjpeg_turbo/jpeglib.h"
+
+// libjpeg's own object; only its first two members are named here. They have been the
+// same since 1991.
+struct jpeg_entropy_decoder {
+  void (*start_pass)(j_decompress_ptr info);
+  boolean (*decode_mcu)(j_decompress_ptr info, JBLOCKROW* blocks);
+};
+
+namespace tfpipe {
+
+constexpr int kLookup = 11;    // bits: 8 KB a table, so that all stay in the L1 cache
+constexpr int kEnd = 127;     // "run" of the symbol that ends a block
+constexpr int kBad = 1 << 10;  // "run" of a code that does not exist
+constexpr int kWhole = 64;    // flag of an entry: it holds the value too
+
+// Place of each coefficient in a block. Damaged runs may lead 15 beyond the last.
+constexpr uint8_t kZigzag[64 + 16] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,
+    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
+    58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+    63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63};
+
+// A Huffman table. An entry of `lookup` holds, from its lowest bits: the bits to consume
+// (6), kWhole or not (1), zeros before the coefficient and itself (from bit 8), and
+// either the coefficient or, if it does not fit, its number of bits (from bit 16). It is
+// 0 for codes that are longer or do not exist.
+struct Table {
+  bool known = false, dc;
+  JHUFF_TBL source;
+  int32_t lookup[1 << kLookup];
+  int32_t last_code[17];  // of each length, or -1
+  int32_t first_value[17];
+};
+
+inline int32_t Extend(uint32_t bits, int size) {
+  return bits < (1u << (size - 1)) ? static_cast<int32_t>(bits) - (1 << size) + 1
+                                   : static_cast<int32_t>(bits);
+}
+
+inline int32_t Entry(int symbol, bool dc, int length) {
+  const int size = dc ? symbol : symbol & 15;
+  int run = dc ? 1 : (symbol >> 4) + 1;
+  if (!dc && size == 0 && run != 16) run = kEnd;
+  return (size << 16) | (run << 8) | (size == 0 ? kWhole : 0) | length;
+}
+
+inline void FillTable(const JHUFF_TBL& source, bool dc, Table* table) {
+  if (table->known && table->dc == dc &&
+      memcmp(table->source.bits, source.bits, sizeof(source.bits)) == 0 &&
+      memcmp(table->source.huffval, source.huffval, sizeof(source.huffval)) == 0) {
+    return;
+  }
+  table->known = true;
+  table->dc = dc;
+  table->source = source;
+  memset(table->lookup, 0, sizeof(table->lookup));
+  int code = 0, value = 0;
+  for (int length = 1; length <= 16; ++length, code <<= 1) {
+    table->first_value[length] = value - code;
+    for (int i = 0; i < source.bits[length]; ++i, ++code, ++value) {
+      if (length > kLookup) continue;
+      const int32_t entry = Entry(source.huffval[value], dc, length);
+      const int size = entry >> 16, rest = kLookup - length;
+      for (int j = 0; j < 1 << rest; ++j) {
+        int32_t* to = &table->lookup[(code << rest) + j];
+        *to = entry;
+        if (size == 0 || size > rest) continue;
+        const int32_t coefficient = Extend(j >> (rest - size), size);
+        *to = coefficient * (1 << 16) + ((entry & 0xffff) | kWhole) + size;
+      }
+    }
+    table->last_code[length] = source.bits[length] ? code - 1 : -1;
+  }
+}
+
+// The bits to come, from the highest, of which `count` are good, and where the next byte
+// is. Passed by value, so that all of it lives in registers.
+struct Bits {
+  uint64_t bits;
+  int64_t count;
+  const uint8_t* next;
+};
+
+struct Huffman {
+  Table dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
+  Bits bits;
+  const uint8_t* end;
+  int missing;  // bits that were made up after the end of the data
+  // Where in the image.
+  int column, num_columns, first_column, last_column;
+  unsigned restart_interval, before_restart, restart;
+  int last_dc[MAX_COMPS_IN_SCAN];
+};
+
+#define TFPIPE_INLINE inline __attribute__((always_inline))
+#define TFPIPE_RARE(condition) __builtin_expect(!!(condition), 0)
+
+// Byte by byte, where 0xff is near, or the end.
+static __attribute__((noinline)) Bits RefillSlowly(Huffman* h, Bits b) {
+  for (; b.count < 56; b.count += 8) {
+    uint64_t byte = 0;
+    if (b.next < h->end && *b.next != 0xff) {
+      byte = *b.next++;
+    } else if (h->end - b.next >= 2 && b.next[1] == 0) {
+      byte = 0xff;
+      b.next += 2;
+    } else {
+      h->missing += 8;
+    }
+    b.bits |= byte << (56 - b.count);
+  }
+  return b;
+}
+
+// Makes `count` 56 at least. What was read of a byte before is read again.
+TFPIPE_INLINE void Refill(Huffman* h, Bits* b) {
+  uint64_t bytes = ~uint64_t{0};
+  if (h->end - b->next >= 8) memcpy(&bytes, b->next, 8);
+  if (TFPIPE_RARE((~bytes - 0x0101010101010101u) & bytes & 0x8080808080808080u)) {
+    *b = RefillSlowly(h, *b);
+    return;
+  }
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  bytes = __builtin_bswap64(bytes);
+#endif
+  b->bits |= bytes >> b->count;
+  b->next += (63 - b->count) >> 3;
+  b->count |= 56;
+}
+
+TFPIPE_INLINE void Drop(Bits* b, int count) {
+  b->bits <<= count & 63;
+  b->count -= count;
+}
+
+// The entry of a code that is not in the look-up, or 0.
+static __attribute__((noinline)) int32_t FindLong(uint64_t bits, const Table& table) {
+  for (int length = kLookup + 1; length <= 16; ++length) {
+    const int32_t code = static_cast<int32_t>(bits >> (64 - length));
+    if (code <= table.last_code[length]) {
+      return Entry(table.source.huffval[(table.first_value[length] + code) & 255],
+                   table.dc, length);
+    }
+  }
+  return 0;
+}
+
+// A coefficient and by how many it leads on, or that a block ends.
+struct Symbol {
+  int run, value;
+};
+
+static __attribute__((noinline)) Symbol TakeLong(Huffman* h, const Table& table,
+                                                 int32_t entry, Bits* bits) {
+  Bits b = *bits;
+  Refill(h, &b);
+  if (entry == 0) entry = FindLong(b.bits, table);
+  const int size = entry >> 16;
+  Drop(&b, entry & 63);
+  Symbol symbol = {entry == 0 ? kBad : (entry >> 8) & 127, 0};
+  if (size > 0) {
+    symbol.value = Extend(static_cast<uint32_t>(b.bits >> (64 - size)), size);
+    Drop(&b, size);
+  }
+  Refill(h, &b);
+  *bits = b;
+  return symbol;
+}
+
+// Takes a symbol. There must be kLookup bits; after a long one there are 56 again.
+TFPIPE_INLINE Symbol Take(Huffman* h, const Table& table, const int32_t* lookup,
+                          Bits* b) {
+  const int32_t entry = lookup[b->bits >> (64 - kLookup)];
+  if (TFPIPE_RARE(!(entry & kWhole))) {
+    Bits copy = *b;
+    const Symbol symbol = TakeLong(h, table, entry, &copy);
+    *b = copy;
+    return symbol;
+  }
+  Drop(b, entry & 63);
+  return {(entry >> 8) & 127, entry >> 16};
+}
+
+// One coefficient of a block, before which k are known. Returns whether it ends there.
+template <bool kWanted>
+TFPIPE_INLINE bool TakeOne(Huffman* h, const Table& ac, const int32_t* lookup, Bits* b,
+                           JCOEF* block, int* k) {
+  const Symbol symbol = Take(h, ac, lookup, b);
+  *k += symbol.run;
+  if (*k > 64 + 15) return true;
+  if (kWanted) block[kZigzag[*k - 1]] = static_cast<JCOEF>(symbol.value);
+  return *k >= 64;
+}
+
+// One block, into `block` if it is wanted. Returns whether it was sound.
+template <bool kWanted>
+TFPIPE_INLINE bool TakeBlock(Huffman* h, const Table& dc, const Table& ac, int* last_dc,
+                             Bits* b, JCOEF* block) {
+  Refill(h, b);
+  const Symbol first = Take(h, dc, dc.lookup, b);
+  *last_dc += first.value;
+  if (first.run == kBad || *last_dc != static_cast<JCOEF>(*last_dc)) return false;
+  if (kWanted) block[0] = static_cast<JCOEF>(*last_dc);
+  const int32_t* lookup = ac.lookup;
+  int k = 1;
+  // Five look-ups of eleven bits for each refill of 56.
+  do {
+    Refill(h, b);
+  } while (!TakeOne<kWanted>(h, ac, lookup, b, block, &k) &&
+           !TakeOne<kWanted>(h, ac, lookup, b, block, &k) &&
+           !TakeOne<kWanted>(h, ac, lookup, b, block, &k) &&
+           !TakeOne<kWanted>(h, ac, lookup, b, block, &k) &&
+           !TakeOne<kWanted>(h, ac, lookup, b, block, &k));
+  return k < kBad;
+}
+
+// Passes the marker between two restart intervals. Returns whether it is the right one.
+inline bool Restart(Huffman* h) {
+  Bits* b = &h->bits;
+  if (b->count - h->missing >= 8 || h->end - b->next < 2 || b->next[0] != 0xff ||
+      b->next[1] != 0xd0 + h->restart) {
+    return false;
+  }
+  *b = {0, 0, b->next + 2};
+  h->missing = 0;
+  h->restart = (h->restart + 1) & 7;
+  h->before_restart = h->restart_interval;
+  memset(h->last_dc, 0, sizeof(h->last_dc));
+  return true;
+}
+
+// Whether a marker follows soon. Where the data just end libjpeg may complain or not,
+// which depends on how far it reads ahead.
+inline bool EndsInMarker(const uint8_t* next, const uint8_t* end) {
+  for (; next + 1 < end; ++next) {
+    if (next[0] == 0xff && next[1] != 0 && next[1] != 0xff) return true;
+  }
+  return false;
+}
+
+// The blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
+inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
+                    JBLOCKROW* blocks) {
+  if (h->restart_interval > 0 && h->before_restart-- == 0) {
+    if (!Restart(h)) return false;
+    --h->before_restart;
+  }
+  const bool wanted = blocks != nullptr && h->column >= h->first_column &&
+                      h->column <= h->last_column;
+  if (++h->column == h->num_columns) h->column = 0;
+  Bits bits = h->bits;
+  for (int i = 0; i < info.blocks_in_MCU; ++i) {
+    const int index = info.MCU_membership[i];
+    const jpeg_component_info& component = *info.cur_comp_info[index];
+    const Table &dc = h->dc[component.dc_tbl_no], &ac = h->ac[component.ac_tbl_no];
+    int* last_dc = &h->last_dc[index];
+    if (!(wanted ? TakeBlock<true>(h, dc, ac, last_dc, &bits, *blocks[i])
+                 : TakeBlock<false>(h, dc, ac, last_dc, &bits, nullptr))) {
+      return false;
+    }
+  }
+  h->bits = bits;
+  if (h->end - bits.next < 32 && !EndsInMarker(bits.next, h->end)) return false;
+  return bits.count >= h->missing;
+}
+
+// Whether an image is one that this decodes.
+inline bool IsPlain(const jpeg_decompress_struct& info) {
+  return !info.progressive_mode && !info.arith_code &&
+         info.comps_in_scan == info.num_components;
+}
+
+// Begins at the first MCU; of each row only the given columns are wanted.
+inline void Begin(const jpeg_decompress_struct& info, int first_column,
+                  int last_column, Huffman* h) {
+  for (int i = 0; i < info.comps_in_scan; ++i) {
+    const jpeg_component_info& component = *info.cur_comp_info[i];
+    FillTable(*info.dc_huff_tbl_ptrs[component.dc_tbl_no], true,
+              &h->dc[component.dc_tbl_no]);
+    FillTable(*info.ac_huff_tbl_ptrs[component.ac_tbl_no], false,
+              &h->ac[component.ac_tbl_no]);
+  }
+  const uint8_t* data = info.src->next_input_byte;
+  h->bits = {0, 0, data};
+  h->end = data + info.src->bytes_in_buffer;
+  h->missing = 0;
+  h->column = 0;
+  h->num_columns = info.MCUs_per_row;
+  h->first_column = first_column;
+  h->last_column = last_column;
+  h->restart_interval = h->before_restart = info.restart_interval;
+  h->restart = 0;
+  memset(h->last_dc, 0, sizeof(h->last_dc));
+}
+
+}  // namespace tfpipe
+
+#endif
