@@ -76,8 +76,11 @@ demo: venv  ## From nothing to a trained model and a report, in demo/
 	  --num_images=2000 --num_validation_images=500 --num_classes=10
 	python -m converters.imagenet --input_dir=$(DEMO)/raw --output_dir=$(DEMO)/records \
 	  --num_train_shards=8 --num_validation_shards=2
+	horovodrun -np $(DEMO_RANKS) python -m benchmarks.input --data_dir=$(DEMO)/records \
+	  --model=tiny --batch_size=32 --seconds=1 --time_limit=30 \
+	  --tuning=$(DEMO)/tuning.json --report_dir=$(DEMO)/results
 	horovodrun -np $(DEMO_RANKS) python -m benchmarks.train --data_dir=$(DEMO)/records \
-	  --model=tiny --batch_size=32 --num_epochs=15 \
+	  --model=tiny --batch_size=32 --num_epochs=15 --tuning=$(DEMO)/tuning.json \
 	  --checkpoint_dir=$(DEMO)/checkpoint --report_dir=$(DEMO)/results
 	horovodrun -np $(DEMO_RANKS) python -m benchmarks.train --data_dir=$(DEMO)/records \
 	  --model=tiny --mode=eval --batch_size=32 \

@@ -75,7 +75,7 @@ def profile(*stages, source=Numbers(), tuning=None, **options):
     return measure.profile(pipeline, **(QUICK | options))
 
 
-def eventually(measured, *, attempts=3):
+def eventually(measured, *, attempts=10):
     """The first of a few runs that fits, or the last: the host may be busy."""
     for _ in range(attempts):
         value, expected = measured()
