@@ -50,7 +50,19 @@ def run(module: str, name: str, job: Any, *, time_limit: float | None) -> Run:
     if process.returncode:
         raise OSError(f"{name} ended with {process.returncode}: {said.strip()}")
     result: Run = json.loads(out.splitlines()[-1])
+    if "cpu_seconds" in result:
+        _say(name, result)
     return result
+
+
+def _say(name: str, result: Run) -> None:
+    """On stderr: the figures of a long series are there even if it is cut off."""
+    print(
+        f"{name}: {_cost(result):.3f} CPU-s / 1000 images, "
+        f"{result['num_images'] / result['seconds']:.0f} images/s",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def figures(runs: list[Run], base: list[Run]) -> dict[str, float]:
