@@ -52,13 +52,10 @@ def serial_map(data_dir: str, _: str) -> Case:
 
 
 def no_prefetch(data_dir: str, _: str) -> Case:
-    """Mixes whole batches in the thread that the training step waits for."""
-    pipeline = _with_map(_preset(data_dir, with_record_id=True), num_parallel_calls=2)
+    """Normalizes whole batches in the thread that the training step waits for."""
+    pipeline = _with_map(_preset(data_dir), num_parallel_calls=2)
     stages = [stage for stage in pipeline.stages if type(stage) is not tfpipe.Prefetch]
-    stages += [
-        tfpipe.Map(tfpipe.OneHot(num_classes=1000), num_parallel_calls=1),
-        tfpipe.Map(tfpipe.MixUp(), num_parallel_calls=1),
-    ]
+    stages.append(tfpipe.Map(tfpipe.Normalize(), num_parallel_calls=1))
     return Case(pipeline=dataclasses.replace(pipeline, stages=stages))
 
 

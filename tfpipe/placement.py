@@ -86,16 +86,20 @@ def parted_map(pipeline: Pipeline, placement: Placement | None) -> int | None:
 def positions(pipeline: Pipeline) -> list[int]:
     """Numbers of ops after which a cache can pay: 0, and as many as possible.
 
+    But not after ops that only parse.
+
     Empty if the pipeline does not begin with the records of a TFRecordSource.
     """
     bare = without_cache(pipeline)
     maps = [stage for stage in bare.stages if isinstance(stage, Map)]
     num_ops = sum(len(stage.ops) for stage in maps)
     possible = (number for number in range(num_ops, 0, -1) if _size(bare, number))
-    last = next(possible, None)
-    if not _size(bare, 0):
+    last, encoded = next(possible, None), _size(bare, 0)
+    if not encoded:
         return []
-    return [0] if last is None else [0, last]
+    # Of the same size it is the same bytes, only parsed.
+    same = last is None or abs((_size(bare, last) or 0) / encoded - 1) < _SAME
+    return [0] if last is None or same else [0, last]
 
 
 def num_bytes(pipeline: Pipeline, num_ops: int) -> int:
@@ -107,6 +111,9 @@ def num_bytes(pipeline: Pipeline, num_ops: int) -> int:
     bare = without_cache(pipeline)
     before, _ = _parted(bare.stages, num_ops)
     return Cache("ram").num_bytes(bare.source, before)
+
+
+_SAME = 0.02
 
 
 def _size(pipeline: Pipeline, num_ops: int) -> int | None:
