@@ -64,6 +64,22 @@ def test_ratios_compare_neighbors_in_time(rates, others, ratio):
     assert turns.ratio(race.Turns(tuple(others), tuple(others))) == ratio
 
 
+@pytest.mark.parametrize(
+    ("rates", "beats"),
+    [
+        ([1.1, 1.1, 1.1], True),
+        ([1.1, 1.02, 1.02], False),  # too little
+        ([1.2, 1.2, 0.9], False),  # by chance
+        ([1.2, 1.2, 1.2, 1.2, 0.9], True),  # one of five may be
+        ([1.2, 1.2, 1.2, 0.9, 0.9], False),
+    ],
+)
+def test_the_faster_one_is_so_in_nearly_every_round(rates, beats):
+    ones = (1.0,) * len(rates)
+
+    assert race.Turns(tuple(rates), ones).beats(race.Turns(ones, ones), 1.03) is beats
+
+
 def test_an_element_of_any_structure_is_read():
     ragged = tf.ragged.constant([[1, 2], [3]])
     dataset = tf.data.Dataset.from_tensors({"a": (ragged, "text")}).repeat()

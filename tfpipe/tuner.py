@@ -231,16 +231,15 @@ class _Run:
                 best = self._climb(self._first(autotune, start), profile)
             lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
             turns = self._race(lanes, _AUTOTUNE, num_rounds=5)
-        ratio = turns[_BEST].ratio(turns[_AUTOTUNE])
-        winner = _BEST if ratio >= _GAIN else _AUTOTUNE
+        won = turns[_BEST].beats(turns[_AUTOTUNE], _GAIN)
+        winner, setting = (_BEST, best) if won else (_AUTOTUNE, autotune)
         given = turns.get(_GIVEN)
-        setting = best if ratio >= _GAIN else autotune
         return Search(
             pipeline=setting.of(self._open),
             setting=setting,
             autotuned=autotune,
             trials=self._trials,
-            ratio=ratio if ratio >= _GAIN else 1.0,
+            ratio=turns[winner].ratio(turns[_AUTOTUNE]),
             given_ratio=turns[winner].ratio(given) if given else None,
             profile=profile,
             fingerprint=self._given.fingerprint,
@@ -255,7 +254,7 @@ class _Run:
         plain = turns[_COSTS]
         # A cache costs memory: it must pay.
         best = max(turns, key=lambda name: turns[name].ratio(plain))
-        pays = best != _AUTOTUNE and turns[best].ratio(plain) >= _GAIN
+        pays = best != _AUTOTUNE and turns[best].beats(plain, _GAIN)
         return lanes[best] if pays else start
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
@@ -269,7 +268,7 @@ class _Run:
             tried.append(step)
             name = _change(best, step)
             turns = self._race({_BEST: best, name: step}, _BEST)
-            if name in turns and turns[name].ratio(turns[_BEST]) >= _GAIN:
+            if name in turns and turns[name].beats(turns[_BEST], _GAIN):
                 best = step
                 left = space.neighbors(self._open, best, profile, self._budget)
         return best
