@@ -69,8 +69,14 @@ def figures(runs: list[Run], base: list[Run]) -> dict[str, float]:
     """Cost and rate of a way, and its cost over that of the base, round by round.
 
     Raises:
-        ValueError: If the two were not run equally often.
+        ValueError: If the two were not run equally often, or the base took no time
+            that the clock can tell.
     """
+    if not all(map(_cost, base)):
+        raise ValueError(
+            f"{base[0]['num_images']:.0f} images must take some time that the clock can "
+            "tell, got none. Raise --num_timed_images."
+        )
     costs = [_cost(run) for run in runs]
     ratios = [_cost(run) / _cost(other) for run, other in zip(runs, base, strict=True)]
     speeds = [run["num_images"] / run["seconds"] for run in runs]

@@ -392,7 +392,7 @@ def test_without_a_folder_for_copies_their_readers_are_skipped(
 def test_command_measures(color_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     result = tmp_path / "result.json"
     command = [sys.executable, "-m", "benchmarks.peers", f"--data_dir={color_dir}"]
-    flags = ["--peers=garden,ffcv", "--num_rounds=1", "--num_timed_images=8"]
+    flags = ["--peers=garden,ffcv", "--num_rounds=1", "--num_timed_images=2000"]
     flags += ["--image_size=32", "--batch_size=4", "--dtype=uint8"]
 
     done = subprocess.run(
