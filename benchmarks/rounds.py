@@ -74,8 +74,8 @@ def figures(runs: list[Run], base: list[Run]) -> dict[str, float]:
     """
     if not all(map(_cost, base)):
         raise ValueError(
-            f"{base[0]['num_images']:.0f} images must take time that the clock can tell, "
-            "got none. Raise --num_timed_images."
+            "A run must take time that the clock can tell, got none for "
+            f"{base[0]['num_images']:.0f} images. Raise --num_timed_images."
         )
     costs = [_cost(run) for run in runs]
     ratios = [_cost(run) / _cost(other) for run, other in zip(runs, base, strict=True)]
