@@ -37,7 +37,7 @@ def test_datasets_take_turns_and_the_slower_one_is_found():
 
     def work(number):
         """Some milliseconds, that depend on the element."""
-        matrix = tf.fill([300, 300], tf.cast(number, tf.float32))
+        matrix = tf.fill([800, 800], tf.cast(number, tf.float32))
         return tf.reduce_sum(tf.linalg.matmul(matrix, tf.linalg.matmul(matrix, matrix)))
 
     datasets = {"a": _counting(seen, "a"), "b": _counting(seen, "b").map(work)}
