@@ -20,20 +20,11 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "kernel": platform.release(),
-        "cpu": cpu_model(),
+        "cpu": tfpipe.cpu_model(),
         "num_cpus": len(os.sched_getaffinity(0)),
-        "ram_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "ram_bytes": tfpipe.ram_bytes(),
         "gpus": [_gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")],
     }
-
-
-def cpu_model() -> str:
-    """Name of the processor."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def _gpu_name(gpu: tf.config.PhysicalDevice) -> str:

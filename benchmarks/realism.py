@@ -25,7 +25,8 @@ from collections.abc import Mapping, Sequence
 
 from absl import app, flags
 
-from benchmarks import environment, output
+import tfpipe
+from benchmarks import output
 
 _REAL_DIR = flags.DEFINE_string(
     "real_dir", None, "Folder with photographs, searched for *.JPEG.", required=True
@@ -167,7 +168,7 @@ def _environment() -> dict[str, object]:
     return {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
-        "cpu_model": environment.cpu_model(),
+        "cpu_model": tfpipe.cpu_model(),
         "num_cpus": len(os.sched_getaffinity(0)),
     }
 

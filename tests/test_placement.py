@@ -35,7 +35,7 @@ def names(pipeline):
     ],
 )
 def test_positions_end_before_the_first_random_op(pipelines, name, positions):
-    assert placement.positions(pipelines[name]) == positions
+    assert list(placement.sizes(pipelines[name])) == positions
 
 
 def test_no_cache_for_what_is_not_of_records():
@@ -43,7 +43,7 @@ def test_no_cache_for_what_is_not_of_records():
         tfpipe.SyntheticSource(batch_size=2), [tfpipe.Prefetch()]
     )
 
-    assert placement.positions(pipeline) == []
+    assert list(placement.sizes(pipeline)) == []
 
 
 @pytest.mark.parametrize(

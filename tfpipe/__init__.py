@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tfpipe.errors import BadIndexError, BadRecordError, TfpipeError
     from tfpipe.faults import Fault, FaultLog
     from tfpipe.headspace import Headspace, headspace
+    from tfpipe.host import cpu_model, ram_bytes
     from tfpipe.measure import Throughput, profile, throughput
     from tfpipe.mix import CutMix, MixUp
     from tfpipe.mixture import Mixture
@@ -85,6 +86,7 @@ _MODULES = {
     "costs": ("Profile",),
     "faults": ("Fault", "FaultLog"),
     "headspace": ("Headspace", "headspace"),
+    "host": ("cpu_model", "ram_bytes"),
     "measure": ("Throughput", "profile", "throughput"),
     "mix": ("CutMix", "MixUp"),
     "mixture": ("Mixture",),
@@ -181,6 +183,7 @@ __all__ = [
     "chosen_parallelism",
     "compare",
     "contact_sheet",
+    "cpu_model",
     "headspace",
     "imagenet_eval",
     "imagenet_train",
@@ -189,6 +192,7 @@ __all__ = [
     "opened",
     "preflight",
     "profile",
+    "ram_bytes",
     "resnet",
     "search_tuning",
     "throughput",

@@ -83,23 +83,24 @@ def parted_map(pipeline: Pipeline, placement: Placement | None) -> int | None:
     return None
 
 
-def positions(pipeline: Pipeline) -> list[int]:
-    """Numbers of ops after which a cache can pay: 0, and as many as possible.
+def sizes(pipeline: Pipeline) -> dict[int, int]:
+    """Numbers of ops after which a cache can pay, and what a full one has in bytes.
 
-    But not after ops that only parse.
-
-    Empty if the pipeline does not begin with the records of a TFRecordSource.
+    After none, and after as many as possible, unless these only parse. Empty if the
+    pipeline does not begin with the records of a TFRecordSource.
     """
     bare = without_cache(pipeline)
+    encoded = _size(bare, 0)
+    if not encoded:
+        return {}
     maps = [stage for stage in bare.stages if isinstance(stage, Map)]
     num_ops = sum(len(stage.ops) for stage in maps)
-    possible = (number for number in range(num_ops, 0, -1) if _size(bare, number))
-    last, encoded = next(possible, None), _size(bare, 0)
-    if not encoded:
-        return []
-    # Of the same size it is the same bytes, only parsed.
-    same = last is None or abs((_size(bare, last) or 0) / encoded - 1) < _SAME
-    return [0] if last is None or same else [0, last]
+    for number in range(num_ops, 0, -1):
+        if size := _size(bare, number):
+            # Of the same size it is the same bytes, only parsed.
+            same = abs(size / encoded - 1) < _SAME
+            return {0: encoded} if same else {0: encoded, number: size}
+    return {0: encoded}
 
 
 def num_bytes(pipeline: Pipeline, num_ops: int) -> int:

@@ -344,8 +344,7 @@ def _trials(
 def _caches(pipeline: Pipeline, budget: Budget) -> tuple[list[Placement], list[Trial]]:
     """Where a cache may stand that fits, and why others do not."""
     found, refused = [], []
-    for num_ops in placement.positions(pipeline):
-        size = placement.num_bytes(pipeline, num_ops)
+    for num_ops, size in placement.sizes(pipeline).items():
         rooms = [(Placement(where="ram", num_ops=num_ops), budget.ram_bytes)]
         if (folder := budget.cache_dir) is not None:
             room = Placement(where="disk", num_ops=num_ops, directory=folder)
