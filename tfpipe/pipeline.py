@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from tfpipe import index
+from tfpipe import at_exit, index
 from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
@@ -105,6 +105,7 @@ class Pipeline:
             state = State(epoch=epoch, step=start_step)
         elif epoch or start_step:
             raise ValueError("Give either state, or epoch and start_step; got both.")
+        at_exit.end_iterators_at_exit()
         dataset = _applied(
             self._sized_stages(state, num_epochs), self.source, state, num_epochs
         )
