@@ -4,13 +4,14 @@
 
 Question: how near does `tfpipe.tune` come to the best that an exhaustive search of the
 same space finds, from what beginning, and in what time? Each pipeline is run as it was
-given, with AUTOTUNE, with what the tuner found and with the best of the grid, the four
-of them in turns. Its elements come from the train split of DIR, of small images, so
-that a setting matters.
+given, with AUTOTUNE, with what the tuner found and with the best of the grid, all of
+them in turns. Its elements come from the train split of DIR, of small images, so that a
+setting matters. And does the profile of the pipeline with AUTOTUNE predict the rates of
+other settings?
 
-Read `tuned_of_best` (at least 0.95 is wanted), `tuned_of_autotune` (at least 0.97) and
-`tune_seconds` (at most 60): medians over the rounds of ratios. The last line on stdout
-is one JSON object.
+Read `tuned_of_best` (at least 0.95 is wanted), `tuned_of_autotune` (at least 0.97),
+`tune_seconds` (at most 60) and `predicted_of_measured` (0.85 to 1.15): medians over the
+rounds of ratios. The last line on stdout is one JSON object.
 """
 
 import dataclasses
@@ -155,23 +156,38 @@ def measure(case: Case) -> dict[str, Any]:
     found = tfpipe.search_tuning(case.pipeline, **case.options)
     seconds = time.perf_counter() - start
     best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
-    autotuned = dataclasses.replace(
-        tfpipe.opened(case.pipeline), tuning=found.autotuned.tuning
-    )
-    datasets = {"AUTOTUNE": autotuned, "tuned": found.pipeline, "best": best.pipeline}
+    opened = tfpipe.opened(case.pipeline)
+    autotuned = dataclasses.replace(opened, tuning=found.autotuned.tuning)
+    # Of what the profile has not seen, and the tuner would not choose.
+    one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
+    datasets = {
+        "AUTOTUNE": autotuned,
+        "tuned": found.pipeline,
+        "best": best.pipeline,
+        "one thread": dataclasses.replace(opened, tuning=one_thread),
+    }
     if found.given_ratio is not None:
         datasets["as given"] = case.pipeline
+    costs = tfpipe.profile(autotuned)
     turns = tfpipe.compare(
         {name: made.build(num_epochs=None) for name, made in datasets.items()},
         seconds=1.0,
         num_rounds=5,
     )
+    predicted = {"one thread": one_thread}
+    for name, search in (("tuned", found), ("best", best)):
+        if search.setting.cache is None:
+            predicted[name] = search.setting.tuning
     tuned, given = turns["tuned"], turns.get("as given")
     return {
         "elements_per_second": {name: mine.rate for name, mine in turns.items()},
         "tuned_of_best": tuned.ratio(turns["best"]),
         "tuned_of_autotune": tuned.ratio(turns["AUTOTUNE"]),
         "tuned_of_given": None if given is None else tuned.ratio(given),
+        "predicted_of_measured": {
+            name: costs.predict(tuning) / turns[name].rate
+            for name, tuning in predicted.items()
+        },
         "tune_seconds": seconds,
         "num_tried": len(found.trials),
         "num_in_grid": len(best.trials),

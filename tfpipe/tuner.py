@@ -9,6 +9,7 @@ better, and stays within the budgets, which the ranks of a host share.
 import dataclasses
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -313,6 +314,8 @@ class _Run:
         each = (time.monotonic() - before) / (len(runners) * num_rounds)
         self._turn_seconds = max(self._turn_seconds, each)
         self._trials += _trials(turns, lanes, against)
+        # AUTOTUNE's thread may sleep for many seconds before it sees that it is done.
+        threading.Thread(target=runners.clear).start()
         return turns
 
     def _has_time_for(self, num_turns: int) -> bool:
