@@ -110,17 +110,30 @@ def calibrate(dataset: tf.data.Dataset, seconds: float) -> float:
 _LEAST_PULL = 2e-3
 
 
-def rest() -> None:
-    """Waits until the process is idle: unread datasets fill their buffers."""
-    end = time.perf_counter() + _LONGEST_REST
-    is_busy = True
-    while is_busy and time.perf_counter() < end:
-        cpu = time.process_time()
+def rest() -> float:
+    """Waits until the process is idle: unread datasets fill their buffers.
+
+    Idle is hardly any CPU time, and hardly a byte read from a file.
+
+    Returns:
+        When it became idle, in seconds of `time.perf_counter`; now, if it did not.
+    """
+    now = time.perf_counter()
+    end = now + _LONGEST_REST
+    while now < end:
+        began = now
+        cpu, (read, _) = time.process_time(), _bytes_read()
         time.sleep(_REST)
-        is_busy = time.process_time() - cpu > _REST / 4
+        now = time.perf_counter()
+        used = time.process_time() - cpu
+        # To ask is to read some hundred bytes.
+        if used <= (now - began) * _IDLE and _bytes_read()[0] - read < 4096:
+            return began
+    return now
 
 
-_REST, _LONGEST_REST = 0.02, 1.0  # seconds
+_REST, _LONGEST_REST = 0.02, 10.0  # seconds
+_IDLE = 0.1  # of a core
 
 
 def resident_bytes() -> int:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from tfpipe import drain
+
 
 @dataclasses.dataclass(frozen=True)
 class Turns:
@@ -70,8 +72,10 @@ class Runner:
         count, start = 0, time.perf_counter()
         while (passed := time.perf_counter() - start) < seconds or not count:
             if count:
-                # A call costs 0.1 ms; some twenty in a turn end it in time.
-                self._per_call = max(1, int(count / passed * seconds / 20))
+                # A call costs 0.1 ms; some twenty in a turn end it in time. The first
+                # ones may only empty a buffer.
+                wanted = int(count / passed * seconds / 20)
+                self._per_call = max(1, min(wanted, 2 * self._per_call))
             self.pull(self._per_call)
             count += self._per_call
         return count
@@ -90,40 +94,28 @@ def run(
 ) -> dict[str, Turns]:
     """Lets datasets that are being read take turns.
 
-    Before a turn the process comes to rest: the others fill their buffers. Then what
-    is ready in its own ones is read, for a third of a turn, and not counted.
+    A turn begins and ends with the process at rest, all buffers full: what is counted
+    is what was made meanwhile, however much was ready before.
 
     Args:
         runners: The datasets.
-        seconds: Of a turn.
+        seconds: Of reading in a turn; filling the buffers again comes on top.
         num_rounds: Turns of each.
     """
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in runners}
+    drain.rest()
     for _ in range(num_rounds):
         for name, runner in runners.items():
-            _rest()
-            runner.pull_for(seconds / 3)
             wall, cpu = time.perf_counter(), time.process_time()
             count = runner.pull_for(seconds)
-            rate = count / (time.perf_counter() - wall)
-            measured[name].append((rate, (time.process_time() - cpu) / count))
+            end = drain.rest()
+            measured[name].append(
+                (count / (end - wall), (time.process_time() - cpu) / count)
+            )
     return {
         name: Turns(*map(tuple, zip(*pairs, strict=True)))
         for name, pairs in measured.items()
     }
-
-
-def _rest() -> None:
-    """Waits until this process is idle: what is not read fills its buffers first."""
-    end = time.perf_counter() + _LONGEST_REST
-    busy = True
-    while busy and time.perf_counter() < end:
-        cpu = time.process_time()
-        time.sleep(_REST)
-        busy = time.process_time() - cpu > _REST / 4
-
-
-_REST, _LONGEST_REST = 0.02, 2.0  # seconds
 
 
 @tf.function(  # type: ignore[untyped-decorator]
