@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfpipe.errors import BadIndexError, BadRecordError, TfpipeError
     from tfpipe.faults import Fault, FaultLog
     from tfpipe.headspace import Headspace, headspace
-    from tfpipe.host import cpu_model, ram_bytes
+    from tfpipe.host import cpu_model, cpu_quota, ram_bytes, ram_left
     from tfpipe.measure import Throughput, profile, throughput
     from tfpipe.mix import CutMix, MixUp
     from tfpipe.mixture import Mixture
@@ -86,7 +86,7 @@ _MODULES = {
     "costs": ("Profile",),
     "faults": ("Fault", "FaultLog"),
     "headspace": ("Headspace", "headspace"),
-    "host": ("cpu_model", "ram_bytes"),
+    "host": ("cpu_model", "cpu_quota", "ram_bytes", "ram_left"),
     "measure": ("Throughput", "profile", "throughput"),
     "mix": ("CutMix", "MixUp"),
     "mixture": ("Mixture",),
@@ -184,6 +184,7 @@ __all__ = [
     "compare",
     "contact_sheet",
     "cpu_model",
+    "cpu_quota",
     "headspace",
     "imagenet_eval",
     "imagenet_train",
@@ -193,6 +194,7 @@ __all__ = [
     "preflight",
     "profile",
     "ram_bytes",
+    "ram_left",
     "resnet",
     "search_tuning",
     "throughput",

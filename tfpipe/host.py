@@ -9,17 +9,23 @@ import platform
 
 
 def num_cores() -> int:
-    """Cores that this process may use: of its affinity, and of its cgroup's quota.
+    """Cores that this process may use: of its affinity, and of its cgroup's quota."""
+    cores = len(os.sched_getaffinity(0))
+    quota = cpu_quota()
+    return cores if quota is None else min(cores, quota)
+
+
+def cpu_quota() -> int | None:
+    """Cores that all processes of this control group may use; None if as many as are.
 
     The quota of control groups of version 2 (kernel: cgroup-v2.rst, cpu.max), rounded
     down, 1 at least.
     """
-    cores = len(os.sched_getaffinity(0))
     for line in _lines(pathlib.Path("/sys/fs/cgroup/cpu.max")):
         quota, period = line.split()
         if quota != "max":
-            cores = min(cores, int(quota) // int(period))
-    return max(1, cores)
+            return max(1, int(quota) // int(period))
+    return None
 
 
 def cpu_model() -> str:
