@@ -9,6 +9,9 @@ spell of the machine meets all. "garden" reads as TensorFlow Model Garden does, 
 is the tuned pipeline that one writes by hand, "lean" that pipeline with the cheaper
 kernels of tfpipe, one choice changed at a time.
 
+With --rewritten_data_dir=DIR2, the same images converted with --restart_rows, the ways
+whose names begin with rewritten_ read that folder.
+
 Read the ratios: `cpu_ratio` is CPU-seconds over those of hand_uint8 in the same round,
 the median of the rounds. Absolute figures hold for this machine, and images/s only
 where nothing else runs on it. The last line on stdout is one JSON object.
@@ -33,8 +36,15 @@ from benchmarks import (
 
 _WAYS = absl_flags.DEFINE_list(
     "ways",
-    sorted(decode_variants.WAYS),
-    "Which ways to measure, of benchmarks.decode_variants; hand_uint8 is always added.",
+    None,
+    "Which ways to measure, of benchmarks.decode_variants; hand_uint8 is always added. "
+    "Default: all, those on rewritten data only with --rewritten_data_dir.",
+)
+_REWRITTEN_DATA_DIR = absl_flags.DEFINE_string(
+    "rewritten_data_dir",
+    None,
+    "Folder of the same images converted with --restart_rows, for the ways that begin "
+    "with rewritten_.",
 )
 _DECODE_RESULT = absl_flags.DEFINE_string(
     "decode_result", None, "File to write the JSON object to as well."
@@ -53,13 +63,18 @@ def compare(
 
     Raises:
         OSError: If a run fails; carries what it printed.
-        ValueError: If a way is not known.
+        ValueError: If a way is not known, or needs a folder that is not given.
     """
     unknown = set(ways) - decode_variants.WAYS.keys()
     if unknown:
         raise ValueError(
             f"--ways must be of {', '.join(decode_variants.WAYS)}; got "
             f"{', '.join(sorted(unknown))}."
+        )
+    homeless = decode_variants.REWRITTEN.intersection(ways)
+    if homeless and job.rewritten_data_dir is None:
+        raise ValueError(
+            f"--rewritten_data_dir must be given for {', '.join(sorted(homeless))}."
         )
     names = [name for name in decode_variants.WAYS if name in {_BASE, *ways}]
     limit = rounds.time_limit(job)
@@ -70,6 +85,10 @@ def compare(
     return {name: rounds.figures(runs[name], runs[_BASE]) for name in names}
 
 
+def _name(folder: str | None) -> str | None:
+    return folder and pathlib.Path(folder).resolve().name
+
+
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
     if len(argv) > 1:
@@ -77,12 +96,18 @@ def main(argv: list[str]) -> int:
     config = flags.config_from_flags()
     job = decode_variants.Job(
         data_dir=str(config.data_dir),
+        rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
         image_size=config.image_size or 224,
         batch_size=config.batch_size or 64,
         **round_flags.image_counts(),
     )
+    ways = _WAYS.value
+    if ways is None:
+        ways = sorted(decode_variants.WAYS)
+        if job.rewritten_data_dir is None:
+            ways = sorted(decode_variants.WAYS.keys() - decode_variants.REWRITTEN)
     try:
-        figures = compare(job, _WAYS.value, round_flags.num_rounds())
+        figures = compare(job, ways, round_flags.num_rounds())
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
@@ -92,7 +117,8 @@ def main(argv: list[str]) -> int:
         # The folder by name: paths differ by machine.
         "config": dataclasses.asdict(job)
         | {
-            "data_dir": pathlib.Path(job.data_dir).resolve().name,
+            "data_dir": _name(job.data_dir),
+            "rewritten_data_dir": _name(job.rewritten_data_dir),
             "num_rounds": round_flags.num_rounds(),
         },
         "ways": figures,

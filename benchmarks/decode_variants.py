@@ -23,9 +23,20 @@ _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What every way does: batches of random crops of the train split, shuffled."""
+    """What every way does: batches of random crops of the train split, shuffled.
+
+    Attributes:
+        data_dir: The data set.
+        rewritten_data_dir: The same images, converted with --restart_rows; None if no
+            way needs them.
+        image_size: Side of the crops in pixels.
+        batch_size: Images of a batch.
+        num_warmup_images: Images before those that are timed.
+        num_timed_images: Images that are timed.
+    """
 
     data_dir: str
+    rewritten_data_dir: str | None = None
     image_size: int = 224
     batch_size: int = 64
     num_warmup_images: int = 1000
@@ -186,6 +197,13 @@ def _tfpipe(
     return pipeline.build(num_epochs=None)
 
 
+def _rewritten(job: Job, crop_op: str, dtype: str = "uint8") -> tf.data.Dataset:
+    if job.rewritten_data_dir is None:
+        raise ValueError("A way on rewritten data needs --rewritten_data_dir.")
+    other = dataclasses.replace(job, data_dir=job.rewritten_data_dir)
+    return _tfpipe(other, dtype, crop_op=crop_op)
+
+
 _LEAN = {"resize": "kernel", "rounding": "quantize"}
 
 # Way -> its dataset. The last words say in what a way differs from the one before it.
@@ -213,7 +231,12 @@ WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     ),
     "tfpipe_native_float32": lambda job: _tfpipe(job, "float32", crop_op="native"),
     "tfpipe_native_bfloat16": lambda job: _tfpipe(job, "bfloat16", crop_op="native"),
+    "rewritten_uint8": lambda job: _rewritten(job, "stock"),
+    "rewritten_native_uint8": lambda job: _rewritten(job, "native"),
+    "rewritten_native_float32": lambda job: _rewritten(job, "native", "float32"),
 }
+# Ways that read `Job.rewritten_data_dir`.
+REWRITTEN = frozenset(name for name in WAYS if name.startswith("rewritten_"))
 
 
 def main(argv: list[str]) -> None:

@@ -267,7 +267,8 @@ class _Checker:
     def _source_faults(
         self, example: contents.Example, row: contents.Row
     ) -> Iterator[str]:
-        if not row.decision.startswith("kept"):
+        rewritten = row.decision.startswith("rewritten")
+        if not rewritten and not row.decision.startswith("kept"):
             self.findings.num_not_comparable += 1
             return
         assert self._settings.input_dir is not None, "the level source has a source"
@@ -278,7 +279,8 @@ class _Checker:
         except (ValueError, OSError) as error:
             yield f"the source cannot be read: {error}"
             return
-        yield from contents.source_faults(example, source)
+        faults = contents.pixel_faults if rewritten else contents.source_faults
+        yield from faults(example, source)
 
 
 def read_shard(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import PIL.Image
+import PIL.ImageChops
 import xxhash
 
 from converters import inputs, jpeg
@@ -248,14 +249,22 @@ def decode_faults(example: Example) -> Iterator[str]:
     if encoded is None:
         return
     try:
-        with warnings.catch_warnings(), PIL.Image.open(io.BytesIO(encoded)) as image:
-            warnings.simplefilter("ignore")  # of odd but readable files
-            image.load()
-            size = image.height, image.width
-    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as why:
+        image = _decode(encoded)
+    except _UNDECODABLE as why:
         yield f"the image does not decode: {why}"
         return
+    size = image.height, image.width
     yield from _size_faults(example, size, "the decoded image has")
+
+
+_UNDECODABLE = (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError)
+
+
+def _decode(encoded: bytes) -> PIL.Image.Image:
+    with warnings.catch_warnings(), PIL.Image.open(io.BytesIO(encoded)) as image:
+        warnings.simplefilter("ignore")  # of odd but readable files
+        image.load()
+        return image
 
 
 def source_faults(example: Example, source: bytes) -> Iterator[str]:
@@ -271,3 +280,24 @@ def source_faults(example: Example, source: bytes) -> Iterator[str]:
         f"the image must be the {len(source)} bytes of the source, got "
         f"{len(encoded)} bytes; they differ from byte {first} of the file on"
     )
+
+
+def pixel_faults(example: Example, source: bytes) -> Iterator[str]:
+    """Whether the stored image decodes to the pixels of the source file."""
+    encoded = bytes_of(example, ENCODED_KEYS) or b""
+    try:
+        stored, original = _decode(encoded), _decode(source)
+    except _UNDECODABLE as why:
+        yield f"image and source must decode, to be compared: {why}"
+        return
+    if (stored.mode, stored.size) != (original.mode, original.size):
+        yield (
+            f"the image must be {original.mode} of {original.size} as the source, got "
+            f"{stored.mode} of {stored.size}"
+        )
+    elif stored.tobytes() != original.tobytes():
+        different = PIL.ImageChops.difference(stored, original).getbbox()
+        yield (
+            "the image must have the pixels of the source, got others within "
+            f"(left, top, right, bottom) {different}"
+        )

@@ -15,6 +15,7 @@ from absl import app
 from converters import (
     boxes,
     duplicates,
+    flags,
     inputs,
     job_flags,
     plan,
@@ -118,7 +119,7 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
 
 def _how_to_go_on() -> str:
     """What to do about a job that has been begun."""
-    output_dir = pathlib.Path(job_flags.job_config_from_flags().output_dir)
+    output_dir = pathlib.Path(flags.OUTPUT_DIR.value)
     if not (output_dir.expanduser() / work.WORK_DIR_NAME).exists():
         return ""
     return " Complete shards are kept. Run the same command again to go on."

@@ -163,6 +163,10 @@ def _make_index(
         "duplicates": dict(same),
         "num_source_bytes": sum(item.num_source_bytes for item in written),
         "psnr": _psnr([value for item in written for value in item.psnr]),
+        "rewritten": {
+            "num_images": sum(item.num_rewritten for item in written),
+            "num_bytes_saved": sum(item.num_bytes_saved for item in written),
+        },
     }
     return index.Index(
         name=job.name,

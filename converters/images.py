@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters import jpeg, shrink
+from converters import jpeg, restart, shrink
 
 if TYPE_CHECKING:
     from converters import pixels
@@ -69,6 +69,7 @@ class Policy:
     quality: int | None = None
     baseline: bool = False
     optimize: str = "none"
+    restart_rows: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -106,10 +107,14 @@ class Prepared(NamedTuple):
         decision: What was done, several things joined by "+". "kept" and "kept_..."
             are the bytes of the source: "kept_grayscale", "kept_progressive",
             "kept_exif" (turned, and left so). Else "completed_truncated",
-            "converted_<what it was>", "rotated_exif", "shrunk".
+            "converted_<what it was>", "rotated_exif", "shrunk". With
+            `Policy.restart_rows`, "rewritten" takes the place of "kept" or is added,
+            and "left_<why>" is added to what could not be rewritten.
         psnr: Decibels between the pixels that were to be stored and those of the JPEG;
             None unless it was shrunk and is in the sample.
         grayscale: The JPEG has one component.
+        num_bytes_saved: Bytes by which rewriting made it smaller; negative if it made
+            it larger, None if it was not rewritten.
     """
 
     encoded: bytes
@@ -118,6 +123,7 @@ class Prepared(NamedTuple):
     decision: str
     psnr: float | None
     grayscale: bool
+    num_bytes_saved: int | None = None
 
 
 class Rejected(NamedTuple):
@@ -147,14 +153,29 @@ def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
         MemoryError: If its pixels do not fit into memory.
     """
     try:
-        if data.startswith(jpeg.MAGIC):
-            return _prepare_jpeg(data, policy)
-        return _prepare_other(data, policy)
+        is_jpeg = data.startswith(jpeg.MAGIC)
+        prepared = (_prepare_jpeg if is_jpeg else _prepare_other)(data, policy)
+        return _with_restarts(prepared) if policy.restart_rows else prepared
     except jpeg.BadImageError as error:
         name = _POLICY_OF_REASON.get(error.reason, error.reason)
         if getattr(policy, name) == "fail":
             raise ValueError(error.detail) from error
         return Rejected(error.reason, error.detail)
+
+
+def _with_restarts(prepared: Prepared) -> Prepared:
+    """The same pixels with a restart marker after each row of blocks."""
+    decision = prepared.decision
+    encoded, left = restart.rewrite(prepared.encoded)
+    if left:
+        return prepared._replace(decision=f"{decision}+left_{left}")
+    if is_changed(decision):
+        decision += "+rewritten"
+    return prepared._replace(
+        encoded=encoded,
+        decision=decision.replace("kept", "rewritten"),
+        num_bytes_saved=len(prepared.encoded) - len(encoded),
+    )
 
 
 def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:

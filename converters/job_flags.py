@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from absl import flags
 
-from converters import compat, images, policy_flags, worker_flags
+from converters import compat, images, policy_flags, restart, worker_flags
 from converters import flags as converter_flags
 from tfpipe import host
 
@@ -73,7 +73,11 @@ _FINALIZE = flags.DEFINE_bool(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobConfig:
-    """What the flags of this module say; see their help."""
+    """What the flags of this module say; see their help.
+
+    Raises:
+        ValueError: If the policy needs a library that is not built.
+    """
 
     output_dir: str
     num_train_shards: int | None = None
@@ -89,6 +93,10 @@ class JobConfig:
     task_index: int = 0
     num_tasks: int = 1
     finalize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.policy.restart_rows:
+            restart.require()
 
     @property
     def num_shards(self) -> dict[str, int | None]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from converters import images, workers
+from converters import images, restart, workers
 from converters.classes import Class
 from converters.inputs import Image, catalog_name, read_image
 from converters.plan import ShardPlan
@@ -43,6 +43,9 @@ class Settings:
         policy: What to do about each kind of image.
         fsync: Whether a shard is on the disk, and not only with the kernel, when it is
             called complete.
+
+    Raises:
+        ValueError: If the policy needs a library that is not built.
     """
 
     input_dir: pathlib.Path
@@ -50,6 +53,10 @@ class Settings:
     classes: Sequence[Class]
     policy: images.Policy
     fsync: bool
+
+    def __post_init__(self) -> None:
+        if self.policy.restart_rows:
+            restart.require()
 
 
 class Task(NamedTuple):
@@ -71,6 +78,8 @@ class Written:
         rejects: name, reason, detail of each image that is not stored.
         num_source_bytes: Bytes of its images as they came.
         psnr: Decibels between pixels before and after, of a sample of shrunk images.
+        num_rewritten: Images with a restart marker after each row of blocks.
+        num_bytes_saved: Bytes by which that made them smaller.
     """
 
     split: str
@@ -80,6 +89,8 @@ class Written:
     rejects: Sequence[Mapping[str, str]]
     num_source_bytes: int
     psnr: Sequence[float]
+    num_rewritten: int
+    num_bytes_saved: int
 
     def to_json(self) -> str:
         """The content of the marker."""
@@ -120,6 +131,8 @@ def write_shard(settings: Settings, task: Task) -> Written:
         rejects=tally.rejects,
         num_source_bytes=sum(image.num_bytes for image in task.plan.images),
         psnr=tally.psnr,
+        num_rewritten=tally.num_rewritten,
+        num_bytes_saved=tally.num_bytes_saved,
     )
     marker = written.to_json().encode()
     index.replace_file(marker_path(path), marker, fsync=settings.fsync)
@@ -183,6 +196,8 @@ class _Tally:
         self.changes: list[dict[str, str]] = []
         self.rejects: list[dict[str, str]] = []
         self.psnr: list[float] = []
+        self.num_rewritten = 0
+        self.num_bytes_saved = 0
 
     def reject(self, image: Image, rejected: images.Rejected) -> None:
         self.decisions[f"skipped_{rejected.reason}"] += 1
@@ -198,6 +213,9 @@ class _Tally:
             self.changes.append({"name": name, "action": prepared.decision})
         if prepared.psnr is not None:
             self.psnr.append(prepared.psnr)
+        if prepared.num_bytes_saved is not None:
+            self.num_rewritten += 1
+            self.num_bytes_saved += prepared.num_bytes_saved
 
 
 class _NewFile:

@@ -54,6 +54,7 @@ def summarize(
         "num_source_bytes": result.made_by["num_source_bytes"],
         "duplicates": result.made_by["duplicates"],
         "psnr": result.made_by["psnr"],
+        "rewritten": result.made_by["rewritten"],
         "decisions": {
             **result.made_by["decisions"],
             **result.made_by.get("options", {}).get("boxes", {}),
@@ -82,7 +83,7 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 
 
 def _remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What somebody should know who reads no files: copies, and what shrinking cost."""
+    """What somebody should know who reads no files: copies, and what changes did."""
     lines = []
     copies = summary["duplicates"]
     if copies["num_copies"]:
@@ -96,5 +97,12 @@ def _remarks(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"  {saved:.1%} smaller; pixel error of {psnr['num_images']} images: PSNR "
             f"{psnr['mean_db']} dB on average, {psnr['min_db']} dB at worst"
+        )
+    if (rewritten := summary["rewritten"])["num_images"]:
+        saved = rewritten["num_bytes_saved"]
+        lines.append(
+            f"  {rewritten['num_images']:,} images rewritten with restart markers, "
+            f"{abs(saved):,} bytes ({abs(saved) / summary['num_source_bytes']:.2%}) "
+            f"{'less' if saved >= 0 else 'more'}"
         )
     return lines

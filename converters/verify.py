@@ -9,7 +9,8 @@ DIR is what a converter wrote. Each level includes those before it:
   schema   features and their types, labels, classes, catalog, sizes in JPEG headers
   decode   every image decodes as a whole to the stored height and width
   source   every image is, byte for byte, that in --input_dir (the folder that was
-           converted; images that were stored in another form are only counted)
+           converted), or, where --restart_rows rewrote it, pixel for pixel; images
+           that were stored in another form are only counted
 
 Every fault is named with its shard, record, byte offset and source file. A damaged
 record costs only that record. --repair builds the faulty shards anew from --input_dir,

@@ -18,7 +18,7 @@ on_both_ops = pytest.mark.usefixtures("each_crop_op")
 def native_op(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Makes the op be there; skips the test where there is no compiler."""
     before = dict(os.environ)
-    if native.load()[0] is None:
+    if native.load()[0] is None or not native.rewrite_library().exists():
         try:
             build.find_compiler()
         except OSError as error:

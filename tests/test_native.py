@@ -196,9 +196,13 @@ def test_what_is_wrong_is_said(jpeg, window, message, quality, capfd):
 
 
 @needs_native
-def test_damage_is_met_as_the_stock_op_meets_it():
+@pytest.mark.parametrize(
+    "options", [{}, {"restart_marker_rows": 1}, {"restart_marker_blocks": 3}], ids=str
+)
+def test_damage_is_met_as_the_stock_op_meets_it(options):
     """Refused by both or by none, and then of the same pixels."""
-    jpeg, random = photograph((64, 80), subsampling=2), np.random.default_rng(2)
+    jpeg = photograph((64, 80), subsampling=2, **options)
+    random = np.random.default_rng(2)
     refused = 0
     for _ in range(300):
         damaged = bytearray(jpeg)
@@ -405,9 +409,11 @@ def test_broken_images_do_no_harm_under_sanitizers():
 
     assert result["num_images"] == 5000
     assert 500 < result["num_refused"] < 4500
+    assert result["num_rewritten"] > 100
 
 
 def test_sources_are_in_the_package():
     folder = pathlib.Path(native.__file__).parent
 
-    assert {path.name for path in native.SOURCES} <= {p.name for p in folder.iterdir()}
+    sources = native.SOURCES + native.REWRITE_SOURCES
+    assert {path.name for path in sources} <= {p.name for p in folder.iterdir()}

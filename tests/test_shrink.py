@@ -138,7 +138,7 @@ def test_scaling_comes_with_the_other_policies() -> None:
     assert both[1:4] == (100, 75, "converted_progressive+rotated_exif+shrunk")
     kept = _prepare(data, max_side=100)
     assert jpeg.read_header(kept.encoded).orientation == 6
-    assert _prepare(gray, max_side=100)[1:] == (75, 100, "shrunk", None, True)
+    assert _prepare(gray, max_side=100)[1:6] == (75, 100, "shrunk", None, True)
     assert _prepare(cmyk, max_side=100)[1:4] == (75, 100, "converted_cmyk+shrunk")
     decision = _prepare(png.getvalue(), short_side=75)[1:4]
     assert decision == (75, 100, "converted_png+shrunk")

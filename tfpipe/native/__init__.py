@@ -1,13 +1,14 @@
 """The native crop op: decode, crop, resize, mirror and normalize in one C++ kernel.
 
 In: nothing but what is installed. Out: the op, if it has been built for the TensorFlow,
-the libjpeg and the machine that are here, otherwise the reason why not.
+the libjpeg and the machine that are here, otherwise the reason why not; and where the
+library is that rewrites JPEGs for it, which needs no TensorFlow.
 
   python -m tfpipe.native
 
-builds it; nothing is ever compiled without being asked. The library is kept in
-`folder()`, by a name that holds what it was made of, so that several environments and
-releases share a folder. It is not in the package, which may be read-only.
+builds both; nothing is ever compiled without being asked. The libraries are kept in
+`folder()`, by names that hold what they were made of, so that several environments and
+releases share a folder. They are not in the package, which may be read-only.
 """
 
 import functools
@@ -16,16 +17,23 @@ import os
 import pathlib
 import platform
 import sys
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import PIL
-import tensorflow as tf
+
+# TensorFlow is imported where it is needed: the converters do without it.
 
 CropOp = Literal["auto", "native", "stock"]
 
 _HERE = pathlib.Path(__file__).parent
 
-SOURCES = tuple(_HERE / name for name in ("crop.cc", "crop_core.h", "huffman.h"))
+SOURCES = tuple(
+    _HERE / name for name in ("crop.cc", "crop_core.h", "decoder.h", "huffman.h")
+)
+REWRITE_SOURCES = tuple(
+    _HERE / name for name in ("rewrite.cc", "rewrite.h", "decoder.h")
+)
 
 # Without contraction a product and a sum are rounded as TensorFlow rounds them.
 FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off")
@@ -78,21 +86,35 @@ def load() -> tuple[Any, str]:
 
 
 def library() -> pathlib.Path:
-    """Where the library is, or will be when it is built.
+    """Where the library of the op is, or will be when it is built.
 
     Raises:
         OSError: If it cannot be built here at all; says why.
     """
-    made_of = [
-        platform.machine(),
-        tf.__version__,
-        *(flag for flag in tf.sysconfig.get_compile_flags() if flag[:2] != "-I"),
-        *FLAGS,
-        str(libjpeg()),
-        *(path.read_text() for path in SOURCES),
-    ]
-    digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
+    import tensorflow as tf
+
+    flags = (flag for flag in tf.sysconfig.get_compile_flags() if flag[:2] != "-I")
+    digest = _digest(SOURCES, [tf.__version__, *flags])
     return folder() / f"crop-{tf.__version__}-{digest}.so"
+
+
+def rewrite_library() -> pathlib.Path:
+    """Where the library that rewrites JPEGs is, or will be when it is built.
+
+    Its one function has C types only; `rewrite.h` describes it, `converters.restart`
+    calls it.
+
+    Raises:
+        OSError: If it cannot be built here at all; says why.
+    """
+    return folder() / f"rewrite-{_digest(REWRITE_SOURCES, [])}.so"
+
+
+def _digest(sources: Iterable[pathlib.Path], others: Iterable[str]) -> str:
+    """Of all that a library is made of."""
+    made_of = [platform.machine(), *others, *FLAGS, str(libjpeg())]
+    made_of += [path.read_text() for path in sources]
+    return hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
 
 
 def folder() -> pathlib.Path:
@@ -121,6 +143,8 @@ def libjpeg() -> pathlib.Path:
 
 @functools.cache
 def _load(path: pathlib.Path) -> tuple[Any, str]:
+    import tensorflow as tf
+
     try:
         return tf.load_op_library(str(path)), ""
     except (tf.errors.OpError, RuntimeError) as error:

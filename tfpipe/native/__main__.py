@@ -1,5 +1,7 @@
 """Builds the native crop op, checks it against the stock ops and says what it saves.
 
+Also builds the library that --restart_rows of the converters needs.
+
   python -m tfpipe.native
 
 Needs a C++ compiler, about ten seconds, and nothing else: TensorFlow's wheel has the
@@ -55,6 +57,7 @@ def main() -> int:
     try:
         path = build(force=arguments.force)
         report = _checked() | {"library": str(path), "compiler": made_by(path)}
+        report |= {"rewrite_library": str(native.rewrite_library())}
         if arguments.fuzz:
             report |= {"fuzz": fuzz(arguments.fuzz, seed=0)}
     except (OSError, RuntimeError) as error:

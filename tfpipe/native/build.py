@@ -1,7 +1,7 @@
-"""Builds the native crop op with the C++ compiler that is there.
+"""Builds the native crop op, and what rewrites JPEGs, with the compiler there is.
 
 In: the sources beside this file, the headers in TensorFlow's wheel, the library in
-Pillow's. Out: a shared library in `tfpipe.native.folder()`, and beside it a JSON file
+Pillow's. Out: shared libraries in `tfpipe.native.folder()`, and beside each a JSON file
 that says which compiler made it.
 """
 
@@ -19,42 +19,38 @@ from tfpipe import native
 
 
 def build(*, force: bool) -> pathlib.Path:
-    """Compiles the op, unless it is there, made by the same compiler.
+    """Compiles what is not there yet, made by the same compiler.
 
-    Processes may do so at once: each makes a file of its own and renames it.
+    Processes may do so at once: each makes files of its own and renames them.
 
     Args:
         force: Compile in any case.
 
     Returns:
-        The library.
+        The library of the op.
 
     Raises:
         OSError: If there is no compiler or no libjpeg, the compiler fails, or the
             folder cannot be written; says what to do.
     """
-    path = native.library()
+    rewrite = libjpeg_flags(native.REWRITE_SOURCES[0])
+    _build(native.rewrite_library(), rewrite, force=force)
+    crop = [*libjpeg_flags(native.SOURCES[0]), *tf.sysconfig.get_link_flags()]
+    return _build(native.library(), crop, force=force)
+
+
+def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Path:
     compiler = find_compiler()
     version = _version(compiler)
-    record = path.with_suffix(".json")
     if not force and path.exists() and made_by(path) == version:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = pathlib.Path(folder) / path.name
-        run_compiler(
-            [
-                *compiler,
-                *native.FLAGS,
-                *compile_flags(),
-                *libjpeg_flags(native.SOURCES[0]),
-                *tf.sysconfig.get_link_flags(),
-            ],
-            made,
-        )
+        run_compiler([*compiler, *native.FLAGS, *compile_flags(), *inputs], made)
         described = made.with_suffix(".json")
         described.write_text(json.dumps({"compiler": version}) + "\n")
-        os.replace(described, record)
+        os.replace(described, path.with_suffix(".json"))
         os.replace(made, path)
     return path
 
@@ -89,10 +85,10 @@ def compile_flags() -> list[str]:
     return [flag.replace("-I", "-isystem", 1) for flag in flags]
 
 
-def libjpeg_flags(source: pathlib.Path) -> list[str]:
-    """A source and libjpeg, where it is now; before other libraries that have one."""
+def libjpeg_flags(*sources: pathlib.Path) -> list[str]:
+    """Sources and libjpeg, where it is now; before other libraries that have one."""
     libjpeg = native.libjpeg()
-    return [str(source), str(libjpeg), f"-Wl,-rpath,{libjpeg.parent}"]
+    return [*map(str, sources), str(libjpeg), f"-Wl,-rpath,{libjpeg.parent}"]
 
 
 def run_compiler(command: list[str], output: pathlib.Path) -> None:

@@ -7,7 +7,6 @@
 #ifndef TFPIPE_NATIVE_CROP_CORE_H_
 #define TFPIPE_NATIVE_CROP_CORE_H_
 
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +15,7 @@
 #include <cmath>
 #include <vector>
 
-#include "external/libjpeg_turbo/jpeglib.h"
-
-#include "external/libjpeg_turbo/jerror.h"
+#include "decoder.h"
 #include "huffman.h"
 
 // One more copy of the two hot loops for AVX2, chosen when the library is loaded. Plain
@@ -33,8 +30,6 @@
 namespace tfpipe {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image, as TensorFlow
-constexpr int kMaxScans = 500;  // a progressive image has about ten
-constexpr int kMessageLength = JMSG_LENGTH_MAX + 100;
 
 enum class Pixel { kUint8, kFloat32, kBfloat16 };
 
@@ -68,80 +63,10 @@ struct Scratch {
   Huffman huffman;
 };
 
-// libjpeg ends a fatal error with a longjmp to where decoding began. Nothing between
-// owns memory: no object with a destructor may live on those frames.
-struct Decoder {
-  jpeg_decompress_struct info;
-  jpeg_error_mgr errors;
-  jpeg_source_mgr source;
-  jpeg_progress_mgr progress;
-  jmp_buf jump;
-  char* message;
-  Huffman* huffman;  // or null, to leave that to libjpeg
-};
-
-// What setjmp returns.
-enum { kFailed = 1, kOdd = 2 };
-
-[[noreturn]] inline void Fail(Decoder* decoder) { longjmp(decoder->jump, kFailed); }
-
-[[noreturn]] inline void OnError(j_common_ptr info) {
-  Decoder* decoder = static_cast<Decoder*>(info->client_data);
-  char reason[JMSG_LENGTH_MAX];
-  info->err->format_message(info, reason);
-  snprintf(decoder->message, kMessageLength, "The JPEG data are bad: %s", reason);
-  Fail(decoder);
-}
-
-// Warnings are counted and not printed. As in the stock op they are no errors: many
-// photographs have some.
-inline void OnMessage(j_common_ptr info, int level) {
-  if (level < 0) ++info->err->num_warnings;
-}
-
-inline void OnProgress(j_common_ptr info) {
-  Decoder* decoder = static_cast<Decoder*>(info->client_data);
-  if (!info->is_decompressor || decoder->info.input_scan_number <= kMaxScans) return;
-  snprintf(decoder->message, kMessageLength,
-           "The JPEG data are bad: more than %d scans.", kMaxScans);
-  Fail(decoder);
-}
-
-// All bytes are there from the start, so to ask for more is to have run out of them.
-inline boolean OnEnd(j_decompress_ptr info) {
-  ERREXIT(info, JERR_INPUT_EOF);
-  return FALSE;
-}
-
-inline void OnSkip(j_decompress_ptr info, long count) {
-  if (count <= 0) return;
-  if (static_cast<size_t>(count) > info->src->bytes_in_buffer) OnEnd(info);
-  info->src->next_input_byte += count;
-  info->src->bytes_in_buffer -= count;
-}
-
-inline void Ignore(j_decompress_ptr) {}
-
 inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
   Decoder* decoder = static_cast<Decoder*>(info->client_data);
   if (!TakeMcu(decoder->huffman, *info, blocks)) longjmp(decoder->jump, kOdd);
   return TRUE;
-}
-
-inline void ReadHeader(Decoder* decoder, const uint8_t* jpeg, size_t size) {
-  jpeg_decompress_struct* info = &decoder->info;
-  jpeg_create_decompress(info);
-  decoder->progress.progress_monitor = OnProgress;
-  info->progress = &decoder->progress;
-  decoder->source.init_source = Ignore;
-  decoder->source.fill_input_buffer = OnEnd;
-  decoder->source.skip_input_data = OnSkip;
-  decoder->source.resync_to_restart = jpeg_resync_to_restart;
-  decoder->source.term_source = Ignore;
-  decoder->source.next_input_byte = jpeg;
-  decoder->source.bytes_in_buffer = size;
-  info->src = &decoder->source;
-  jpeg_read_header(info, TRUE);
 }
 
 // Refuses what the stock op refuses, and says which of data and window is wrong.
@@ -406,8 +331,10 @@ inline void Decode(Decoder* decoder, const Format& format, Window window, bool f
   // image its end must be there. What is below the window is not looked at.
   for (; num_read < window.height; ++num_read)
     ReadRow(decoder, format, window, begin, false, scratch);
+  const bool ours = info.entropy->decode_mcu == OnMcu;
+  if (ours && !End(&scratch->huffman)) longjmp(decoder->jump, kOdd);
   if (info.output_scanline < info.output_height) return;
-  if (info.entropy->decode_mcu == OnMcu) {
+  if (ours) {
     decoder->source.next_input_byte = scratch->huffman.bits.next;
     decoder->source.bytes_in_buffer = scratch->huffman.end - scratch->huffman.bits.next;
   }
@@ -420,13 +347,7 @@ inline bool Crop(const uint8_t* jpeg, size_t size, const Window& window, bool fl
                  const Format& format, void* pixels, char* message) {
   static thread_local Scratch scratch;
   Decoder decoder;
-  decoder.message = message;
-  decoder.huffman = format.plain ? nullptr : &scratch.huffman;
-  decoder.info.err = jpeg_std_error(&decoder.errors);
-  decoder.info.client_data = &decoder;
-  decoder.info.mem = nullptr;  // so that it may be destroyed before it is made
-  decoder.errors.error_exit = OnError;
-  decoder.errors.emit_message = OnMessage;
+  Reset(&decoder, message, format.plain ? nullptr : &scratch.huffman);
   switch (setjmp(decoder.jump)) {
     case kFailed:
       jpeg_destroy_decompress(&decoder.info);
@@ -435,7 +356,8 @@ inline bool Crop(const uint8_t* jpeg, size_t size, const Window& window, bool fl
       jpeg_destroy_decompress(&decoder.info);
       decoder.huffman = nullptr;
   }
-  ReadHeader(&decoder, jpeg, size);
+  Open(&decoder, jpeg, size);
+  jpeg_read_header(&decoder.info, TRUE);
   Check(&decoder, window);
   Decode(&decoder, format, window, flip, &scratch, pixels);
   jpeg_destroy_decompress(&decoder.info);

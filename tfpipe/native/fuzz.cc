@@ -2,9 +2,10 @@
 //
 //   fuzz NUM_IMAGES SEED FILE...
 //
-// Every image is a file with a few bytes changed, lost or doubled, at a random window.
-// It is decoded with both Huffman decoders, which have to agree on each pixel and on
-// what is an error. Prints how many were decoded and how many refused.
+// Every image is a file, or what rewrite.cc makes of it, with a few bytes changed, lost
+// or doubled, at a random window. It is decoded with both Huffman decoders, which have
+// to agree on each pixel and on what is an error. What can be rewritten must give the
+// same then. Prints how many were decoded, refused and rewritten.
 #include <stdlib.h>
 
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <random>
 
 #include "crop_core.h"
+#include "rewrite.h"
 
 namespace {
 
@@ -55,7 +57,7 @@ tfpipe::Window DrawWindow() {
     const auto any = [] { return static_cast<int>(generator()); };
     return {any(), any(), any(), any()};
   }
-  return {Draw(20), Draw(20), 1 + Draw(20), 1 + Draw(20)};
+  return {Draw(60), Draw(45), 1 + Draw(25), 1 + Draw(25)};
 }
 
 tfpipe::Format DrawFormat() {
@@ -70,6 +72,46 @@ Bytes Read(const char* path) {
   return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
+// The image rewritten; of exactly its size. Null if it is left as it is.
+std::unique_ptr<uint8_t[]> Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
+  uint8_t* made;
+  if (tfpipe_rewrite(bytes, size, &made, made_size) != nullptr) return nullptr;
+  std::unique_ptr<uint8_t[]> result(new uint8_t[*made_size]);
+  std::copy(made, made + *made_size, result.get());
+  tfpipe_free(made);
+  return result;
+}
+
+// What a crop gives.
+struct Outcome {
+  bool done;
+  Bytes pixels;
+  char message[tfpipe::kMessageLength];
+};
+
+Outcome Crop(const uint8_t* bytes, size_t size, const tfpipe::Window& window, bool flip,
+             tfpipe::Format format, bool plain) {
+  const size_t width = format.pixel == tfpipe::Pixel::kUint8     ? 1
+                       : format.pixel == tfpipe::Pixel::kFloat32 ? 4
+                                                                 : 2;
+  Outcome outcome = {false, Bytes(width * 3 * format.image_size * format.image_size), ""};
+  format.plain = plain;
+  outcome.done = tfpipe::Crop(bytes, size, window, flip, format, outcome.pixels.data(),
+                              outcome.message);
+  return outcome;
+}
+
+bool Same(const Outcome& one, const Outcome& other) {
+  return one.done == other.done && (!one.done || one.pixels == other.pixels) &&
+         strcmp(one.message, other.message) == 0;
+}
+
+int Differ(int64_t i, const char* what, const Outcome& one, const Outcome& other) {
+  printf("image %lld: %s differ: %d %d %s %s\n", static_cast<long long>(i), what,
+         one.done, other.done, one.message, other.message);
+  return 1;
+}
+
 }  // namespace
 
 int main(int num_arguments, char** arguments) {
@@ -77,8 +119,16 @@ int main(int num_arguments, char** arguments) {
   const int64_t num_images = atoll(arguments[1]);
   generator.seed(static_cast<unsigned>(atoll(arguments[2])));
   std::vector<Bytes> files;
-  for (int i = 3; i < num_arguments; ++i) files.push_back(Read(arguments[i]));
-  int64_t num_refused = 0;
+  for (int i = 3; i < num_arguments; ++i) {
+    files.push_back(Read(arguments[i]));
+    size_t size;
+    const auto rewritten = Rewrite(files.back().data(), files.back().size(), &size);
+    if (rewritten == nullptr) return 2;
+    files.emplace_back(rewritten.get(), rewritten.get() + size);
+  }
+  // Headers that claim much would take seconds each.
+  setenv("JPEGMEM", "32M", 1);
+  int64_t num_refused = 0, num_rewritten = 0;
   for (int64_t i = 0; i < num_images; ++i) {
     const Bytes drawn = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
     // Of exactly that size, so that a byte beyond is found out.
@@ -86,29 +136,21 @@ int main(int num_arguments, char** arguments) {
     std::copy(drawn.begin(), drawn.end(), bytes.get());
     const tfpipe::Window window = DrawWindow();
     const bool flip = Draw(2) == 0;
-    tfpipe::Format format = DrawFormat();
-    const size_t width = format.pixel == tfpipe::Pixel::kUint8     ? 1
-                         : format.pixel == tfpipe::Pixel::kFloat32 ? 4
-                                                                   : 2;
-    const size_t size = width * 3 * format.image_size * format.image_size;
-    Bytes pixels[2] = {Bytes(size), Bytes(size)};
-    char messages[2][tfpipe::kMessageLength] = {"", ""};
-    bool done[2];
-    for (int plain = 0; plain < 2; ++plain) {
-      format.plain = plain == 1;
-      done[plain] = tfpipe::Crop(bytes.get(), drawn.size(), window, flip, format,
-                                 pixels[plain].data(), messages[plain]);
-    }
-    if (done[0] != done[1] || (done[0] && pixels[0] != pixels[1]) ||
-        strcmp(messages[0], messages[1]) != 0) {
-      printf("image %lld: the Huffman decoders differ: %d %d %s %s\n",
-             static_cast<long long>(i), done[0], done[1], messages[0], messages[1]);
-      return 1;
-    }
-    if (!done[0] && messages[0][0] == 0) return 1;
-    num_refused += !done[0];
+    const tfpipe::Format format = DrawFormat();
+    const Outcome one = Crop(bytes.get(), drawn.size(), window, flip, format, false);
+    const Outcome other = Crop(bytes.get(), drawn.size(), window, flip, format, true);
+    if (!Same(one, other)) return Differ(i, "the Huffman decoders", one, other);
+    if (!one.done && one.message[0] == 0) return 1;
+    num_refused += !one.done;
+    size_t size;
+    const auto rewritten = Rewrite(bytes.get(), drawn.size(), &size);
+    if (rewritten == nullptr) continue;
+    ++num_rewritten;
+    const Outcome again = Crop(rewritten.get(), size, window, flip, format, false);
+    if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
   }
-  printf("{\"num_images\": %lld, \"num_refused\": %lld}\n",
-         static_cast<long long>(num_images), static_cast<long long>(num_refused));
+  printf("{\"num_images\": %lld, \"num_refused\": %lld, \"num_rewritten\": %lld}\n",
+         static_cast<long long>(num_images), static_cast<long long>(num_refused),
+         static_cast<long long>(num_rewritten));
   return 0;
 }

@@ -1,7 +1,8 @@
-"""Feeds the C++ of the crop op with broken images, under sanitizers.
+"""Feeds the C++ of the crop op and of rewriting with broken images, under sanitizers.
 
 In: how many. Out: how many were refused; an error if one of them made it read or write
-where it must not, leak, overflow, or give other pixels than libjpeg's own decoder.
+where it must not, leak, overflow, or give other pixels than libjpeg's own decoder, or
+if one that was rewritten gave others than before.
 libjpeg itself is Pillow's, which has no sanitizer in it: of its faults those are found
 that corrupt the heap or crash.
 """
@@ -18,7 +19,7 @@ import PIL.Image
 
 from tfpipe.native import build, libjpeg
 
-_SOURCE = pathlib.Path(__file__).parent / "fuzz.cc"
+_FOLDER = pathlib.Path(__file__).parent
 _FLAGS = (
     *("-O1", "-g", "-ffp-contract=off"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -39,7 +40,7 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
     """Builds the driver and runs it.
 
     Returns:
-        `num_images` and `num_refused`.
+        `num_images`, `num_refused` and `num_rewritten`.
 
     Raises:
         OSError: If there is no compiler, or something was found; carries the report.
@@ -52,7 +53,7 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
                 *build.find_compiler(),
                 *_FLAGS,
                 *build.compile_flags(),
-                *build.libjpeg_flags(_SOURCE),
+                *build.libjpeg_flags(_FOLDER / "fuzz.cc", _FOLDER / "rewrite.cc"),
             ],
             driver,
         )
@@ -69,9 +70,9 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
 
 
 def _write_images(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Images of 33 x 40: two or more MCUs and a part of one each way."""
-    y, x = np.mgrid[:33, :40]
-    smooth = np.stack([x * 6, y * 7, 255 - 2 * x - y], -1)
+    """Images of 73 x 60: several MCUs and a part of one each way."""
+    y, x = np.mgrid[:73, :60]
+    smooth = np.stack([x * 4, y * 3, 255 - 2 * x - y], -1)
     grain = np.random.default_rng(0).normal(0, 12, smooth.shape)
     image = PIL.Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
     paths = []

@@ -1,7 +1,8 @@
 // Baseline Huffman decoding, which is most of the cost of a JPEG: faster than libjpeg's.
 //
 // One look-up gives a short code, its run of zeros and its coefficient at once, 8 bytes
-// are taken at a time, and of blocks that nobody wants only the length is decoded. It
+// are taken at a time, and of blocks that nobody wants only the length is decoded, or,
+// where a restart marker follows them before the next that is wanted, nothing at all. It
 // takes the place of libjpeg's decode_mcu; the tables are checked by libjpeg before.
 //
 // It only knows sound data. Whatever is odd (a code that does not exist, a marker too
@@ -106,7 +107,9 @@ struct Huffman {
   int missing;  // bits that were made up after the end of the data
   // Where in the image.
   int column, num_columns, first_column, last_column;
-  unsigned restart_interval, before_restart, restart;
+  // Restart intervals: MCUs of each, or 0; those to come of this one; those to come that
+  // were asked for and not looked at yet, as nobody wants them; the marker that follows.
+  unsigned restart_interval, before_restart, num_passed, restart;
   int last_dc[MAX_COMPS_IN_SCAN];
 };
 
@@ -247,39 +250,91 @@ inline bool Restart(Huffman* h) {
   return true;
 }
 
-// Whether a marker follows soon. Where the data just end libjpeg may complain or not,
-// which depends on how far it reads ahead.
-inline bool EndsInMarker(const uint8_t* next, const uint8_t* end) {
-  for (; next + 1 < end; ++next) {
-    if (next[0] == 0xff && next[1] != 0 && next[1] != 0xff) return true;
+// The next marker, or null. Codes hold 0xff with a zero after it.
+inline const uint8_t* FindMarker(const uint8_t* next, const uint8_t* end) {
+  while (next < end) {
+    next = static_cast<const uint8_t*>(memchr(next, 0xff, end - next));
+    if (next == nullptr || end - next < 2) return nullptr;
+    if (next[1] != 0 && next[1] != 0xff) return next;
+    ++next;
   }
-  return false;
+  return nullptr;
 }
 
-// The blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
-inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
-                    JBLOCKROW* blocks) {
-  if (h->restart_interval > 0 && h->before_restart-- == 0) {
-    if (!Restart(h)) return false;
-    --h->before_restart;
+// Whether a marker follows. Where the data just end libjpeg may complain or not, which
+// depends on how far it reads ahead.
+inline bool EndsInMarker(const Huffman& h) {
+  return FindMarker(h.bits.next, h.end) != nullptr;
+}
+
+// Passes the rest of a restart interval and the marker that ends it. Whatever the codes
+// are, libjpeg never reads beyond a marker, and it would refuse none of them (but a DC
+// value that leaves 32 bits, for which an interval must be made).
+inline bool PassInterval(Huffman* h) {
+  if (h->before_restart > 0) {
+    const uint8_t* marker = FindMarker(h->bits.next, h->end);
+    if (marker == nullptr) return false;
+    h->bits = {0, 0, marker};
+    h->missing = 0;
+    h->num_passed -= h->before_restart;
   }
-  const bool wanted = blocks != nullptr && h->column >= h->first_column &&
-                      h->column <= h->last_column;
-  if (++h->column == h->num_columns) h->column = 0;
+  return Restart(h);
+}
+
+// The blocks of an MCU, or only their length. Returns whether they were sound.
+inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
+                       JBLOCKROW* blocks) {
   Bits bits = h->bits;
   for (int i = 0; i < info.blocks_in_MCU; ++i) {
     const int index = info.MCU_membership[i];
     const jpeg_component_info& component = *info.cur_comp_info[index];
     const Table &dc = h->dc[component.dc_tbl_no], &ac = h->ac[component.ac_tbl_no];
     int* last_dc = &h->last_dc[index];
-    if (!(wanted ? TakeBlock<true>(h, dc, ac, last_dc, &bits, *blocks[i])
+    if (!(blocks ? TakeBlock<true>(h, dc, ac, last_dc, &bits, *blocks[i])
                  : TakeBlock<false>(h, dc, ac, last_dc, &bits, nullptr))) {
       return false;
     }
   }
   h->bits = bits;
-  if (h->end - bits.next < 32 && !EndsInMarker(bits.next, h->end)) return false;
+  if (h->end - bits.next < 32 && !EndsInMarker(*h)) return false;
   return bits.count >= h->missing;
+}
+
+// Goes to the MCU that comes after those that were passed.
+inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
+  while (h->num_passed >= h->before_restart) {
+    if (!PassInterval(h)) return false;
+  }
+  for (; h->num_passed > 0; --h->num_passed, --h->before_restart) {
+    if (!TakeBlocks(h, info, nullptr)) return false;
+  }
+  return true;
+}
+
+// The blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
+inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
+                    JBLOCKROW* blocks) {
+  const bool wanted = blocks != nullptr && h->column >= h->first_column &&
+                      h->column <= h->last_column;
+  if (++h->column == h->num_columns) h->column = 0;
+  if (h->restart_interval > 0) {
+    if (!wanted) {
+      ++h->num_passed;
+      return true;
+    }
+    if (!CatchUp(h, info)) return false;
+    --h->before_restart;
+  }
+  return TakeBlocks(h, info, wanted ? blocks : nullptr);
+}
+
+// After the last MCU: whether libjpeg would have come so far. It reads those that were
+// passed too, and only the end of the data stops it.
+inline bool End(Huffman* h) {
+  while (h->num_passed > h->before_restart) {
+    if (!PassInterval(h)) return false;
+  }
+  return h->num_passed == 0 || EndsInMarker(*h);
 }
 
 // Whether an image is one that this decodes.
@@ -307,7 +362,7 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column,
   h->first_column = first_column;
   h->last_column = last_column;
   h->restart_interval = h->before_restart = info.restart_interval;
-  h->restart = 0;
+  h->num_passed = h->restart = 0;
   memset(h->last_dc, 0, sizeof(h->last_dc));
 }
 

@@ -1,0 +1,105 @@
+// libjpeg over bytes in memory, with errors as messages and without any printing.
+//
+// What crop_core.h and rewrite.cc have in common.
+#ifndef TFPIPE_NATIVE_DECODER_H_
+#define TFPIPE_NATIVE_DECODER_H_
+
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "external/libjpeg_turbo/jpeglib.h"
+
+#include "external/libjpeg_turbo/jerror.h"
+
+namespace tfpipe {
+
+constexpr int kMaxScans = 500;  // a progressive image has about ten
+constexpr int kMessageLength = JMSG_LENGTH_MAX + 100;
+
+struct Huffman;
+
+// libjpeg ends a fatal error with a longjmp to where decoding began. Nothing between
+// owns memory: no object with a destructor may live on those frames.
+struct Decoder {
+  jpeg_decompress_struct info;
+  jpeg_error_mgr errors;
+  jpeg_source_mgr source;
+  jpeg_progress_mgr progress;
+  jmp_buf jump;
+  char* message;
+  Huffman* huffman;  // of huffman.h; or null, to leave the codes to libjpeg
+};
+
+// What setjmp returns.
+enum { kFailed = 1, kOdd = 2 };
+
+[[noreturn]] inline void Fail(Decoder* decoder) { longjmp(decoder->jump, kFailed); }
+
+[[noreturn]] inline void OnError(j_common_ptr info) {
+  Decoder* decoder = static_cast<Decoder*>(info->client_data);
+  char reason[JMSG_LENGTH_MAX];
+  info->err->format_message(info, reason);
+  snprintf(decoder->message, kMessageLength, "The JPEG data are bad: %s", reason);
+  Fail(decoder);
+}
+
+// Warnings are counted and not printed. As in the stock op they are no errors: many
+// photographs have some.
+inline void OnMessage(j_common_ptr info, int level) {
+  if (level < 0) ++info->err->num_warnings;
+}
+
+inline void OnProgress(j_common_ptr info) {
+  Decoder* decoder = static_cast<Decoder*>(info->client_data);
+  if (!info->is_decompressor || decoder->info.input_scan_number <= kMaxScans) return;
+  snprintf(decoder->message, kMessageLength,
+           "The JPEG data are bad: more than %d scans.", kMaxScans);
+  Fail(decoder);
+}
+
+// All bytes are there from the start, so to ask for more is to have run out of them.
+inline boolean OnEnd(j_decompress_ptr info) {
+  ERREXIT(info, JERR_INPUT_EOF);
+  return FALSE;
+}
+
+inline void OnSkip(j_decompress_ptr info, long count) {
+  if (count <= 0) return;
+  if (static_cast<size_t>(count) > info->src->bytes_in_buffer) OnEnd(info);
+  info->src->next_input_byte += count;
+  info->src->bytes_in_buffer -= count;
+}
+
+inline void Ignore(j_decompress_ptr) {}
+
+// What must be done before setjmp, so that the decoder may be destroyed at any time.
+inline void Reset(Decoder* decoder, char* message, Huffman* huffman) {
+  decoder->message = message;
+  decoder->huffman = huffman;
+  decoder->info.err = jpeg_std_error(&decoder->errors);
+  decoder->info.client_data = decoder;
+  decoder->info.mem = nullptr;
+  decoder->errors.error_exit = OnError;
+  decoder->errors.emit_message = OnMessage;
+}
+
+// Makes the decoder ready for jpeg_read_header.
+inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
+  jpeg_decompress_struct* info = &decoder->info;
+  jpeg_create_decompress(info);
+  decoder->progress.progress_monitor = OnProgress;
+  info->progress = &decoder->progress;
+  decoder->source.init_source = Ignore;
+  decoder->source.fill_input_buffer = OnEnd;
+  decoder->source.skip_input_data = OnSkip;
+  decoder->source.resync_to_restart = jpeg_resync_to_restart;
+  decoder->source.term_source = Ignore;
+  decoder->source.next_input_byte = jpeg;
+  decoder->source.bytes_in_buffer = size;
+  info->src = &decoder->source;
+}
+
+}  // namespace tfpipe
+
+#endif

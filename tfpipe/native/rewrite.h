@@ -1,0 +1,28 @@
+// A JPEG again, so that parts of it can be decoded sooner: see rewrite.cc.
+#ifndef TFPIPE_NATIVE_REWRITE_H_
+#define TFPIPE_NATIVE_REWRITE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+
+// Writes the image with a restart marker after each row of MCUs. Sets `made` and
+// `made_size` and returns null, or returns why the image must stay as it is, a word:
+//
+//   damaged         libjpeg fails or warns
+//   arithmetic      arithmetic coding
+//   precision       not 8 bits a value
+//   too_many_pixels more than TensorFlow decodes
+//   late_markers    metadata after the first scan
+//   incomplete      progressive, without the last bits
+//   unwritable      libjpeg cannot write it as one scan
+//   no_memory       and this machine, not the image, is to blame
+const char* tfpipe_rewrite(const uint8_t* jpeg, size_t size, uint8_t** made,
+                           size_t* made_size);
+
+// Frees what tfpipe_rewrite made.
+void tfpipe_free(uint8_t* made);
+}
+
+#endif
