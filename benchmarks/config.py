@@ -1,9 +1,13 @@
 """The configuration of one benchmark run: frozen, checked, JSON-able."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-MODES = ("train", "eval")
+MODES = ("train", "eval", "infer")
+DTYPES = ("float32", "bfloat16", "float16")
+LAYOUTS = ("NHWC", "NCHW")
+CACHE_STATES = ("as_is", "warm", "cold")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,8 +30,21 @@ class Config:
     on_error: str = "raise"
     max_faults: int = 100
     tuning: str | None = None
+    num_classes: int | None = None
+    dtype: str = "float32"
+    layout: str = "NHWC"
+    xla: bool = False
+    emulate: str | None = None
+    step_time_ms: float | None = None
+    cache: str = "as_is"
+    rank_timeout: float = 300.0
+    elastic: bool = False
+    bars: bool = False
+    repeat: int = 1
+    require: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "require", tuple(self.require))  # as JSON has lists
         if self.synthetic == (self.data_dir is not None):
             raise ValueError(
                 "One of --data_dir and --synthetic must be given, and not both; "
@@ -44,6 +61,39 @@ class Config:
             raise ValueError(
                 "--mode=eval must have --data_dir and --checkpoint_dir: it measures "
                 "the accuracy of a trained model on real records."
+            )
+        if self.bars and (self.synthetic or self.mode == "eval"):
+            raise ValueError(
+                "--bars compares real data with synthetic: it must have --data_dir, "
+                f"and --mode=train or infer; got --mode={self.mode}."
+            )
+        if self.bars and self.checkpoint_dir is not None:
+            raise ValueError("--bars and --checkpoint_dir exclude each other.")
+        if self.is_emulated:
+            self._check_emulated()
+        has_files = self.data_dir is not None and "://" not in self.data_dir
+        if self.cache != "as_is" and not has_files:
+            raise ValueError(
+                f"--cache={self.cache} is the page cache's state of files that are "
+                f"read, got data_dir={self.data_dir}, synthetic={self.synthetic}."
+            )
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the model is replaced by the time that it takes."""
+        return self.emulate is not None or self.step_time_ms is not None
+
+    def _check_emulated(self) -> None:
+        if self.emulate is not None and self.step_time_ms is not None:
+            raise ValueError(
+                "--emulate and --step_time_ms exclude each other, "
+                f"got {self.emulate} and {self.step_time_ms}."
+            )
+        if self.mode == "eval" or self.checkpoint_dir is not None:
+            raise ValueError(
+                "An emulated accelerator computes nothing: --emulate and "
+                "--step_time_ms go with --mode=train and --mode=infer, and without "
+                "--checkpoint_dir."
             )
 
     def as_json(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from benchmarks import config, models
+from benchmarks import accelerators, config, models
 
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of a converted data set, with its index.json."
@@ -17,7 +17,8 @@ _MODE = flags.DEFINE_enum(
     "train",
     config.MODES,
     "train: optimize on the train split and time the steps. eval: accuracy on the "
-    "validation split, every record once, of the newest checkpoint.",
+    "validation split, every record once, of the newest checkpoint. infer: the model "
+    "forward only, on the validation split again and again, timed.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size",
@@ -90,6 +91,74 @@ _TUNING = flags.DEFINE_string(
     None,
     "JSON file of a tuning: benchmarks.input writes it, benchmarks.train uses it.",
 )
+_NUM_CLASSES = flags.DEFINE_integer(
+    "num_classes",
+    None,
+    "Outputs of the model. Default: the classes of the data set; 1000 with "
+    "--synthetic.",
+    lower_bound=2,
+)
+_DTYPE = flags.DEFINE_enum(
+    "precision",
+    "float32",
+    config.DTYPES,
+    "What the model computes in; its weights stay float32. float16 scales the loss.",
+)
+_LAYOUT = flags.DEFINE_enum(
+    "data_format",
+    "NHWC",
+    config.LAYOUTS,
+    "Whether channels come last or first in the model. NCHW needs a GPU or --xla.",
+)
+_XLA = flags.DEFINE_bool("xla", False, "Compile the step with XLA.")
+_EMULATE = flags.DEFINE_enum(
+    "emulate",
+    None,
+    sorted(accelerators.ACCELERATORS),
+    "Replace the model by the time that it takes on this accelerator, as published; "
+    "the input path and the copy to the device stay real.",
+)
+_STEP_TIME_MS = flags.DEFINE_float(
+    "step_time_ms",
+    None,
+    "Replace the model by this time a step, in milliseconds.",
+    lower_bound=0.0,
+)
+_CACHE = flags.DEFINE_enum(
+    "cache",
+    "as_is",
+    config.CACHE_STATES,
+    "State of the page cache to start from, for the files of the split: cold empties "
+    "it, warm fills it. A run in which storage gave other than that is an error.",
+)
+_BARS = flags.DEFINE_bool(
+    "bars",
+    False,
+    "Measure the input alone and the model on synthetic data too, and say what binds.",
+)
+_REPEAT = flags.DEFINE_integer(
+    "repeat",
+    1,
+    "Run so many times; the result is the median one. They must agree within 5 %.",
+    lower_bound=1,
+)
+_REQUIRE = flags.DEFINE_list(
+    "require",
+    [],
+    "What the result must fulfill, such as stall<=3%,au>=0.9,real/synthetic>=0.97; the "
+    "exit code is 2 where it does not.",
+)
+_RANK_TIMEOUT = flags.DEFINE_float(
+    "rank_timeout",
+    300.0,
+    "Seconds that a rank may go without a step before the run ends with an error.",
+    lower_bound=1.0,
+)
+_ELASTIC = flags.DEFINE_bool(
+    "elastic",
+    False,
+    "Go on without a rank that dies; start with horovodrun --min-np.",
+)
 _MAX_FAULTS = flags.DEFINE_integer(
     "max_faults",
     100,
@@ -114,6 +183,18 @@ def config_from_flags() -> config.Config:
         checkpoint_dir=_CHECKPOINT_DIR.value,
         on_error=_ON_ERROR.value,
         max_faults=_MAX_FAULTS.value,
+        num_classes=_NUM_CLASSES.value,
+        dtype=_DTYPE.value,
+        layout=_LAYOUT.value,
+        xla=_XLA.value,
+        emulate=_EMULATE.value,
+        step_time_ms=_STEP_TIME_MS.value,
+        cache=_CACHE.value,
+        rank_timeout=_RANK_TIMEOUT.value,
+        elastic=_ELASTIC.value,
+        bars=_BARS.value,
+        repeat=_REPEAT.value,
+        require=_REQUIRE.value,
         **shared(),
     )
 

@@ -37,6 +37,7 @@ from benchmarks import environment, input_chart, input_flags, models, output, ra
 from benchmarks import flags as benchmark_flags
 from benchmarks.input_flags import InputConfig
 from benchmarks.ranks import Ranks
+from benchmarks.setting import RECIPES
 
 flags.adopt_module_key_flags(benchmark_flags)
 flags.adopt_module_key_flags(input_flags)
@@ -55,6 +56,7 @@ def make_pipeline(config: InputConfig, world: Ranks) -> tfpipe.Pipeline:
     preset = getattr(tfpipe, config.preset)
     pipeline: tfpipe.Pipeline = preset(
         config.data_dir,
+        recipe=RECIPES[model.recipe],
         image_size=config.image_size or model.image_size,
         batch_size=config.batch_size or model.batch_size,
         seed=config.seed,
@@ -138,9 +140,9 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """How far the input is from holding the training step of the model back."""
-    from benchmarks import loop  # Keras starts slowly
+    from benchmarks import compute  # Keras starts slowly
 
-    step = loop.make_step(config.model, measured.pipeline, seed=config.seed)
+    step = compute.make_step(config.model, measured.pipeline, seed=config.seed)
     world.gather(None)
     found = tfpipe.headspace(measured.pipeline, step, seconds=config.seconds / 2)
     measured.results["headspace"] = found.as_json()

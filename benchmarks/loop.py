@@ -1,14 +1,17 @@
-"""The loops: train and evaluation steps, timed as wait against compute.
+"""The loops: train, evaluate and infer, their steps timed as wait against compute.
 
 In: a `Setting` and the ranks. Out: the figures of the run. Wait is the time blocked on
 the next batch; compute is from there until the step's result is on the host, so
-averaging gradients and waiting for slower ranks belong to compute.
+averaging gradients and waiting for slower ranks belong to compute. An emulated
+accelerator tells the time spent waiting for slower ranks apart.
 """
 
 import dataclasses
 import itertools
+import math
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -18,21 +21,28 @@ import tensorflow as tf
 import tqdm
 
 import tfpipe
-from benchmarks import metrics, models
+from benchmarks import accelerators, compute, metrics, telemetry
 from benchmarks.checkpoint import Checkpoint
-from benchmarks.metrics import Step
+from benchmarks.compute import Batch, StepFunction
+from benchmarks.metrics import Step, Trace
 from benchmarks.ranks import Ranks
 from benchmarks.setting import Setting
+from benchmarks.watch import Beat, watched
 
-Batch = dict[str, tf.Tensor]
-StepFunction = Callable[[Batch], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
-_MOMENTUM = 0.9
-_REFERENCE_BATCH = 256  # global batch that learning rates are given for
-_RISE_FRACTION = 0.05  # of all steps, in which the learning rate rises to its peak
-_RISE_STEPS = 100  # the same where the number of steps is open
-_OPEN_STEPS = 1_000_000_000
-_NUM_CLASSES = 1000  # of a model that is not to learn anything
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What came of the steps of a run.
+
+    Attributes:
+        traces: What each rank measured.
+        state: How far the data was read.
+        figures: Those that every mode gives.
+    """
+
+    traces: Sequence[Trace]
+    state: tfpipe.State
+    figures: dict[str, Any]
 
 
 def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
@@ -41,8 +51,10 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     Raises:
         ValueError: If a checkpoint does not fit, or no step is left to time.
     """
-    model = _build(setting)
-    optimizer = _make_optimizer(model, setting, ranks)
+    if setting.config.is_emulated:
+        return _emulate(setting, ranks)
+    model = compute.build_model(setting)
+    optimizer = compute.make_optimizer(model, setting, ranks)
     checkpoint = Checkpoint(
         setting.config.checkpoint_dir,
         {"model": model, "optimizer": optimizer},
@@ -50,31 +62,19 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         ranks,
     )
     state = checkpoint.restore() or tfpipe.State()
-    source = setting.pipeline.source
-    tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
-    num_warmup, num_timed = setting.num_steps(state)
-    dataset = setting.pipeline.build(state=state, num_epochs=None)
-    function = _make_train_step(model, optimizer, setting.pipeline, ranks)
-    recorder = metrics.Recorder(setting.num_records)
-    for number, step in enumerate(
-        _steps(setting, dataset, function, num_warmup + num_timed, ranks)
-    ):
-        recorder.add(step, state.epoch)
-        state = source.advance(state)
-        if state.step == 0:
-            checkpoint.save(state)
-            _report_faults(setting)
-        if number + 1 == num_warmup:
-            ranks.gather(None)  # a barrier: all ranks start together
-            recorder.start_timing()
-    if state.step:
+
+    def end_epoch(state: tfpipe.State) -> None:
         checkpoint.save(state)
-    traces = ranks.gather(recorder.trace())
+        _report_faults(setting)
+
+    function = compute.make_train_step(model, optimizer, setting, ranks)
+    num_steps = setting.num_steps(state)
+    done = _run(setting, ranks, function, num_steps, state, end_epoch=end_epoch)
+    if done.state.step:
+        checkpoint.save(done.state)
     return {
-        **metrics.summarize(traces),
-        **metrics.learning(traces),
-        **_faults(setting, ranks),
-        "num_warmup_steps": num_warmup,
+        **done.figures,
+        **metrics.learning(done.traces),
         "num_parameters": model.count_params(),
     }
 
@@ -85,40 +85,74 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     Raises:
         ValueError: If there is no checkpoint.
     """
-    model = _build(setting)
+    model = compute.build_model(setting)
+    trained = _restore(model, setting, ranks)
+    function = compute.make_eval_step(model, setting)
+    num_steps = setting.steps_per_epoch
+    # The first step compiles and fills the pipeline; it counts, but is not timed.
+    num_warmup = min(1, num_steps - 1)
+    steps = (num_warmup, num_steps - num_warmup)
+    done = _run(setting, ranks, function, steps, tfpipe.State(), num_epochs=1)
+    result = metrics.learning(done.traces)
+    _report_faults(setting)
+    return {
+        **done.figures,
+        "loss": result["epochs"][-1]["loss"],
+        "accuracy": result["accuracy"],
+        "num_evaluated": result["epochs"][-1]["num_examples"],
+        "epochs_trained": trained.epoch,
+        "num_parameters": model.count_params(),
+    }
+
+
+def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
+    """Predicts the classes of a split again and again and times the steps.
+
+    With the weights of the newest checkpoint if a folder is given, else with new ones:
+    they do not matter to the time. A step that reaches the end of the split is padded,
+    and only its real examples count.
+
+    Raises:
+        ValueError: If there is no checkpoint in the folder, or no step to time.
+    """
+    if setting.config.is_emulated:
+        return _emulate(setting, ranks)
+    model = compute.build_model(setting)
+    if setting.config.checkpoint_dir is not None:
+        _restore(model, setting, ranks)
+    function = compute.make_infer_step(model, setting)
+    state = tfpipe.State()
+    done = _run(setting, ranks, function, setting.num_steps(state), state)
+    return {**done.figures, "num_parameters": model.count_params()}
+
+
+def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
+    """Feeds an accelerator that is not there; learns nothing."""
+    config = setting.config
+    if config.emulate is not None:
+        seconds = accelerators.step_seconds(
+            config.emulate, config.model, config.mode, config.batch_size
+        )
+    else:
+        seconds = config.step_time_ms / 1e3
+    function = compute.make_emulated_step(setting, ranks, seconds)
+    state = tfpipe.State()
+    done = _run(setting, ranks, function, setting.num_steps(state), state)
+    return {**done.figures, "emulated_seconds_per_step": seconds}
+
+
+def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State:
+    """Gives the model the weights of the newest checkpoint; how far it was trained."""
     variables = [variable.value for variable in model.variables]
     folder = setting.config.checkpoint_dir
     state = Checkpoint(folder, {"model": model}, variables, ranks).restore()
     if state is None:
         raise ValueError(
-            f"--checkpoint_dir {folder} must hold a checkpoint to evaluate, got none. "
-            "Train with the same --checkpoint_dir first."
+            f"--checkpoint_dir {folder} must hold a checkpoint to "
+            f"{'evaluate' if setting.config.mode == 'eval' else 'infer with'}, got "
+            "none. Train with the same --checkpoint_dir first."
         )
-    tfpipe.preflight(setting.pipeline, ranks.gather)
-    recorder = metrics.Recorder(setting.num_records)
-    dataset = setting.pipeline.build()
-    num_steps = setting.steps_per_epoch
-    # The first step compiles and fills the pipeline; it counts, but is not timed.
-    num_warmup = min(1, num_steps - 1)
-    function = _make_eval_step(model, setting)
-    for number, step in enumerate(_steps(setting, dataset, function, num_steps, ranks)):
-        recorder.add(step, state.epoch)
-        if number + 1 == num_warmup:
-            ranks.gather(None)
-            recorder.start_timing()
-    traces = ranks.gather(recorder.trace())
-    result = metrics.learning(traces)
-    _report_faults(setting)
-    return {
-        **metrics.summarize(traces),
-        **_faults(setting, ranks),
-        "loss": result["epochs"][-1]["loss"],
-        "accuracy": result["accuracy"],
-        "num_evaluated": result["epochs"][-1]["num_examples"],
-        "epochs_trained": state.epoch,
-        "num_warmup_steps": num_warmup,
-        "num_parameters": model.count_params(),
-    }
+    return state
 
 
 def _report_faults(setting: Setting) -> None:
@@ -136,109 +170,61 @@ def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     return {"faults": [dataclasses.asdict(found[place]) for place in sorted(found)]}
 
 
-def _build(setting: Setting) -> keras.Model:
-    keras.utils.set_random_seed(setting.config.seed)
-    model = models.MODELS[setting.config.model]
-    return model.build(setting.config.image_size, len(setting.class_names))
-
-
-def _make_optimizer(
-    model: keras.Model, setting: Setting, ranks: Ranks
-) -> keras.Optimizer:
-    """SGD with momentum; the rate rises to its peak, then falls along a cosine to 0."""
-    num_steps = setting.num_training_steps
-    global_batch_size = setting.config.batch_size * ranks.num_ranks
-    rise = _RISE_STEPS if num_steps is None else round(num_steps * _RISE_FRACTION)
-    schedule = keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0,
-        warmup_target=setting.config.learning_rate
-        * global_batch_size
-        / _REFERENCE_BATCH,
-        warmup_steps=max(1, rise),
-        decay_steps=num_steps or _OPEN_STEPS,
-    )
-    optimizer = keras.optimizers.SGD(schedule, momentum=_MOMENTUM, nesterov=True)
-    optimizer.build(model.trainable_variables)
-    return optimizer
-
-
-def make_step(
-    name: str, pipeline: tfpipe.Pipeline, *, seed: int
-) -> Callable[[Batch], tf.Tensor]:
-    """A training step of a model for the batches of a pipeline: batch -> loss.
-
-    Raises:
-        ValueError: If the batches are none of images [batch, size, size, 3] and labels.
-    """
-    spec = pipeline.build().element_spec
-    image = spec.get("image") if isinstance(spec, dict) else None
-    if (
-        image is None
-        or "label" not in spec
-        or image.shape[1:] != (*image.shape[1:3], 3)
-    ):
-        raise ValueError(
-            "A training step needs batches with image [batch, size, size, 3] and "
-            f"label, got {spec}."
-        )
-    keras.utils.set_random_seed(seed)
-    model = models.MODELS[name].build(image.shape[1], _NUM_CLASSES)
-    optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
-    optimizer.build(model.trainable_variables)
-    step = _make_train_step(model, optimizer, pipeline, Ranks())
-    return lambda batch: step(batch)[0]
-
-
-def _make_train_step(
-    model: keras.Model,
-    optimizer: keras.Optimizer,
-    pipeline: tfpipe.Pipeline,
+def _run(
+    setting: Setting,
     ranks: Ranks,
-) -> StepFunction:
-    """batch -> (mean loss, correct predictions, examples); optimizes the model."""
-    # Horovod and the tape need the tf.Variable inside each Keras variable.
-    variables = [variable.value for variable in model.trainable_variables]
+    function: StepFunction,
+    num_steps: tuple[int, int],
+    state: tfpipe.State,
+    *,
+    num_epochs: int | None = None,
+    end_epoch: Callable[[tfpipe.State], None] | None = None,
+) -> _Run:
+    """Runs warm-up and timed steps from a state on, on all ranks."""
+    tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
+    source = setting.pipeline.source
+    num_warmup, num_timed = num_steps
+    started = time.perf_counter()
+    dataset = setting.pipeline.build(state=state, num_epochs=num_epochs)
+    dataset = compute.to_device(dataset)
+    first_batch_seconds = time.perf_counter() - started
+    recorder = metrics.Recorder(setting.num_records)
+    sampler = telemetry.Sampler(setting.config.data_dir)
+    watch = watched(ranks, setting.config.rank_timeout)
+    with sampler, watch as beat:
+        steps = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)
+        for number, step in enumerate(steps):
+            if number == 0:
+                first_batch_seconds += step.wait_seconds
+            recorder.add(step, state.epoch)
+            state = source.advance(state)
+            if state.step == 0 and end_epoch is not None:
+                with recorder.untimed():
+                    end_epoch(state)
+                    ranks.gather(None)  # until rank 0 has saved
+            if number + 1 == num_warmup:
+                ranks.gather(None)  # a barrier: all ranks start together
+                recorder.start_timing()
+                sampler.start_timing()
+        traces = ranks.gather(recorder.trace())
+    sampled = ranks.gather((sampler.figures(), ranks.local_rank))
+    figures = {
+        **metrics.summarize(traces, record_bytes=_record_bytes(setting)),
+        **_faults(setting, ranks),
+        "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
+        "num_warmup_steps": num_warmup,
+        "telemetry": telemetry.summarize(*zip(*sampled, strict=True)),
+    }
+    return _Run(traces=traces, state=state, figures=figures)
 
-    @tf.function
-    def step(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        batch = pipeline.on_device(batch)
-        with tf.GradientTape() as tape:
-            logits = model(batch["image"], training=True)
-            losses = _losses(batch, logits)
-            # What stands in for a skipped record counts for nothing.
-            mask = batch.get("mask", tf.ones_like(losses))
-            num_real = tf.reduce_sum(mask)
-            loss = tf.math.divide_no_nan(tf.reduce_sum(losses * mask), num_real)
-        gradients = ranks.average(tape.gradient(loss, variables))
-        optimizer.apply(gradients, model.trainable_variables)
-        return loss, tf.reduce_sum(_correct(batch, logits) * mask), num_real
 
-    return step
-
-
-def _make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
-    """The same without optimizing; examples whose mask is 0 do not count."""
-
-    @tf.function
-    def step(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        batch = setting.pipeline.on_device(batch)
-        logits = model(batch["image"], training=False)
-        mask = batch["mask"]
-        num_real = tf.reduce_sum(mask)
-        loss_sum = tf.reduce_sum(_losses(batch, logits) * mask)
-        num_correct = tf.reduce_sum(_correct(batch, logits) * mask)
-        return tf.math.divide_no_nan(loss_sum, num_real), num_correct, num_real
-
-    return step
-
-
-def _losses(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)
-
-
-def _correct(batch: Batch, logits: tf.Tensor) -> tf.Tensor:
-    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    return tf.cast(predicted == batch["label"], tf.float32)
+def _record_bytes(setting: Setting) -> float | None:
+    """Mean size of a record of the split in its shard; None if it is synthetic."""
+    if setting.config.synthetic:
+        return None
+    source = setting.pipeline.source
+    shards = source.index.splits[source.split]
+    return sum(shard.num_bytes for shard in shards) / setting.num_records
 
 
 def _steps(
@@ -247,6 +233,7 @@ def _steps(
     function: StepFunction,
     num_steps: int,
     ranks: Ranks,
+    beat: Beat,
 ) -> Iterator[Step]:
     """Runs the steps, yields each when it is done, and shows progress on rank 0."""
     timer = tfpipe.StepTimer(setting.pipeline.source.batch_size)
@@ -256,19 +243,23 @@ def _steps(
         total=num_steps, unit="step", file=sys.stderr, disable=disable
     ) as bar:
         for batch in itertools.islice(timer.batches(dataset), num_steps):
-            loss, num_correct, num_examples = function(batch)
-            result = float(loss)  # waits for the device
-            step = Step(
-                *timer.end_step(),
-                loss=result,
-                num_correct=int(num_correct),
-                num_examples=int(num_examples),
+            beat.fed()
+            outcome = function(batch)
+            wait_seconds, seconds = timer.end_step()
+            yield Step(
+                wait_seconds=wait_seconds,
+                compute_seconds=seconds - outcome.sync_seconds,
+                sync_seconds=outcome.sync_seconds,
+                loss=outcome.loss,
+                num_correct=outcome.num_correct,
+                num_examples=outcome.num_examples,
                 record_ids=_record_ids(batch),
             )
-            yield step
             bar.update()
-            bar.set_postfix(loss=f"{step.loss:.3f}", refresh=False)
+            if not math.isnan(outcome.loss):
+                bar.set_postfix(loss=f"{outcome.loss:.3f}", refresh=False)
             num_done += 1
+            beat(num_done)
     if num_done < num_steps:
         raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
 

@@ -56,7 +56,7 @@ def _make_pairs(
     """way -> (run without, run with)."""
     config = setting.config
     model = models.MODELS[config.model].build(
-        config.image_size, len(setting.class_names)
+        config.image_size, setting.config.num_classes
     )
     model.compile("sgd", _loss)
     timer = tfpipe.StepTimer(config.batch_size, log_dir=folder)

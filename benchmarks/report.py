@@ -75,7 +75,7 @@ def make_page(results: dict[str, Result], folder: pathlib.Path) -> str:
     """The page as one string of HTML."""
     fed = {name: r for name, r in results.items() if r["command"] == _INPUT}
     runs = {name: r for name, r in results.items() if name not in fed}
-    trained = [r for r in runs.values() if r["config"]["mode"] == "train"]
+    trained = [r for r in runs.values() if "epochs" in r]
     sections = ["<h1>tfpipe benchmark report</h1>", _headline(runs)]
     if runs:
         sections.append(_table(runs))
@@ -100,6 +100,8 @@ def _headline(results: dict[str, Result]) -> str:
     for result in results.values():
         config, ranks = result["config"], result["num_ranks"]
         on = f"on {ranks} rank{'s' if ranks > 1 else ''}"
+        if "bars" in result:
+            sentences.append(result["bars"]["sentence"])
         if config["mode"] == "eval":
             sentences.append(
                 f"{config['model']} is right on {result['accuracy']:.1%} of "
@@ -107,12 +109,14 @@ def _headline(results: dict[str, Result]) -> str:
             )
         else:
             sentences.append(
-                f"Training {config['model']} {on} reached "
+                f"{_WORK[config['mode']]} {config['model']} {on} reached "
                 f"{result['examples_per_second']:,.0f} images/s and waited for input "
                 f"{result['stall_fraction']:.1%} of the time."
             )
     return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
 
+
+_WORK = {"train": "Training", "infer": "Inference with"}
 
 _COLUMNS = {
     "Run": lambda r: f"{r['config']['mode']} {r['config']['model']}",
@@ -126,7 +130,7 @@ _COLUMNS = {
     "Compute, ms a step": lambda r: f"{r['compute_seconds_per_step'] * 1e3:.2f}",
     "Stall": lambda r: f"{r['stall_fraction']:.1%}",
     "CPU, ms an image": lambda r: f"{r['cpu_seconds_per_example'] * 1e3:.2f}",
-    "Accuracy": lambda r: f"{r['accuracy']:.1%}",
+    "Accuracy": lambda r: f"{r['accuracy']:.1%}" if "accuracy" in r else "-",
     "Timed steps": lambda r: str(r["num_timed_steps"]),
 }
 

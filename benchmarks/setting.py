@@ -6,13 +6,20 @@ In: a config and the ranks. Out: the pipeline of this rank, and how many steps t
 import dataclasses
 
 import tfpipe
-from benchmarks import models
+from benchmarks import models, numa
 from benchmarks.config import Config
+from benchmarks.numa import Seat
 from benchmarks.ranks import Ranks
 
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
 _SYNTHETIC_CLASSES = 1000
+
+RECIPES = {
+    "resnet": tfpipe.resnet,
+    "inception": tfpipe.inception,
+    "vgg": tfpipe.vgg,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,13 +30,15 @@ class Setting:
         config: The config with every default of the model filled in.
         pipeline: Where this rank's batches come from.
         num_records: Records in the split; 0 if synthetic.
-        class_names: Name of each class, which are the outputs of the model.
+        class_names: Name of each class, which are the first outputs of the model.
+        seat: The cores of this rank.
     """
 
     config: Config
     pipeline: tfpipe.Pipeline
     num_records: int
     class_names: tuple[str, ...]
+    seat: Seat
 
     @property
     def steps_per_epoch(self) -> int:
@@ -69,26 +78,48 @@ class Setting:
         return warmup, left - warmup
 
 
-def make_setting(config: Config, ranks: Ranks) -> Setting:
+def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:
     """Fills in the model's defaults and composes the pipeline of this rank.
+
+    Its threads and memory are this rank's share of the host.
 
     Raises:
         ValueError: If the config does not fit the data.
         TfpipeError: If the data set is not complete.
     """
     model = models.MODELS[config.model]
+    seat = seat or numa.unbound(ranks.num_local_ranks)
     config = dataclasses.replace(
         config,
         batch_size=config.batch_size or model.batch_size,
         image_size=config.image_size or model.image_size,
         learning_rate=config.learning_rate or model.learning_rate,
     )
-    tuning = tfpipe.Tuning.for_local_ranks(ranks.num_local_ranks)
+    model.check_image_size(config.image_size)
+    tuning = tfpipe.Tuning(
+        private_threadpool_size=seat.num_threads,
+        ram_budget_bytes=tfpipe.ram_left() // 2 // ranks.num_local_ranks,
+    )
     if config.synthetic:
-        return _synthetic(config, tuning)
-    preset = tfpipe.imagenet_eval if config.mode == "eval" else tfpipe.imagenet_train
+        return _synthetic(config, tuning, seat)
+    pipeline = _pipeline(config, ranks, tuning)
+    index = pipeline.source.index
+    names = tuple(text for _, text in index.classes)
+    return Setting(
+        config=dataclasses.replace(config, num_classes=_num_classes(config, names)),
+        pipeline=pipeline,
+        num_records=index.num_records(pipeline.source.split),
+        class_names=names,
+        seat=seat,
+    )
+
+
+def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pipeline:
+    is_training = config.mode == "train"
+    preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
     pipeline = preset(
         config.data_dir,
+        recipe=RECIPES[models.MODELS[config.model].recipe],
         image_size=config.image_size,
         batch_size=config.batch_size,
         seed=config.seed,
@@ -101,28 +132,36 @@ def make_setting(config: Config, ranks: Ranks) -> Setting:
     )
     if config.tuning is not None:
         pipeline = tfpipe.load_tuned(config.tuning, pipeline)
-    index = pipeline.source.index
-    return Setting(
-        config=config,
-        pipeline=pipeline,
-        num_records=index.num_records(pipeline.source.split),
-        class_names=tuple(text for _, text in index.classes),
-    )
+    return pipeline
 
 
-def _synthetic(config: Config, tuning: tfpipe.Tuning) -> Setting:
+def _num_classes(config: Config, names: tuple[str, ...]) -> int:
+    if config.num_classes is not None and config.num_classes < len(names):
+        raise ValueError(
+            f"--num_classes must be >= {len(names)}, the classes of {config.data_dir}, "
+            f"got {config.num_classes}."
+        )
+    return config.num_classes or len(names)
+
+
+def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
     """One batch, kept in memory and given again and again."""
+    num_classes = config.num_classes or _SYNTHETIC_CLASSES
     source = tfpipe.SyntheticSource(
         batch_size=config.batch_size,
         image_size=config.image_size,
-        num_classes=_SYNTHETIC_CLASSES,
+        num_classes=num_classes,
         seed=config.seed,
     )
     return Setting(
-        config=config,
+        config=dataclasses.replace(config, num_classes=num_classes),
         pipeline=tfpipe.Pipeline(
-            source, stages=[], tuning=tuning, device_ops=[tfpipe.Normalize()]
+            source,
+            stages=[tfpipe.Prefetch()],
+            tuning=tuning,
+            device_ops=[tfpipe.Normalize()],
         ),
         num_records=0,
-        class_names=tuple(str(label) for label in range(_SYNTHETIC_CLASSES)),
+        class_names=tuple(str(label) for label in range(num_classes)),
+        seat=seat,
     )

@@ -11,7 +11,8 @@ steps train but are not timed, nor is the saving of checkpoints.
 On stdout: the pipeline, "Img/sec per rank: ..." and its total, and one JSON object as
 the last line. Its examples_per_second counts the work of all ranks over the time of the
 slowest; stall_fraction is the share of the time that a rank waited for input; `records`
-says how often each record was used, over all ranks. Exit code: 0 done, 1 an error.
+says how often each record was used, over all ranks. Exit code: 0 done, 1 an error, 2
+done but a gate of --require was not met.
 """
 
 import sys
@@ -20,8 +21,8 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks import bars, metrics, numa, output, ranks, run
 from benchmarks import flags as benchmark_flags
-from benchmarks import metrics, output, ranks, run
 from tfpipe import errors
 
 flags.adopt_module_key_flags(benchmark_flags)
@@ -41,6 +42,14 @@ def print_result(result: dict[str, Any]) -> None:
         )
     for line in metrics.speed_lines(result):
         print(line)
+    if "cache" in result:
+        print(f"Page cache {result['cache']['text']}")
+    if "bars" in result:
+        print("\n".join(bars.lines(result["bars"])))
+    if "reproducibility" in result:
+        print(f"Repeated: {result['reproducibility']}")
+    for gate in result["gates"]:
+        print(f"Gate {gate['text']}")
     output.print_line(result)
 
 
@@ -51,13 +60,13 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = benchmark_flags.config_from_flags()
         world = ranks.connect()
-        result = run.run(config, world)
+        result = run.run(config, world, seat=numa.take_seat(world))
     except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     if world.is_first:
         print_result(result)
-    return 0
+    return 0 if all(gate["passed"] for gate in result["gates"]) else 2
 
 
 if __name__ == "__main__":

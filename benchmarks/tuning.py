@@ -156,25 +156,14 @@ def measure(case: Case) -> dict[str, Any]:
     found = tfpipe.search_tuning(case.pipeline, **case.options)
     seconds = time.perf_counter() - start
     best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
-    opened = tfpipe.opened(case.pipeline)
-    autotuned = dataclasses.replace(opened, tuning=found.autotuned.tuning)
-    # Of what the profile has not seen, and the tuner would not choose.
-    one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
-    datasets = {
-        "AUTOTUNE": autotuned,
-        "tuned": found.pipeline,
-        "best": best.pipeline,
-        "one thread": dataclasses.replace(opened, tuning=one_thread),
-    }
-    if found.given_ratio is not None:
-        datasets["as given"] = case.pipeline
-    costs = tfpipe.profile(autotuned)
+    pipelines = _lanes(case.pipeline, found, best)
+    costs = tfpipe.profile(pipelines["AUTOTUNE"])
     turns = tfpipe.compare(
-        {name: made.build(num_epochs=None) for name, made in datasets.items()},
+        {name: made.build(num_epochs=None) for name, made in pipelines.items()},
         seconds=1.0,
         num_rounds=5,
     )
-    predicted = {"one thread": one_thread}
+    predicted = {"one thread": pipelines["one thread"].tuning}
     for name, search in (("tuned", found), ("best", best)):
         if search.setting.cache is None:
             predicted[name] = search.setting.tuning
@@ -194,6 +183,22 @@ def measure(case: Case) -> dict[str, Any]:
         "found": found.sentence,
         "best": best.sentence,
     }
+
+
+def _lanes(
+    given: tfpipe.Pipeline, found: tfpipe.Search, best: tfpipe.Search
+) -> dict[str, tfpipe.Pipeline]:
+    """The pipelines that run in turns."""
+    opened = tfpipe.opened(given)
+    # Of what the profile has not seen, and the tuner would not choose.
+    one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
+    lanes = {
+        "AUTOTUNE": dataclasses.replace(opened, tuning=found.autotuned.tuning),
+        "tuned": found.pipeline,
+        "best": best.pipeline,
+        "one thread": dataclasses.replace(opened, tuning=one_thread),
+    }
+    return lanes if found.given_ratio is None else lanes | {"as given": given}
 
 
 def table(cases: dict[str, dict[str, Any]]) -> str:

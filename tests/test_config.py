@@ -16,6 +16,21 @@ from benchmarks.config import Config
         ({"synthetic": True, "num_epochs": 1}, "--synthetic has no epochs"),
         ({"data_dir": "x", "mode": "eval"}, "--mode=eval must have .*--checkpoint_dir"),
         ({"synthetic": True, "mode": "eval"}, "--mode=eval must have --data_dir"),
+        ({"synthetic": True, "bars": True}, "--bars compares real data"),
+        (
+            {"data_dir": "x", "checkpoint_dir": "y", "bars": True},
+            "--bars and --checkpoint_dir exclude each other",
+        ),
+        (
+            {"data_dir": "x", "emulate": "h100", "step_time_ms": 1.0},
+            "--emulate and --step_time_ms exclude each other",
+        ),
+        (
+            {"data_dir": "x", "step_time_ms": 1.0, "checkpoint_dir": "y"},
+            "An emulated accelerator computes nothing",
+        ),
+        ({"synthetic": True, "cache": "cold"}, "--cache=cold is the page cache's"),
+        ({"data_dir": "s3://x", "cache": "warm"}, "--cache=warm is the page cache's"),
     ],
 )
 def test_contradictions_are_errors(fields: dict[str, object], message: str) -> None:

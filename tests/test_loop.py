@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from benchmarks import loop, run
+from benchmarks import compute, loop, models, run
 from benchmarks.config import Config
 from benchmarks.ranks import Ranks
 from benchmarks.setting import make_setting
@@ -140,6 +140,86 @@ def test_synthetic_input_waits_for_nothing(tmp_path: pathlib.Path) -> None:
         "storage_bytes_read",
     ):
         assert key in result
+
+
+def _infer(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:
+    values = {"model": "tiny", "image_size": 32, "batch_size": 3, **fields}
+    config = Config(data_dir=str(data_dir), mode="infer", **values)
+    return loop.infer(make_setting(config, Ranks()), Ranks())
+
+
+def test_inference_goes_through_the_split_again_and_again(
+    data_dir: pathlib.Path,
+) -> None:
+    """7 records are 3 steps of 3, the last of them padded."""
+    result = _infer(data_dir, num_steps=6, num_warmup_steps=1)
+
+    assert (result["num_warmup_steps"], result["num_timed_steps"]) == (1, 6)
+    assert result["records"]["num_in_split"] == 7
+    assert result["records"]["num_used"] == 7 + 7 + 3
+    rate = result["examples_per_second"] * result["timed_seconds"]
+    assert rate == pytest.approx(7 + 7)  # of the padded steps what is real
+    assert result["time_to_first_batch_seconds"] > 0
+    assert result["num_parameters"] == models.tiny(32, 1000).count_params()
+    assert not {"loss_first", "accuracy", "epochs"} & set(result)
+
+
+def test_inference_takes_the_weights_of_a_checkpoint(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(ValueError, match="must hold a checkpoint"):
+        _infer(data_dir, num_steps=1, checkpoint_dir=str(tmp_path))
+    _train(data_dir, checkpoint_dir=str(tmp_path))
+
+    result = _infer(data_dir, num_steps=1, checkpoint_dir=str(tmp_path))
+
+    assert result["num_timed_steps"] == 1
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_emulated_accelerator_is_fed_without_a_model(
+    data_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(compute, "build_model", None)
+    config = Config(
+        data_dir=str(data_dir),
+        mode=mode,
+        image_size=32,
+        batch_size=4,
+        num_epochs=3,
+        num_warmup_steps=1,
+        step_time_ms=2.0,
+    )
+    work = loop.train if mode == "train" else loop.infer
+
+    result = work(make_setting(config, Ranks()), Ranks())
+
+    assert result["emulated_seconds_per_step"] == 0.002
+    assert result["compute_seconds_per_step"] >= 0.002
+    num_records = 24 if mode == "train" else 7
+    assert result["records"]["num_used"] == 3 * num_records
+    assert not {"loss_first", "num_parameters"} & set(result)
+
+
+def test_emulated_accelerator_has_its_published_time(data_dir: pathlib.Path) -> None:
+    config = Config(
+        data_dir=str(data_dir),
+        image_size=32,
+        batch_size=4,
+        num_steps=2,
+        num_warmup_steps=0,
+        emulate="h100",
+    )
+
+    result = loop.train(make_setting(config, Ranks()), Ranks())
+
+    assert result["emulated_seconds_per_step"] == pytest.approx(0.224 * 4 / 400)
+
+
+def test_more_classes_than_the_data_has(data_dir: pathlib.Path) -> None:
+    result = _train(data_dir, num_steps=1, num_warmup_steps=0, num_classes=1009)
+
+    assert result["num_parameters"] == models.tiny(32, 1009).count_params()
 
 
 def test_damaged_record_is_skipped_and_named(

@@ -1,5 +1,6 @@
 """benchmarks.setting: defaults, steps, and what does not fit the data."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -28,7 +29,20 @@ def test_threads_are_shared_by_local_ranks(data_dir: pathlib.Path) -> None:
     many = make_setting(_config(data_dir), Ranks(num_ranks=1, num_local_ranks=10**6))
 
     assert many.pipeline.tuning.private_threadpool_size == 1
-    assert one.pipeline.tuning == tfpipe.Tuning.for_local_ranks(1)
+    alone = tfpipe.Tuning.for_local_ranks(1)
+    assert one.pipeline.tuning == dataclasses.replace(
+        alone, ram_budget_bytes=one.pipeline.tuning.ram_budget_bytes
+    )
+    shares = [s.pipeline.tuning.ram_budget_bytes for s in (one, many)]
+    assert shares[1] < shares[0] // 10**5
+
+
+def test_models_may_have_more_classes_than_the_data(data_dir: pathlib.Path) -> None:
+    setting = make_setting(_config(data_dir, num_classes=1050), Ranks())
+
+    assert setting.config.num_classes == 1050
+    with pytest.raises(ValueError, match="--num_classes must be >= "):
+        make_setting(_config(data_dir, num_classes=999), Ranks())
 
 
 @pytest.mark.parametrize(

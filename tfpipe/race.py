@@ -7,8 +7,9 @@ compared by ratios of neighbors in time.
 
 import dataclasses
 import statistics
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 import tensorflow as tf
 
@@ -116,6 +117,25 @@ def run(
         name: Turns(*map(tuple, zip(*pairs, strict=True)))
         for name, pairs in measured.items()
     }
+
+
+def release(
+    runners: MutableMapping[str, Runner], before: threading.Thread | None
+) -> threading.Thread:
+    """Deletes datasets that are being read, in a thread of its own.
+
+    AUTOTUNE's thread may sleep for many seconds before it sees that it is done. The
+    datasets of one race may wait for it, no more: they hold buffers and caches.
+
+    Args:
+        runners: The datasets.
+        before: What this returned the last time, to wait for.
+    """
+    if before is not None:
+        before.join()
+    thread = threading.Thread(target=runners.clear)
+    thread.start()
+    return thread
 
 
 @tf.function(  # type: ignore[untyped-decorator]

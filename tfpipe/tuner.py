@@ -214,7 +214,7 @@ class _Run:
         self._budget = budget
         self._trials: list[Trial] = []
         self._start, self._time_limit = time.monotonic(), time_limit
-        self._clearing: threading.Thread | None = None
+        self._released: threading.Thread | None = None
         self._turn_seconds = 0.0  # the longest so far, with its share of the building
         self._bar = tqdm.tqdm(
             total=round(time_limit), unit="s", file=sys.stderr, disable=None
@@ -315,12 +315,7 @@ class _Run:
         each = (time.monotonic() - before) / (len(runners) * num_rounds)
         self._turn_seconds = max(self._turn_seconds, each)
         self._trials += _trials(turns, lanes, against)
-        # AUTOTUNE's thread may sleep for many seconds before it sees that it is done.
-        # Those of one race may wait for it, no more: they hold buffers and caches.
-        if self._clearing is not None:
-            self._clearing.join()
-        self._clearing = threading.Thread(target=runners.clear)
-        self._clearing.start()
+        self._released = race.release(runners, self._released)
         return turns
 
     def _has_time_for(self, num_turns: int) -> bool:

@@ -1,0 +1,263 @@
+"""Architectures that Keras Applications lacks: ResNet-50 v1.5, GoogLeNet, Inception-v4.
+
+In: image size and number of classes. Out: a Keras model from normalized images to
+logits. Layout and dtype are Keras' current ones, as in Keras Applications. models.py
+names them.
+"""
+
+from typing import NamedTuple
+
+import keras
+from keras import layers
+
+Tensor = keras.KerasTensor
+
+_RESNET50_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # blocks, filters
+
+# Filters of each module: 1x1; reduced, 3x3; reduced, 5x5; pooled. None: max-pooling.
+_GOOGLENET = (
+    (64, 96, 128, 16, 32, 32),
+    (128, 128, 192, 32, 96, 64),
+    None,
+    (192, 96, 208, 16, 48, 64),
+    (160, 112, 224, 24, 64, 64),
+    (128, 128, 256, 24, 64, 64),
+    (112, 144, 288, 32, 64, 64),
+    (256, 160, 320, 32, 128, 128),
+    None,
+    (256, 160, 320, 32, 128, 128),
+    (384, 192, 384, 48, 128, 128),
+)
+
+
+def image_input(image_size: int) -> Tensor:
+    """Normalized images, float [batch, size, size, 3] or channels first."""
+    first = channel_axis() == 1
+    size = (image_size, image_size)
+    tensor: Tensor = layers.Input((3, *size) if first else (*size, 3))
+    return tensor
+
+
+def channel_axis() -> int:
+    """Which axis of a batch of images holds the channels."""
+    return 1 if keras.config.image_data_format() == "channels_first" else -1
+
+
+def make_logits(features: Tensor, num_classes: int) -> Tensor:
+    """The last layer: float32 [batch, num_classes], whatever the others compute in."""
+    return layers.Dense(num_classes, dtype="float32", name="logits")(features)
+
+
+def resnet50_v1_5(image_size: int, num_classes: int) -> keras.Model:
+    """ResNet-50 with stride 2 in the 3x3 convolution of a bottleneck, not in its 1x1.
+
+    He et al., "Deep Residual Learning for Image Recognition", 2015, with the stride of
+    fb.resnet.torch, as in MLPerf Training and NVIDIA's examples: 6 % more
+    multiplications than v1, about 0.5 % more accurate. Convolutions have no bias.
+    """
+    image = image_input(image_size)
+    x = _resnet_conv(image, 64, 7, strides=2)
+    x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
+    for stage, (num_blocks, filters) in enumerate(_RESNET50_STAGES):
+        for block in range(num_blocks):
+            strides = 2 if stage > 0 and block == 0 else 1
+            x = _bottleneck(x, filters, strides=strides, project=block == 0)
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(image, make_logits(x, num_classes), name="resnet50_v1_5")
+
+
+def _bottleneck(x: Tensor, filters: int, *, strides: int, project: bool) -> Tensor:
+    shortcut = x
+    if project:
+        shortcut = _resnet_conv(x, 4 * filters, 1, strides=strides, relu=False)
+    x = _resnet_conv(x, filters, 1)
+    x = _resnet_conv(x, filters, 3, strides=strides)
+    x = _resnet_conv(x, 4 * filters, 1, relu=False)
+    return layers.ReLU()(layers.Add()([x, shortcut]))
+
+
+def _resnet_conv(
+    x: Tensor, filters: int, kernel: int, *, strides: int = 1, relu: bool = True
+) -> Tensor:
+    """Padded by the same on all sides, which "same" is not where strides are 2."""
+    if kernel > 1:
+        x = layers.ZeroPadding2D(kernel // 2)(x)
+    x = layers.Conv2D(
+        filters,
+        kernel,
+        strides=strides,
+        use_bias=False,
+        kernel_initializer="he_normal",
+    )(x)
+    x = layers.BatchNormalization(axis=channel_axis(), momentum=0.9, epsilon=1e-5)(x)
+    return layers.ReLU()(x) if relu else x
+
+
+def googlenet(image_size: int, num_classes: int) -> keras.Model:
+    """GoogLeNet, Inception-v1: Szegedy et al., "Going Deeper with Convolutions", 2014.
+
+    With its dropout of 40 %; as in tf_cnn_benchmarks without the auxiliary classifiers
+    and the local response normalization, which has no parameters. The last pooling is
+    over all of the image, which is 7x7 there, so any size fits.
+    """
+    image = image_input(image_size)
+    x = _relu_conv(image, 64, 7, strides=2)
+    x = _halve(x)
+    x = _relu_conv(_relu_conv(x, 64, 1), 192, 3)
+    x = _halve(x)
+    for module in _GOOGLENET:
+        x = _halve(x) if module is None else _googlenet_module(x, *module)
+    x = layers.Dropout(0.4)(layers.GlobalAveragePooling2D()(x))
+    return keras.Model(image, make_logits(x, num_classes), name="googlenet")
+
+
+def _googlenet_module(
+    x: Tensor, one: int, reduce3: int, three: int, reduce5: int, five: int, pooled: int
+) -> Tensor:
+    branches = [
+        _relu_conv(x, one, 1),
+        _relu_conv(_relu_conv(x, reduce3, 1), three, 3),
+        _relu_conv(_relu_conv(x, reduce5, 1), five, 5),
+        _relu_conv(layers.MaxPooling2D(3, strides=1, padding="same")(x), pooled, 1),
+    ]
+    return layers.Concatenate(axis=channel_axis())(branches)
+
+
+def _relu_conv(x: Tensor, filters: int, kernel: int, *, strides: int = 1) -> Tensor:
+    return layers.Conv2D(
+        filters, kernel, strides=strides, padding="same", activation="relu"
+    )(x)
+
+
+def _halve(x: Tensor) -> Tensor:
+    return layers.MaxPooling2D(3, strides=2, padding="same")(x)
+
+
+class _Conv(NamedTuple):
+    """A convolution with batch normalization and ReLU."""
+
+    filters: int
+    kernel: tuple[int, int] = (1, 1)
+    strides: int = 1
+    padding: str = "same"
+
+
+_ROW, _COLUMN = (1, 3), (3, 1)
+_LONG_ROW, _LONG_COLUMN = (1, 7), (7, 1)
+
+
+def inception_v4(image_size: int, num_classes: int) -> keras.Model:
+    """Inception-v4: Szegedy et al., 2016, figures 3 to 9.
+
+    "Inception-v4, Inception-ResNet and the Impact of Residual Connections on Learning".
+    Batch normalization shifts, but does not scale, as in the authors' TF-Slim code and
+    in Keras' Inception-v3. Dropout of 20 %. Images need 75 pixels to pass its
+    unpadded convolutions.
+    """
+    image = image_input(image_size)
+    x = _stem(image)
+    for _ in range(4):
+        x = _inception_a(x)
+    x = _join(  # reduction A
+        _shrink(x),
+        _chain(x, _half(384)),
+        _chain(x, _Conv(192), _square(224), _half(256)),
+    )
+    for _ in range(7):
+        x = _inception_b(x)
+    x = _join(  # reduction B
+        _shrink(x),
+        _chain(x, _Conv(192), _half(192)),
+        _chain(
+            x, _Conv(256), _Conv(256, _LONG_ROW), _Conv(320, _LONG_COLUMN), _half(320)
+        ),
+    )
+    for _ in range(3):
+        x = _inception_c(x)
+    x = layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(x))
+    return keras.Model(image, make_logits(x, num_classes), name="inception_v4")
+
+
+def _stem(x: Tensor) -> Tensor:
+    x = _chain(x, _half(32), _square(32, padding="valid"), _square(64))
+    x = _join(_shrink(x), _chain(x, _half(96)))
+    x = _join(
+        _chain(x, _Conv(64), _square(96, padding="valid")),
+        _chain(
+            x,
+            _Conv(64),
+            _Conv(64, _LONG_COLUMN),
+            _Conv(64, _LONG_ROW),
+            _square(96, padding="valid"),
+        ),
+    )
+    return _join(_chain(x, _half(192)), _shrink(x))
+
+
+def _inception_a(x: Tensor) -> Tensor:
+    return _join(
+        _chain(_average(x), _Conv(96)),
+        _chain(x, _Conv(96)),
+        _chain(x, _Conv(64), _square(96)),
+        _chain(x, _Conv(64), _square(96), _square(96)),
+    )
+
+
+def _inception_b(x: Tensor) -> Tensor:
+    return _join(
+        _chain(_average(x), _Conv(128)),
+        _chain(x, _Conv(384)),
+        _chain(x, _Conv(192), _Conv(224, _LONG_ROW), _Conv(256, _LONG_COLUMN)),
+        _chain(
+            x,
+            _Conv(192),
+            _Conv(192, _LONG_ROW),
+            _Conv(224, _LONG_COLUMN),
+            _Conv(224, _LONG_ROW),
+            _Conv(256, _LONG_COLUMN),
+        ),
+    )
+
+
+def _inception_c(x: Tensor) -> Tensor:
+    wide = _chain(x, _Conv(384))
+    deep = _chain(x, _Conv(384), _Conv(448, _ROW), _Conv(512, _COLUMN))
+    return _join(
+        _chain(_average(x), _Conv(256)),
+        _chain(x, _Conv(256)),
+        _chain(wide, _Conv(256, _ROW)),
+        _chain(wide, _Conv(256, _COLUMN)),
+        _chain(deep, _Conv(256, _COLUMN)),
+        _chain(deep, _Conv(256, _ROW)),
+    )
+
+
+def _square(filters: int, *, padding: str = "same") -> _Conv:
+    return _Conv(filters, (3, 3), padding=padding)
+
+
+def _half(filters: int) -> _Conv:
+    """3x3 that halves height and width, as the pooling of `_shrink` beside it does."""
+    return _Conv(filters, (3, 3), strides=2, padding="valid")
+
+
+def _chain(x: Tensor, *convs: _Conv) -> Tensor:
+    for filters, kernel, strides, padding in convs:
+        x = layers.Conv2D(
+            filters, kernel, strides=strides, padding=padding, use_bias=False
+        )(x)
+        x = layers.BatchNormalization(axis=channel_axis(), scale=False)(x)
+        x = layers.ReLU()(x)
+    return x
+
+
+def _join(*branches: Tensor) -> Tensor:
+    return layers.Concatenate(axis=channel_axis())(list(branches))
+
+
+def _shrink(x: Tensor) -> Tensor:
+    return layers.MaxPooling2D(3, strides=2)(x)
+
+
+def _average(x: Tensor) -> Tensor:
+    return layers.AveragePooling2D(3, strides=1, padding="same")(x)

@@ -1,0 +1,146 @@
+"""Gates: what a run must reach, said on the command line.
+
+In: texts such as "stall<=3%", "au>=0.90", "real/synthetic>=0.97", "p99_step_ms<=50".
+Out: for a result, whether it passes each of them and with which measured value. What
+was not measured has not passed.
+"""
+
+import dataclasses
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Verdict(NamedTuple):
+    """Whether something holds, and a sentence with what was measured."""
+
+    passed: bool
+    text: str
+
+
+class Metric(NamedTuple):
+    """Where a result holds a metric, in what unit, and whether it is a part of one.
+
+    key is the path in the result, with dots; the value times `scale` is the metric.
+    """
+
+    key: str
+    scale: float = 1.0
+    is_ratio: bool = False
+    at_most_one: bool = False
+
+
+def _share(key: str) -> Metric:
+    return Metric(key, is_ratio=True, at_most_one=True)
+
+
+METRICS: Mapping[str, Metric] = {
+    "stall": _share("stall_fraction"),
+    "sync": _share("sync_fraction"),
+    "au": _share("accelerator_utilization"),
+    "au_mlperf_storage": _share("accelerator_utilization_mlperf_storage"),
+    "accuracy": _share("accuracy"),
+    "host_cpu": _share("telemetry.host_cpu_fraction"),
+    "real/synthetic": Metric("bars.real_over_synthetic", is_ratio=True),
+    "input/synthetic": Metric("bars.input_over_synthetic", is_ratio=True),
+    "spread": Metric("reproducibility.spread", is_ratio=True),
+    "slowest/median": Metric("stragglers.slowest_over_median", is_ratio=True),
+    "examples_per_second": Metric("examples_per_second"),
+    "consumed_mb_per_second": Metric("consumed_megabytes_per_second"),
+    "storage_mb_per_second": Metric("storage_megabytes_per_second"),
+    "cpu_ms_per_example": Metric("cpu_seconds_per_example", 1e3),
+    "first_batch_seconds": Metric("time_to_first_batch_seconds"),
+    **{f"p{p}_step_ms": Metric(f"step_seconds_p{p}", 1e3) for p in (50, 90, 95, 99)},
+}
+
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_FORM = re.compile(
+    r"\s*(?P<metric>[a-z0-9_/]+)\s*(?P<comparison><=|>=|<|>)"
+    r"\s*(?P<limit>\d+(\.\d*)?|\.\d+)\s*(?P<percent>%?)\s*"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """A metric of `METRICS`, how to compare it (<=, >=, <, >), and with what."""
+
+    metric: str
+    comparison: str
+    limit: float
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(
+                f"A gate's metric must be one of {', '.join(METRICS)}; got "
+                f"{self.metric!r}."
+            )
+        if self.comparison not in _COMPARISONS:
+            raise ValueError(
+                f"A gate's comparison must be one of {' '.join(_COMPARISONS)}, got "
+                f"{self.comparison!r}."
+            )
+        if METRICS[self.metric].at_most_one and not 0 <= self.limit <= 1:
+            raise ValueError(
+                f"{self.metric} is a share: its limit must be 0 to 1, or 0% to 100%; "
+                f"got {self.limit:g}."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> "Gate":
+        """Reads METRIC, comparison and limit; 3% is 0.03, for ratios only.
+
+        Raises:
+            ValueError: If the text is no gate, or the metric is not known.
+        """
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise ValueError(
+                "--require must be a metric, one of <= >= < >, and a number, such as "
+                f"stall<=3%, au>=0.90 or p99_step_ms<=50; got {text!r}. The metrics "
+                f"are {', '.join(METRICS)}."
+            )
+        metric, limit = found["metric"], float(found["limit"])
+        if found["percent"]:
+            if metric in METRICS and not METRICS[metric].is_ratio:
+                raise ValueError(f"{metric} is no ratio: give no % in {text!r}.")
+            limit /= 100
+        return cls(metric, found["comparison"], limit)
+
+    def __str__(self) -> str:
+        return f"{self.metric}{self.comparison}{self._show(self.limit)}"
+
+    def check(self, result: Mapping[str, Any]) -> Verdict:
+        """Whether a result passes; one that lacks the metric does not."""
+        metric = METRICS[self.metric]
+        value: Any = result
+        for part in metric.key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return Verdict(
+                False,
+                f"{self} is not met: the result has no {metric.key}, which "
+                "such a run does not measure.",
+            )
+        if math.isnan(value):
+            return Verdict(False, f"{self} is not met: {metric.key} is not a number.")
+        measured = value * metric.scale
+        passed = _COMPARISONS[self.comparison](measured, self.limit)
+        met = "is met" if passed else "is not met"
+        return Verdict(passed, f"{self} {met}: got {self._show(measured)}.")
+
+    def _show(self, value: float) -> str:
+        if METRICS[self.metric].at_most_one:
+            return f"{value * 100:.6g}%"
+        return f"{value:.6g}"
+
+
+def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The verdicts on a result, for its JSON: gate, passed, text."""
+    return [{"gate": str(gate), **gate.check(result)._asdict()} for gate in gates]
