@@ -55,28 +55,28 @@ StepFunction = Callable[[Batch], Outcome]
 def build_model(setting: Setting) -> keras.Model:
     """The model with new weights: images [batch, size, size, 3] -> float32 logits.
 
-    Its weights are float32; its layers compute in the config's dtype. With NCHW they
-    hold channels first, and the device transposes the images.
+    Its weights are float32; its layers compute in the config's precision. With NCHW
+    they hold channels first, and the device transposes the images.
 
     Raises:
-        ValueError: If the images are too small for it, or the layout cannot be had.
+        ValueError: If the images are too small, or the data format cannot be had.
     """
     config = setting.config
-    _check_layout(config)
+    _check_data_format(config)
     keras.utils.set_random_seed(config.seed)
     size = config.image_size
     with _keras_defaults(config):
         model = models.MODELS[config.model].build(size, config.num_classes)
-        if config.layout == "NHWC":
+        if config.data_format == "NHWC":
             return model
         image = keras.Input((size, size, 3))
         logits = model(keras.layers.Permute((3, 1, 2))(image))
         return keras.Model(image, logits, name=model.name)
 
 
-def _check_layout(config: Config) -> None:
+def _check_data_format(config: Config) -> None:
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    if config.layout == "NCHW" and not has_gpu and not config.xla:
+    if config.data_format == "NCHW" and not has_gpu and not config.xla:
         raise ValueError(
             "--data_format=NCHW must have a GPU or --xla: on CPUs TensorFlow's "
             "convolutions are NHWC only. Add --xla, or leave it out."
@@ -88,10 +88,10 @@ def _keras_defaults(config: Config) -> Iterator[None]:
     """What layers that are made meanwhile compute in, and where their channels are."""
     policy, layout = keras.config.dtype_policy(), keras.config.image_data_format()
     keras.config.set_dtype_policy(
-        "float32" if config.dtype == "float32" else f"mixed_{config.dtype}"
+        "float32" if config.precision == "float32" else f"mixed_{config.precision}"
     )
     keras.config.set_image_data_format(
-        "channels_last" if config.layout == "NHWC" else "channels_first"
+        "channels_last" if config.data_format == "NHWC" else "channels_first"
     )
     try:
         yield
@@ -120,7 +120,7 @@ def make_optimizer(
         decay_steps=num_steps or _OPEN_STEPS,
     )
     optimizer = keras.optimizers.SGD(schedule, momentum=_MOMENTUM, nesterov=True)
-    if setting.config.dtype == "float16":
+    if setting.config.precision == "float16":
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
     return optimizer

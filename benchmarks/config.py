@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 MODES = ("train", "eval", "infer")
-DTYPES = ("float32", "bfloat16", "float16")
-LAYOUTS = ("NHWC", "NCHW")
+PRECISIONS = ("float32", "bfloat16", "float16")
+DATA_FORMATS = ("NHWC", "NCHW")
 CACHE_STATES = ("as_is", "warm", "cold")
 
 
@@ -31,8 +31,8 @@ class Config:
     max_faults: int = 100
     tuning: str | None = None
     num_classes: int | None = None
-    dtype: str = "float32"
-    layout: str = "NHWC"
+    precision: str = "float32"
+    data_format: str = "NHWC"
     xla: bool = False
     emulate: str | None = None
     step_time_ms: float | None = None
@@ -69,6 +69,19 @@ class Config:
             )
         if self.bars and self.checkpoint_dir is not None:
             raise ValueError("--bars and --checkpoint_dir exclude each other.")
+        if self.elastic and (
+            self.mode != "train"
+            or self.synthetic
+            or self.num_steps is not None
+            or self.bars
+            or self.repeat > 1
+            or self.is_emulated
+        ):
+            raise ValueError(
+                "--elastic trains epochs on real data: it must have --data_dir and "
+                "--mode=train, and no --num_steps, --bars, --repeat, --emulate or "
+                "--step_time_ms."
+            )
         if self.is_emulated:
             self._check_emulated()
         has_files = self.data_dir is not None and "://" not in self.data_dir

@@ -98,16 +98,16 @@ _NUM_CLASSES = flags.DEFINE_integer(
     "--synthetic.",
     lower_bound=2,
 )
-_DTYPE = flags.DEFINE_enum(
+_PRECISION = flags.DEFINE_enum(
     "precision",
     "float32",
-    config.DTYPES,
+    config.PRECISIONS,
     "What the model computes in; its weights stay float32. float16 scales the loss.",
 )
-_LAYOUT = flags.DEFINE_enum(
+_DATA_FORMAT = flags.DEFINE_enum(
     "data_format",
     "NHWC",
-    config.LAYOUTS,
+    config.DATA_FORMATS,
     "Whether channels come last or first in the model. NCHW needs a GPU or --xla.",
 )
 _XLA = flags.DEFINE_bool("xla", False, "Compile the step with XLA.")
@@ -157,7 +157,8 @@ _RANK_TIMEOUT = flags.DEFINE_float(
 _ELASTIC = flags.DEFINE_bool(
     "elastic",
     False,
-    "Go on without a rank that dies; start with horovodrun --min-np.",
+    "Go on without a rank that dies: under horovodrun with --min-np and "
+    "--host-discovery-script, with --num_epochs.",
 )
 _MAX_FAULTS = flags.DEFINE_integer(
     "max_faults",
@@ -184,8 +185,8 @@ def config_from_flags() -> config.Config:
         on_error=_ON_ERROR.value,
         max_faults=_MAX_FAULTS.value,
         num_classes=_NUM_CLASSES.value,
-        dtype=_DTYPE.value,
-        layout=_LAYOUT.value,
+        precision=_PRECISION.value,
+        data_format=_DATA_FORMAT.value,
         xla=_XLA.value,
         emulate=_EMULATE.value,
         step_time_ms=_STEP_TIME_MS.value,

@@ -55,21 +55,69 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         return _emulate(setting, ranks)
     model = compute.build_model(setting)
     optimizer = compute.make_optimizer(model, setting, ranks)
-    checkpoint = Checkpoint(
-        setting.config.checkpoint_dir,
-        {"model": model, "optimizer": optimizer},
-        [variable.value for variable in (*model.variables, *optimizer.variables)],
-        ranks,
-    )
-    state = checkpoint.restore() or tfpipe.State()
+    training = Training(model=model, optimizer=optimizer)
+    state = training.checkpoint(setting, ranks).restore() or tfpipe.State()
+    return train_from(training, setting, ranks, state)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """What is trained, and saved."""
+
+    model: keras.Model
+    optimizer: keras.Optimizer
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All that a step changes."""
+        both = (*self.model.variables, *self.optimizer.variables)
+        return [variable.value for variable in both]
+
+    def checkpoint(self, setting: Setting, ranks: Ranks) -> Checkpoint:
+        """Where it is saved."""
+        trackables = {"model": self.model, "optimizer": self.optimizer}
+        folder = setting.config.checkpoint_dir
+        return Checkpoint(folder, trackables, self.variables, ranks)
+
+
+def train_from(
+    training: Training,
+    setting: Setting,
+    ranks: Ranks,
+    state: tfpipe.State,
+    *,
+    after_step: Callable[[Step, tfpipe.State], None] | None = None,
+) -> dict[str, Any]:
+    """Trains from a state on, which is that of the model, and times the steps.
+
+    Args:
+        training: The model and its optimizer.
+        setting: Of this rank.
+        ranks: All ranks.
+        state: How far the data was read.
+        after_step: Called on every rank with each step and the state after it.
+
+    Raises:
+        ValueError: If no step is left to time.
+    """
+    checkpoint = training.checkpoint(setting, ranks)
 
     def end_epoch(state: tfpipe.State) -> None:
         checkpoint.save(state)
         _report_faults(setting)
 
-    function = compute.make_train_step(model, optimizer, setting, ranks)
+    model = training.model
+    function = compute.make_train_step(model, training.optimizer, setting, ranks)
     num_steps = setting.num_steps(state)
-    done = _run(setting, ranks, function, num_steps, state, end_epoch=end_epoch)
+    done = _run(
+        setting,
+        ranks,
+        function,
+        num_steps,
+        state,
+        end_epoch=end_epoch,
+        after_step=after_step,
+    )
     if done.state.step:
         checkpoint.save(done.state)
     return {
@@ -179,6 +227,7 @@ def _run(
     *,
     num_epochs: int | None = None,
     end_epoch: Callable[[tfpipe.State], None] | None = None,
+    after_step: Callable[[Step, tfpipe.State], None] | None = None,
 ) -> _Run:
     """Runs warm-up and timed steps from a state on, on all ranks."""
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
@@ -190,7 +239,8 @@ def _run(
     first_batch_seconds = time.perf_counter() - started
     recorder = metrics.Recorder(setting.num_records)
     sampler = telemetry.Sampler(setting.config.data_dir)
-    watch = watched(ranks, setting.config.rank_timeout)
+    config = setting.config
+    watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
         steps = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)
         for number, step in enumerate(steps):
@@ -198,6 +248,8 @@ def _run(
                 first_batch_seconds += step.wait_seconds
             recorder.add(step, state.epoch)
             state = source.advance(state)
+            if after_step is not None:
+                after_step(step, state)
             if state.step == 0 and end_epoch is not None:
                 with recorder.untimed():
                     end_epoch(state)

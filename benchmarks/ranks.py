@@ -10,16 +10,19 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 try:
     import horovod
     import horovod.tensorflow as hvd
+    from horovod.common.elastic import ObjectState
 except ImportError:
-    hvd = None
+    hvd, ObjectState = None, object
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,10 @@ class Ranks:
     def is_first(self) -> bool:
         """Whether this is rank 0, which prints and saves."""
         return self.rank == 0
+
+    def now(self) -> "Ranks":
+        """This process in the run as it is now: an elastic one may have lost ranks."""
+        return self if hvd is None or not hvd.is_initialized() else _current()
 
     def average(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The mean over ranks of each tensor; usable inside tf.function."""
@@ -56,6 +63,64 @@ class Ranks:
         return values
 
 
+class Committed(ObjectState):  # type: ignore[misc]
+    """What all ranks have in common in an elastic run: variables, and objects by name.
+
+    Horovod's own states know neither Keras 3 nor, without a session, how to broadcast.
+
+    Attributes:
+        place: A `tfpipe.State` as JSON.
+        counts: int64 [num_records], how often each record was used.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable], **objects: Any) -> None:
+        self._variables = variables
+        super().__init__(
+            bcast_object=hvd.broadcast_object, get_rank=hvd.rank, **objects
+        )
+
+    def save(self) -> None:
+        """Keeps what is now, to go back to."""
+        self._values = [variable.numpy() for variable in self._variables]
+        super().save()
+
+    def restore(self) -> None:
+        """Goes back to what was kept."""
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Gives every rank what rank 0 has."""
+        hvd.broadcast_variables(self._variables, root_rank=0)
+        super().sync()
+        self.save()
+
+
+def run_elastic(
+    variables: Sequence[tf.Variable],
+    work: Callable[[Ranks, Committed], Result],
+    **objects: Any,
+) -> Result:
+    """Calls work, and again whenever the ranks have changed, from the last commit on.
+
+    Raises:
+        ValueError: If elastic Horovod did not start this process.
+    """
+    if hvd is None or "HOROVOD_ELASTIC" not in os.environ:
+        raise ValueError(
+            "--elastic must run under elastic Horovod: horovodrun -np 2 --min-np 1 "
+            "--host-discovery-script SCRIPT python -m benchmarks.train --elastic"
+        )
+
+    @hvd.elastic.run  # type: ignore[untyped-decorator]
+    def run(committed: Committed) -> Result:
+        return work(_current(), committed)
+
+    result: Result = run(Committed(variables, **objects))
+    return result
+
+
 def connect() -> Ranks:
     """Joins the run that horovodrun started, or makes a run of one rank.
 
@@ -72,14 +137,18 @@ def connect() -> Ranks:
             )
         return Ranks()
     hvd.init()
-    ranks = Ranks(
+    ranks = _current()
+    _take_gpu(ranks.local_rank)
+    return ranks
+
+
+def _current() -> Ranks:
+    return Ranks(
         rank=hvd.rank(),
         num_ranks=hvd.size(),
         local_rank=hvd.local_rank(),
         num_local_ranks=hvd.local_size(),
     )
-    _take_gpu(ranks.local_rank)
-    return ranks
 
 
 def _take_gpu(local_rank: int) -> None:

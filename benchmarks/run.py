@@ -14,6 +14,7 @@ import tensorflow as tf
 import tfpipe
 from benchmarks import (
     bars,
+    elastic,
     environment,
     gates,
     loop,
@@ -47,6 +48,7 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
             "\n".join(_header(setting, ranks)), setting.pipeline, sep="\n", flush=True
         )
     measured = [_measure(setting, ranks) for _ in range(config.repeat)]
+    ranks = ranks.now()
     figures = _median(measured)
     if config.repeat > 1:
         figures["reproducibility"] = mlperf_storage.reproducibility(measured)
@@ -102,7 +104,7 @@ def _measure_one(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         return _work(setting, ranks)
     before = _prepare(config.cache, setting, ranks)
     figures = _work(setting, ranks)
-    after = _prepare("as_is", setting, ranks)
+    after = _prepare("as_is", setting, ranks.now())
     proof = residency.verdict(
         config.cache,
         before,
@@ -141,7 +143,9 @@ def _prepare(
 
 def _work(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     try:
-        return _LOOPS[setting.config.mode](setting, ranks)
+        config = setting.config
+        work = elastic.train if config.elastic else _LOOPS[config.mode]
+        return work(setting, ranks)
     except tf.errors.OpError:
         log = setting.pipeline.faults
         if log is not None and (error := log.error()) is not None:

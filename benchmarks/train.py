@@ -60,11 +60,13 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = benchmark_flags.config_from_flags()
         world = ranks.connect()
-        result = run.run(config, world, seat=numa.take_seat(world))
+        # Ranks that an elastic run may lose are not asked where they sit.
+        seat = None if config.elastic else numa.take_seat(world)
+        result = run.run(config, world, seat=seat)
     except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    if world.is_first:
+    if world.now().is_first:
         print_result(result)
     return 0 if all(gate["passed"] for gate in result["gates"]) else 2
 

@@ -48,23 +48,23 @@ def _train(setting: Setting, num_steps: int) -> tuple[list[float], list[np.ndarr
     return [step(batch).loss for _ in range(num_steps)], model.get_weights()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_layers_compute_in_the_dtype_and_logits_are_float32(dtype: str) -> None:
-    model = compute.build_model(_setting(dtype=dtype))
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_layers_compute_in_the_precision_and_logits_are_float32(precision: str) -> None:
+    model = compute.build_model(_setting(precision=precision))
 
     logits = model(np.zeros((1, 32, 32, 3), np.float32))
 
     assert logits.dtype == "float32"
-    assert {layer.compute_dtype for layer in model.layers[1:-1]} == {dtype}
+    assert {layer.compute_dtype for layer in model.layers[1:-1]} == {precision}
     assert {str(weight.dtype) for weight in model.weights} == {"float32"}
     assert keras.config.dtype_policy().name == "float32"
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_lower_precision_learns_nearly_the_same(dtype: str) -> None:
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_lower_precision_learns_nearly_the_same(precision: str) -> None:
     expected, _ = _train(_setting(), 4)
 
-    losses, _ = _train(_setting(dtype=dtype), 4)
+    losses, _ = _train(_setting(precision=precision), 4)
 
     assert losses == pytest.approx(expected, rel=0.1)
     assert losses != expected
@@ -72,7 +72,7 @@ def test_lower_precision_learns_nearly_the_same(dtype: str) -> None:
 
 
 def test_float16_leaves_out_a_step_whose_gradients_overflow() -> None:
-    setting = _setting(dtype="float16")
+    setting = _setting(precision="float16")
     model = compute.build_model(setting)
     optimizer = compute.make_optimizer(model, setting, Ranks())
     optimizer.dynamic_scale.assign(1e38)
@@ -91,27 +91,28 @@ def test_channels_first_on_a_cpu_without_xla_is_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"--data_format=NCHW must have a GPU or --xla"
     ):
-        compute.build_model(_setting(layout="NCHW"))
+        compute.build_model(_setting(data_format="NCHW"))
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"xla": True, "layout": "NCHW"},
+        {"xla": True, "data_format": "NCHW"},
         pytest.param({"xla": True}, marks=pytest.mark.slow),
         pytest.param(
-            {"xla": True, "layout": "NCHW", "dtype": "float16"}, marks=pytest.mark.slow
+            {"xla": True, "data_format": "NCHW", "precision": "float16"},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=str,
 )
-def test_xla_and_layout_change_nothing_but_time(fields: dict[str, object]) -> None:
-    reference = {"dtype": fields.get("dtype", "float32")}
+def test_xla_and_data_format_change_nothing_but_time(fields: dict[str, object]) -> None:
+    reference = {"precision": fields.get("precision", "float32")}
     losses, weights = _train(_setting(**reference), 3)
 
     others, other_weights = _train(_setting(**fields), 3)
 
-    tolerance = 1e-4 if reference["dtype"] == "float32" else 0.05
+    tolerance = 1e-4 if reference["precision"] == "float32" else 0.05
     assert others == pytest.approx(losses, rel=tolerance)
     for one, other in zip(weights, other_weights, strict=True):
         assert one.shape == other.shape
@@ -120,7 +121,7 @@ def test_xla_and_layout_change_nothing_but_time(fields: dict[str, object]) -> No
 
 
 def test_layers_hold_channels_first() -> None:
-    model = compute.build_model(_setting(layout="NCHW", xla=True))
+    model = compute.build_model(_setting(data_format="NCHW", xla=True))
 
     (inner,) = [x for x in model.layers if isinstance(x, keras.Model)]
     convs = [x for x in inner.layers if isinstance(x, keras.layers.Conv2D)]
@@ -373,10 +374,13 @@ def test_two_ranks_train_with_xla_and_keep_in_step(data_dir: pathlib.Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.MODELS)
 def test_every_model_trains_and_infers_two_steps(
-    data_dir: pathlib.Path, name: str
+    data_dir: pathlib.Path, name: str, request: pytest.FixtureRequest
 ) -> None:
     from benchmarks import loop
 
+    # To trace and to optimize a deep graph takes minutes; another test does it.
+    tf.config.run_functions_eagerly(True)
+    request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
     image_size = max(32, models.MODELS[name].min_image_size)
     fields = {"image_size": image_size, "batch_size": 2, "num_warmup_steps": 0}
     fields["num_classes"] = 1003

@@ -1,7 +1,9 @@
 """python -m benchmarks.train: errors as a user sees them; see also test_end_to_end."""
 
+import json
 import pathlib
 import shutil
+from typing import Any
 
 import pytest
 from absl import flags
@@ -10,9 +12,22 @@ from absl.testing import flagsaver
 from benchmarks import train
 
 
+def _result(
+    capsys: pytest.CaptureFixture[str], **values: object
+) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the JSON line and what was printed of a run without a model."""
+    flags.FLAGS.mark_as_parsed()
+    known = {"image_size": 32, "batch_size": 4, "num_steps": 20}
+    known |= {"num_warmup_steps": 2}
+    with flagsaver.flagsaver(model="tiny", **known | values):
+        code = train.main(["train"])
+    printed = capsys.readouterr().out
+    return code, json.loads(printed.splitlines()[-1]), printed
+
+
 def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, str]:
     flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
-    with flagsaver.flagsaver(model="tiny", **values):
+    with flagsaver.flagsaver(**{"model": "tiny"} | values):
         code = train.main(["train"])
     return code, capsys.readouterr().err
 
@@ -32,6 +47,17 @@ def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, st
             "must hold a checkpoint to evaluate",
         ),
         ({"data_dir": "{data}", "report_dir": "{data}/index.json"}, "File exists"),
+        ({"data_dir": "{data}", "require": ["speed>9"]}, "speed"),
+        ({"data_dir": "{data}", "num_classes": 9}, "--num_classes must be >= 1000"),
+        (
+            {"data_dir": "{data}", "emulate": "h100"},
+            "--emulate=h100 knows how fast resnet50, resnet50_v1.5 is with",
+        ),
+        (
+            {"data_dir": "{data}", "model": "inception_v4", "image_size": 32},
+            "image",
+        ),
+        ({"data_dir": "{data}", "elastic": True}, "must run under elastic Horovod"),
     ],
 )
 def test_expected_failures_are_one_line_and_exit_code_1(
@@ -86,3 +112,66 @@ def test_damaged_record_is_one_line_that_names_it(
     (line,) = [line for line in errors.splitlines() if line.startswith("Error: ")]
     assert f"{shard}: record 0 of the split at byte 0 (image train/" in line
     assert "Traceback" not in errors
+
+
+def test_gates_make_the_exit_code(
+    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"data_dir": str(data_dir), "step_time_ms": 20.0}
+
+    good = _result(
+        capsys, require=["examples_per_second>1", "p50_step_ms>=20"], **values
+    )
+    bad = _result(capsys, require=["au>1%", "au<=1%"], **values)
+
+    assert (good[0], bad[0]) == (0, 2)
+    assert [gate["passed"] for gate in bad[1]["gates"]] == [True, False]
+    assert "Gate au<=1% is not met" in bad[2]
+
+
+def test_an_accelerator_that_input_keeps_up_with_is_used_to_the_full(
+    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, result, _ = _result(capsys, data_dir=str(data_dir), step_time_ms=60.0)
+
+    assert result["accelerator_utilization"] > 0.9
+    assert result["emulated_seconds_per_step"] == 0.06
+    assert result["compute_seconds_per_step"] == pytest.approx(0.06, rel=0.1)
+    assert "accuracy" not in result
+    assert result["telemetry"]["host_cpu_fraction"] > 0
+
+
+def test_three_bars(data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, result, printed = _result(
+        capsys, data_dir=str(data_dir), step_time_ms=40.0, bars=True
+    )
+
+    figures = result["bars"]
+    assert figures["synthetic_examples_per_second"] == pytest.approx(100, rel=0.15)
+    assert figures["input_examples_per_second"] > 100
+    assert figures["real_over_synthetic"] == pytest.approx(
+        result["examples_per_second"] / figures["synthetic_examples_per_second"]
+    )
+    assert figures["sentence"] in printed
+
+
+def test_the_page_cache_before_and_after_is_told(
+    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, result, printed = _result(
+        capsys, data_dir=str(data_dir), step_time_ms=0.0, cache="warm"
+    )
+
+    (before,), (after,) = result["cache"]["before"], result["cache"]["after"]
+    assert before["resident_fraction"] == after["resident_fraction"] == 1
+    assert "Page cache warm: 100.0% of the files were in memory" in printed
+
+
+def test_repeated_runs_must_agree(
+    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, result, _ = _result(capsys, data_dir=str(data_dir), step_time_ms=40.0, repeat=3)
+
+    again = result["reproducibility"]
+    assert again["examples_per_second_median"] == result["examples_per_second"]
+    assert 0 <= again["spread"] < 1

@@ -143,13 +143,14 @@ def _more_calls(situation: Situation, limit: Limit) -> str:
         wait = cost.wait_seconds_per_output / cost.wall_seconds_per_output
         text += f" and waits {wait:.0%} of its time"
     calls = ""
-    if then is not None and cost.kind == "parallel":
+    if then is not None and cost.has_calls:
         now = max(1, min(cost.parallelism, situation.host.num_threads))
         calls = f" {math.ceil(now * then.rate / limit.rate)}"
-    if cost.kind == "parallel":
+    if cost.has_calls:
         text += f": let it work on{calls or ' more'} elements at a time"
         if (
             limit.resource == "latency"
+            and cost.kind == "parallel"
             and cost.parallelism >= situation.host.num_threads
         ):
             text += ", with as many threads in Tuning.private_threadpool_size"

@@ -14,7 +14,7 @@ from typing import Literal
 Resource = Literal[
     "sequential stage", "CPU", "storage", "latency", "memory", "consumer"
 ]
-Kind = Literal["serial", "buffered", "parallel"]
+Kind = Literal["serial", "buffered", "parallel", "reader"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,10 @@ class StageCost:
         buffered_bytes: What it holds while the pipeline runs.
         parallelism: Elements it works on at the same time; AUTOTUNE counts as one for
             each thread.
-        kind: "parallel" has calls and threads of its own; "serial" runs in the thread
-            of what comes after it; "buffered" too, but ends in a buffer, which a
-            thread fills with it and the serial ones before it.
+        kind: "parallel" has calls of its own, in the threads of the pool; "reader" in
+            threads of its own, as an interleave; "serial" runs in the thread of what
+            comes after it; "buffered" too, but ends in a buffer, which a thread fills
+            with it and the serial ones before it.
         share: Of the CPU time of the pipeline, 0 to 1.
         max_rate: Outputs per second that it could give on this host, if all other
             stages cost nothing; inf if it costs nothing.
@@ -55,6 +56,11 @@ class StageCost:
     share: float
     max_rate: float
     note: str = ""
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether it works on several elements at the same time."""
+        return self.kind in ("parallel", "reader")
 
     @property
     def cpu_seconds_per_element(self) -> float:
@@ -139,12 +145,12 @@ def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
     found = [_cpu_limit(costs, host), *_pool_limit(costs, host)]
     segment: list[StageCost] = []
     for cost in costs:
-        if cost.kind != "parallel":
+        if not cost.has_calls:
             segment.append(cost)
         if cost.kind != "serial":
             found += _serial_limit(segment)
             segment = []
-        if cost.kind == "parallel":
+        if cost.has_calls:
             found.append(_stage_limit(cost, host))
     found += _serial_limit(segment)
     return sorted(found, key=lambda limit: limit.rate)
@@ -171,7 +177,8 @@ def _merged(ops: Sequence[StageCost]) -> StageCost:
 
 
 def _calls(cost: StageCost, host: Host) -> int:
-    return max(1, min(cost.parallelism, host.num_threads))
+    threads = cost.parallelism if cost.kind == "reader" else host.num_threads
+    return max(1, min(cost.parallelism, threads))
 
 
 def _cpu_limit(costs: Sequence[StageCost], host: Host) -> Limit:

@@ -103,9 +103,13 @@ def concurrency(stage: object, added: Sequence[tf.data.Dataset]) -> Concurrency:
 
 def concurrency_of_knob(stage: object) -> Concurrency | None:
     """How a stage runs that has a knob for it; None for others."""
-    for name in ("num_parallel_calls", "num_parallel_reads"):
+    knobs: dict[str, Kind] = {
+        "num_parallel_calls": "parallel",
+        "num_parallel_reads": "reader",
+    }
+    for name, kind in knobs.items():
         if (value := getattr(stage, name, None)) is not None:
-            return Concurrency(value, "parallel")
+            return Concurrency(value, kind)
     return None
 
 

@@ -10,6 +10,7 @@ import statistics
 import threading
 import time
 from collections.abc import Mapping, MutableMapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -95,28 +96,57 @@ def run(
 ) -> dict[str, Turns]:
     """Lets datasets that are being read take turns.
 
-    A turn begins and ends with the process at rest, all buffers full: what is counted
-    is what was made meanwhile, however much was ready before.
+    Before a turn the process comes to rest: the others fill their buffers. What was
+    ready in its own is not counted, however much it is.
 
     Args:
         runners: The datasets.
-        seconds: Of reading in a turn; filling the buffers again comes on top.
+        seconds: Of a turn.
         num_rounds: Turns of each.
     """
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in runners}
-    drain.rest()
     for _ in range(num_rounds):
         for name, runner in runners.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            count = runner.pull_for(seconds)
-            end = drain.rest()
-            measured[name].append(
-                (count / (end - wall), (time.process_time() - cpu) / count)
-            )
+            drain.rest()
+            measured[name].append(_turn(runner, seconds))
     return {
         name: Turns(*map(tuple, zip(*pairs, strict=True)))
         for name, pairs in measured.items()
     }
+
+
+def _turn(runner: Runner, seconds: float) -> tuple[float, float]:
+    """Elements per second and CPU-seconds per element, in the long run.
+
+    Reads by half turns until one is as fast as the one before it, which then had no
+    buffer to empty; these two count.
+    """
+    halves = [_Half.of(runner, seconds / 2)]
+    while len(halves) < _MOST_HALVES:
+        halves.append(_Half.of(runner, seconds / 2))
+        if halves[-1].rate > _ALIKE * halves[-2].rate:
+            break
+    count, wall, cpu = (sum(values) for values in zip(*halves[-2:], strict=True))
+    return count / wall, cpu / count
+
+
+class _Half(NamedTuple):
+    num_elements: int
+    wall: float
+    cpu: float
+
+    @classmethod
+    def of(cls, runner: Runner, seconds: float) -> "_Half":
+        wall, cpu = time.perf_counter(), time.process_time()
+        count = runner.pull_for(seconds)
+        return cls(count, time.perf_counter() - wall, time.process_time() - cpu)
+
+    @property
+    def rate(self) -> float:
+        return self.num_elements / self.wall
+
+
+_MOST_HALVES, _ALIKE = 6, 0.9
 
 
 def release(
