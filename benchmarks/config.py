@@ -45,6 +45,12 @@ class Config:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "require", tuple(self.require))  # as JSON has lists
+        self._check_data()
+        self._check_bars()
+        self._check_elastic()
+        self._check_emulated()
+
+    def _check_data(self) -> None:
         if self.synthetic == (self.data_dir is not None):
             raise ValueError(
                 "One of --data_dir and --synthetic must be given, and not both; "
@@ -62,6 +68,14 @@ class Config:
                 "--mode=eval must have --data_dir and --checkpoint_dir: it measures "
                 "the accuracy of a trained model on real records."
             )
+        has_files = self.data_dir is not None and "://" not in self.data_dir
+        if self.cache != "as_is" and not has_files:
+            raise ValueError(
+                f"--cache={self.cache} is the page cache's state of files that are "
+                f"read, got data_dir={self.data_dir}, synthetic={self.synthetic}."
+            )
+
+    def _check_bars(self) -> None:
         if self.bars and (self.synthetic or self.mode == "eval"):
             raise ValueError(
                 "--bars compares real data with synthetic: it must have --data_dir, "
@@ -69,26 +83,21 @@ class Config:
             )
         if self.bars and self.checkpoint_dir is not None:
             raise ValueError("--bars and --checkpoint_dir exclude each other.")
-        if self.elastic and (
-            self.mode != "train"
-            or self.synthetic
-            or self.num_steps is not None
-            or self.bars
-            or self.repeat > 1
-            or self.is_emulated
-        ):
+
+    def _check_elastic(self) -> None:
+        others = (
+            self.mode != "train",
+            self.synthetic,
+            self.num_steps is not None,
+            self.bars,
+            self.repeat > 1,
+            self.is_emulated,
+        )
+        if self.elastic and any(others):
             raise ValueError(
                 "--elastic trains epochs on real data: it must have --data_dir and "
                 "--mode=train, and no --num_steps, --bars, --repeat, --emulate or "
                 "--step_time_ms."
-            )
-        if self.is_emulated:
-            self._check_emulated()
-        has_files = self.data_dir is not None and "://" not in self.data_dir
-        if self.cache != "as_is" and not has_files:
-            raise ValueError(
-                f"--cache={self.cache} is the page cache's state of files that are "
-                f"read, got data_dir={self.data_dir}, synthetic={self.synthetic}."
             )
 
     @property
@@ -102,7 +111,8 @@ class Config:
                 "--emulate and --step_time_ms exclude each other, "
                 f"got {self.emulate} and {self.step_time_ms}."
             )
-        if self.mode == "eval" or self.checkpoint_dir is not None:
+        has_model = self.mode == "eval" or self.checkpoint_dir is not None
+        if self.is_emulated and has_model:
             raise ValueError(
                 "An emulated accelerator computes nothing: --emulate and "
                 "--step_time_ms go with --mode=train and --mode=infer, and without "

@@ -48,16 +48,22 @@ def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, st
         ),
         ({"data_dir": "{data}", "report_dir": "{data}/index.json"}, "File exists"),
         ({"data_dir": "{data}", "require": ["speed>9"]}, "speed"),
-        ({"data_dir": "{data}", "num_classes": 9}, "--num_classes must be >= 1000"),
         (
-            {"data_dir": "{data}", "emulate": "h100"},
+            {"data_dir": "{data}", "batch_size": 4, "num_classes": 9},
+            "--num_classes must be >= 1000",
+        ),
+        (
+            {"data_dir": "{data}", "batch_size": 4, "emulate": "h100"},
             "--emulate=h100 knows how fast resnet50, resnet50_v1.5 is with",
         ),
         (
             {"data_dir": "{data}", "model": "inception_v4", "image_size": 32},
             "image",
         ),
-        ({"data_dir": "{data}", "elastic": True}, "must run under elastic Horovod"),
+        (
+            {"data_dir": "{data}", "batch_size": 4, "image_size": 32, "elastic": True},
+            "must run under elastic Horovod",
+        ),
     ],
 )
 def test_expected_failures_are_one_line_and_exit_code_1(
