@@ -1,18 +1,25 @@
-"""Trains or evaluates a model on a converted data set and measures how it is fed.
+r"""Trains, evaluates or infers with a model on a converted data set, and measures it.
 
   python -m benchmarks.train --data_dir=DIR --model=resnet50 --num_steps=100
   horovodrun -np 4 python -m benchmarks.train --data_dir=DIR --model=resnet50
+  python -m benchmarks.train --data_dir=DIR --model=resnet50 --bars
+  horovodrun -np 8 python -m benchmarks.train --data_dir=DIR --model=resnet50 \
+      --emulate=h100 --cache=cold --require="au>=0.9"
 
-Question: how many images a second does training reach, and how long does it wait for
+Question: how many images a second does a model take in, and how long does it wait for
 input? The real pipeline is timed (read, decode, crop, copy to the device) with the real
-model and gradient averaging; --synthetic takes the input away for comparison. Warm-up
-steps train but are not timed, nor is the saving of checkpoints.
+model and gradient averaging; --synthetic takes the input away for comparison, --bars
+runs the input alone too, and --emulate replaces the model by its published time on an
+accelerator that need not be there. Warm-up steps run but are not timed, nor is the
+saving of checkpoints.
 
-On stdout: the pipeline, "Img/sec per rank: ..." and its total, and one JSON object as
-the last line. Its examples_per_second counts the work of all ranks over the time of the
-slowest; stall_fraction is the share of the time that a rank waited for input; `records`
-says how often each record was used, over all ranks. Exit code: 0 done, 1 an error, 2
-done but a gate of --require was not met.
+On stdout: what each rank may use and the pipeline, "Img/sec per rank: ..." and its
+total, and one JSON object as the last line. Its examples_per_second counts the work of
+all ranks over their common time; stall_fraction is the share of the time that a rank
+waited for input, accelerator_utilization that of computing; `records` says how often
+each record was used, over all ranks; `cache` how much of the files was in the page
+cache before and after. Exit code: 0 done, 1 an error, 2 done but a gate of --require
+was not met.
 """
 
 import sys
