@@ -100,6 +100,8 @@ def _headline(results: dict[str, Result]) -> str:
     for result in results.values():
         config, ranks = result["config"], result["num_ranks"]
         on = f"on {ranks} rank{'s' if ranks > 1 else ''}"
+        if emulated := config.get("emulate") or config.get("step_time_ms"):
+            on += f", an emulated accelerator ({emulated}),"
         if "bars" in result:
             sentences.append(result["bars"]["sentence"])
         if config["mode"] == "eval":

@@ -44,9 +44,7 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
     setting = make_setting(config, ranks, seat=seat)
     if ranks.is_first:
-        print(
-            "\n".join(_header(setting, ranks)), setting.pipeline, sep="\n", flush=True
-        )
+        print(_header(setting, ranks), setting.pipeline, sep="\n", flush=True)
     measured = [_measure(setting, ranks) for _ in range(config.repeat)]
     ranks = ranks.now()
     figures = _median(measured)

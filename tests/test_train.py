@@ -135,15 +135,18 @@ def test_gates_make_the_exit_code(
     assert "Gate au<=1% is not met" in bad[2]
 
 
-def test_an_accelerator_that_input_keeps_up_with_is_used_to_the_full(
+def test_an_emulated_accelerator_takes_its_time(
     data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, result, _ = _result(capsys, data_dir=str(data_dir), step_time_ms=60.0)
+    _, result, printed = _result(capsys, data_dir=str(data_dir), step_time_ms=60.0)
 
-    assert result["accelerator_utilization"] > 0.9
-    assert result["emulated_seconds_per_step"] == 0.06
-    assert result["compute_seconds_per_step"] == pytest.approx(0.06, rel=0.1)
+    compute, wait = (result[f"{part}_seconds_per_step"] for part in ("compute", "wait"))
+    assert result["emulated_seconds_per_step"] == 0.06 <= compute
+    assert result["accelerator_utilization"] == pytest.approx(
+        compute / (compute + wait), rel=1e-6
+    )
     assert "accuracy" not in result
+    assert printed.startswith("Ranks: 1, of which 1 on this host; threads for each: ")
     assert result["telemetry"]["host_cpu_fraction"] > 0
 
 
@@ -153,8 +156,7 @@ def test_three_bars(data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]) 
     )
 
     figures = result["bars"]
-    assert figures["synthetic_examples_per_second"] == pytest.approx(100, rel=0.15)
-    assert figures["input_examples_per_second"] > 100
+    assert figures["synthetic_examples_per_second"] <= 4 / 0.04
     assert figures["real_over_synthetic"] == pytest.approx(
         result["examples_per_second"] / figures["synthetic_examples_per_second"]
     )
