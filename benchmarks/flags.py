@@ -97,6 +97,7 @@ _NUM_CLASSES = flags.DEFINE_integer(
     "Outputs of the model. Default: the classes of the data set; 1000 with "
     "--synthetic.",
     lower_bound=2,
+    allow_override=True,  # converters.synthesize has one too
 )
 _PRECISION = flags.DEFINE_enum(
     "precision",

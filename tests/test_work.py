@@ -81,6 +81,8 @@ def _finish_shard(folder: pathlib.Path, name: str, content: bytes) -> None:
         rejects=[],
         num_source_bytes=2,
         psnr=[],
+        num_rewritten=0,
+        num_bytes_saved=0,
     )
     shards.marker_path(path).write_text(written.to_json())
 
