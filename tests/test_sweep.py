@@ -295,7 +295,7 @@ def test_sweep_again_runs_only_what_is_missing(
     [
         ("bad", "Error: --model=bad must be good.", 1),
         ("mute", "It printed no result of 1 ranks.", 0),
-        ("slow", "It did not end within 1 s (--run_timeout).", None),
+        ("slow", "It did not end within 4 s (--run_timeout).", None),
     ],
 )
 def test_run_that_failed_is_recorded_and_tried_again(
@@ -307,7 +307,7 @@ def test_run_that_failed_is_recorded_and_tried_again(
     exit_code: int | None,
 ) -> None:
     values = _sweep_values(tmp_path, ranks=["1"], models=[model, "tiny"])
-    values["run_timeout"] = 1.0
+    values["run_timeout"] = 4.0 if model == "slow" else 60.0
 
     code, lines, errors = _main(capsys, "--synthetic", **values)
 
