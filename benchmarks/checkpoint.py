@@ -62,4 +62,6 @@ class Checkpoint:
         """Writes a checkpoint, if there is a folder for it and this is rank 0."""
         if self._manager:
             self._data.state = state
-            self._manager.save()
+            # After the newest one, whoever wrote it: none is written over.
+            newest = self._manager.latest_checkpoint or "-0"
+            self._manager.save(checkpoint_number=int(newest.rpartition("-")[2]) + 1)

@@ -40,6 +40,7 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         here = make_setting(setting.config, world)
         figures = loop.train_from(
             training,
+            training.checkpoint(here, world),
             here,
             world,
             tfpipe.State.from_json(committed.place),

@@ -56,8 +56,9 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     model = compute.build_model(setting)
     optimizer = compute.make_optimizer(model, setting, ranks)
     training = Training(model=model, optimizer=optimizer)
-    state = training.checkpoint(setting, ranks).restore() or tfpipe.State()
-    return train_from(training, setting, ranks, state)
+    checkpoint = training.checkpoint(setting, ranks)
+    state = checkpoint.restore() or tfpipe.State()
+    return train_from(training, checkpoint, setting, ranks, state)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ class Training:
 
 def train_from(
     training: Training,
+    checkpoint: Checkpoint,
     setting: Setting,
     ranks: Ranks,
     state: tfpipe.State,
@@ -92,6 +94,7 @@ def train_from(
 
     Args:
         training: The model and its optimizer.
+        checkpoint: Where they are saved.
         setting: Of this rank.
         ranks: All ranks.
         state: How far the data was read.
@@ -100,7 +103,6 @@ def train_from(
     Raises:
         ValueError: If no step is left to time.
     """
-    checkpoint = training.checkpoint(setting, ranks)
 
     def end_epoch(state: tfpipe.State) -> None:
         checkpoint.save(state)
@@ -238,8 +240,8 @@ def _run(
     dataset = compute.to_device(dataset)
     first_batch_seconds = time.perf_counter() - started
     recorder = metrics.Recorder(setting.num_records)
-    sampler = telemetry.Sampler(setting.config.data_dir)
     config = setting.config
+    sampler = telemetry.Sampler(config.data_dir)
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
         steps = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)

@@ -73,6 +73,8 @@ def test_resumed_training_equals_uninterrupted(
     _train(data_dir, checkpoint_dir=str(parts), num_steps=4, **fixed)
     resumed = _train(data_dir, checkpoint_dir=str(parts), num_steps=6, **fixed)
 
+    saved = sorted(path.name for path in parts.glob("*.index"))
+    assert saved == ["ckpt-2.index", "ckpt-3.index"]  # of three the last two
     assert [epoch["epoch"] for epoch in resumed["epochs"]] == [0, 1]
     assert [epoch["num_examples"] for epoch in resumed["epochs"]] == [8, 16]
     assert _weights(whole, data_dir) == pytest.approx(

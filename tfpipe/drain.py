@@ -110,13 +110,10 @@ def calibrate(dataset: tf.data.Dataset, seconds: float) -> float:
 _LEAST_PULL = 2e-3
 
 
-def rest() -> float:
+def rest() -> None:
     """Waits until the process is idle: unread datasets fill their buffers.
 
     Idle is hardly any CPU time, and hardly a byte read from a file.
-
-    Returns:
-        When it became idle, in seconds of `time.perf_counter`; now, if it did not.
     """
     now = time.perf_counter()
     end = now + _LONGEST_REST
@@ -128,8 +125,7 @@ def rest() -> float:
         used = time.process_time() - cpu
         # To ask is to read some hundred bytes.
         if used <= (now - began) * _IDLE and _bytes_read()[0] - read < 4096:
-            return began
-    return now
+            return
 
 
 _REST, _LONGEST_REST = 0.02, 10.0  # seconds
