@@ -7,7 +7,6 @@ from typing import Any
 MODES = ("train", "eval", "infer")
 PRECISIONS = ("float32", "bfloat16", "float16")
 DATA_FORMATS = ("NHWC", "NCHW")
-CACHE_STATES = ("as_is", "warm", "cold")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

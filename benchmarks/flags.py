@@ -4,7 +4,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from benchmarks import accelerators, config, models
+from benchmarks import accelerators, config, models, residency
 
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of a converted data set, with its index.json."
@@ -128,7 +128,7 @@ _STEP_TIME_MS = flags.DEFINE_float(
 _CACHE = flags.DEFINE_enum(
     "cache",
     "as_is",
-    config.CACHE_STATES,
+    residency.STATES,
     "State of the page cache to start from, for the files of the split: cold empties "
     "it, warm fills it. A run in which storage gave other than that is an error.",
 )

@@ -171,6 +171,7 @@ def summarize(
         record_bytes: Mean size of a record in its shard; None if there are no shards.
     """
     num_examples = sum(trace.num_examples for trace in traces)
+    records = coverage([trace.record_counts for trace in traces])
     return {
         **_speed(traces),
         **_split(traces),
@@ -180,8 +181,8 @@ def summarize(
         "cpu_cores_used_per_rank": [t.cpu_seconds / t.seconds for t in traces],
         "num_timed_steps": len(traces[0].wait_seconds),
         "timed_seconds": _seconds(traces),
-        **_bytes(traces, record_bytes),
-        "records": coverage([trace.record_counts for trace in traces]),
+        **_bytes(traces, records, record_bytes),
+        "records": records,
     }
 
 
@@ -284,12 +285,15 @@ def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
     }
 
 
-def _bytes(traces: Sequence[Trace], record_bytes: float | None) -> dict[str, Any]:
+def _bytes(
+    traces: Sequence[Trace],
+    records: dict[str, int] | None,
+    record_bytes: float | None,
+) -> dict[str, Any]:
     """Bytes that were consumed, and those that storage gave for it."""
     seconds = _seconds(traces)
     storage = _sum_known([trace.storage_bytes for trace in traces])
     consumed = distinct = None
-    records = coverage([trace.record_counts for trace in traces])
     if record_bytes is not None and records is not None:
         consumed = sum(trace.num_examples for trace in traces) * record_bytes
         distinct = records["num_distinct"] * record_bytes

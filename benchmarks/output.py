@@ -11,13 +11,18 @@ from typing import Any
 
 
 def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Writes a result to a file, for people and tools to read.
+    """Writes a result to a file, which is whole as soon as it has its name.
 
     Raises:
         OSError: If the file cannot be written.
     """
-    text = json.dumps(result, indent=1) + "\n"
-    pathlib.Path(path).write_text(text, encoding="utf-8")
+    path = pathlib.Path(path)
+    part = path.with_name(f".{path.name}.part")
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(json.dumps(result, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 def print_line(result: Mapping[str, Any]) -> None:

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, Any
 
+from benchmarks import output
 from benchmarks.sweep_plan import Result, Run
 
 FAILED_DIR = "failed"
@@ -74,7 +75,7 @@ def keep_result(
     path, failed = folder / f"{run.name}.json", folder / FAILED_DIR / f"{run.name}.json"
     if code == 0 and result is not None and result.get("num_ranks") == run.num_ranks:
         kept = {**result, "sweep": about}
-        write(kept, path)
+        output.write(kept, path)
         failed.unlink(missing_ok=True)
         return kept, ""
     if code is None:
@@ -85,7 +86,9 @@ def keep_result(
         error = f"It printed no result of {run.num_ranks} ranks."
     failed.parent.mkdir(exist_ok=True)
     ending = {"exit_code": code, "error": error, "stderr": tail, "result": result}
-    write({"command": "benchmarks.sweep", "schema_version": 1} | about | ending, failed)
+    output.write(
+        {"command": "benchmarks.sweep", "schema_version": 1} | about | ending, failed
+    )
     return None, error
 
 
@@ -168,17 +171,3 @@ def find_error(text: str) -> str:
     lines = [line for line in lines if line]
     errors = [line for line in lines if re.search(r"\bError: ", line)]
     return (errors or lines[-1:] or [""])[0]
-
-
-def write(document: Mapping[str, Any], path: pathlib.Path) -> None:
-    """Writes JSON that is whole as soon as it has its name.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
-    part = path.with_name(f".{path.name}.part")
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(json.dumps(document, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
