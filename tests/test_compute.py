@@ -313,17 +313,21 @@ print(sorted(ids), places)
 """
 
 
-@pytest.mark.slow
-def test_batches_are_copied_to_the_device_ahead(data_dir: pathlib.Path) -> None:
-    """With a second logical CPU for the GPU."""
-    done = subprocess.run(
-        [sys.executable, "-c", _COPY_AHEAD, str(data_dir)],
+def _run(*command: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=timeout,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
     )
+
+
+@pytest.mark.slow
+def test_batches_are_copied_to_the_device_ahead(data_dir: pathlib.Path) -> None:
+    """With a second logical CPU for the GPU."""
+    done = _run(sys.executable, "-c", _COPY_AHEAD, str(data_dir), timeout=120)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[0, 1, 2, 3, 4, 5, 6] {'CPU:1'}\n"
@@ -351,16 +355,10 @@ if world.is_first:
 
 @pytest.mark.slow
 def test_two_ranks_train_with_xla_and_keep_in_step(data_dir: pathlib.Path) -> None:
-    program = pathlib.Path(sys.executable).with_name("horovodrun")
+    program = str(pathlib.Path(sys.executable).with_name("horovodrun"))
 
-    done = subprocess.run(
-        [program, "-np", "2", sys.executable, "-c", _TWO_RANKS, str(data_dir)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
-    )
+    command = (program, "-np", "2", sys.executable, "-c", _TWO_RANKS, str(data_dir))
+    done = _run(*command, timeout=300)
 
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if "TOLD" in line]
