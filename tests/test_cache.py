@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -458,3 +459,19 @@ def test_killed_process_leaves_what_it_kept(data_dir, tmp_path):
     # Only windows that were not kept whole are made again: at most two of them.
     assert 0 < 24 - (len(noted(calls)) - len(before)) <= 17
     assert len(noted(calls)) - len(before) < 24
+
+
+def test_closed_cache_gives_memory_back_and_can_be_opened_again(data_dir, each_cache):
+    pipeline = make(data_dir, tfpipe.Map(*DECODE), each_cache)
+    dataset = pipeline.build()
+    before = as_list(dataset)
+    ((kept, _),) = each_cache._stores.values()
+    columns = [weakref.ref(column) for column in kept._columns[:1]]
+
+    each_cache.close()
+
+    assert [column() for column in columns] == [None]
+    assert each_cache.describe() == "cache: not open"
+    with pytest.raises(tf.errors.OpError):
+        as_list(dataset)
+    assert as_list(pipeline.build()) == before

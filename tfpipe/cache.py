@@ -102,6 +102,16 @@ class Cache:
         texts = [kept.describe() for kept, _ in self._stores.values()]
         return f"cache: {'; '.join(texts) or 'not open'}"
 
+    def close(self) -> None:
+        """Gives back what it holds in this process; datasets that read it then fail.
+
+        TensorFlow keeps the Python functions of a dataset, and so what they hold, to
+        the end of the process, however soon the dataset is gone.
+        """
+        for kept, _ in self._stores.values():
+            kept.close()
+        self._stores.clear()
+
     def around(self, source: Any, stages: Sequence[object]) -> Stage:
         """The stage from windows to elements, in place of `stages` and this one.
 
@@ -147,7 +157,8 @@ class Cache:
         if content.fingerprint not in self._stores:
             opened = self._open_anew(content, ops)
             self._stores[content.fingerprint] = (opened, ops)
-            if source.rank == 0:
+            # One in RAM is always empty here; how full a folder is was not known.
+            if source.rank == 0 and self.directory is not None:
                 print(f"cache: {opened.describe()}", file=sys.stderr)
         return self._stores[content.fingerprint][0]
 

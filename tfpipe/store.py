@@ -70,6 +70,9 @@ class Store(Protocol):
     def describe(self) -> str:
         """How full it is and where."""
 
+    def close(self) -> None:
+        """Gives its memory and files back; what asks for a record then fails."""
+
 
 def num_bytes(features: Sequence[Feature], num_records: int, string_bytes: int) -> int:
     """Bytes of a full store, of which each string feature has `string_bytes`."""
@@ -105,6 +108,10 @@ class RamStore:
     def describe(self) -> str:
         """See `Store`."""
         return f"{_how_full(self.have)}, in RAM"
+
+    def close(self) -> None:
+        """See `Store`."""
+        self.have, self._columns = np.zeros(0, np.uint8), []
 
 
 class DiskStore:
@@ -169,6 +176,11 @@ class DiskStore:
     def describe(self) -> str:
         """See `Store`."""
         return f"{_how_full(self.have)}, in {self.folder}"
+
+    def close(self) -> None:
+        """See `Store`."""
+        self.have, self._columns = np.zeros(0, np.uint8), []
+        self._lock.close()
 
     def _finish(self) -> None:
         with locked(self.folder / "finish"):
