@@ -116,3 +116,15 @@ def test_elements_stay_what_they_are(pipelines):
         (one["image"] == two["image"]).all()
         for one, two in zip(plain, cached, strict=True)
     )
+
+
+def test_first_window_comes_again_and_again_where_there_is_a_cache(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", seed=3, window_size=7)
+    bare = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+    cached = placement.with_cache(bare, placement.Placement(where="ram", num_ops=0))
+
+    again = placement.of_first_window(cached).build(num_epochs=None)
+
+    first = [int(record["record_id"]) for record in bare.build().take(7)]
+    assert [int(record["record_id"]) for record in again.take(21)] == first * 3
+    assert placement.of_first_window(bare) is bare

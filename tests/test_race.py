@@ -85,3 +85,20 @@ def test_an_element_of_any_structure_is_read():
     dataset = tf.data.Dataset.from_tensors({"a": (ragged, "text")}).repeat()
 
     race.Runner(dataset).pull(3)
+
+
+def test_released_datasets_and_caches_are_gone():
+    closed = []
+
+    class _Cache:
+        def close(self):
+            closed.append(dict(runners))
+
+    runners = {"a": race.Runner(tf.data.Dataset.range(10**9))}
+
+    first = race.release(runners, [_Cache()], None)
+    second = race.release({}, [], first)
+    second.join()
+
+    assert not first.is_alive()
+    assert closed == [{}]  # after the dataset that reads it

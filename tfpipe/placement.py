@@ -9,9 +9,13 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import tensorflow as tf
+
 from tfpipe.cache import Cache
 from tfpipe.pipeline import Pipeline
+from tfpipe.source import TFRecordSource
 from tfpipe.stages import AssertCardinality, Interleave, Map, Op
+from tfpipe.state import State
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,11 @@ def of_pipeline(pipeline: Pipeline) -> Placement | None:
             )
         num_ops += len(stage.ops) if isinstance(stage, Map) else 0
     return None
+
+
+def caches(pipeline: Pipeline) -> list[Cache]:
+    """The caches among the stages of a pipeline."""
+    return [stage for stage in pipeline.stages if isinstance(stage, Cache)]
 
 
 def without_cache(pipeline: Pipeline) -> Pipeline:
@@ -155,3 +164,20 @@ def _part(stage: Map, num_ops: int) -> tuple[Map, Map]:
         )
 
     return made(stage.ops[:num_ops]), made(stage.ops[num_ops:])
+
+
+def of_first_window(pipeline: Pipeline) -> Pipeline:
+    """The pipeline on the first window of its source again and again, if it caches.
+
+    Its cache is full after one pass, so that what it is worth shows at once.
+    """
+    source = pipeline.source
+    if not caches(pipeline) or not isinstance(source, TFRecordSource):
+        return pipeline
+    values = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
+    return dataclasses.replace(pipeline, source=_FirstWindow(**values))
+
+
+class _FirstWindow(TFRecordSource):
+    def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
+        return super().__call__(state, 1).take(1).repeat()

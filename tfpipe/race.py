@@ -9,12 +9,13 @@ import dataclasses
 import statistics
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfpipe import drain
+from tfpipe.cache import Cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,20 +151,29 @@ _MOST_HALVES, _ALIKE = 6, 0.9
 
 
 def release(
-    runners: MutableMapping[str, Runner], before: threading.Thread | None
+    runners: MutableMapping[str, Runner],
+    caches: Sequence[Cache],
+    before: threading.Thread | None,
 ) -> threading.Thread:
-    """Deletes datasets that are being read, in a thread of its own.
+    """Deletes datasets that are being read and their caches, in a thread of its own.
 
     AUTOTUNE's thread may sleep for many seconds before it sees that it is done. The
     datasets of one race may wait for it, no more: they hold buffers and caches.
 
     Args:
         runners: The datasets.
+        caches: That nothing else reads.
         before: What this returned the last time, to wait for.
     """
     if before is not None:
         before.join()
-    thread = threading.Thread(target=runners.clear)
+
+    def end() -> None:
+        runners.clear()
+        for cache in caches:
+            cache.close()
+
+    thread = threading.Thread(target=end)
     thread.start()
     return thread
 
