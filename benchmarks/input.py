@@ -33,17 +33,28 @@ from typing import Any
 from absl import app, flags
 
 import tfpipe
-from benchmarks import environment, input_chart, input_flags, models, output, ranks
+from benchmarks import (
+    environment,
+    input_chart,
+    input_flags,
+    models,
+    numa,
+    output,
+    ranks,
+)
 from benchmarks import flags as benchmark_flags
 from benchmarks.input_flags import InputConfig
+from benchmarks.numa import Seat
 from benchmarks.ranks import Ranks
-from benchmarks.setting import RECIPES
+from benchmarks.setting import RECIPES, make_tuning
 
 flags.adopt_module_key_flags(benchmark_flags)
 flags.adopt_module_key_flags(input_flags)
 
 
-def make_pipeline(config: InputConfig, world: Ranks) -> tfpipe.Pipeline:
+def make_pipeline(
+    config: InputConfig, world: Ranks, tuning: tfpipe.Tuning
+) -> tfpipe.Pipeline:
     """The pipeline of this rank that the config names.
 
     Raises:
@@ -63,7 +74,7 @@ def make_pipeline(config: InputConfig, world: Ranks) -> tfpipe.Pipeline:
         rank=world.rank,
         num_ranks=world.num_ranks,
         with_record_id=True,  # as benchmarks.train, which is to find its tuning here
-        tuning=tfpipe.Tuning.for_local_ranks(world.num_local_ranks),
+        tuning=tuning,
     )
     return pipeline
 
@@ -90,6 +101,7 @@ class Measured:
     """What was found so far; each part sees what the ones before it found."""
 
     pipeline: tfpipe.Pipeline
+    seat: Seat
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
     picture: bytes | None = None
 
@@ -124,7 +136,9 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
     world.gather(None)
     found = tfpipe.search_tuning(
         measured.pipeline,
-        cpu_budget=config.cpu_budget,
+        # The search divides by the ranks of the host, as a rank's seat is already.
+        cpu_budget=config.cpu_budget
+        or measured.seat.num_threads * world.num_local_ranks,
         ram_budget_bytes=config.ram_budget_bytes,
         disk_budget_bytes=config.disk_budget_bytes,
         cache_dir=config.cache_dir,
@@ -157,7 +171,9 @@ _PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
 }
 
 
-def run(config: InputConfig, world: Ranks) -> dict[str, Any]:
+def run(
+    config: InputConfig, world: Ranks, *, seat: Seat | None = None
+) -> dict[str, Any]:
     """Does what the config says and returns the result.
 
     Raises:
@@ -167,7 +183,9 @@ def run(config: InputConfig, world: Ranks) -> dict[str, Any]:
     """
     if config.report_dir and world.is_first:  # an unusable one is known before the work
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
-    measured = Measured(make_pipeline(config, world))
+    seat = seat or numa.unbound(world.num_local_ranks)
+    tuning = make_tuning(seat, world)
+    measured = Measured(make_pipeline(config, world, tuning), seat)
     if world.is_first:
         print(measured.pipeline, flush=True)
     for part in config.do:
@@ -205,7 +223,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = input_flags.config_from_flags()
         world = ranks.connect()
-        result = run(config, world)
+        result = run(config, world, seat=numa.take_seat(world))
     except (ValueError, OSError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

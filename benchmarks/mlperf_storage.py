@@ -80,3 +80,13 @@ def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "spread_limit": _SPREAD_LIMIT,
         "reproducible": spread <= _SPREAD_LIMIT,
     }
+
+
+def reproducibility_line(figures: Mapping[str, Any]) -> str:
+    """`reproducibility` in a sentence."""
+    rates = ", ".join(f"{rate:.1f}" for rate in figures["examples_per_second_per_run"])
+    verdict = "within" if figures["reproducible"] else "NOT within"
+    return (
+        f"{figures['num_runs']} runs differ by {figures['spread']:.1%}, {verdict} the "
+        f"{figures['spread_limit']:.0%} of a reproducible result: {rates} img/sec"
+    )

@@ -33,6 +33,7 @@ from absl import flags as absl_flags
 import tfpipe
 from benchmarks import environment, flags, models, output
 from benchmarks.config import Config
+from benchmarks.setting import RECIPES
 
 _PARITY_RESULT = absl_flags.DEFINE_string(
     "parity_result", None, "File to write the JSON object to as well."
@@ -184,14 +185,17 @@ def _classifier(config: Config, image_size: int) -> Classify:
             f"--checkpoint_dir {config.checkpoint_dir} must hold a checkpoint, got "
             "none. Train with it first, or leave the flag out."
         )
-    classes = tfpipe.imagenet_eval(config.data_dir or "").source.index.classes
-    model = models.MODELS[config.model].build(image_size, len(classes))
+    entry = models.MODELS[config.model]
+    pipeline = tfpipe.imagenet_eval(
+        config.data_dir or "", recipe=RECIPES[entry.recipe], image_size=image_size
+    )
+    num_classes = config.num_classes or len(pipeline.source.index.classes)
+    model = entry.build(image_size, num_classes)
     tf.train.Checkpoint(model=model).restore(path).expect_partial()
-    normalize = tfpipe.Normalize()
 
     @tf.function
     def classify(image: tf.Tensor) -> tf.Tensor:
-        logits = model(normalize({"image": image})["image"], training=False)
+        logits = model(pipeline.on_device({"image": image})["image"], training=False)
         return tf.argmax(logits[0])
 
     return classify

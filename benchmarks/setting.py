@@ -96,10 +96,7 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         learning_rate=config.learning_rate or model.learning_rate,
     )
     model.check_image_size(config.image_size)
-    tuning = tfpipe.Tuning(
-        private_threadpool_size=seat.num_threads,
-        ram_budget_bytes=tfpipe.ram_left() // 2 // ranks.num_local_ranks,
-    )
+    tuning = make_tuning(seat, ranks)
     if config.synthetic:
         return _synthetic(config, tuning, seat)
     pipeline = _pipeline(config, ranks, tuning)
@@ -111,6 +108,14 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         num_records=index.num_records(pipeline.source.split),
         class_names=names,
         seat=seat,
+    )
+
+
+def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
+    """AUTOTUNE within the rank's share of the host."""
+    return tfpipe.Tuning(
+        private_threadpool_size=seat.num_threads,
+        ram_budget_bytes=tfpipe.ram_left() // 2 // ranks.num_local_ranks,
     )
 
 
@@ -147,6 +152,7 @@ def _num_classes(config: Config, names: tuple[str, ...]) -> int:
 def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
     """One batch, kept in memory and given again and again."""
     num_classes = config.num_classes or _SYNTHETIC_CLASSES
+    recipe = RECIPES[models.MODELS[config.model].recipe]
     source = tfpipe.SyntheticSource(
         batch_size=config.batch_size,
         image_size=config.image_size,
@@ -159,7 +165,8 @@ def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
             source,
             stages=[tfpipe.Prefetch()],
             tuning=tuning,
-            device_ops=[tfpipe.Normalize()],
+            # As on real data.
+            device_ops=[recipe(config.image_size, "uint8", "exact").normalize],
         ),
         num_records=0,
         class_names=tuple(str(label) for label in range(num_classes)),

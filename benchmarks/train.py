@@ -28,7 +28,7 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import bars, metrics, numa, output, ranks, run
+from benchmarks import bars, metrics, mlperf_storage, numa, output, ranks, run
 from benchmarks import flags as benchmark_flags
 from tfpipe import errors
 
@@ -54,7 +54,7 @@ def print_result(result: dict[str, Any]) -> None:
     if "bars" in result:
         print("\n".join(bars.lines(result["bars"])))
     if "reproducibility" in result:
-        print(f"Repeated: {result['reproducibility']}")
+        print(mlperf_storage.reproducibility_line(result["reproducibility"]))
     for gate in result["gates"]:
         print(f"Gate {gate['text']}")
     output.print_line(result)

@@ -11,11 +11,15 @@ other settings?
 
 Read `tuned_of_best` (at least 0.95 is wanted), `tuned_of_autotune` (at least 0.97),
 `tune_seconds` (at most 60) and `predicted_of_measured` (0.85 to 1.15): medians over the
-rounds of ratios. The last line on stdout is one JSON object.
+rounds of ratios. Profiles are taken before and after the turns, a minute apart; on a
+machine whose speed changes meanwhile `predicted_of_measured_to_autotune` is the fairer
+figure: rates by that of the pipeline that was profiled, predicted over measured. The
+last line on stdout is one JSON object.
 """
 
 import dataclasses
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -157,16 +161,18 @@ def measure(case: Case) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
     pipelines = _lanes(case.pipeline, found, best)
-    costs = tfpipe.profile(pipelines["AUTOTUNE"])
+    before = tfpipe.profile(pipelines["AUTOTUNE"])
     turns = tfpipe.compare(
         {name: made.build(num_epochs=None) for name, made in pipelines.items()},
         seconds=1.0,
-        num_rounds=5,
+        num_rounds=7,
     )
-    predicted = {"one thread": pipelines["one thread"].tuning}
+    profiles = (before, tfpipe.profile(pipelines["AUTOTUNE"]))
+    tunings = {name: pipelines[name].tuning for name in ("AUTOTUNE", "one thread")}
     for name, search in (("tuned", found), ("best", best)):
         if search.setting.cache is None:
-            predicted[name] = search.setting.tuning
+            tunings[name] = search.setting.tuning
+    predicted = {name: _predicted(profiles, tuning) for name, tuning in tunings.items()}
     tuned, given = turns["tuned"], turns.get("as given")
     return {
         "elements_per_second": {name: mine.rate for name, mine in turns.items()},
@@ -174,8 +180,12 @@ def measure(case: Case) -> dict[str, Any]:
         "tuned_of_autotune": tuned.ratio(turns["AUTOTUNE"]),
         "tuned_of_given": None if given is None else tuned.ratio(given),
         "predicted_of_measured": {
-            name: costs.predict(tuning) / turns[name].rate
-            for name, tuning in predicted.items()
+            name: rate / turns[name].rate for name, rate in predicted.items()
+        },
+        "predicted_of_measured_to_autotune": {
+            name: rate / predicted["AUTOTUNE"] / turns[name].ratio(turns["AUTOTUNE"])
+            for name, rate in predicted.items()
+            if name != "AUTOTUNE"
         },
         "tune_seconds": seconds,
         "num_tried": len(found.trials),
@@ -183,6 +193,14 @@ def measure(case: Case) -> dict[str, Any]:
         "found": found.sentence,
         "best": best.sentence,
     }
+
+
+def _predicted(profiles: Sequence[tfpipe.Profile], tuning: tfpipe.Tuning) -> float:
+    """Elements per second: the mean over profiles taken before and after the turns.
+
+    A machine drifts in a minute by as much as a prediction may be wrong.
+    """
+    return statistics.mean(profile.predict(tuning) for profile in profiles)
 
 
 def _lanes(

@@ -178,8 +178,11 @@ def test_the_page_cache_before_and_after_is_told(
 def test_repeated_runs_must_agree(
     data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, result, _ = _result(capsys, data_dir=str(data_dir), step_time_ms=40.0, repeat=3)
+    _, result, printed = _result(
+        capsys, data_dir=str(data_dir), step_time_ms=40.0, repeat=3
+    )
 
     again = result["reproducibility"]
     assert again["examples_per_second_median"] == result["examples_per_second"]
     assert 0 <= again["spread"] < 1
+    assert f"3 runs differ by {again['spread']:.1%}, " in printed
