@@ -184,7 +184,12 @@ _ROUND: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def _tfpipe(
-    job: Job, dtype: str = "uint8", quality: str | None = None, crop_op: str = "stock"
+    job: Job,
+    dtype: str = "uint8",
+    quality: str | None = None,
+    crop_op: str = "stock",
+    *,
+    whole: bool = False,
 ) -> tf.data.Dataset:
     pipeline = tfpipe.imagenet_train(
         job.data_dir,
@@ -193,15 +198,22 @@ def _tfpipe(
         dtype=dtype,
         quality=quality,
         crop_op=crop_op,
+        whole_batches=whole,
     )
     return pipeline.build(num_epochs=None)
 
 
-def _rewritten(job: Job, crop_op: str, dtype: str = "uint8") -> tf.data.Dataset:
+def _rewritten(
+    job: Job, crop_op: str, dtype: str = "uint8", *, whole: bool = False
+) -> tf.data.Dataset:
     if job.rewritten_data_dir is None:
         raise ValueError("A way on rewritten data needs --rewritten_data_dir.")
     other = dataclasses.replace(job, data_dir=job.rewritten_data_dir)
-    return _tfpipe(other, dtype, crop_op=crop_op)
+    return _tfpipe(other, dtype, crop_op=crop_op, whole=whole)
+
+
+def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
+    return lambda job: _tfpipe(job, dtype, crop_op="native", whole=True)
 
 
 _LEAN = {"resize": "kernel", "rounding": "quantize"}
@@ -231,8 +243,12 @@ WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     ),
     "tfpipe_native_float32": lambda job: _tfpipe(job, "float32", crop_op="native"),
     "tfpipe_native_bfloat16": lambda job: _tfpipe(job, "bfloat16", crop_op="native"),
+    "tfpipe_native_uint8_whole": _whole("uint8"),
+    "tfpipe_native_float32_whole": _whole("float32"),
+    "tfpipe_native_bfloat16_whole": _whole("bfloat16"),
     "rewritten_uint8": lambda job: _rewritten(job, "stock"),
     "rewritten_native_uint8": lambda job: _rewritten(job, "native"),
+    "rewritten_native_uint8_whole": lambda job: _rewritten(job, "native", whole=True),
     "rewritten_native_float32": lambda job: _rewritten(job, "native", "float32"),
 }
 # Ways that read `Job.rewritten_data_dir`.

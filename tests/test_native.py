@@ -236,7 +236,7 @@ def test_damage_is_met_as_the_stock_op_meets_it(options):
     ("jpeg", "window"), [([KINDS["gray"]] * 2, WINDOW), (KINDS["gray"], WINDOW[:3])]
 )
 def test_wrong_shapes_are_refused(jpeg, window):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"window \[4\], got"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"window .* \[4\], got"):
         crop_image(jpeg, tf.constant(window), 16, crop_op="native")
 
 
@@ -340,6 +340,7 @@ def test_no_libjpeg_or_another_platform_is_a_reason(monkeypatch, tmp_path):
     assert native.load() == (None, "the native op is for Linux, this is darwin")
 
 
+@needs_native
 def test_a_folder_that_cannot_be_written_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "file" / "folder"))

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
-from tfpipe import crop_stock, native
+from tfpipe import crop_stock, draws, native
 from tfpipe.native import CropOp
 from tfpipe.ops import Example, Flip, Normalize, op_seed
 
@@ -38,7 +38,7 @@ class _Crop(Protocol):
     def crop_op(self) -> CropOp: ...
 
     def window(self, example: Example) -> tf.Tensor:
-        """The window: int32 [4], top, left, height, width in pixels."""
+        """The window: int32 [..., 4], top, left, height, width in pixels."""
 
 
 def _require(op: _Crop) -> None:
@@ -118,17 +118,16 @@ class RandomCrop:
         return _with_image(self, example, flip=self.flip)
 
     def window(self, example: Example) -> tf.Tensor:
-        """The window: int32 [4], top, left, height, width in pixels."""
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            tf.stack([example["height"], example["width"], 3]),
-            tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-            seed=op_seed(self, example["seed"]),
-            min_object_covered=0.0,
-            aspect_ratio_range=self.ratio,
-            area_range=self.area,
+        """The window: int32 [..., 4], top, left, height, width in pixels."""
+        return draws.random_window(
+            example["height"],
+            example["width"],
+            op_seed(self, example["seed"]),
+            area=self.area,
+            ratio=self.ratio,
             max_attempts=self.max_attempts,
+            crop_op=self.crop_op,
         )
-        return tf.concat([begin[:2], size[:2]], 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,17 +174,19 @@ class RandomScaleCrop:
         return _with_image(self, example, flip=self.flip)
 
     def window(self, example: Example) -> tf.Tensor:
-        """The window: int32 [4], top, left, height, width in pixels."""
+        """The window: int32 [..., 4], top, left, height, width in pixels."""
         low, high = self.short_side
-        drawn = tf.random.stateless_uniform([3], op_seed(self, example["seed"]))
-        scaled = low + tf.floor(drawn[0] * (high + 1 - low))
-        sizes = tf.stack([example["height"], example["width"]])
-        side = _share(tf.reduce_min(sizes), self.image_size / scaled)
+        seed = op_seed(self, example["seed"])
+        drawn = draws.uniform(seed, 3, crop_op=self.crop_op)
+        scaled = low + tf.floor(drawn[..., :1] * (high + 1 - low))
+        sizes = tf.stack([example["height"], example["width"]], -1)
+        shortest = tf.reduce_min(sizes, -1, keepdims=True)
+        side = _share(shortest, self.image_size / scaled)
         free = tf.cast(sizes - side + 1, tf.float32)
-        begin = tf.cast(tf.floor(drawn[1:] * free), tf.int32)
+        begin = tf.cast(tf.floor(drawn[..., 1:] * free), tf.int32)
         # The product may be rounded up to `free` itself.
         begin = tf.minimum(begin, sizes - side)
-        return tf.concat([begin, tf.stack([side, side])], 0)
+        return tf.concat([begin, side, side], -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,10 +229,10 @@ class CenterCrop:
         return _with_image(self, example)
 
     def window(self, example: Example) -> tf.Tensor:
-        """The window: int32 [4], top, left, height, width in pixels."""
+        """The window: int32 [..., 4], top, left, height, width in pixels."""
         height, width = example["height"], example["width"]
         side = _share(tf.minimum(height, width), self.fraction)
-        return tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+        return tf.stack([(height - side) // 2, (width - side) // 2, side, side], -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -264,8 +265,10 @@ class Resize:
         return _with_image(self, example)
 
     def window(self, example: Example) -> tf.Tensor:
-        """The window: int32 [4], top, left, height, width in pixels."""
-        return tf.stack([0, 0, example["height"], example["width"]])
+        """The window: int32 [..., 4], top, left, height, width in pixels."""
+        height, width = example["height"], example["width"]
+        zero = tf.zeros_like(height)
+        return tf.stack([zero, zero, height, width], -1)
 
 
 CROPS = (RandomCrop, RandomScaleCrop, CenterCrop, Resize)
@@ -285,6 +288,8 @@ def crop_image(
 ) -> tf.Tensor:
     """A window of a JPEG image as a square image, bilinear with half-pixel centers.
 
+    Of one image, or of each of a batch, in the place it has in the result.
+
     "exact" decodes the window in full and resizes it. "fast" decodes it at 1/2, 1/4 or
     1/8 of its size, by libjpeg's smaller inverse DCT, where no side of it then falls
     below `image_size`; the window's edges move out by less than a scaled pixel, which
@@ -292,10 +297,11 @@ def crop_image(
     Neither smooths before it skips pixels, but the smaller DCT does a part of that.
 
     Args:
-        encoded: string [], JPEG, of any subsampling; gray and CMYK become RGB.
-        window: int32 [4], top, left, height, width in pixels, within the image.
+        encoded: string [] or [n], JPEG, of any subsampling; gray and CMYK become RGB.
+        window: int32 [4] or [n, 4], top, left, height, width in pixels, within the
+            image.
         image_size: Height and width of the result in pixels.
-        flip: bool [], whether to mirror the result left to right.
+        flip: bool [] or [n], whether to mirror the result left to right.
         quality: "fast" or "exact".
         dtype: "uint8", rounded to even, or "float32" or "bfloat16", not rounded.
         normalize: What to make of float values in the same pass.
@@ -304,35 +310,45 @@ def crop_image(
             same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
 
     Returns:
-        `dtype` [image_size, image_size, 3], or [3, image_size, image_size] for "NCHW";
-        RGB, 0..255 if not normalized.
+        `dtype` [image_size, image_size, 3], or [3, image_size, image_size] for "NCHW",
+        and n of them for a batch; RGB, 0..255 if not normalized.
 
     Raises:
         tf.errors.InvalidArgumentError: If the bytes are no JPEG, or the window is not
-            within the image; the native op says which.
+            within the image; the native op says which, and of which of the batch.
         RuntimeError: If `crop_op` is "native" and that is not built.
     """
-    if native.resolve(crop_op) == "stock":
+    encoded = tf.convert_to_tensor(encoded)
+    if native.resolve(crop_op) == "native":
+        return native.load()[0].tfpipe_crop(
+            encoded=encoded,
+            window=window,
+            flip=tf.zeros_like(encoded, tf.bool) if flip is None else flip,
+            image_size=image_size,
+            quality=quality,
+            dtype=dtype,
+            layout=layout,
+            **({} if normalize is None else _scale_and_offset(normalize)),
+        )
+
+    def crop(encoded: tf.Tensor, window: tf.Tensor, *flip: tf.Tensor) -> tf.Tensor:
         return crop_stock.crop(
             encoded,
             window,
-            flip,
+            *(flip or [None]),
             image_size=image_size,
             fast=quality == "fast",
             dtype=dtype,
             normalize=normalize,
             layout=layout,
         )
-    module, _ = native.load()
-    return module.tfpipe_crop(
-        encoded=encoded,
-        window=window,
-        flip=False if flip is None else flip,
-        image_size=image_size,
-        quality=quality,
-        dtype=dtype,
-        layout=layout,
-        **({} if normalize is None else _scale_and_offset(normalize)),
+
+    shape = [image_size, image_size, 3]
+    return draws.each(
+        crop,
+        [encoded, window, *([] if flip is None else [flip])],
+        tf.TensorSpec(shape if layout == "NHWC" else shape[::-1], dtype),
+        is_batch=encoded.shape.rank > 0,
     )
 
 
@@ -359,7 +375,8 @@ def _with_image(op: _Crop, example: Example, *, flip: bool = False) -> Example:
     drawn = None
     if flip:
         # As tf.image.stateless_random_flip_left_right draws, which Flip calls.
-        drawn = tf.random.stateless_uniform([], op_seed(Flip(), example["seed"])) < 0.5
+        seed = op_seed(Flip(), example["seed"])
+        drawn = draws.uniform(seed, 1, crop_op=op.crop_op)[..., 0] < 0.5
     image = crop_image(
         example["encoded"],
         op.window(example),

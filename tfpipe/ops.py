@@ -26,7 +26,7 @@ VGG_MEAN = (123.68, 116.779, 103.939)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parse:
-    """Parses a record into an example.
+    """Parses a record into an example, or a batch of them into a batch.
 
     Element: record -> example.
         in   record: string; record_id, epoch_seed: int64; is_real: bool
@@ -47,7 +47,8 @@ class Parse:
 
     def __call__(self, example: Example) -> Example:
         scalar = tf.io.FixedLenFeature([], tf.int64)
-        features = tf.io.parse_single_example(
+        # A scalar too: tf.io.parse_single_example does no more.
+        features = tf.io.parse_example(
             example["record"],
             {
                 records.ENCODED: tf.io.FixedLenFeature([], tf.string),
@@ -64,7 +65,7 @@ class Parse:
             "label": label - self.label_base + self.label_offset,
             "record_id": example["record_id"],
             "mask": tf.cast(example["is_real"], tf.float32),
-            "seed": tf.stack([example["epoch_seed"], example["record_id"]]),
+            "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
         }
 
 

@@ -13,9 +13,9 @@ from tfpipe import errors, index
 from tfpipe.crop import CROPS, Dtype, Quality
 from tfpipe.faults import FaultLog
 from tfpipe.native import CropOp
-from tfpipe.ops import Cast, Parse, Select
+from tfpipe.ops import Cast, Normalize, Parse, Select
 from tfpipe.order import Shuffle
-from tfpipe.pipeline import Pipeline, Wrapper
+from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.recipes import Recipe, resnet
 from tfpipe.source import TFRecordSource
 from tfpipe.stages import AssertCardinality, Batch, Interleave, Map, Op, Prefetch
@@ -48,6 +48,7 @@ def imagenet_train(
     max_faults: int = 100,
     label_base: int | None = None,
     with_record_id: bool = False,
+    whole_batches: bool = False,
     tuning: Tuning | None = None,
 ) -> Pipeline:
     """Shuffled batches of random windows of the images, as a recipe says.
@@ -93,6 +94,8 @@ def imagenet_train(
         label_base: Label on disk of the first class, where there is no index that
             says it.
         with_record_id: Whether batches say which records they hold.
+        whole_batches: Whether the ops run on a batch at once, which is cheaper with
+            the native op, to the same batches; a call then takes the memory of one.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
@@ -121,6 +124,7 @@ def imagenet_train(
         device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
         cache=cache,
         faults=_faults(source, on_error, max_faults),
+        whole_batches=whole_batches,
         tuning=tuning,
     )
 
@@ -145,6 +149,7 @@ def imagenet_eval(
     max_faults: int = 100,
     label_base: int | None = None,
     with_record_id: bool = False,
+    whole_batches: bool = False,
     tuning: Tuning | None = None,
 ) -> Pipeline:
     """Batches of the images' centers, every record exactly once, padded with a mask.
@@ -178,6 +183,7 @@ def imagenet_eval(
         device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
         cache=cache,
         faults=_faults(source, on_error, max_faults),
+        whole_batches=whole_batches,
         tuning=tuning,
     )
 
@@ -189,22 +195,40 @@ def _compose(
     device_ops: Sequence[Op],
     cache: Wrapper | None,
     faults: FaultLog | None,
+    whole_batches: bool,
     tuning: Tuning | None,
 ) -> Pipeline:
     """The stages of every preset."""
+    made: list[Stage] = [Map(*ops, faults=faults), Batch(source.batch_size)]
+    if whole_batches:
+        _require_batched(ops)
+        made.reverse()
     return Pipeline(
         source,
         stages=[
             Interleave(faults=faults),
             *([cache] if cache else []),
             AssertCardinality(),
-            Map(*ops, faults=faults),
-            Batch(source.batch_size),
+            *made,
             Prefetch(),
         ],
         tuning=tuning or Tuning(),
         device_ops=device_ops,
     )
+
+
+# Ops that take batches as well as examples.
+_BATCHED = (Parse, *CROPS, Normalize, Cast, Select)
+
+
+def _require_batched(ops: Sequence[Op]) -> None:
+    for op in ops:
+        if not isinstance(op, _BATCHED):
+            raise ValueError(
+                "whole_batches needs ops that take batches, "
+                f"{', '.join(sorted(kind.__name__ for kind in _BATCHED))}; the recipe "
+                f"has {op!r}. Leave it False."
+            )
 
 
 def _parse(source: TFRecordSource, label_base: int | None, label_offset: int) -> Parse:

@@ -9,7 +9,7 @@ import dataclasses
 import statistics
 import threading
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -59,12 +59,26 @@ class Turns:
 
 
 class Runner:
-    """A dataset that is read on and on, without leaving TensorFlow between elements."""
+    """A dataset that is read on and on, without leaving TensorFlow between elements.
 
-    def __init__(self, dataset: tf.data.Dataset) -> None:
+    Args:
+        dataset: Without end.
+        caches: That only this dataset reads, to close with it.
+    """
+
+    def __init__(
+        self, dataset: tf.data.Dataset, *, caches: Sequence[Cache] = ()
+    ) -> None:
+        self._caches = caches
         self._iterator = iter(dataset)
         self.pull(1)
         self._per_call = 1
+
+    def close(self) -> None:
+        """Ends it; it may not be read any more."""
+        del self._iterator
+        for cache in self._caches:
+            cache.close()
 
     def pull(self, num_elements: int) -> None:
         """Reads that many elements and drops them."""
@@ -151,27 +165,23 @@ _MOST_HALVES, _ALIKE = 6, 0.9
 
 
 def release(
-    runners: MutableMapping[str, Runner],
-    caches: Sequence[Cache],
-    before: threading.Thread | None,
+    runners: Mapping[str, Runner], before: threading.Thread | None
 ) -> threading.Thread:
-    """Deletes datasets that are being read and their caches, in a thread of its own.
+    """Closes datasets that are being read, in a thread of its own.
 
     AUTOTUNE's thread may sleep for many seconds before it sees that it is done. The
     datasets of one race may wait for it, no more: they hold buffers and caches.
 
     Args:
         runners: The datasets.
-        caches: That nothing else reads.
         before: What this returned the last time, to wait for.
     """
     if before is not None:
         before.join()
 
     def end() -> None:
-        runners.clear()
-        for cache in caches:
-            cache.close()
+        for runner in runners.values():
+            runner.close()
 
     thread = threading.Thread(target=end)
     thread.start()

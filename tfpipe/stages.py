@@ -6,11 +6,13 @@ filled from the pipeline's `Tuning` by the stage's `tuned` method.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.at_once import at_once
 from tfpipe.faults import FaultLog, read_damaged, stand_in
 from tfpipe.tuning import AUTOTUNE, Tuning
 
@@ -21,10 +23,6 @@ Op = Callable[[Example], Example]
 # Functions without Python control flow on tensors: AutoGraph would take a second to
 # find that out, at the start of every run.
 as_it_is = tf.autograph.experimental.do_not_convert
-
-
-def _identity(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
 
 
 def _require_positive(stage: object, name: str) -> None:
@@ -198,7 +196,8 @@ class Map:
     TensorFlow's error, which does not say of which record. With `faults` it costs that
     record only: the next one stands in for it with `mask` 0, and the log says which it
     was. That needs `record_id` in every element and elements of one shape, and costs
-    about a twentieth of decoding, as the ops then run over chunks of elements.
+    about a twentieth of decoding, as the ops then run over chunks of elements. After
+    `Batch` ops run on a whole batch, with `faults` on each element where that fails.
 
     Args:
         ops: Callables example -> example, in order.
@@ -250,9 +249,12 @@ class Map:
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
         ours = all(type(op).__module__.startswith("tfpipe.") for op in self.ops)
-        convert = as_it_is if ours else _identity
+        convert = as_it_is if ours else lambda function: function
         if self.faults is None:
             return dataset.map(convert(self._apply), num_parallel_calls=calls)
+        if dataset.element_spec["record_id"].shape.rank:
+            whole = functools.partial(at_once, self._apply, self._apply_all)
+            return dataset.map(convert(whole), num_parallel_calls=calls)
         chunks = dataset.batch(_CHUNK_LENGTH)
         mapped = chunks.map(convert(self._apply_all), num_parallel_calls=calls)
         mapped = mapped.unbatch()
@@ -275,7 +277,7 @@ class Map:
             lambda item: tf.zeros([0, *(size or 0 for size in item.shape)], item.dtype),
             spec,
         )
-        batches = sound.ignore_errors().batch(_CHUNK_LENGTH)
+        batches = sound.ignore_errors().batch(num_elements)
         batches = batches.concatenate(tf.data.Dataset.from_tensors(none))
         positions, results = batches.take(1).get_single_element()
         faults = self.faults

@@ -214,7 +214,8 @@ class _Run:
         self._given = pipeline
         self._open = space.opened(pipeline)
         self._budget = budget
-        self._trials: list[Trial] = []
+        # Of the caches that do not fit it is recorded why not.
+        self._caches, self._trials = _caches(self._open, budget)
         self._start, self._time_limit = time.monotonic(), time_limit
         self._released: threading.Thread | None = None
         self._turn_seconds = 0.0  # the longest so far, with its share of the building
@@ -252,15 +253,14 @@ class _Run:
     def _first(self, autotune: Setting, start: Setting) -> Setting:
         """The best of those without and with caches that the costs ask for."""
         lanes = {_AUTOTUNE: autotune, _COSTS: start}
-        for cache in self._allowed_caches():
+        for cache in self._caches:
             lanes[f"cache of {cache}"] = dataclasses.replace(start, cache=cache)
         # No step of the climb brings back a cache that is ruled out here.
         turns = self._race(lanes, _AUTOTUNE, num_rounds=5)
-        plain = turns[_COSTS]
-        # A cache costs memory: it must pay. That it is not by chance the last race
-        # finds out; here that would rule out what gains 5 % on a machine with noise.
-        best = max(turns, key=lambda name: turns[name].ratio(plain))
-        pays = best != _AUTOTUNE and turns[best].ratio(plain) >= _GAIN
+        gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
+        # A cache costs memory: it must pay; if by chance, the last race finds out.
+        best = max(gains, key=gains.__getitem__)
+        pays = best != _AUTOTUNE and gains[best] >= _GAIN
         return lanes[best] if pays else start
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
@@ -281,7 +281,7 @@ class _Run:
 
     def _best_of_grid(self, autotune: Setting) -> Setting:
         """The best of the grid: a short race each, a longer one of the best four."""
-        grid = space.grid(self._open, self._budget, [None, *self._allowed_caches()])
+        grid = space.grid(self._open, self._budget, [None, *self._caches])
         rates = {}
         for number, setting in enumerate(grid, start=1):
             name = f"{number} of {len(grid)}"
@@ -292,26 +292,20 @@ class _Run:
         turns = self._race(lanes | {_AUTOTUNE: autotune}, _AUTOTUNE)
         return lanes[max(lanes, key=lambda name: turns[name].rate)]
 
-    def _allowed_caches(self) -> list[Placement]:
-        """Those that fit; of the others it is recorded why not."""
-        found, refused = _caches(self._open, self._budget)
-        self._trials += refused
-        return found
-
     def _race(
         self, lanes: Mapping[str, Setting | None], against: str, num_rounds: int = 3
     ) -> dict[str, race.Turns]:
         """The turns of those that can be run."""
-        runners, caches = {}, []
+        runners = {}
         before = time.monotonic()
         for name, setting in lanes.items():
             self._show(name)
             try:
                 pipeline = setting.of(self._open) if setting else self._given
                 # Those of the pipeline as it was given are not ours to close.
-                caches += placement.caches(pipeline) if setting else []
-                pipeline = placement.of_first_window(pipeline)
-                runners[name] = race.Runner(pipeline.build(num_epochs=None))
+                caches = placement.caches(pipeline) if setting else []
+                dataset = placement.of_first_window(pipeline).build(num_epochs=None)
+                runners[name] = race.Runner(dataset, caches=caches)
             except (ValueError, OSError, tf.errors.OpError) as error:
                 if name == against:
                     raise
@@ -322,12 +316,12 @@ class _Run:
         each = (time.monotonic() - before) / (len(runners) * num_rounds)
         self._turn_seconds = max(self._turn_seconds, each)
         self._trials += _trials(turns, lanes, against)
-        self._released = race.release(runners, caches, self._released)
+        self._released = race.release(runners, self._released)
         return turns
 
     def _has_time_for(self, num_turns: int) -> bool:
-        end = self._start + self._time_limit * (1 - _RESERVE)
-        return end - time.monotonic() > num_turns * self._turn_seconds
+        left = self._start + self._time_limit * (1 - _RESERVE) - time.monotonic()
+        return left > num_turns * self._turn_seconds
 
     def _show(self, what: str) -> None:
         self._bar.set_description(what)

@@ -29,7 +29,11 @@ CropOp = Literal["auto", "native", "stock"]
 _HERE = pathlib.Path(__file__).parent
 
 SOURCES = tuple(
-    _HERE / name for name in ("crop.cc", "crop_core.h", "decoder.h", "huffman.h")
+    _HERE / name
+    for name in (
+        *("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h"),
+        "pool.h",
+    )
 )
 REWRITE_SOURCES = tuple(
     _HERE / name for name in ("rewrite.cc", "rewrite.h", "decoder.h")

@@ -98,6 +98,13 @@ inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   decoder->source.next_input_byte = jpeg;
   decoder->source.bytes_in_buffer = size;
   info->src = &decoder->source;
+  // libjpeg would look for the next marker further on; other readers do not.
+  if (size > 2 && jpeg[0] == 0xFF && jpeg[1] == 0xD8 && jpeg[2] != 0xFF) {
+    snprintf(decoder->message, kMessageLength,
+             "The JPEG data are bad: a marker must follow the first one, got 0x%02x.",
+             jpeg[2]);
+    Fail(decoder);
+  }
 }
 
 }  // namespace tfpipe

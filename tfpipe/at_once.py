@@ -1,0 +1,33 @@
+"""Ops on a whole batch at once, and on each of its elements where that fails.
+
+In: a batch. Out: the ops' results. One damaged image makes an op fail on the batch that
+it is in; who it is and what stands in for it, `stages.Map` finds out one by one.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+Batch = dict[str, tf.Tensor]
+
+
+def at_once(
+    apply: Callable[[Batch], Batch], one_by_one: Callable[[Batch], Batch], batch: Batch
+) -> Batch:
+    """What `apply` makes of a batch, or `one_by_one` if an op of `apply` fails."""
+    # A dataset of one element, as only datasets can go on after an error.
+    whole = tf.data.Dataset.from_tensors(batch).map(lambda one: (True, apply(one)))
+    _, spec = whole.element_spec
+    none = {
+        name: tf.zeros([0, *(size or 0 for size in item.shape[1:])], item.dtype)
+        for name, item in spec.items()
+    }
+    found = whole.ignore_errors().concatenate(
+        tf.data.Dataset.from_tensors((False, none))
+    )
+    is_done, results = found.take(1).get_single_element()
+    results = tf.cond(is_done, lambda: results, lambda: one_by_one(batch))
+    return {
+        name: tf.ensure_shape(value, spec[name].shape)
+        for name, value in results.items()
+    }
