@@ -99,18 +99,18 @@ lint: venv  ## Style and types
 
 .PHONY: test-fast
 test-fast: venv  ## The tests without ranks, wheels and training
-	pytest -q -n 2 -m 'not slow'
+	pytest -q -n 2 --dist loadfile -m 'not slow'
 
 .PHONY: test-slow
 test-slow: venv  ## The tests with real Horovod ranks, wheels and training
-	pytest -q -n 2 -m slow
+	pytest -q -n 2 --dist loadfile -m slow
 
 .PHONY: test-tensorflow
 test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the newest TensorFlow
 
 .PHONY: $(TENSORFLOW_TESTS)
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
-	$(<D)/bin/pytest -q -n 2 -m 'not slow'
+	$(<D)/bin/pytest -q -n 2 --dist loadfile -m 'not slow'
 
 # No Horovod and no tensorflow-io: they cannot be had beside the newest one.
 $(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.cfg pyproject.toml

@@ -82,10 +82,19 @@ def test_resumed_training_equals_uninterrupted(
     )
 
 
+@pytest.fixture(scope="module")
+def checkpoint_dir(
+    data_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
+    """The checkpoint of a model trained for an epoch, to be read only."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    _train(data_dir, checkpoint_dir=str(folder))
+    return folder
+
+
 def test_evaluation_counts_each_record_once(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path
+    data_dir: pathlib.Path, checkpoint_dir: pathlib.Path
 ) -> None:
-    _train(data_dir, checkpoint_dir=str(tmp_path))
     results = []
     for batch_size in (2, 7):
         config = Config(
@@ -94,7 +103,7 @@ def test_evaluation_counts_each_record_once(
             image_size=32,
             batch_size=batch_size,
             mode="eval",
-            checkpoint_dir=str(tmp_path),
+            checkpoint_dir=str(checkpoint_dir),
         )
         results.append(loop.evaluate(make_setting(config, Ranks()), Ranks()))
 
@@ -167,13 +176,12 @@ def test_inference_goes_through_the_split_again_and_again(
 
 
 def test_inference_takes_the_weights_of_a_checkpoint(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path
+    data_dir: pathlib.Path, tmp_path: pathlib.Path, checkpoint_dir: pathlib.Path
 ) -> None:
     with pytest.raises(ValueError, match="must hold a checkpoint"):
         _infer(data_dir, num_steps=1, checkpoint_dir=str(tmp_path))
-    _train(data_dir, checkpoint_dir=str(tmp_path))
 
-    result = _infer(data_dir, num_steps=1, checkpoint_dir=str(tmp_path))
+    result = _infer(data_dir, num_steps=1, checkpoint_dir=str(checkpoint_dir))
 
     assert result["num_timed_steps"] == 1
 

@@ -163,7 +163,12 @@ def test_visits_and_bytes_are_counted():
         return dataset.map(lambda x: {"x": tf.fill([6], x), "name": "abc"})
 
     result = profile(
-        keep_even, widen, tfpipe.Batch(4), tfpipe.Prefetch(), num_elements=40
+        keep_even,
+        widen,
+        tfpipe.Batch(4),
+        tfpipe.Prefetch(),
+        num_elements=40,
+        repeats=1,
     )
 
     visits = [cost.visit_ratio for cost in result.stages]
@@ -347,6 +352,7 @@ def test_buffers_that_do_not_fit_are_named(monkeypatch):
         lambda dataset: dataset.map(lambda x: tf.fill([1 << 12], x)),
         tfpipe.Prefetch(buffer_size=100),
         num_elements=200,
+        repeats=1,
     )
 
     assert result.bottleneck.resource == "memory"
@@ -363,6 +369,7 @@ def test_buffers_are_estimated_where_tensorflow_does_not_tell(monkeypatch):
         tfpipe.Batch(4),
         tfpipe.Prefetch(buffer_size=5),
         num_elements=10,
+        repeats=1,
     )
 
     held = [cost.buffered_bytes for cost in result.stages]

@@ -12,8 +12,10 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
 
-from benchmarks import decode_variants
+from benchmarks import decode, decode_variants
 from converters import finish, images, job_flags, jpeg, restart, run, verify
 from tests.conftest import convert, make_tree
 from tests.native_op import native_op, needs_native  # noqa: F401
@@ -476,15 +478,11 @@ def test_benchmark_reads_the_folder_of_each_way(converted):
         assert decode_variants.measure(way, job)["num_images"] == 4
 
 
-def test_benchmark_needs_the_folder_for_those_ways():
-    module = "benchmarks.decode"
+def test_benchmark_needs_the_folder_for_those_ways(capsys):
+    flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
+    with flagsaver.flagsaver(data_dir="none", ways=["rewritten_uint8"]):
+        code = decode.main(["decode"])
 
-    done = subprocess.run(
-        [sys.executable, "-m", module, "--data_dir=none", "--ways=rewritten_uint8"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 1
-    assert "--rewritten_data_dir must be given for rewritten_uint8" in done.stderr
+    assert code == 1
+    errors = capsys.readouterr().err
+    assert "--rewritten_data_dir must be given for rewritten_uint8" in errors
