@@ -29,6 +29,7 @@ class Config:
     on_error: str = "raise"
     max_faults: int = 100
     tuning: str | None = None
+    whole_batches: bool = False
     num_classes: int | None = None
     precision: str = "float32"
     data_format: str = "NHWC"

@@ -8,6 +8,7 @@ runs all of them in turns, each in its own process.
 
 import dataclasses
 import json
+import os
 import pathlib
 import sys
 import time
@@ -216,6 +217,15 @@ def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
     return lambda job: _tfpipe(job, dtype, crop_op="native", whole=True)
 
 
+def _on_one_core(way: Callable[[Job], tf.data.Dataset]) -> Callable[..., Any]:
+    def make(job: Job) -> tf.data.Dataset:
+        # Threads inherit it; those of the pipeline do not run yet.
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        return way(job)
+
+    return make
+
+
 _LEAN = {"resize": "kernel", "rounding": "quantize"}
 
 # Way -> its dataset. The last words say in what a way differs from the one before it.
@@ -243,12 +253,13 @@ WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     ),
     "tfpipe_native_float32": lambda job: _tfpipe(job, "float32", crop_op="native"),
     "tfpipe_native_bfloat16": lambda job: _tfpipe(job, "bfloat16", crop_op="native"),
-    "tfpipe_native_uint8_whole": _whole("uint8"),
-    "tfpipe_native_float32_whole": _whole("float32"),
-    "tfpipe_native_bfloat16_whole": _whole("bfloat16"),
+    "tfpipe_whole_uint8": _whole("uint8"),
+    "tfpipe_whole_float32": _whole("float32"),
+    "tfpipe_whole_bfloat16": _whole("bfloat16"),
+    "tfpipe_whole_uint8_one_core": _on_one_core(_whole("uint8")),
     "rewritten_uint8": lambda job: _rewritten(job, "stock"),
     "rewritten_native_uint8": lambda job: _rewritten(job, "native"),
-    "rewritten_native_uint8_whole": lambda job: _rewritten(job, "native", whole=True),
+    "rewritten_whole_uint8": lambda job: _rewritten(job, "native", whole=True),
     "rewritten_native_float32": lambda job: _rewritten(job, "native", "float32"),
 }
 # Ways that read `Job.rewritten_data_dir`.

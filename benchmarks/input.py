@@ -73,6 +73,7 @@ def make_pipeline(
         seed=config.seed,
         rank=world.rank,
         num_ranks=world.num_ranks,
+        whole_batches=config.whole_batches,
         with_record_id=True,  # as benchmarks.train, which is to find its tuning here
         tuning=tuning,
     )

@@ -74,6 +74,7 @@ class InputConfig:
     disk_budget_bytes: int = 0
     cache_dir: str | None = None
     tuning: str | None = None
+    whole_batches: bool = False
     report_dir: str | None = None
 
     def __post_init__(self) -> None:

@@ -277,6 +277,10 @@ PEERS: dict[str, Peer] = {
     "tfpipe_native": Peer(
         functools.partial(_tf_data, way="tfpipe_native"), "imagenet_train, native op"
     ),
+    "tfpipe_whole": Peer(
+        functools.partial(_tf_data, way="tfpipe_whole"),
+        "imagenet_train, native op on whole batches",
+    ),
     "garden": Peer(
         functools.partial(_tf_data, way="garden"), "tf.data as Model Garden reads"
     ),

@@ -133,6 +133,7 @@ def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pip
         with_record_id=True,
         on_error=config.on_error,
         max_faults=config.max_faults,
+        whole_batches=config.whole_batches,
         tuning=tuning,
     )
     if config.tuning is not None:

@@ -127,7 +127,10 @@ def test_error_of_one_rank_ends_the_others_with_its_words(guilty: int) -> None:
 
 
 def test_error_of_the_same_kind_on_every_rank_stays_its_own() -> None:
+    together = threading.Barrier(3)
+
     def fail(beat: Beat) -> None:
+        together.wait(10)  # a rank that is later is told of the first one
         raise ValueError("no such folder")
 
     assert _run(fail, fail, fail) == [["raised no such folder"]] * 3

@@ -176,6 +176,8 @@ def grid(
     """
     num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
     calls = sorted({1, budget.num_threads, 2 * budget.num_threads})
+    if num_maps > 1:
+        calls = [calls[0], calls[-1]]
     fuse = (True, False) if can_fuse(pipeline) else (True,)
     points = itertools.product(
         (1, 4), itertools.product(calls, repeat=num_maps), (1, 4), fuse, caches
