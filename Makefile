@@ -34,7 +34,7 @@ help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: venv
-venv: $(VENV)/ready  ## Make .venv with the reference stack and prove that Horovod works
+venv: $(VENV)/native  ## Make .venv with the reference stack and prove that Horovod works
 
 $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory check-machine
@@ -47,6 +47,9 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	@echo "Building Horovod for this TensorFlow: about 3 minutes on 2 cores."
 	$(INSTALL_HOROVOD)
 	@$(MAKE) --no-print-directory check-horovod
+	touch $@
+
+$(VENV)/native: $(VENV)/ready $(wildcard tfpipe/native/*.cc tfpipe/native/*.h tfpipe/native/*.py)
 	python -m tfpipe.native || echo "Without it TensorFlow's own ops decode and crop."
 	touch $@
 
@@ -110,6 +113,7 @@ test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the ne
 
 .PHONY: $(TENSORFLOW_TESTS)
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
+	$(<D)/bin/python -m tfpipe.native || echo "Its tests are skipped."
 	$(<D)/bin/pytest -q -n 2 --dist loadfile -m 'not slow'
 
 # No Horovod and no tensorflow-io: they cannot be had beside the newest one.

@@ -12,6 +12,7 @@ thread is stuck.
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ _INTERVAL_SECONDS_PER_RANK = 0.002
 _INTERVALS_PER_TIMEOUT = 10  # at least
 _SILENCE_SECONDS = 2.0  # after which a rank is the reason that a collective broke
 _PATIENCE_SECONDS = 5.0  # for news of a rank whose loss would explain an error
+_LAST_WORDS_SECONDS = 2.0  # after SIGTERM, for the watch to say why
 _CLOSE_SECONDS = 1.0  # for another rank to read the last message
 _MAX_TEXT = 500
 
@@ -94,12 +96,44 @@ def watched(
     progress = Progress(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
     watch = _Watch(ranks.rank, progress, others, beat, is_elastic, end)
     threading.Thread(target=watch.run, name="watch", daemon=True).start()
+    with _last_words(watch.has_ended):
+        try:
+            yield beat
+        except BaseException as error:
+            watch.fail(error)
+            raise
+        watch.finish()
+
+
+@contextlib.contextmanager
+def _last_words(has_ended: threading.Event) -> Iterator[None]:
+    """Lets this process live on for a moment when it is told to end.
+
+    A launcher that sees one rank die ends the others, which may not have said yet what
+    they know of it. A handler alone would wait for the main thread, which may be stuck.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+
+    def end() -> None:
+        while number := os.read(told, 1):
+            if number[0] == signal.SIGTERM:
+                has_ended.wait(_LAST_WORDS_SECONDS)
+                os._exit(128 + signal.SIGTERM)
+        os.close(told)
+
+    threading.Thread(target=end, name="last words", daemon=True).start()
+    handler = signal.signal(signal.SIGTERM, lambda *_: None)
+    before = signal.set_wakeup_fd(tell)
     try:
-        yield beat
-    except BaseException as error:
-        watch.fail(error)
-        raise
-    watch.finish()
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGTERM, handler)
+        os.close(tell)
 
 
 class _Watch:
@@ -122,14 +156,14 @@ class _Watch:
         self._interval = min(longest, progress.timeout / _INTERVALS_PER_TIMEOUT)
         # Set by the main thread.
         self._is_done, self._is_broken, self._has_left = False, False, False
-        self._failure = ""
+        self._failure, self._verdict = "", ""
         self._is_ending = False
-        self._has_ended = threading.Event()
+        self.has_ended = threading.Event()
 
     def finish(self) -> None:
         """Says that this rank is done, and returns when all are."""
         self._is_done = True
-        self._has_ended.wait()
+        self.has_ended.wait()
 
     def fail(self, error: BaseException) -> None:
         """Tells the others of an error, unless the loss of one of them explains it."""
@@ -138,11 +172,11 @@ class _Watch:
         elif type(error).__module__.startswith(("tensorflow", "horovod")):
             # What a broken collective raises: the thread may be about to say why.
             self._is_broken = True
-            self._has_ended.wait(_PATIENCE_SECONDS)
+            self.has_ended.wait(_PATIENCE_SECONDS)
             self._has_left = self._is_elastic
         text = str(error).partition("\n")[0][:_MAX_TEXT]
         self._failure = text or type(error).__name__
-        self._has_ended.wait(_PATIENCE_SECONDS)
+        self.has_ended.wait(_PATIENCE_SECONDS)
 
     def run(self) -> None:
         """Watches until all ranks are done or one is lost."""
@@ -151,7 +185,10 @@ class _Watch:
         except Exception as error:
             self._conclude(f"The watch over the ranks broke: {error!r}")
         self._others.close(_CLOSE_SECONDS)
-        self._has_ended.set()
+        # An error of its own says more to its user than what became of it elsewhere.
+        if self._verdict and not self._failure:
+            self._end(self._verdict)
+        self.has_ended.set()
 
     def _loop(self) -> None:
         due = time.monotonic()
@@ -213,12 +250,10 @@ class _Watch:
             self._conclude(self._progress.judge(now, silence_limit=limit))
 
     def _conclude(self, error: str | None) -> None:
-        """Passes an error on to the others, and ends this rank by it."""
+        """Ends the watch by an error, which the others are told."""
         if error is None or self._is_ending:
             return
         self._is_ending = True
-        if self._rank == 0:
-            self._others.send({"error": error})
-        # An error of its own says more to its user than what became of it elsewhere.
-        if not self._failure:
-            self._end(error)
+        self._verdict = error
+        # Rank 0 passes it on; it could see no more than that this rank is gone.
+        self._others.send({"error": error})

@@ -334,6 +334,7 @@ def launch(tmp_path: pathlib.Path) -> Iterator[Callable[..., Launched]]:
     [
         (1, signal.SIGKILL, 300, "ended without a word, last heard of after step "),
         (0, signal.SIGKILL, 300, "ended without a word, last heard of after step "),
+        (1, signal.SIGTERM, 300, "ended without a word, last heard of after step "),
         (1, signal.SIGSTOP, 3, "gave no sign of life for "),
         (0, signal.SIGSTOP, 3, "gave no sign of life for "),
         # Gloo gives up before.
