@@ -29,6 +29,7 @@ _INTERVALS_PER_TIMEOUT = 10  # at least
 _SILENCE_SECONDS = 2.0  # after which a rank is the reason that a collective broke
 _PATIENCE_SECONDS = 5.0  # for news of a rank whose loss would explain an error
 _LAST_WORDS_SECONDS = 2.0  # after SIGTERM, for the watch to say why
+_OWN_ERROR_SECONDS = 0.3  # for a rank to fail as another one did
 _CLOSE_SECONDS = 1.0  # for another rank to read the last message
 _MAX_TEXT = 500
 
@@ -158,7 +159,7 @@ class _Watch:
         self._is_done, self._is_broken, self._has_left = False, False, False
         self._failure, self._verdict = "", ""
         self._is_ending = False
-        self.has_ended = threading.Event()
+        self._has_failed, self.has_ended = threading.Event(), threading.Event()
 
     def finish(self) -> None:
         """Says that this rank is done, and returns when all are."""
@@ -176,6 +177,7 @@ class _Watch:
             self._has_left = self._is_elastic
         text = str(error).partition("\n")[0][:_MAX_TEXT]
         self._failure = text or type(error).__name__
+        self._has_failed.set()
         self.has_ended.wait(_PATIENCE_SECONDS)
 
     def run(self) -> None:
@@ -186,7 +188,7 @@ class _Watch:
             self._conclude(f"The watch over the ranks broke: {error!r}")
         self._others.close(_CLOSE_SECONDS)
         # An error of its own says more to its user than what became of it elsewhere.
-        if self._verdict and not self._failure:
+        if self._verdict and not self._has_failed.wait(_OWN_ERROR_SECONDS):
             self._end(self._verdict)
         self.has_ended.set()
 
