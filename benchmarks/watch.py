@@ -255,7 +255,6 @@ class _Watch:
         """Ends the watch by an error, which the others are told."""
         if error is None or self._is_ending:
             return
-        self._is_ending = True
-        self._verdict = error
+        self._is_ending, self._verdict = True, error
         # Rank 0 passes it on; it could see no more than that this rank is gone.
         self._others.send({"error": error})
