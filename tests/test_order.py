@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tfpipe import order
 from tfpipe.order import Order, Phase, Place
 
-exhaustive = hypothesis.settings(max_examples=60, deadline=None)
+exhaustive = hypothesis.settings(max_examples=150, deadline=None)
 
 # Shards of one record, prime and even counts, and counts around a block's length.
 SHARD_SIZES = st.lists(
