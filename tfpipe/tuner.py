@@ -214,9 +214,9 @@ class _Run:
         self._given = pipeline
         self._open = space.opened(pipeline)
         self._budget = budget
+        self._start, self._time_limit = time.monotonic(), time_limit
         # Of the caches that do not fit it is recorded why not.
         self._caches, self._trials = _caches(self._open, budget)
-        self._start, self._time_limit = time.monotonic(), time_limit
         self._released: threading.Thread | None = None
         self._turn_seconds = 0.0  # the longest so far, with its share of the building
         self._bar = tqdm.tqdm(
