@@ -5,6 +5,7 @@ it is in; who it is and what stands in for it, `stages.Map` finds out one by one
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,18 +17,25 @@ def at_once(
 ) -> Batch:
     """What `apply` makes of a batch, or `one_by_one` if an op of `apply` fails."""
     # A dataset of one element, as only datasets can go on after an error.
-    whole = tf.data.Dataset.from_tensors(batch).map(lambda one: (True, apply(one)))
-    _, spec = whole.element_spec
-    none = {
-        name: tf.zeros([0, *(size or 0 for size in item.shape[1:])], item.dtype)
-        for name, item in spec.items()
-    }
-    found = whole.ignore_errors().concatenate(
-        tf.data.Dataset.from_tensors((False, none))
-    )
-    is_done, results = found.take(1).get_single_element()
+    whole = tf.data.Dataset.from_tensors(batch).map(apply)
+    results = first_batch(whole.ignore_errors())
+    is_done = tf.shape(next(iter(results.values())))[0] > 0
     results = tf.cond(is_done, lambda: results, lambda: one_by_one(batch))
     return {
-        name: tf.ensure_shape(value, spec[name].shape)
+        name: tf.ensure_shape(value, whole.element_spec[name].shape)
         for name, value in results.items()
     }
+
+
+def first_batch(batches: tf.data.Dataset) -> Any:
+    """The first batch of a dataset, or one of no elements if there is none.
+
+    Args:
+        batches: Of any structure, of tensors [n, ...].
+    """
+    none = tf.nest.map_structure(
+        lambda item: tf.zeros([0, *(size or 0 for size in item.shape[1:])], item.dtype),
+        batches.element_spec,
+    )
+    batches = batches.concatenate(tf.data.Dataset.from_tensors(none))
+    return batches.take(1).get_single_element()

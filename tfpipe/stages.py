@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.at_once import at_once
+from tfpipe.at_once import at_once, first_batch
 from tfpipe.faults import FaultLog, read_damaged, stand_in
 from tfpipe.tuning import AUTOTUNE, Tuning
 
@@ -126,14 +126,7 @@ class Interleave:
         )
         if "shuffle_seed" in window:
             records = _shuffle(records, num_records, tf.unstack(window["shuffle_seed"]))
-        none = {
-            "record": tf.zeros([0], tf.string),
-            "record_id": tf.zeros([0], tf.int64),
-        }
-        batches = records.batch(num_records).concatenate(
-            tf.data.Dataset.from_tensors(none)
-        )
-        batch: Example = batches.take(1).get_single_element()
+        batch: Example = first_batch(records.batch(num_records))
         return batch
 
     def _extent(self, extent: Example) -> tf.data.Dataset:
@@ -272,14 +265,8 @@ class Map:
         num_elements = tf.size(chunk["record_id"], tf.int64)
         examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
         sound = examples.map(lambda position, x: (position, self._apply(x)))
-        spec = sound.element_spec
-        none = tf.nest.map_structure(
-            lambda item: tf.zeros([0, *(size or 0 for size in item.shape)], item.dtype),
-            spec,
-        )
         batches = sound.ignore_errors().batch(num_elements)
-        batches = batches.concatenate(tf.data.Dataset.from_tensors(none))
-        positions, results = batches.take(1).get_single_element()
+        positions, results = first_batch(batches)
         faults = self.faults
         assert faults is not None  # as `__call__` sees to
         complete: Example = tf.cond(
