@@ -217,7 +217,9 @@ def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
     return lambda job: _tfpipe(job, dtype, crop_op="native", whole=True)
 
 
-def _on_one_core(way: Callable[[Job], tf.data.Dataset]) -> Callable[..., Any]:
+def _on_one_core(
+    way: Callable[[Job], tf.data.Dataset],
+) -> Callable[[Job], tf.data.Dataset]:
     def make(job: Job) -> tf.data.Dataset:
         # Threads inherit it; those of the pipeline do not run yet.
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])

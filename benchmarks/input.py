@@ -46,7 +46,7 @@ from benchmarks import flags as benchmark_flags
 from benchmarks.input_flags import InputConfig
 from benchmarks.numa import Seat
 from benchmarks.ranks import Ranks
-from benchmarks.setting import RECIPES, make_tuning
+from benchmarks.setting import make_tuning, recipe_of
 
 flags.adopt_module_key_flags(benchmark_flags)
 flags.adopt_module_key_flags(input_flags)
@@ -67,7 +67,7 @@ def make_pipeline(
     preset = getattr(tfpipe, config.preset)
     pipeline: tfpipe.Pipeline = preset(
         config.data_dir,
-        recipe=RECIPES[model.recipe],
+        recipe=recipe_of(config.model),
         image_size=config.image_size or model.image_size,
         batch_size=config.batch_size or model.batch_size,
         seed=config.seed,

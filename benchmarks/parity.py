@@ -33,7 +33,7 @@ from absl import flags as absl_flags
 import tfpipe
 from benchmarks import environment, flags, models, output
 from benchmarks.config import Config
-from benchmarks.setting import RECIPES
+from benchmarks.setting import recipe_of
 
 _PARITY_RESULT = absl_flags.DEFINE_string(
     "parity_result", None, "File to write the JSON object to as well."
@@ -185,12 +185,11 @@ def _classifier(config: Config, image_size: int) -> Classify:
             f"--checkpoint_dir {config.checkpoint_dir} must hold a checkpoint, got "
             "none. Train with it first, or leave the flag out."
         )
-    entry = models.MODELS[config.model]
     pipeline = tfpipe.imagenet_eval(
-        config.data_dir or "", recipe=RECIPES[entry.recipe], image_size=image_size
+        config.data_dir or "", recipe=recipe_of(config.model), image_size=image_size
     )
     num_classes = config.num_classes or len(pipeline.source.index.classes)
-    model = entry.build(image_size, num_classes)
+    model = models.MODELS[config.model].build(image_size, num_classes)
     tf.train.Checkpoint(model=model).restore(path).expect_partial()
 
     @tf.function

@@ -4,6 +4,7 @@ In: a config and the ranks. Out: the pipeline of this rank, and how many steps t
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import tfpipe
 from benchmarks import models, numa
@@ -15,7 +16,7 @@ _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
 _SYNTHETIC_CLASSES = 1000
 
-RECIPES = {
+_RECIPES = {
     "resnet": tfpipe.resnet,
     "inception": tfpipe.inception,
     "vgg": tfpipe.vgg,
@@ -119,12 +120,17 @@ def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
     )
 
 
+def recipe_of(model: str) -> Callable[..., tfpipe.Recipe]:
+    """What makes the recipe of a model of that name, for the presets."""
+    return _RECIPES[models.MODELS[model].recipe]
+
+
 def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pipeline:
     is_training = config.mode == "train"
     preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
     pipeline = preset(
         config.data_dir,
-        recipe=RECIPES[models.MODELS[config.model].recipe],
+        recipe=recipe_of(config.model),
         image_size=config.image_size,
         batch_size=config.batch_size,
         seed=config.seed,
@@ -153,7 +159,7 @@ def _num_classes(config: Config, names: tuple[str, ...]) -> int:
 def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
     """One batch, kept in memory and given again and again."""
     num_classes = config.num_classes or _SYNTHETIC_CLASSES
-    recipe = RECIPES[models.MODELS[config.model].recipe]
+    recipe = recipe_of(config.model)
     source = tfpipe.SyntheticSource(
         batch_size=config.batch_size,
         image_size=config.image_size,

@@ -28,13 +28,8 @@ CropOp = Literal["auto", "native", "stock"]
 
 _HERE = pathlib.Path(__file__).parent
 
-SOURCES = tuple(
-    _HERE / name
-    for name in (
-        *("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h"),
-        "pool.h",
-    )
-)
+_NAMES = ("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h", "pool.h")
+SOURCES = tuple(_HERE / name for name in _NAMES)
 REWRITE_SOURCES = tuple(
     _HERE / name for name in ("rewrite.cc", "rewrite.h", "decoder.h")
 )
