@@ -1,5 +1,7 @@
 """tfpipe.race: rates of datasets, in turns."""
 
+import math
+
 import pytest
 import tensorflow as tf
 
@@ -49,6 +51,15 @@ def test_datasets_take_turns_and_the_slower_one_is_found():
     assert turns["b"].cost > 2 * turns["a"].cost
     started = [name for name, before in zip(seen, ["", *seen]) if name != before]  # noqa: B905
     assert started == ["a", "b"] * 4  # the first element, then three rounds
+
+
+@pytest.mark.parametrize(("end", "num_rounds"), [(0.0, 3), (math.inf, 4)])
+def test_no_round_begins_after_the_end_but_three(end, num_rounds):
+    runners = {"a": race.Runner(tf.data.Dataset.range(10**9))}
+
+    turns = race.run(runners, seconds=0.01, num_rounds=4, end=end)
+
+    assert len(turns["a"].elements_per_second) == num_rounds
 
 
 @pytest.mark.parametrize(

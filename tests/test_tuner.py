@@ -131,3 +131,23 @@ def test_wrong_values_are_refused_before_any_work(values):
 
     with pytest.raises(ValueError, match="time_limit must be > 0 and num_local_ranks"):
         tfpipe.tune(pipeline, **values)
+
+
+@pytest.mark.parametrize(("is_ours", "num_closed"), [(True, 1), (False, 0)])
+def test_own_caches_of_what_cannot_be_built_are_closed(
+    data_dir, monkeypatch, is_ours, num_closed
+):
+    def refuse(example):
+        raise ValueError("not this")
+
+    closed = []
+    monkeypatch.setattr(tfpipe.Cache, "close", lambda cache: closed.append(cache))
+    pipeline = placement.with_cache(
+        decoded_again_and_again(data_dir), placement.Placement(where="ram", num_ops=3)
+    )
+    stages = [*pipeline.stages, tfpipe.Map(refuse)]
+
+    with pytest.raises(ValueError, match="not this"):
+        tuner._runner(dataclasses.replace(pipeline, stages=stages), is_ours=is_ours)
+
+    assert len(closed) == num_closed

@@ -6,6 +6,7 @@ compared by ratios of neighbors in time.
 """
 
 import dataclasses
+import math
 import statistics
 import threading
 import time
@@ -107,7 +108,11 @@ def compare(
 
 
 def run(
-    runners: Mapping[str, Runner], *, seconds: float, num_rounds: int
+    runners: Mapping[str, Runner],
+    *,
+    seconds: float,
+    num_rounds: int,
+    end: float = math.inf,
 ) -> dict[str, Turns]:
     """Lets datasets that are being read take turns.
 
@@ -118,9 +123,13 @@ def run(
         runners: The datasets.
         seconds: Of a turn.
         num_rounds: Turns of each.
+        end: Value of `time.monotonic()` from which on no round begins, if there were
+            three already.
     """
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in runners}
-    for _ in range(num_rounds):
+    for number in range(num_rounds):
+        if number >= _FEWEST_ROUNDS and time.monotonic() > end:
+            break
         for name, runner in runners.items():
             drain.rest()
             measured[name].append(_turn(runner, seconds))
@@ -162,6 +171,7 @@ class _Half(NamedTuple):
 
 
 _MOST_HALVES, _ALIKE = 6, 0.9
+_FEWEST_ROUNDS = 3
 
 
 def release(

@@ -7,6 +7,7 @@ better, and stays within the budgets, which the ranks of a host share.
 """
 
 import dataclasses
+import math
 import os
 import sys
 import threading
@@ -204,30 +205,49 @@ def search_tuning(
         disk_bytes=disk_budget_bytes,
         cache_dir=cache_dir,
     )
-    return _Run(pipeline, budget, time_limit).search(exhaustive=exhaustive)
+    clock = _Clock(None if exhaustive else time_limit)
+    return _Run(pipeline, budget, clock).search(exhaustive=exhaustive)
+
+
+class _Clock:
+    """The seconds that a search may take, None for all it needs, as a progress bar."""
+
+    def __init__(self, limit: float | None) -> None:
+        self._start, self._limit = time.monotonic(), limit
+        self.end = math.inf if limit is None else self._start + limit
+        total = None if limit is None else round(limit)
+        self.bar = tqdm.tqdm(total=total, unit="s", file=sys.stderr, disable=None)
+
+    def show(self, what: str) -> None:
+        """Says what is being done now."""
+        self.bar.set_description(what)
+        passed = min(time.monotonic(), self.end) - self._start
+        self.bar.update(round(passed) - int(self.bar.n))
+
+    def has(self, seconds: float) -> bool:
+        """Whether so many are left, and the reserve."""
+        reserve = _RESERVE * (self._limit or 0.0)
+        return self.end - reserve - time.monotonic() > seconds
 
 
 class _Run:
-    """One search: what was tried so far, and the time."""
+    """One search: what was tried so far."""
 
-    def __init__(self, pipeline: Pipeline, budget: Budget, time_limit: float) -> None:
+    def __init__(self, pipeline: Pipeline, budget: Budget, clock: _Clock) -> None:
         self._given = pipeline
         self._open = space.opened(pipeline)
         self._budget = budget
-        self._start, self._time_limit = time.monotonic(), time_limit
+        self._clock = clock
         # Of the caches that do not fit it is recorded why not.
         self._caches, self._trials = _caches(self._open, budget)
         self._released: threading.Thread | None = None
         self._turn_seconds = 0.0  # the longest so far, with its share of the building
-        self._bar = tqdm.tqdm(
-            total=round(time_limit), unit="s", file=sys.stderr, disable=None
-        )
 
     def search(self, *, exhaustive: bool) -> Search:
         """All of it."""
         autotune = space.autotuned(self._budget)
-        with self._bar:
-            self._show("costs of the stages")
+        with self._clock.bar:
+            self._clock.show("costs of the stages")
             profile = measure.profile(autotune.of(self._open), seconds=0.2, repeats=2)
             if exhaustive:
                 best = self._best_of_grid(autotune)
@@ -267,7 +287,8 @@ class _Run:
         """The best setting that steps of one knob lead to, in the time there is."""
         tried = [best]
         left = space.neighbors(self._open, best, profile, self._budget)
-        while left and self._has_time_for(_STEP_TURNS + _LAST_TURNS):
+        turns_left = _STEP_TURNS + _LAST_TURNS
+        while left and self._clock.has(turns_left * self._turn_seconds):
             step = left.pop(0)
             if step in tried:
                 continue
@@ -299,34 +320,40 @@ class _Run:
         runners = {}
         before = time.monotonic()
         for name, setting in lanes.items():
-            self._show(name)
+            self._clock.show(name)
+            pipeline = setting.of(self._open) if setting else self._given
             try:
-                pipeline = setting.of(self._open) if setting else self._given
-                # Those of the pipeline as it was given are not ours to close.
-                caches = placement.caches(pipeline) if setting else []
-                dataset = placement.of_first_window(pipeline).build(num_epochs=None)
-                runners[name] = race.Runner(dataset, caches=caches)
+                runners[name] = _runner(pipeline, is_ours=setting is not None)
             except (ValueError, OSError, tf.errors.OpError) as error:
                 if name == against:
                     raise
                 reason = str(error).splitlines()[0]
                 self._trials.append(Trial(name=name, setting=setting, error=reason))
-        self._show(f"race of {len(runners)}")
-        turns = race.run(runners, seconds=_TURN_SECONDS, num_rounds=num_rounds)
-        each = (time.monotonic() - before) / (len(runners) * num_rounds)
+        self._clock.show(f"race of {len(runners)}")
+        turns = race.run(
+            runners,
+            seconds=_TURN_SECONDS,
+            num_rounds=num_rounds,
+            end=self._clock.end - len(runners) * self._turn_seconds,
+        )
+        num_turns = sum(len(mine.elements_per_second) for mine in turns.values())
+        each = (time.monotonic() - before) / num_turns
         self._turn_seconds = max(self._turn_seconds, each)
         self._trials += _trials(turns, lanes, against)
         self._released = race.release(runners, self._released)
         return turns
 
-    def _has_time_for(self, num_turns: int) -> bool:
-        left = self._start + self._time_limit * (1 - _RESERVE) - time.monotonic()
-        return left > num_turns * self._turn_seconds
 
-    def _show(self, what: str) -> None:
-        self._bar.set_description(what)
-        passed = min(time.monotonic() - self._start, self._time_limit)
-        self._bar.update(round(passed) - int(self._bar.n))
+def _runner(pipeline: Pipeline, *, is_ours: bool) -> race.Runner:
+    """Reads it; a pipeline that was given has caches that are not ours to close."""
+    caches = placement.caches(pipeline) if is_ours else []
+    try:
+        dataset = placement.of_first_window(pipeline).build(num_epochs=None)
+        return race.Runner(dataset, caches=caches)
+    except BaseException:
+        for cache in caches:
+            cache.close()
+        raise
 
 
 def _trials(
