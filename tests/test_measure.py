@@ -262,6 +262,23 @@ def test_reading_is_measured_in_whole_windows(data_dir):
     assert decoding.parallelism == 2
 
 
+@pytest.mark.parametrize(("bandwidth", "is_told"), [(1e3, True), (1e12, False)])
+def test_what_was_faster_than_the_storage_came_from_the_page_cache(
+    data_dir, bandwidth, is_told
+):
+    pipeline = tfpipe.imagenet_train(data_dir, batch_size=5, image_size=16)
+
+    result = measure.profile(
+        pipeline,
+        num_elements=2,
+        repeats=1,
+        storage_bytes_per_second=bandwidth,
+        progress=False,
+    )
+
+    assert any("in the page cache by then" in note for note in result.notes) is is_told
+
+
 # What is concluded.
 
 

@@ -31,6 +31,9 @@ from tfpipe.tuning import AUTOTUNE
 # Of its CPU time: less is the noise of threads that hand over to each other.
 _LEAST_WAIT = 0.25
 
+# Times the bandwidth of the storage: more is not its noise.
+_CACHED = 1.2
+
 # Bytes for an output that are not the doing of this process' own bookkeeping.
 _LEAST_READ = 1024
 
@@ -189,17 +192,18 @@ def profile(
     if storage_bytes_per_second is not None:
         bandwidth = (storage_bytes_per_second, math.nan)
     rows, here = _judge(steps, plan, spent, whole)
+    rate, storage = _rate(whole.spent), _storage(spent[plan.reader], bandwidth)
     return Profile(
         stages=rows,
-        rate=_rate(whole.spent),
+        rate=rate,
         examples_per_output=examples_in(whole.element_spec),
         num_elements=plan.num_elements,
         host=here,
-        storage=_storage(spent[plan.reader], bandwidth),
+        storage=storage,
         consumer_seconds=consumer_seconds,
         ram_left_bytes=ram_left,
         memory_bytes=whole.memory_bytes,
-        notes=_notes(rows),
+        notes=_notes(rows, rate, storage),
         pipeline=pipeline,
     )
 
@@ -368,7 +372,17 @@ def _storage(
     )
 
 
-def _notes(rows: Sequence[StageCost]) -> list[str]:
+def _notes(rows: Sequence[StageCost], rate: Rate, storage: Storage | None) -> list[str]:
+    notes = []
     if any("less than can be told" in row.note for row in rows):
-        return ["A cost below zero counts as 0: measure with more seconds or repeats."]
-    return []
+        notes.append(
+            "A cost below zero counts as 0: measure with more seconds or repeats."
+        )
+    if storage is not None and storage.state != "warm":
+        times = rate.median * storage.bytes_per_output / storage.bytes_per_second
+        if times > _CACHED:
+            notes.append(
+                f"It ran at {times:.1f} times what the storage allows: its records "
+                "were in the page cache by then."
+            )
+    return notes
