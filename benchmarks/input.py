@@ -144,6 +144,7 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
         disk_budget_bytes=config.disk_budget_bytes,
         cache_dir=config.cache_dir,
         num_local_ranks=world.num_local_ranks,
+        any_order=config.any_order,
         time_limit=config.time_limit,
     )
     measured.pipeline = found.pipeline

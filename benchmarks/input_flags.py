@@ -53,6 +53,12 @@ _DISK_BUDGET_GB = flags.DEFINE_float(
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir", None, "Folder on a disk of this host, for a cache that tune may add."
 )
+_ANY_ORDER = flags.DEFINE_bool(
+    "any_order",
+    False,
+    "Whether tune may also let elements come as they become ready, in an order that is "
+    "not reproducible.",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,7 @@ class InputConfig:
     ram_budget_bytes: int | None = None
     disk_budget_bytes: int = 0
     cache_dir: str | None = None
+    any_order: bool = False
     tuning: str | None = None
     whole_batches: bool = False
     report_dir: str | None = None
@@ -119,5 +126,6 @@ def config_from_flags() -> InputConfig:
         ram_budget_bytes=None if ram is None else int(ram * 1e9),
         disk_budget_bytes=int(_DISK_BUDGET_GB.value * 1e9),
         cache_dir=_CACHE_DIR.value,
+        any_order=_ANY_ORDER.value,
         **benchmark_flags.shared(),
     )

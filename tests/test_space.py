@@ -104,7 +104,7 @@ def test_batches_ahead_take_at_most_a_quarter_of_the_memory(size, depth):
 
 def test_neighbors_differ_in_one_knob_and_stay_in_the_budget():
     profile = FakeProfile([cost(0, 0.0), cost(1, 0.1), cost(2, 0.1, size=100_000)])
-    given = pipeline(MAP, tfpipe.Batch(2))
+    given = pipeline(tfpipe.Interleave(), MAP, tfpipe.Batch(2))
     start = space.closed_form(given, profile, BUDGET)
 
     found = space.neighbors(given, start, profile, BUDGET)
@@ -128,13 +128,59 @@ def test_neighbors_differ_in_one_knob_and_stay_in_the_budget():
         "prefetch_buffer_size",
         "fuse_map_and_batch",
         "max_intra_op_parallelism",
+        "read_buffer_bytes",
     }
+
+
+@pytest.mark.parametrize(
+    ("stages", "options", "knobs"),
+    [
+        ([tfpipe.Interleave()], {}, {"num_parallel_reads", "read_buffer_bytes"}),
+        ([], {}, set()),
+        ([], {"any_order": True}, {"deterministic"}),
+    ],
+)
+def test_only_knobs_that_change_something_and_are_allowed_are_tried(
+    stages, options, knobs
+):
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.1)])
+    budget = tfpipe.Budget(num_threads=1, ram_bytes=100_000_000, **options)
+    given = pipeline(*stages)
+    start = space.closed_form(given, profile, budget)
+
+    found = space.neighbors(given, start, profile, budget)
+
+    changed = {
+        name
+        for setting in found
+        for name, value in dataclasses.asdict(setting.tuning).items()
+        if value != getattr(start.tuning, name)
+    }
+    assert changed - {"prefetch_buffer_size"} == knobs
+
+
+@pytest.mark.parametrize(
+    ("ram_bytes", "sizes"),
+    [(1 << 20, {1 << 18}), (1 << 28, {1 << 18, 1 << 22})],
+)
+def test_read_buffers_take_at_most_a_quarter_of_the_memory(ram_bytes, sizes):
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.1)])
+    budget = tfpipe.Budget(num_threads=1, ram_bytes=ram_bytes)
+    given = pipeline(tfpipe.Interleave())
+    start = space.closed_form(given, profile, budget)
+
+    found = space.neighbors(given, start, profile, budget)
+
+    tried = {setting.tuning.read_buffer_bytes for setting in found}
+    assert tried - {start.tuning.read_buffer_bytes} == sizes
 
 
 def test_the_grid_has_every_combination_once():
     place = placement.Placement(where="ram", num_ops=0)
 
-    found = space.grid(pipeline(MAP, tfpipe.Batch(2)), BUDGET, [None, place])
+    given = pipeline(tfpipe.Interleave(), MAP, tfpipe.Batch(2))
+
+    found = space.grid(given, BUDGET, [None, place])
 
     # reads, calls of the map, batches ahead, fused or not, cached or not
     assert len(found) == 2 * 3 * 2 * 2 * 2

@@ -106,8 +106,8 @@ def test_every_setting_of_the_grid_can_be_tried():
 
     found = tfpipe.search_tuning(pipeline, exhaustive=True, cpu_budget=2)
 
-    tried = [trial for trial in found.trials if " of 4" in trial.name]
-    assert len({trial.name for trial in tried}) == 4  # reads and batches ahead
+    tried = [trial for trial in found.trials if " of 2" in trial.name]
+    assert len({trial.name for trial in tried}) == 2  # batches ahead
     assert np.isfinite(found.ratio)
 
 

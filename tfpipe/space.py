@@ -21,6 +21,7 @@ from tfpipe.tuning import Tuning
 _MOST_CALLS = 4
 
 _READS = (1, 2, 4, 8, 16)
+_READ_BUFFERS = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes; files far away want more
 _DEPTHS = (1, 2, 4, 8, 16)
 
 
@@ -33,12 +34,15 @@ class Budget:
         ram_bytes: For buffers and caches.
         disk_bytes: For a cache in `cache_dir`, which all ranks of the host share.
         cache_dir: Folder on a disk of this host, for a cache; None has none there.
+        any_order: Whether elements may come as they are ready, see
+            `Tuning.deterministic`.
     """
 
     num_threads: int
     ram_bytes: int
     disk_bytes: int = 0
     cache_dir: str | os.PathLike[str] | None = None
+    any_order: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("num_threads", 1), ("ram_bytes", 1), ("disk_bytes", 0)):
@@ -144,10 +148,11 @@ def neighbors(
         for number, value in enumerate(calls):
             for other in _around(value, tuple(2**k for k in range(12)), most):
                 steps.append({"num_parallel_maps": _put(calls, number, other)})
-    steps += [
-        {"num_parallel_reads": reads}
-        for reads in _around(tuning.num_parallel_reads, _READS, _READS[-1])
-    ]
+    if reads_files(pipeline):
+        steps += [
+            {"num_parallel_reads": reads}
+            for reads in _around(tuning.num_parallel_reads, _READS, _READS[-1])
+        ]
     depth = tuning.prefetch_buffer_size
     steps += [
         {"prefetch_buffer_size": other}
@@ -158,6 +163,14 @@ def neighbors(
     if budget.num_threads > 1:
         other = 1 if tuning.max_intra_op_parallelism > 1 else budget.num_threads
         steps.append({"max_intra_op_parallelism": other})
+    if budget.any_order:
+        steps.append({"deterministic": not tuning.deterministic})
+    if reads_files(pipeline):
+        most = budget.ram_bytes // 4 // tuning.num_parallel_reads
+        steps += [
+            {"read_buffer_bytes": size}
+            for size in _around(tuning.read_buffer_bytes, _READ_BUFFERS, most)
+        ]
     return [
         dataclasses.replace(setting, tuning=dataclasses.replace(tuning, **step))  # type: ignore[arg-type]
         for step in steps
@@ -179,13 +192,14 @@ def grid(
     if num_maps > 1:
         calls = [calls[0], calls[-1]]
     fuse = (True, False) if can_fuse(pipeline) else (True,)
+    reads = (1, 4) if reads_files(pipeline) else (1,)
     points = itertools.product(
-        (1, 4), itertools.product(calls, repeat=num_maps), (1, 4), fuse, caches
+        reads, itertools.product(calls, repeat=num_maps), (1, 4), fuse, caches
     )
     return [
         Setting(
             tuning=Tuning(
-                num_parallel_reads=reads,
+                num_parallel_reads=num_reads,
                 num_parallel_maps=maps or 1,
                 prefetch_buffer_size=depth,
                 fuse_map_and_batch=fused,
@@ -194,8 +208,13 @@ def grid(
             ),
             cache=cache,
         )
-        for reads, maps, depth, fused, cache in points
+        for num_reads, maps, depth, fused, cache in points
     ]
+
+
+def reads_files(pipeline: Pipeline) -> bool:
+    """Whether a stage has readers."""
+    return any(hasattr(stage, "num_parallel_reads") for stage in pipeline.stages)
 
 
 def can_fuse(pipeline: Pipeline) -> bool:
@@ -217,6 +236,15 @@ def words(setting: Setting) -> str:
     ]
     cache = [] if setting.cache is None else [f"a cache of {setting.cache}"]
     return ", ".join(chosen + cache)
+
+
+def change(before: Setting, after: Setting) -> str:
+    """The first knob in which two settings differ, and its new value."""
+    for field in dataclasses.fields(Tuning):
+        value = getattr(after.tuning, field.name)
+        if value != getattr(before.tuning, field.name):
+            return f"{field.name}={value}"
+    return f"a cache of {after.cache}"
 
 
 def _around(value: int, values: Sequence[int], most: int) -> list[int]:

@@ -168,14 +168,15 @@ def search_tuning(
     disk_budget_bytes: int = 0,
     cache_dir: str | os.PathLike[str] | None = None,
     num_local_ranks: int = 1,
+    any_order: bool = False,
     time_limit: float = 60.0,
     exhaustive: bool = False,
 ) -> Search:
     """Searches the setting that makes a pipeline fastest on this host.
 
-    Never changes which elements come, nor their order. Knobs that stages were given are
-    opened; a Prefetch is added at the end if there is none; a cache may be added, moved
-    or left out.
+    Never changes which elements come, nor their order unless `any_order`. Knobs that
+    stages were given are opened; a Prefetch is added at the end if there is none; a
+    cache may be added, moved or left out.
 
     Args:
         pipeline: As it is; its elements should be the batches that a step takes.
@@ -185,6 +186,9 @@ def search_tuning(
         disk_budget_bytes: For a cache on disk, 0 for none; all ranks share it.
         cache_dir: Folder for a cache on disk.
         num_local_ranks: Processes that share the budgets equally.
+        any_order: Also tries elements as they become ready, where one that takes long
+            holds up no others. Their order is not reproducible then, and who resumes
+            within an epoch may meet some of those in flight twice or never.
         time_limit: Seconds after which the best one so far is taken. Some 20 are
             needed to try anything.
         exhaustive: Tries every setting of a coarse grid, however long it takes: to see
@@ -204,6 +208,7 @@ def search_tuning(
         ram_bytes=(ram_budget_bytes or host.ram_left() // 2) // num_local_ranks,
         disk_bytes=disk_budget_bytes,
         cache_dir=cache_dir,
+        any_order=any_order,
     )
     clock = _Clock(None if exhaustive else time_limit)
     return _Run(pipeline, budget, clock).search(exhaustive=exhaustive)
@@ -293,7 +298,7 @@ class _Run:
             if step in tried:
                 continue
             tried.append(step)
-            name = _change(best, step)
+            name = space.change(best, step)
             turns = self._race({_BEST: best, name: step}, _BEST)
             if name in turns and turns[name].beats(turns[_BEST], _GAIN):
                 best = step
@@ -387,12 +392,3 @@ def _caches(pipeline: Pipeline, budget: Budget) -> tuple[list[Placement], list[T
             error = f"it needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} MB are allowed"
             refused.append(Trial(name=f"cache of {room}", setting=None, error=error))
     return found, refused
-
-
-def _change(before: Setting, after: Setting) -> str:
-    """The knob in which two settings differ, and its new value."""
-    for field in dataclasses.fields(Tuning):
-        value = getattr(after.tuning, field.name)
-        if value != getattr(before.tuning, field.name):
-            return f"{field.name}={value}"
-    return f"cache of {after.cache}"

@@ -50,7 +50,8 @@ class Tuning:
         fuse_map_and_batch: Whether a Map right before a Batch writes its results into
             the batch, in place of a copy by one thread.
         deterministic: Whether elements come in the order of the data. False may be
-            faster when shards stall.
+            faster where some take much longer than others; who resumes within an
+            epoch then may meet elements that were in flight twice or never.
     """
 
     num_parallel_reads: int = 4
