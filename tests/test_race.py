@@ -1,6 +1,6 @@
 """tfpipe.race: rates of datasets, in turns."""
 
-import math
+import time
 
 import pytest
 import tensorflow as tf
@@ -45,21 +45,80 @@ def test_datasets_take_turns_and_the_slower_one_is_found():
     datasets = {"a": _counting(seen, "a"), "b": _counting(seen, "b").map(work)}
     turns = race.compare(datasets, seconds=0.05, num_rounds=3)
 
-    assert [len(mine.elements_per_second) for mine in turns.values()] == [3, 3]
+    assert [mine.num_rounds for mine in turns.values()] == [3, 3]
     assert turns["a"].ratio(turns["b"]) > 2
     assert turns["a"].rate > 2 * turns["b"].rate
     assert turns["b"].cost > 2 * turns["a"].cost
     started = [name for name, before in zip(seen, ["", *seen]) if name != before]  # noqa: B905
-    assert started == ["a", "b"] * 4  # the first element, then three rounds
+    assert (
+        started == ["a", "b"] * 5
+    )  # the first element, a turn before all, three rounds
 
 
-@pytest.mark.parametrize(("end", "num_rounds"), [(0.0, 3), (math.inf, 4)])
-def test_no_round_begins_after_the_end_but_three(end, num_rounds):
+def test_a_race_has_as_many_rounds_as_are_wanted():
     runners = {"a": race.Runner(tf.data.Dataset.range(10**9))}
 
-    turns = race.run(runners, seconds=0.01, num_rounds=4, end=end)
+    turns = race.run(
+        runners,
+        seconds=0.01,
+        num_rounds=4,
+        goes_on=lambda turns: turns["a"].num_rounds < 2,
+    )
 
-    assert len(turns["a"].elements_per_second) == num_rounds
+    assert turns["a"].num_rounds == 2
+    assert len(turns["a"].cpu_seconds_per_element) == 2
+
+
+def test_a_full_buffer_does_not_make_a_turn_long(monkeypatch):
+    """64 elements are ready, each of the next takes 20 ms."""
+    runner = race.Runner(tf.data.Dataset.range(1))
+    now = [0.0]
+    ready = [64]
+
+    def pull(num_elements):
+        for _ in range(num_elements):
+            now[0] += 1e-5 if ready[0] > 0 else 20e-3
+            ready[0] -= 1
+
+    monkeypatch.setattr(runner, "pull", pull)
+    monkeypatch.setattr(race.time, "perf_counter", lambda: now[0])
+
+    count = runner.pull_for(0.1)
+
+    assert 64 < count < 64 + 5 + 64 / 8
+    assert now[0] < 0.1 + 64 / 8 * 20e-3
+
+
+@pytest.mark.parametrize("depth", [1, 64, tf.data.AUTOTUNE])
+def test_what_was_ready_counts_with_the_time_of_its_making(depth):
+    """Elements take 5 ms, 20 of them a turn; the 64 that are ready are no speed."""
+
+    def wait(number):
+        time.sleep(0.005)
+        return number
+
+    dataset = tf.data.Dataset.range(10**9).map(
+        lambda x: tf.numpy_function(wait, [x], tf.int64)
+    )
+
+    turns = race.compare({"a": dataset.prefetch(depth)}, seconds=0.1, num_rounds=3)
+
+    assert turns["a"].rate < 1.3 / 0.005
+
+
+@pytest.mark.parametrize(
+    ("datasets", "grows"),
+    [
+        (lambda d: d.prefetch(tf.data.AUTOTUNE).batch(2), True),
+        (lambda d: d.batch(2).prefetch(2), False),
+        (lambda d: d.prefetch(2).with_options(tf.data.Options()), False),
+        (lambda d: d.prefetch(2).batch(2), True),  # tf.data adds one
+    ],
+)
+def test_only_what_ends_in_a_fixed_prefetch_has_no_growing_buffer(datasets, grows):
+    dataset = datasets(tf.data.Dataset.range(10**9))
+
+    assert race.Runner(dataset).grows is grows
 
 
 @pytest.mark.parametrize(
@@ -83,6 +142,8 @@ def test_ratios_compare_neighbors_in_time(rates, others, ratio):
         ([1.2, 1.2, 0.9], False),  # by chance
         ([1.2, 1.2, 1.2, 1.2, 0.9], True),  # one of five may be
         ([1.2, 1.2, 1.2, 0.9, 0.9], False),
+        ([1.2, 1.2, 1.2, 1.2, 1.2, 0.9, 0.9], True),  # two of seven
+        ([1.2, 1.2, 1.2, 1.2, 0.9, 0.9, 0.9], False),
     ],
 )
 def test_the_faster_one_is_so_in_nearly_every_round(rates, beats):

@@ -68,12 +68,39 @@ def test_opened_pipelines_have_no_knob_set_and_end_in_prefetch(data_dir):
     ]
 
 
+def test_a_pipeline_that_does_not_prefetch_gets_the_one_of_tf_data():
+    assert space.with_steady_buffers(pipeline(MAP)).stages[1:] == [
+        tfpipe.Prefetch(buffer_size=2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("depth", "tuning", "steady"),
+    [
+        (None, tfpipe.Tuning(), 2),
+        (None, tfpipe.Tuning(prefetch_buffer_size=5), 5),
+        (tf.data.AUTOTUNE, tfpipe.Tuning(prefetch_buffer_size=5), 2),
+        (7, tfpipe.Tuning(), 7),
+    ],
+)
+def test_steady_buffers_are_those_that_do_not_grow(depth, tuning, steady):
+    given = pipeline(MAP, tfpipe.Prefetch(buffer_size=depth), tuning=tuning)
+
+    found = space.with_steady_buffers(given)
+
+    assert found.tuned_stages() == [
+        MAP.tuned(tuning),
+        tfpipe.Prefetch(buffer_size=steady),
+    ]
+    assert found.tuning == tuning
+
+
 @pytest.mark.parametrize(
     ("seconds", "calls"),
     [
-        # 4 threads, 0.4 s of CPU: 10 a second; as many in flight as that times the time
-        ({1: 0.1, 2: 0.3}, (1, 3)),
-        ({1: 0.4, 2: 0.0}, (4, 1)),
+        # 4 threads, 0.4 s of CPU: 10 a second; twice that times the time in flight
+        ({1: 0.1, 2: 0.3}, (2, 6)),
+        ({1: 0.4, 2: 0.0}, (8, 1)),
         ({1: 0.0, 2: 0.0}, (1, 1)),
     ],
 )
@@ -92,7 +119,7 @@ def test_a_map_that_waits_gets_more_calls_than_threads_but_not_without_limit():
 
     setting = space.closed_form(pipeline(MAP, MAP), profile, BUDGET)
 
-    assert setting.tuning.num_parallel_maps == (4, 16)
+    assert setting.tuning.num_parallel_maps == (8, 16)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import placement, tuner
+from tfpipe import placement, tuner, tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ def test_a_tuning_for_something_else_is_not_used(data_dir, tmp_path):
     other = tfpipe.imagenet_train(data_dir, image_size=16, batch_size=2)
     path = tmp_path / "tuning.json"
     tfpipe.Tuning(num_parallel_maps=3).save(
-        path, made_for=tuner.tuning.made_for(pipeline.fingerprint)
+        path, made_for=tuning.made_for(pipeline.fingerprint)
     )
 
     assert tfpipe.load_tuned(path, pipeline).tuning.num_parallel_maps == 3

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tfpipe.presets import imagenet_eval, imagenet_train
     from tfpipe.race import Turns, compare
     from tfpipe.recipes import Recipe, inception, resnet, vgg
+    from tfpipe.search import Search, load_tuned
     from tfpipe.source import SyntheticSource, TFRecordSource
     from tfpipe.space import Budget, Setting, opened
     from tfpipe.stages import (
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     )
     from tfpipe.state import SavedState, State
     from tfpipe.step_times import StepFigures, StepTime, StepTimer
-    from tfpipe.tuner import Search, load_tuned, search_tuning, tune
+    from tfpipe.tuner import search_tuning, tune
     from tfpipe.tuning import Tuning
     from tfpipe.view import before_and_after, contact_sheet
 
@@ -105,6 +106,7 @@ _MODULES = {
     "presets": ("imagenet_eval", "imagenet_train"),
     "race": ("Turns", "compare"),
     "recipes": ("Recipe", "inception", "resnet", "vgg"),
+    "search": ("Search", "load_tuned"),
     "source": ("SyntheticSource", "TFRecordSource"),
     "space": ("Budget", "Setting", "opened"),
     "stages": (
@@ -118,7 +120,7 @@ _MODULES = {
     ),
     "state": ("SavedState", "State"),
     "step_times": ("StepFigures", "StepTime", "StepTimer"),
-    "tuner": ("Search", "load_tuned", "search_tuning", "tune"),
+    "tuner": ("search_tuning", "tune"),
     "tuning": ("Tuning",),
     "view": ("before_and_after", "contact_sheet"),
 }

@@ -110,26 +110,35 @@ def calibrate(dataset: tf.data.Dataset, seconds: float) -> float:
 _LEAST_PULL = 2e-3
 
 
-def rest() -> None:
+def rest(*, idle_seconds: float = 0.02) -> float:
     """Waits until the process is idle: unread datasets fill their buffers.
 
-    Idle is hardly any CPU time, and hardly a byte read from a file.
+    Idle is hardly any CPU time, and hardly a byte read from a file. It waits 10 s at
+    most.
+
+    Args:
+        idle_seconds: How long it must have been idle. A dataset that itself waits for
+            something is not to be taken for one that is done.
+
+    Returns:
+        The `time.perf_counter()` since when.
     """
-    now = time.perf_counter()
-    end = now + _LONGEST_REST
-    while now < end:
-        began = now
-        cpu, (read, _) = time.process_time(), _bytes_read()
-        time.sleep(_REST)
+    start = now = since = time.perf_counter()
+    cpu, read = time.process_time(), _bytes_read()[0]
+    while now - since < idle_seconds and now - start < _LONGEST_REST:
+        time.sleep(_GLANCE)
+        before, cpu_before, read_before = now, cpu, read
         now = time.perf_counter()
-        used = time.process_time() - cpu
-        # To ask is to read some hundred bytes.
-        if used <= (now - began) * _IDLE and _bytes_read()[0] - read < 4096:
-            return
+        cpu, read = time.process_time(), _bytes_read()[0]
+        is_busy = cpu - cpu_before > _IDLE * (now - before)
+        if is_busy or read - read_before >= _ASKING:
+            since = now
+    return since
 
 
-_REST, _LONGEST_REST = 0.02, 10.0  # seconds
 _IDLE = 0.1  # of a core
+_ASKING = 4096  # bytes: to ask is to read some hundred
+_GLANCE, _LONGEST_REST = 0.01, 10.0  # seconds
 
 
 def resident_bytes() -> int:

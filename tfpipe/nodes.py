@@ -131,6 +131,17 @@ def added(
     return found[::-1]
 
 
+def has_growing_buffer(dataset: tf.data.Dataset) -> bool:
+    """Whether there is a prefetch whose depth AUTOTUNE sets.
+
+    It doubles whenever the buffer was full and then is empty. tf.data adds one to what
+    does not end in a prefetch (Options.experimental_optimization.inject_prefetch).
+    """
+    chain = [each for each in added(None, dataset) if _kind(each) != "Options"]
+    depths = [int(d._buffer_size) for d in chain if _kind(d) == "Prefetch"]
+    return AUTOTUNE in depths or _kind(chain[-1]) != "Prefetch"
+
+
 def _is_made_parallel(dataset: tf.data.Dataset) -> bool:
     if type(dataset).__name__ != "_MapDataset":
         return False

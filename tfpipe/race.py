@@ -6,17 +6,16 @@ compared by ratios of neighbors in time.
 """
 
 import dataclasses
-import math
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfpipe import drain
+from tfpipe import drain, nodes
 from tfpipe.cache import Cache
+from tfpipe.drain import Spent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +29,17 @@ class Turns:
 
     elements_per_second: tuple[float, ...]
     cpu_seconds_per_element: tuple[float, ...]
+
+    def and_one(self, rate: float, cost: float) -> "Turns":
+        """With a turn more."""
+        return Turns(
+            (*self.elements_per_second, rate), (*self.cpu_seconds_per_element, cost)
+        )
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds there were."""
+        return len(self.elements_per_second)
 
     @property
     def rate(self) -> float:
@@ -53,10 +63,11 @@ class Turns:
     def beats(self, other: "Turns", gain: float) -> bool:
         """Whether it is so many times as fast: in the median, and not by chance.
 
-        It must be faster in all rounds, or from five rounds on in all but a fifth.
+        It must be faster in all of three rounds, in all but one of five, in all but two
+        of seven.
         """
         ratios = sorted(self.ratios(other))
-        return self.ratio(other) >= gain and ratios[len(ratios) // 5] > 1
+        return self.ratio(other) >= gain and ratios[(len(ratios) - 1) // 3] > 1
 
 
 class Runner:
@@ -65,15 +76,18 @@ class Runner:
     Args:
         dataset: Without end.
         caches: That only this dataset reads, to close with it.
+
+    Attributes:
+        grows: Whether its buffers grow when they are emptied.
     """
 
     def __init__(
         self, dataset: tf.data.Dataset, *, caches: Sequence[Cache] = ()
     ) -> None:
+        self.grows = nodes.has_growing_buffer(dataset)
         self._caches = caches
         self._iterator = iter(dataset)
         self.pull(1)
-        self._per_call = 1
 
     def close(self) -> None:
         """Ends it; it may not be read any more."""
@@ -89,13 +103,12 @@ class Runner:
         """Reads for about that long; returns the number of elements, 1 at least."""
         count, start = 0, time.perf_counter()
         while (passed := time.perf_counter() - start) < seconds or not count:
-            if count:
-                # A call costs 0.1 ms; some twenty in a turn end it in time. The first
-                # ones may only empty a buffer.
-                wanted = int(count / passed * seconds / 20)
-                self._per_call = max(1, min(wanted, 2 * self._per_call))
-            self.pull(self._per_call)
-            count += self._per_call
+            # A call costs 0.1 ms; some twenty of them end in time. But what was read so
+            # far may have come from a buffer, and the rest come slowly.
+            wanted = count / passed * seconds / 20 if count else 1
+            group = max(1, int(min(wanted, count / 8)))
+            self.pull(group)
+            count += group
         return count
 
 
@@ -112,66 +125,73 @@ def run(
     *,
     seconds: float,
     num_rounds: int,
-    end: float = math.inf,
+    goes_on: Callable[[Mapping[str, Turns]], bool] = lambda turns: True,
 ) -> dict[str, Turns]:
     """Lets datasets that are being read take turns.
 
-    Before a turn the process comes to rest: the others fill their buffers. What was
-    ready in its own is not counted, however much it is.
+    After a turn the process comes to rest: buffers are full again, and nothing is done
+    while others have their turns. An element that was ready then counts with the time
+    that it took to make it.
 
     Args:
         runners: The datasets.
-        seconds: Of a turn.
-        num_rounds: Turns of each.
-        end: Value of `time.monotonic()` from which on no round begins, if there were
-            three already.
+        seconds: That a dataset is read in a turn.
+        num_rounds: Turns of each, at most.
+        goes_on: Whether another round is wanted, from the turns so far.
     """
-    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in runners}
+    turns = dict.fromkeys(runners, Turns((), ()))
+    drain.rest()
+    # A first one empties the buffers.
+    before = {name: _Turn.of(each, seconds / 2) for name, each in runners.items()}
     for number in range(num_rounds):
-        if number >= _FEWEST_ROUNDS and time.monotonic() > end:
+        if number and not goes_on(turns):
             break
         for name, runner in runners.items():
-            drain.rest()
-            measured[name].append(_turn(runner, seconds))
-    return {
-        name: Turns(*map(tuple, zip(*pairs, strict=True)))
-        for name, pairs in measured.items()
-    }
+            turn = _Turn.of(runner, seconds)
+            filling = before[name].filling if runner.grows else turn.filling
+            turns[name] = turns[name].and_one(*turn.made_in(filling))
+            before[name] = turn
+    return turns
 
 
-def _turn(runner: Runner, seconds: float) -> tuple[float, float]:
-    """Elements per second and CPU-seconds per element, in the long run.
+@dataclasses.dataclass(frozen=True)
+class _Turn:
+    """A dataset was read, and then filled its buffers.
 
-    Reads by half turns until one is as fast as the one before it, which then had no
-    buffer to empty; these two count.
+    Attributes:
+        num_elements: That were read.
+        reading, filling: What both took.
     """
-    halves = [_Half.of(runner, seconds / 2)]
-    while len(halves) < _MOST_HALVES:
-        halves.append(_Half.of(runner, seconds / 2))
-        if halves[-1].rate > _ALIKE * halves[-2].rate:
-            break
-    count, wall, cpu = (sum(values) for values in zip(*halves[-2:], strict=True))
-    return count / wall, cpu / count
 
-
-class _Half(NamedTuple):
     num_elements: int
-    wall: float
-    cpu: float
+    reading: Spent
+    filling: Spent
 
     @classmethod
-    def of(cls, runner: Runner, seconds: float) -> "_Half":
-        wall, cpu = time.perf_counter(), time.process_time()
+    def of(cls, runner: Runner, seconds: float) -> "_Turn":
+        start, cpu = time.perf_counter(), time.process_time()
         count = runner.pull_for(seconds)
-        return cls(count, time.perf_counter() - wall, time.process_time() - cpu)
+        wall = time.perf_counter() - start
+        reading = Spent(cpu=time.process_time() - cpu, wall=wall)
+        # Idle for the time of two elements: it may wait for one.
+        gap = min(max(2 * wall / count, _LEAST_REST), _MOST_REST)
+        filled = drain.rest(idle_seconds=gap)
+        cpu = time.process_time() - cpu - reading.cpu
+        return cls(count, reading, Spent(cpu=cpu, wall=filled - start - wall))
 
-    @property
-    def rate(self) -> float:
-        return self.num_elements / self.wall
+    def made_in(self, filling: Spent) -> tuple[float, float]:
+        """Elements per second and CPU-seconds per element, of making what was read.
+
+        Args:
+            filling: Of the buffers before, where they grow; otherwise after, when they
+                are as full as they were, even if reading did not empty them.
+        """
+        wall = filling.wall + self.reading.wall
+        cpu = filling.cpu + self.reading.cpu
+        return self.num_elements / wall, cpu / self.num_elements
 
 
-_MOST_HALVES, _ALIKE = 6, 0.9
-_FEWEST_ROUNDS = 3
+_LEAST_REST, _MOST_REST = 0.02, 1.0  # seconds
 
 
 def release(

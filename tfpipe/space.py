@@ -15,14 +15,15 @@ from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
 from tfpipe.stages import Batch, Map, Prefetch
-from tfpipe.tuning import Tuning
+from tfpipe.tuning import AUTOTUNE, Tuning
 
-# Threads that a map may keep busy, over those there are: calls that wait.
-_MOST_CALLS = 4
+# Calls of a map: over those at work, and at most over the threads.
+_SLACK, _MOST_CALLS = 2, 4
 
 _READS = (1, 2, 4, 8, 16)
 _READ_BUFFERS = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes; files far away want more
 _DEPTHS = (1, 2, 4, 8, 16)
+_FIRST_DEPTH = 2  # AUTOTUNE begins with it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,24 @@ def opened(pipeline: Pipeline) -> Pipeline:
     return dataclasses.replace(pipeline, stages=stages)
 
 
+def with_steady_buffers(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with every Prefetch that AUTOTUNE sets as deep as it begins.
+
+    Also the one that tf.data adds to what does not end in a prefetch. AUTOTUNE doubles
+    a buffer that was full and then is empty, as it is in every turn of a race. Where a
+    consumer reads without pause it is never full, and stays.
+    """
+    stages = [
+        Prefetch(buffer_size=_FIRST_DEPTH)
+        if isinstance(stage, Prefetch) and stage.buffer_size == AUTOTUNE
+        else stage
+        for stage in pipeline.tuned_stages()
+    ]
+    if not stages or not isinstance(stages[-1], Prefetch):
+        stages.append(Prefetch(buffer_size=_FIRST_DEPTH))
+    return dataclasses.replace(pipeline, stages=stages)
+
+
 def autotuned(budget: Budget) -> Setting:
     """What leaves all to tf.data that it can find out, within the budget."""
     return Setting(
@@ -100,9 +119,9 @@ def closed_form(pipeline: Pipeline, profile: Profile, budget: Budget) -> Setting
     """What the costs of the stages ask for.
 
     The rate X that the threads allow is their number over the CPU time of all stages;
-    a stage then has X times its own time of calls in flight (Little's law), and so many
-    it gets. The formula is that of the linear program of Kuchnik et al., "Plumber",
-    MLSys 2022, solved by hand.
+    a stage then has X times its own time of calls in flight (Little's law). It gets
+    twice as many, so that a thread that ends one finds another. The formula is that of
+    the linear program of Kuchnik et al., "Plumber", MLSys 2022, solved by hand.
 
     Args:
         pipeline: With open knobs.
@@ -114,7 +133,7 @@ def closed_form(pipeline: Pipeline, profile: Profile, budget: Budget) -> Setting
     seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
     most = budget.num_threads * _MOST_CALLS
     maps = tuple(
-        min(max(1, math.ceil(rate * seconds[number])), most)
+        min(max(1, math.ceil(_SLACK * rate * seconds[number])), most)
         for number, stage in enumerate(pipeline.stages, start=1)
         if isinstance(stage, Map)
     )

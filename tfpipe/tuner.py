@@ -7,157 +7,41 @@ better, and stays within the budgets, which the ranks of a host share.
 """
 
 import dataclasses
+import itertools
 import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 import tqdm
 
-from tfpipe import host, measure, placement, race, space, tuning
+from tfpipe import host, measure, placement, race, space
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
+from tfpipe.search import GAIN, Search, Trial
 from tfpipe.space import Budget, Setting
-from tfpipe.tuning import Tuning
-
-# What must be gained for a setting to be taken: less is the noise of a race.
-_GAIN = 1.03
 
 _TURN_SECONDS = 0.4
 _GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
 _COSTS, _BEST = "from the costs", "the best so far"
 
-# Turns of the last race, and of one of two neighbors.
-_LAST_ROUNDS = 7
-_LAST_TURNS, _STEP_TURNS = 3 * _LAST_ROUNDS, 2 * 3
+# Rounds of the last race: from the most to the fewest, as time allows.
+_LAST_ROUNDS, _FEWEST_ROUNDS = 9, 3
+# What time is kept for: three rounds of two neighbors, and five of three in the last.
+_KEPT_LANES, _KEPT_TURNS = 2 + 3, 3 * 2 + 5 * 3
 
 # Of the time limit: what the pipeline as it was given may take longer than the others.
 _RESERVE = 0.08
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial:
-    """What a setting did in a race.
-
-    Attributes:
-        name: What it is.
-        setting: None for the pipeline as it was given.
-        elements_per_second: The median over the rounds.
-        cpu_seconds_per_element: Likewise, of the whole process.
-        against: Name of the one that `ratio` compares with.
-        ratio: Median of the ratios of elements_per_second, round by round.
-        error: Why it could not be run, if so; the figures are 0 then.
-    """
-
-    name: str
-    setting: Setting | None
-    elements_per_second: float = 0.0
-    cpu_seconds_per_element: float = 0.0
-    against: str = ""
-    ratio: float = 0.0
-    error: str = ""
-
-    def __str__(self) -> str:
-        if self.error:
-            return f"{self.name[:50]:50} not possible: {self.error}"
-        return (
-            f"{self.name[:50]:50} {self.elements_per_second:9.1f} "
-            f"{self.cpu_seconds_per_element * 1e3:9.2f}  {self.ratio:5.2f} of "
-            f"{self.against}"
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
-    """What was found, and the evidence.
-
-    Attributes:
-        pipeline: With the best setting.
-        setting: The best setting.
-        autotuned: AUTOTUNE's, within the same budgets.
-        trials: All that was tried, in order.
-        ratio: The rate to that of AUTOTUNE in the last race; 1 where it is AUTOTUNE.
-        given_ratio: The rate to that of the pipeline as it was given; None where that
-            one could not be run.
-        profile: The costs it began with.
-        fingerprint: Of the pipeline as it was given.
-    """
-
-    pipeline: Pipeline
-    setting: Setting
-    autotuned: Setting
-    trials: Sequence[Trial]
-    ratio: float
-    given_ratio: float | None
-    profile: Profile
-    fingerprint: str
-
-    def __str__(self) -> str:
-        head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
-        return "\n".join([head, *map(str, self.trials), self.sentence])
-
-    @property
-    def sentence(self) -> str:
-        """What came of it."""
-        given = "the pipeline as it was could not be run"
-        if self.given_ratio is not None:
-            given = f"{self.given_ratio:.2f} times the pipeline as it was"
-        if self.ratio < _GAIN:
-            return f"AUTOTUNE is as good as all that was tried; {given}."
-        chosen = space.words(self.setting)
-        return f"{self.ratio:.2f} times AUTOTUNE, {given}: {chosen}."
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it but the pipeline and the profile."""
-        return {
-            "setting": dataclasses.asdict(self.setting),
-            "ratio_to_autotune": self.ratio,
-            "ratio_to_given": self.given_ratio,
-            "sentence": self.sentence,
-            "trials": [dataclasses.asdict(trial) for trial in self.trials],
-        }
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the setting and the evidence to a file, for `load_tuned`.
-
-        Raises:
-            OSError: If it cannot be written.
-        """
-        self.setting.tuning.save(
-            path,
-            made_for=tuning.made_for(self.fingerprint),
-            cache=self.as_json()["setting"]["cache"],
-            evidence=self.as_json(),
-        )
-
-
 def tune(pipeline: Pipeline, **options: Any) -> Pipeline:
     """The pipeline with the best setting; takes the arguments of `search_tuning`."""
     return search_tuning(pipeline, **options).pipeline
-
-
-def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
-    """A pipeline with the setting that a search found, as `Search.save` wrote it.
-
-    Where it was made for another host, TensorFlow or pipeline this warns, and gives the
-    pipeline as it is, with the default tuning.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it is no such file.
-    """
-    loaded = Tuning.load(path, fingerprint=pipeline.fingerprint)
-    saved = tuning.read_saved(path)
-    if loaded != Tuning(**saved["tuning"]):
-        return dataclasses.replace(pipeline, tuning=loaded)
-    cache = saved.get("cache")
-    setting = Setting(tuning=loaded, cache=Placement(**cache) if cache else None)
-    return setting.of(space.opened(pipeline))
 
 
 def search_tuning(
@@ -246,7 +130,7 @@ class _Run:
         # Of the caches that do not fit it is recorded why not.
         self._caches, self._trials = _caches(self._open, budget)
         self._released: threading.Thread | None = None
-        self._turn_seconds = 0.0  # the longest so far, with its share of the building
+        self._seconds_kept = 0.0  # for a step and the last race
 
     def search(self, *, exhaustive: bool) -> Search:
         """All of it."""
@@ -261,7 +145,7 @@ class _Run:
                 best = self._climb(self._first(autotune, start), profile)
             lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
             turns = self._race(lanes, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
-        won = turns[_BEST].beats(turns[_AUTOTUNE], _GAIN)
+        won = turns[_BEST].beats(turns[_AUTOTUNE], GAIN)
         winner, setting = (_BEST, best) if won else (_AUTOTUNE, autotune)
         given = turns.get(_GIVEN)
         return Search(
@@ -285,22 +169,21 @@ class _Run:
         gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
         # A cache costs memory: it must pay; if by chance, the last race finds out.
         best = max(gains, key=gains.__getitem__)
-        pays = best != _AUTOTUNE and gains[best] >= _GAIN
+        pays = best != _AUTOTUNE and gains[best] >= GAIN
         return lanes[best] if pays else start
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
         """The best setting that steps of one knob lead to, in the time there is."""
         tried = [best]
         left = space.neighbors(self._open, best, profile, self._budget)
-        turns_left = _STEP_TURNS + _LAST_TURNS
-        while left and self._clock.has(turns_left * self._turn_seconds):
+        while left and self._clock.has(self._seconds_kept):
             step = left.pop(0)
             if step in tried:
                 continue
             tried.append(step)
             name = space.change(best, step)
-            turns = self._race({_BEST: best, name: step}, _BEST)
-            if name in turns and turns[name].beats(turns[_BEST], _GAIN):
+            turns = self._race({_BEST: best, name: step}, _BEST, knock_out=True)
+            if name in turns and turns[name].beats(turns[_BEST], GAIN):
                 best = step
                 left = space.neighbors(self._open, best, profile, self._budget)
         return best
@@ -319,11 +202,16 @@ class _Run:
         return lanes[max(lanes, key=lambda name: turns[name].rate)]
 
     def _race(
-        self, lanes: Mapping[str, Setting | None], against: str, num_rounds: int = 3
+        self,
+        lanes: Mapping[str, Setting | None],
+        against: str,
+        num_rounds: int = _FEWEST_ROUNDS,
+        *,
+        knock_out: bool = False,
     ) -> dict[str, race.Turns]:
-        """The turns of those that can be run."""
+        """The turns of those that can be run; see `_goes_on`."""
         runners = {}
-        before = time.monotonic()
+        start = time.monotonic()
         for name, setting in lanes.items():
             self._clock.show(name)
             pipeline = setting.of(self._open) if setting else self._given
@@ -335,26 +223,49 @@ class _Run:
                 reason = str(error).splitlines()[0]
                 self._trials.append(Trial(name=name, setting=setting, error=reason))
         self._clock.show(f"race of {len(runners)}")
+        built = time.monotonic()
         turns = race.run(
             runners,
             seconds=_TURN_SECONDS,
             num_rounds=num_rounds,
-            end=self._clock.end - len(runners) * self._turn_seconds,
+            goes_on=_goes_on(against, self._clock, knock_out=knock_out),
         )
-        num_turns = sum(len(mine.elements_per_second) for mine in turns.values())
-        each = (time.monotonic() - before) / num_turns
-        self._turn_seconds = max(self._turn_seconds, each)
+        num_turns = len(turns) * turns[against].num_rounds
+        self._seconds_kept = _KEPT_TURNS * (time.monotonic() - built) / num_turns
+        self._seconds_kept += _KEPT_LANES * (built - start) / len(lanes)
         self._trials += _trials(turns, lanes, against)
         self._released = race.release(runners, self._released)
         return turns
+
+
+def _goes_on(
+    against: str, clock: _Clock, *, knock_out: bool
+) -> Callable[[Mapping[str, race.Turns]], bool]:
+    """Whether a race that begins now has another round.
+
+    Not if the time is up, after the fewest rounds; nor, if knock_out, when all others
+    lost one: to be taken they must win all of so few, see `race.Turns.beats`.
+    """
+    marks = [time.monotonic()]
+
+    def goes_on(turns: Mapping[str, race.Turns]) -> bool:
+        marks.append(time.monotonic())
+        first = turns[against]
+        others = [mine for name, mine in turns.items() if name != against]
+        if knock_out and not any(min(mine.ratios(first)) > 1 for mine in others):
+            return False
+        longest = max(after - before for before, after in itertools.pairwise(marks))
+        return first.num_rounds < _FEWEST_ROUNDS or clock.end - marks[-1] > longest
+
+    return goes_on
 
 
 def _runner(pipeline: Pipeline, *, is_ours: bool) -> race.Runner:
     """Reads it; a pipeline that was given has caches that are not ours to close."""
     caches = placement.caches(pipeline) if is_ours else []
     try:
-        dataset = placement.of_first_window(pipeline).build(num_epochs=None)
-        return race.Runner(dataset, caches=caches)
+        raced = space.with_steady_buffers(placement.of_first_window(pipeline))
+        return race.Runner(raced.build(num_epochs=None), caches=caches)
     except BaseException:
         for cache in caches:
             cache.close()

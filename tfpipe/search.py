@@ -1,0 +1,135 @@
+"""What a search of settings found: the winner, all that was tried, and their file.
+
+In: trials, from the races of `tuner`. Out: a table, a sentence, JSON that `load_tuned`
+reads.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tfpipe import space, tuning
+from tfpipe.costs import Profile
+from tfpipe.pipeline import Pipeline
+from tfpipe.placement import Placement
+from tfpipe.space import Setting
+from tfpipe.tuning import Tuning
+
+# What must be gained for a setting to be taken: less is the noise of a race.
+GAIN = 1.03
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a setting did in a race.
+
+    Attributes:
+        name: What it is.
+        setting: None for the pipeline as it was given.
+        elements_per_second: The median over the rounds.
+        cpu_seconds_per_element: Likewise, of the whole process.
+        against: Name of the one that `ratio` compares with.
+        ratio: Median of the ratios of elements_per_second, round by round.
+        error: Why it could not be run, if so; the figures are 0 then.
+    """
+
+    name: str
+    setting: Setting | None
+    elements_per_second: float = 0.0
+    cpu_seconds_per_element: float = 0.0
+    against: str = ""
+    ratio: float = 0.0
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.name[:50]:50} not possible: {self.error}"
+        return (
+            f"{self.name[:50]:50} {self.elements_per_second:9.1f} "
+            f"{self.cpu_seconds_per_element * 1e3:9.2f}  {self.ratio:5.2f} of "
+            f"{self.against}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """What was found, and the evidence.
+
+    Attributes:
+        pipeline: With the best setting.
+        setting: The best setting.
+        autotuned: AUTOTUNE's, within the same budgets.
+        trials: All that was tried, in order.
+        ratio: The rate to that of AUTOTUNE in the last race; 1 where it is AUTOTUNE.
+        given_ratio: The rate to that of the pipeline as it was given; None where that
+            one could not be run.
+        profile: The costs it began with.
+        fingerprint: Of the pipeline as it was given.
+    """
+
+    pipeline: Pipeline
+    setting: Setting
+    autotuned: Setting
+    trials: Sequence[Trial]
+    ratio: float
+    given_ratio: float | None
+    profile: Profile
+    fingerprint: str
+
+    def __str__(self) -> str:
+        head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
+        return "\n".join([head, *map(str, self.trials), self.sentence])
+
+    @property
+    def sentence(self) -> str:
+        """What came of it."""
+        given = "the pipeline as it was could not be run"
+        if self.given_ratio is not None:
+            given = f"{self.given_ratio:.2f} times the pipeline as it was"
+        if self.ratio < GAIN:
+            return f"AUTOTUNE is as good as all that was tried; {given}."
+        chosen = space.words(self.setting)
+        return f"{self.ratio:.2f} times AUTOTUNE, {given}: {chosen}."
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it but the pipeline and the profile."""
+        return {
+            "setting": dataclasses.asdict(self.setting),
+            "ratio_to_autotune": self.ratio,
+            "ratio_to_given": self.given_ratio,
+            "sentence": self.sentence,
+            "trials": [dataclasses.asdict(trial) for trial in self.trials],
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the setting and the evidence to a file, for `load_tuned`.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        self.setting.tuning.save(
+            path,
+            made_for=tuning.made_for(self.fingerprint),
+            cache=self.as_json()["setting"]["cache"],
+            evidence=self.as_json(),
+        )
+
+
+def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
+    """A pipeline with the setting that a search found, as `Search.save` wrote it.
+
+    Where it was made for another host, TensorFlow or pipeline this warns, and gives the
+    pipeline as it is, with the default tuning.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is no such file.
+    """
+    loaded = Tuning.load(path, fingerprint=pipeline.fingerprint)
+    saved = tuning.read_saved(path)
+    if loaded != Tuning(**saved["tuning"]):
+        return dataclasses.replace(pipeline, tuning=loaded)
+    cache = saved.get("cache")
+    setting = Setting(tuning=loaded, cache=Placement(**cache) if cache else None)
+    return setting.of(space.opened(pipeline))
