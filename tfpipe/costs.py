@@ -130,7 +130,9 @@ class Profile:
     def predict(self, tuning: Tuning, *, num_cores: int | None = None) -> float:
         """Outputs per second with another tuning: the least of what limits it then.
 
-        Knobs that stages have set themselves stay as they are.
+        Knobs that stages have set themselves stay as they are. Where the CPU binds the
+        pipeline as it is, this begins with the rate that was measured: that cores wait
+        for each other slows them down, too.
 
         Args:
             tuning: The other one.
@@ -138,9 +140,10 @@ class Profile:
         """
         cores = num_cores or self.host.num_cores
         threads = tuning.private_threadpool_size or cores
-        slowdown = self.host.slowdown_of(cores)
+        here = _with_losses(self.host, self.limits[0], self.rate.median)
+        slowdown = here.slowdown_of(cores)
         host = dataclasses.replace(
-            self.host, num_cores=cores, num_threads=threads, slowdown=slowdown
+            here, num_cores=cores, num_threads=threads, slowdown=slowdown
         )
         tuned = dataclasses.replace(self.pipeline, tuning=tuning).tuned_stages()
         costs = [
@@ -196,6 +199,14 @@ class Profile:
             what = f"the consumer with {self.consumer_seconds * 1e3:.1f} ms for each"
             found.append(Limit("consumer", 1 / self.consumer_seconds, what))
         return sorted(found, key=lambda limit: limit.rate)
+
+
+def _with_losses(host: Host, bound: Limit, rate: float) -> Host:
+    """The host so slow that the CPU, if it binds, gives the rate that was measured."""
+    if bound.resource != "CPU":
+        return host
+    missed = max(1.0, bound.rate / rate)
+    return dataclasses.replace(host, slowdown=host.slowdown * missed)
 
 
 def _with_knobs(cost: StageCost, stage: object, num_threads: int) -> StageCost:
