@@ -190,6 +190,7 @@ def measure(case: Case) -> dict[str, Any]:
         "tune_seconds": seconds,
         "num_tried": len(found.trials),
         "num_in_grid": len(best.trials),
+        "trials": found.as_json()["trials"],
         "found": found.sentence,
         "best": best.sentence,
     }

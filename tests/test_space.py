@@ -114,6 +114,23 @@ def test_the_closed_form_gives_each_map_the_calls_it_keeps_busy(seconds, calls):
     assert setting.tuning.ram_budget_bytes == 1_000_000
 
 
+@pytest.mark.parametrize(
+    ("num_ops", "calls"),
+    [
+        (0, (8, 1)),  # of 0.4 s in all
+        (1, (8, 8)),  # once it is full the second map is all there is
+    ],
+)
+def test_after_a_cache_a_map_gets_the_calls_it_keeps_busy_then(num_ops, calls):
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.39), cost(2, 0.01)])
+    place = placement.Placement(where="ram", num_ops=num_ops)
+
+    setting = space.closed_form(pipeline(MAP, MAP), profile, BUDGET, cache=place)
+
+    assert setting.tuning.num_parallel_maps == calls
+    assert setting.cache == place
+
+
 def test_a_map_that_waits_gets_more_calls_than_threads_but_not_without_limit():
     profile = FakeProfile([cost(0, 0.0), cost(1, 0.1, wall=0.2), cost(2, 0.1, wall=99)])
 

@@ -82,6 +82,12 @@ def with_cache(pipeline: Pipeline, placement: Placement | None) -> Pipeline:
     return dataclasses.replace(pipeline, stages=[*before, placement.cache, *after])
 
 
+def num_cached_stages(pipeline: Pipeline, placement: Placement) -> int:
+    """How many stages come before a cache at that place; one that it parts does not."""
+    _, after = _parted(pipeline.stages, placement.num_ops)
+    return len(pipeline.stages) - len(after)
+
+
 def parted_map(pipeline: Pipeline, placement: Placement | None) -> int | None:
     """Which map a cache at that place makes two of, counted from 0; None for none."""
     left = 0 if placement is None else placement.num_ops

@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 
 from tfpipe import placement
+from tfpipe.bound import StageCost
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -115,7 +116,13 @@ def autotuned(budget: Budget) -> Setting:
     )
 
 
-def closed_form(pipeline: Pipeline, profile: Profile, budget: Budget) -> Setting:
+def closed_form(
+    pipeline: Pipeline,
+    profile: Profile,
+    budget: Budget,
+    *,
+    cache: Placement | None = None,
+) -> Setting:
     """What the costs of the stages ask for.
 
     The rate X that the threads allow is their number over the CPU time of all stages;
@@ -127,23 +134,22 @@ def closed_form(pipeline: Pipeline, profile: Profile, budget: Budget) -> Setting
         pipeline: With open knobs.
         profile: Of that pipeline.
         budget: What it may use.
+        cache: Where one stands. A stage has the calls that fill it, or those that are
+            wanted when it is full and what comes before costs nothing, if that is more.
     """
-    cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
-    rate = budget.num_threads / max(cpu, 1e-9)
-    seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
-    most = budget.num_threads * _MOST_CALLS
-    maps = tuple(
-        min(max(1, math.ceil(_SLACK * rate * seconds[number])), most)
-        for number, stage in enumerate(pipeline.stages, start=1)
-        if isinstance(stage, Map)
-    )
+    maps = _calls(pipeline, profile.stages, budget)
+    if cache is not None:
+        cached = placement.num_cached_stages(pipeline, cache)
+        left = [cost for cost in profile.stages if cost.number > cached]
+        maps = tuple(map(max, maps, _calls(pipeline, left, budget)))
     return Setting(
+        cache=cache,
         tuning=Tuning(
             num_parallel_maps=maps or 1,
             prefetch_buffer_size=min(2, most_batches(profile, budget)),
             private_threadpool_size=budget.num_threads,
             ram_budget_bytes=budget.ram_bytes,
-        )
+        ),
     )
 
 
@@ -255,6 +261,21 @@ def words(setting: Setting) -> str:
     ]
     cache = [] if setting.cache is None else [f"a cache of {setting.cache}"]
     return ", ".join(chosen + cache)
+
+
+def _calls(
+    pipeline: Pipeline, costs: Sequence[StageCost], budget: Budget
+) -> tuple[int, ...]:
+    """Of each map; other stages than those of the costs cost nothing."""
+    cpu = sum(cost.cpu_seconds_per_output for cost in costs)
+    rate = budget.num_threads / max(cpu, 1e-9)
+    seconds = {cost.number: cost.wall_seconds_per_output for cost in costs}
+    most = budget.num_threads * _MOST_CALLS
+    return tuple(
+        min(max(1, math.ceil(_SLACK * rate * seconds.get(number, 0.0))), most)
+        for number, stage in enumerate(pipeline.stages, start=1)
+        if isinstance(stage, Map)
+    )
 
 
 def change(before: Setting, after: Setting) -> str:

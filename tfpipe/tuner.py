@@ -6,7 +6,6 @@ costs ask for, believes only races, leaves AUTOTUNE as it is unless something is
 better, and stays within the budgets, which the ranks of a host share.
 """
 
-import dataclasses
 import itertools
 import math
 import os
@@ -141,8 +140,7 @@ class _Run:
             if exhaustive:
                 best = self._best_of_grid(autotune)
             else:
-                start = space.closed_form(self._open, profile, self._budget)
-                best = self._climb(self._first(autotune, start), profile)
+                best = self._climb(self._first(autotune, profile), profile)
             lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
             turns = self._race(lanes, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
         won = turns[_BEST].beats(turns[_AUTOTUNE], GAIN)
@@ -159,18 +157,21 @@ class _Run:
             fingerprint=self._given.fingerprint,
         )
 
-    def _first(self, autotune: Setting, start: Setting) -> Setting:
+    def _first(self, autotune: Setting, profile: Profile) -> Setting:
         """The best of those without and with caches that the costs ask for."""
-        lanes = {_AUTOTUNE: autotune, _COSTS: start}
-        for cache in self._caches:
-            lanes[f"cache of {cache}"] = dataclasses.replace(start, cache=cache)
+
+        def start(cache: Placement | None = None) -> Setting:
+            return space.closed_form(self._open, profile, self._budget, cache=cache)
+
+        lanes = {_AUTOTUNE: autotune, _COSTS: start()}
+        lanes |= {f"cache of {cache}": start(cache) for cache in self._caches}
         # No step of the climb brings back a cache that is ruled out here.
         turns = self._race(lanes, _AUTOTUNE, num_rounds=5)
         gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
         # A cache costs memory: it must pay; if by chance, the last race finds out.
         best = max(gains, key=gains.__getitem__)
         pays = best != _AUTOTUNE and gains[best] >= GAIN
-        return lanes[best] if pays else start
+        return lanes[best if pays else _COSTS]
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
         """The best setting that steps of one knob lead to, in the time there is."""
