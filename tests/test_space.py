@@ -117,11 +117,14 @@ def test_the_closed_form_gives_each_map_the_calls_it_keeps_busy(seconds, calls):
 @pytest.mark.parametrize(
     ("num_ops", "calls"),
     [
-        (0, (8, 1)),  # of 0.4 s in all
+        (0, (8, 8)),
         (1, (8, 8)),  # once it is full the second map is all there is
+        (2, (8, 1)),
     ],
 )
-def test_after_a_cache_a_map_gets_the_calls_it_keeps_busy_then(num_ops, calls):
+def test_after_a_cache_each_map_gets_the_calls_that_keep_all_threads_busy(
+    num_ops, calls
+):
     profile = FakeProfile([cost(0, 0.0), cost(1, 0.39), cost(2, 0.01)])
     place = placement.Placement(where="ram", num_ops=num_ops)
 

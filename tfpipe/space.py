@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 
 from tfpipe import placement
-from tfpipe.bound import StageCost
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -134,14 +133,25 @@ def closed_form(
         pipeline: With open knobs.
         profile: Of that pipeline.
         budget: What it may use.
-        cache: Where one stands. A stage has the calls that fill it, or those that are
-            wanted when it is full and what comes before costs nothing, if that is more.
+        cache: Where one stands. Maps before it have the calls that fill it; each one
+            after it has those that keep all threads busy, as it may be all that costs
+            anything once the cache is full. Beside what is cached then, its own costs
+            are too little to be told.
     """
-    maps = _calls(pipeline, profile.stages, budget)
+    cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
+    rate = budget.num_threads / max(cpu, 1e-9)
+    seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
+    most = budget.num_threads * _MOST_CALLS
+    calls = {
+        number: min(max(1, math.ceil(_SLACK * rate * seconds[number])), most)
+        for number, stage in enumerate(pipeline.stages, start=1)
+        if isinstance(stage, Map)
+    }
     if cache is not None:
         cached = placement.num_cached_stages(pipeline, cache)
-        left = [cost for cost in profile.stages if cost.number > cached]
-        maps = tuple(map(max, maps, _calls(pipeline, left, budget)))
+        busy = _SLACK * budget.num_threads
+        calls |= {n: max(value, busy) for n, value in calls.items() if n > cached}
+    maps = tuple(calls.values())
     return Setting(
         cache=cache,
         tuning=Tuning(
@@ -261,21 +271,6 @@ def words(setting: Setting) -> str:
     ]
     cache = [] if setting.cache is None else [f"a cache of {setting.cache}"]
     return ", ".join(chosen + cache)
-
-
-def _calls(
-    pipeline: Pipeline, costs: Sequence[StageCost], budget: Budget
-) -> tuple[int, ...]:
-    """Of each map; other stages than those of the costs cost nothing."""
-    cpu = sum(cost.cpu_seconds_per_output for cost in costs)
-    rate = budget.num_threads / max(cpu, 1e-9)
-    seconds = {cost.number: cost.wall_seconds_per_output for cost in costs}
-    most = budget.num_threads * _MOST_CALLS
-    return tuple(
-        min(max(1, math.ceil(_SLACK * rate * seconds.get(number, 0.0))), most)
-        for number, stage in enumerate(pipeline.stages, start=1)
-        if isinstance(stage, Map)
-    )
 
 
 def change(before: Setting, after: Setting) -> str:
