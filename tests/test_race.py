@@ -1,11 +1,12 @@
 """tfpipe.race: rates of datasets, in turns."""
 
+import threading
 import time
 
 import pytest
 import tensorflow as tf
 
-from tfpipe import race
+from tfpipe import drain, race
 
 
 def _counting(seen, name):
@@ -173,3 +174,25 @@ def test_released_datasets_end_before_their_caches():
 
     assert not first.is_alive()
     assert ended == [True]
+
+
+def test_threads_that_are_never_idle_are_known_and_not_waited_for():
+    end = threading.Event()
+
+    def poll():
+        while not end.wait(0.001):
+            sum(range(10_000))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        found = drain.pollers()
+        start = time.perf_counter()
+        since = drain.rest(ignored=found)
+    finally:
+        end.set()
+        thread.join()
+
+    assert str(thread.native_id) in found
+    assert str(threading.get_native_id()) not in found
+    assert since - start < 5  # of 10 that it waits at most

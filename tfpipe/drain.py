@@ -6,7 +6,9 @@ In: a dataset. Out: CPU time, time by the clock and bytes read, of so many eleme
 import dataclasses
 import os
 import pathlib
+import threading
 import time
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -110,7 +112,25 @@ def calibrate(dataset: tf.data.Dataset, seconds: float) -> float:
 _LEAST_PULL = 2e-3
 
 
-def rest(*, idle_seconds: float = 0.02) -> float:
+def pollers() -> list[str]:
+    """Threads that are busy now, where no dataset is: Horovod's looks for work always.
+
+    Their ids, for `rest`. Empty if the kernel does not tell.
+    """
+    before = {name: _thread_cpu(name) for name in os.listdir(_PROC / "task")}
+    own = str(threading.get_native_id())
+    time.sleep(_LOOK)
+    return [
+        name
+        for name, cpu in before.items()
+        if name != own and _thread_cpu(name) - cpu > _POLLING * _LOOK
+    ]
+
+
+_LOOK, _POLLING = 0.2, 0.01  # seconds, of a core
+
+
+def rest(*, idle_seconds: float = 0.02, ignored: Sequence[str] = ()) -> float:
     """Waits until the process is idle: unread datasets fill their buffers.
 
     Idle is hardly any CPU time, and hardly a byte read from a file. It waits 10 s at
@@ -119,17 +139,22 @@ def rest(*, idle_seconds: float = 0.02) -> float:
     Args:
         idle_seconds: How long it must have been idle. A dataset that itself waits for
             something is not to be taken for one that is done.
+        ignored: Threads that are never idle, see `pollers`.
 
     Returns:
         The `time.perf_counter()` since when.
     """
+
+    def used() -> float:
+        return time.process_time() - sum(map(_thread_cpu, ignored))
+
     start = now = since = time.perf_counter()
-    cpu, read = time.process_time(), _bytes_read()[0]
+    cpu, read = used(), _bytes_read()[0]
     while now - since < idle_seconds and now - start < _LONGEST_REST:
         time.sleep(_GLANCE)
         before, cpu_before, read_before = now, cpu, read
         now = time.perf_counter()
-        cpu, read = time.process_time(), _bytes_read()[0]
+        cpu, read = used(), _bytes_read()[0]
         is_busy = cpu - cpu_before > _IDLE * (now - before)
         if is_busy or read - read_before >= _ASKING:
             since = now
@@ -149,14 +174,22 @@ def resident_bytes() -> int:
 
 def _delay() -> float:
     """Seconds that threads waited for a core; 0 if the kernel does not tell."""
-    delay = 0
-    for name in os.listdir(_PROC / "task"):
-        try:
-            text = (_PROC / "task" / name / "schedstat").read_text()
-        except OSError:  # a thread that has ended, or no such file
-            continue
-        delay += int(text.split()[1])
-    return delay / 1e9
+    return sum(_scheduled(name)[1] for name in os.listdir(_PROC / "task")) / 1e9
+
+
+def _thread_cpu(name: str) -> float:
+    """CPU-seconds of a thread; 0 if it has ended or the kernel does not tell."""
+    return _scheduled(name)[0] / 1e9
+
+
+def _scheduled(name: str) -> tuple[int, int]:
+    """Nanoseconds that a thread ran, and that it waited for a core."""
+    try:
+        text = (_PROC / "task" / name / "schedstat").read_text()
+    except OSError:  # a thread that has ended, or no such file
+        return 0, 0
+    ran, waited, _ = text.split()
+    return int(ran), int(waited)
 
 
 def _bytes_read() -> tuple[int, int]:

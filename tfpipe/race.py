@@ -116,8 +116,9 @@ def compare(
     datasets: Mapping[str, tf.data.Dataset], *, seconds: float, num_rounds: int
 ) -> dict[str, Turns]:
     """The rates of datasets that do not end; see `run`."""
+    pollers = drain.pollers()
     runners = {name: Runner(dataset) for name, dataset in datasets.items()}
-    return run(runners, seconds=seconds, num_rounds=num_rounds)
+    return run(runners, seconds=seconds, num_rounds=num_rounds, ignored=pollers)
 
 
 def run(
@@ -126,6 +127,7 @@ def run(
     seconds: float,
     num_rounds: int,
     goes_on: Callable[[Mapping[str, Turns]], bool] = lambda turns: True,
+    ignored: Sequence[str] = (),
 ) -> dict[str, Turns]:
     """Lets datasets that are being read take turns.
 
@@ -138,16 +140,21 @@ def run(
         seconds: That a dataset is read in a turn.
         num_rounds: Turns of each, at most.
         goes_on: Whether another round is wanted, from the turns so far.
+        ignored: Threads that are never idle, see `drain.pollers`.
     """
+
+    def take(runner: Runner, seconds: float) -> _Turn:
+        return _Turn.of(runner, seconds, ignored)
+
     turns = dict.fromkeys(runners, Turns((), ()))
-    drain.rest()
+    drain.rest(ignored=ignored)
     # A first one empties the buffers.
-    before = {name: _Turn.of(each, seconds / 2) for name, each in runners.items()}
+    before = {name: take(each, seconds / 2) for name, each in runners.items()}
     for number in range(num_rounds):
         if number and not goes_on(turns):
             break
         for name, runner in runners.items():
-            turn = _Turn.of(runner, seconds)
+            turn = take(runner, seconds)
             filling = before[name].filling if runner.grows else turn.filling
             turns[name] = turns[name].and_one(*turn.made_in(filling))
             before[name] = turn
@@ -168,14 +175,14 @@ class _Turn:
     filling: Spent
 
     @classmethod
-    def of(cls, runner: Runner, seconds: float) -> "_Turn":
+    def of(cls, runner: Runner, seconds: float, ignored: Sequence[str]) -> "_Turn":
         start, cpu = time.perf_counter(), time.process_time()
         count = runner.pull_for(seconds)
         wall = time.perf_counter() - start
         reading = Spent(cpu=time.process_time() - cpu, wall=wall)
         # Idle for the time of two elements: it may wait for one.
         gap = min(max(2 * wall / count, _LEAST_REST), _MOST_REST)
-        filled = drain.rest(idle_seconds=gap)
+        filled = drain.rest(idle_seconds=gap, ignored=ignored)
         cpu = time.process_time() - cpu - reading.cpu
         return cls(count, reading, Spent(cpu=cpu, wall=filled - start - wall))
 

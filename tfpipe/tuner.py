@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from tfpipe import host, measure, placement, race, space
+from tfpipe import drain, host, measure, placement, race, space
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -129,6 +129,7 @@ class _Run:
         # Of the caches that do not fit it is recorded why not.
         self._caches, self._trials = _caches(self._open, budget)
         self._released: threading.Thread | None = None
+        self._pollers = drain.pollers()
         self._seconds_kept = 0.0  # for a step and the last race
 
     def search(self, *, exhaustive: bool) -> Search:
@@ -229,6 +230,7 @@ class _Run:
             runners,
             seconds=_TURN_SECONDS,
             num_rounds=num_rounds,
+            ignored=self._pollers,
             goes_on=_goes_on(against, self._clock, knock_out=knock_out),
         )
         num_turns = len(turns) * turns[against].num_rounds
