@@ -139,7 +139,7 @@ def test_unknown_split_lists_the_choices(data_dir):
 def test_catalog_says_where_the_records_of_the_shards_are(data_dir, split):
     shards = index.load(data_dir).splits[split]
     scanned = [
-        (number, record, *place)
+        (number, record, place.byte_offset, place.num_bytes)
         for number, shard in enumerate(shards)
         for record, place in enumerate(records.scan(data_dir / shard.name))
     ]

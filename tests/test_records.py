@@ -146,10 +146,14 @@ def test_frame_equals_what_tensorflow_writes(tmp_path):
     assert framed == (tmp_path / "reference").read_bytes()
 
 
-def test_scan_yields_offset_and_length_of_each_record(tmp_path):
-    shard = write_shard(tmp_path / "shard", [b"a", b"", b"c" * 100])
+def test_scan_yields_offset_length_and_crc_of_each_record(tmp_path):
+    datas = [b"a", b"", b"c" * 100]
+    shard = write_shard(tmp_path / "shard", datas)
 
-    assert list(records.scan(shard)) == [(0, 17), (17, 16), (33, 116)]
+    footers = [records.frame([data])[-1] for data in datas]
+    crcs = [int.from_bytes(footer, "little") for footer in footers]
+    expected = [(0, 17, crcs[0]), (17, 16, crcs[1]), (33, 116, crcs[2])]
+    assert list(records.scan(shard)) == expected
 
 
 def test_scan_agrees_with_tensorflow_on_converted_shards(data_dir):
@@ -158,7 +162,7 @@ def test_scan_agrees_with_tensorflow_on_converted_shards(data_dir):
 
     scanned = [
         content[offset + records.HEADER_BYTES : offset + size - records.FOOTER_BYTES]
-        for offset, size in records.scan(shard)
+        for offset, size, _ in records.scan(shard)
     ]
 
     assert scanned == list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
@@ -196,7 +200,7 @@ def test_records_before_the_damage_are_yielded(tmp_path):
     shard.write_bytes(shard.read_bytes()[:-1])
     scan = records.scan(shard)
 
-    assert next(scan) == (0, 17)
+    assert next(scan)[:2] == (0, 17)
     with pytest.raises(errors.BadRecordError):
         next(scan)
 
@@ -209,7 +213,7 @@ def test_read_yields_what_was_written_and_every_byte(tmp_path):
     read = list(records.read(shard, on_bytes=seen.extend))
 
     assert [record.data for record in read] == datas
-    assert [record[:2] for record in read] == list(records.scan(shard))
+    assert [r[:2] for r in read] == [place[:2] for place in records.scan(shard)]
     assert not any(record.fault for record in read)
     assert seen == shard.read_bytes()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tfpipe import index, scan
+from tfpipe import index, records, scan
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +148,66 @@ def test_time_of_change_alone_makes_a_shard_changed(bare_dir, capsys):
     scan.scan(bare_dir, "train")
 
     assert "scanning 1 shards" in capsys.readouterr().err
+
+
+def rewrite(path, *, find, replace):
+    """Gives a shard records of the same sizes and other content, with right CRCs."""
+    content = path.read_bytes()
+    places = records.scan(path)
+    with open(path, "r+b") as file:
+        for offset, size, _ in [*places]:
+            data = content[offset + records.HEADER_BYTES : offset + size - 4]
+            file.seek(offset)
+            file.write(b"".join(records.frame([data.replace(find, replace)])))
+
+
+def test_other_records_of_equal_sizes_are_other_data(bare_dir, tmp_path):
+    other_dir = shutil.copytree(bare_dir, tmp_path / "other")
+    for path in other_dir.glob("train-*"):
+        rewrite(path, find=b"n01440764_", replace=b"n99999999_")
+
+    one, other = (tfpipe.TFRecordSource(d, "train") for d in (bare_dir, other_dir))
+
+    assert [s.num_bytes for s in one.index.splits["train"]] == [
+        s.num_bytes for s in other.index.splits["train"]
+    ]
+    assert one.digest != other.digest
+    with pytest.raises(ValueError, match="must be of the same data"):
+        other.place(one.advance(tfpipe.State()))
+
+
+def test_shard_rewritten_in_place_with_its_old_time_is_other_data(bare_dir):
+    shard = bare_dir / "train-00000-of-00003"
+    before, times = tfpipe.TFRecordSource(bare_dir, "train"), shard.stat()
+    rewrite(shard, find=b"n01440764_", replace=b"n99999999_")
+    os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    assert tfpipe.TFRecordSource(bare_dir, "train").digest != before.digest
+
+
+def test_the_same_records_elsewhere_are_the_same_data(bare_dir, tmp_path):
+    copy = shutil.copytree(bare_dir, tmp_path / "copy")
+    for path in copy.glob("train-*"):
+        os.utime(path, ns=(1, 1))
+
+    one, other = (tfpipe.TFRecordSource(d, "train") for d in (bare_dir, copy))
+
+    assert one.digest == other.digest
+
+
+def test_cache_of_shards_without_an_index_is_of_their_content(bare_dir, tmp_path):
+    other_dir = shutil.copytree(bare_dir, tmp_path / "other")
+    for path in other_dir.glob("train-*"):
+        rewrite(path, find=b"n01440764_", replace=b"n99999999_")
+    cache = tfpipe.Cache("disk", tmp_path / "caches")
+
+    def read(folder, *stages):
+        source = tfpipe.TFRecordSource(folder, "train")
+        pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave(), *stages])
+        return [example["record"] for example in pipeline.build().as_numpy_iterator()]
+
+    assert read(bare_dir, cache) == read(bare_dir)
+    assert read(other_dir, cache) == read(other_dir) != read(bare_dir)
 
 
 def test_damaged_file_of_a_scan_is_made_again(bare_dir, capsys):

@@ -95,29 +95,50 @@ def frame(data: Buffers) -> Buffers:
     return [header, *data, _masked(crc)]
 
 
-def scan(path: str | os.PathLike[str]) -> Iterator[tuple[int, int]]:
-    """Yields (byte offset, bytes with header and footer) of each record of a shard.
+class Place(NamedTuple):
+    """Where one record lies in its shard, as `scan` finds it.
 
-    Reads headers only and checks their CRC; the data is skipped, not checked.
+    Attributes:
+        byte_offset: Where its header starts in the shard.
+        num_bytes: With header and footer.
+        data_crc: The masked CRC-32C of its data, as the footer states it.
+    """
+
+    byte_offset: int
+    num_bytes: int
+    data_crc: int
+
+
+def scan(path: str | os.PathLike[str]) -> Iterator[Place]:
+    """Yields the place of each record of a shard.
+
+    Reads headers and footers only, both in one call, and checks the CRC of each
+    header. The data is skipped, not checked.
 
     Raises:
         BadRecordError: If a header is damaged or the shard ends inside a record.
     """
     size = os.path.getsize(path)
-    offset = 0
+    offset = number = 0
     with open(path, "rb", buffering=0) as file:
-        for number in range(size):
-            if offset == size:
-                return
-            num_bytes = record_bytes(os.pread(file.fileno(), HEADER_BYTES, offset))
+        header = os.pread(file.fileno(), HEADER_BYTES, 0)
+        while offset < size:
+            num_bytes = record_bytes(header)
             if num_bytes is None or offset + num_bytes > size:
                 fault = "header is damaged" if num_bytes is None else "is cut short"
                 raise errors.BadRecordError(
                     f"{os.fspath(path)}: record {number} at byte {offset} {fault} "
                     f"(the shard has {size} bytes). Convert the shard again."
                 )
-            yield offset, num_bytes
+            footer_offset = offset + num_bytes - FOOTER_BYTES
+            # The footer and the next header in one call.
+            tail = os.pread(file.fileno(), FOOTER_BYTES + HEADER_BYTES, footer_offset)
+            yield Place(
+                offset, num_bytes, int.from_bytes(tail[:FOOTER_BYTES], "little")
+            )
+            header = tail[FOOTER_BYTES:]
             offset += num_bytes
+            number += 1
 
 
 class Record(NamedTuple):

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import tqdm
 import xxhash
 
@@ -61,7 +62,8 @@ class Scan:
     """A split as found on disk.
 
     Attributes:
-        index: Its shards. The digest of each is of the places of its records.
+        index: Its shards. The digest of each covers the offset and the CRC of the data
+            of every record, so shards of other content have another digest.
         byte_offsets: int64 [num_records], where each record starts in its shard.
     """
 
@@ -71,11 +73,39 @@ class Scan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Stamp:
-    """What says that a shard is still the one that was scanned."""
+    """What says that a shard is still the one that was scanned.
+
+    Attributes:
+        name: Name of the file.
+        num_bytes: Its size.
+        mtime_ns: When its content was changed, as far as programs admit it: a copy may
+            have the time of its original.
+        ctime_ns: When the file was changed, which no program can set back.
+    """
 
     name: str
     num_bytes: int
     mtime_ns: int
+    ctime_ns: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Records:
+    """The records of a shard: where each starts, and the CRC of its data.
+
+    Attributes:
+        byte_offsets: int64 [num_records].
+        data_crcs: uint32 [num_records], masked, as the footers state them.
+    """
+
+    byte_offsets: Ints
+    data_crcs: npt.NDArray[np.uint32]
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal records in equal places, whatever their file is called."""
+        content = self.byte_offsets.tobytes() + self.data_crcs.tobytes()
+        return f"records:{xxhash.xxh3_128_hexdigest(content)}"
 
 
 def is_needed(data_dir: Path) -> bool:
@@ -98,9 +128,10 @@ def find_shards(data_dir: Path) -> dict[str, list[str]]:
 def scan(data_dir: Path, split: str) -> Scan:
     """Finds the records of a split, or takes what an earlier scan found.
 
-    Reads 12 bytes a record. The result is kept in the folder `.tfpipe` beside the
-    shards or, if that cannot be written, under $XDG_CACHE_HOME/tfpipe; shards whose
-    size or time of change differs are scanned again.
+    Reads 16 bytes a record: its header, and the CRC of its data. The result is kept in
+    the folder `.tfpipe` beside the shards or, if that cannot be written, under
+    $XDG_CACHE_HOME/tfpipe. A shard is scanned again if its size or one of its times of
+    change differs.
 
     Raises:
         BadIndexError: If there is no such split, a shard is missing, or one is
@@ -114,10 +145,10 @@ def scan(data_dir: Path, split: str) -> Scan:
         kept |= _scan_shards(folder, split, missing)
         where = _keep(folder, split, stamps, kept)
         print(f"Scanned {len(missing)} shards; kept in {where}.", file=sys.stderr)
-    offsets = [kept[stamp] for stamp in stamps]
+    found = [kept[stamp] for stamp in stamps]
     return Scan(
-        index=_make_index(folder, split, stamps, offsets),
-        byte_offsets=np.concatenate(offsets),
+        index=_make_index(folder, split, stamps, found),
+        byte_offsets=np.concatenate([shard.byte_offsets for shard in found]),
     )
 
 
@@ -145,12 +176,17 @@ def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
 
 def _stamp(folder: pathlib.Path, name: str) -> _Stamp:
     status = (folder / name).stat()
-    return _Stamp(name=name, num_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+    return _Stamp(
+        name=name,
+        num_bytes=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
+    )
 
 
 def _scan_shards(
     folder: pathlib.Path, split: str, stamps: Sequence[_Stamp]
-) -> dict[_Stamp, Ints]:
+) -> dict[_Stamp, _Records]:
     print(
         f"{folder} has no {index.INDEX_NAME}: scanning {len(stamps)} shards of split "
         f"{split!r} for their records. This is done once.",
@@ -158,11 +194,10 @@ def _scan_shards(
     )
     # disable=None: only on a terminal.
     bar = tqdm.tqdm(stamps, unit="shard", file=sys.stderr, disable=None)
-    return {stamp: _record_offsets(folder / stamp.name) for stamp in bar}
+    return {stamp: _scan_shard(folder / stamp.name) for stamp in bar}
 
 
-def _record_offsets(path: pathlib.Path) -> Ints:
-    """int64 [num_records], where each record of a shard starts."""
+def _scan_shard(path: pathlib.Path) -> _Records:
     with open(path, "rb") as file:
         if file.read(2) == _GZIP_MAGIC:
             raise errors.BadIndexError(
@@ -170,25 +205,29 @@ def _record_offsets(path: pathlib.Path) -> Ints:
                 "its own. Unpack it with gunzip."
             )
     try:
-        return np.array([offset for offset, _ in records.scan(path)], np.int64)
+        places = [*records.scan(path)]
     except errors.BadRecordError as error:
         raise errors.BadIndexError(f"Shard {error}") from None
+    return _Records(
+        byte_offsets=np.array([place.byte_offset for place in places], np.int64),
+        data_crcs=np.array([place.data_crc for place in places], np.uint32),
+    )
 
 
 def _make_index(
     folder: pathlib.Path,
     split: str,
     stamps: Sequence[_Stamp],
-    offsets: Sequence[Ints],
+    found: Sequence[_Records],
 ) -> ScannedIndex:
     shards = tuple(
         index.Shard(
             name=stamp.name,
-            num_records=len(places),
+            num_records=len(shard.byte_offsets),
             num_bytes=stamp.num_bytes,
-            digest=f"places:{xxhash.xxh3_128_hexdigest(places.tobytes())}",
+            digest=shard.digest,
         )
-        for stamp, places in zip(stamps, offsets, strict=True)
+        for stamp, shard in zip(stamps, found, strict=True)
     )
     return ScannedIndex(
         name=os.fspath(folder),
@@ -205,40 +244,50 @@ def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
     return [folder / FOLDER_NAME, pathlib.Path(cache) / "tfpipe" / digest]
 
 
-def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, Ints]:
+def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
     """What earlier scans found; a file that cannot be read is none."""
-    kept: dict[_Stamp, Ints] = {}
+    kept: dict[_Stamp, _Records] = {}
     for place in _folders(folder):
         try:
             content = io.BytesIO((place / f"{split}.npz").read_bytes())
             with np.load(content, allow_pickle=False) as file:
-                columns = [file[name].tolist() for name in ("name", "size", "mtime")]
-                parts = np.split(file["offset"], np.cumsum(file["count"])[:-1])
+                columns = [file[f"stamp_{field}"].tolist() for field in _STAMP_FIELDS]
+                bounds = np.cumsum(file["count"])[:-1]
+                offsets = np.split(file["byte_offset"], bounds)
+                crcs = np.split(file["data_crc"], bounds)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             continue
-        for name, size, mtime, offsets in zip(*columns, parts, strict=True):
-            kept[_Stamp(name=name, num_bytes=size, mtime_ns=mtime)] = offsets
+        for *fields, offset, crc in zip(*columns, offsets, crcs, strict=True):
+            stamp = _Stamp(**dict(zip(_STAMP_FIELDS, fields, strict=True)))
+            kept[stamp] = _Records(byte_offsets=offset, data_crcs=crc)
     return kept
+
+
+_STAMP_FIELDS = tuple(field.name for field in dataclasses.fields(_Stamp))
 
 
 def _keep(
     folder: pathlib.Path,
     split: str,
     stamps: Sequence[_Stamp],
-    found: Mapping[_Stamp, Ints],
+    found: Mapping[_Stamp, _Records],
 ) -> str:
     """Writes what was found to the first place that takes it; says which, for people.
 
     Ranks may scan at the same time: each writes a file of its own and renames it.
     """
     content = io.BytesIO()
+    shards = [found[stamp] for stamp in stamps]
+    columns = {
+        f"stamp_{field}": np.array([getattr(stamp, field) for stamp in stamps])
+        for field in _STAMP_FIELDS
+    }
     np.savez(
         content,
-        name=np.array([stamp.name for stamp in stamps]),
-        size=np.array([stamp.num_bytes for stamp in stamps]),
-        mtime=np.array([stamp.mtime_ns for stamp in stamps]),
-        count=np.array([len(found[stamp]) for stamp in stamps]),
-        offset=np.concatenate([found[stamp] for stamp in stamps]),
+        **columns,
+        count=np.array([len(shard.byte_offsets) for shard in shards]),
+        byte_offset=np.concatenate([shard.byte_offsets for shard in shards]),
+        data_crc=np.concatenate([shard.data_crcs for shard in shards]),
     )
     for place in _folders(folder):
         try:
