@@ -238,11 +238,11 @@ def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
     return {
         "split": source.split,
         "shards": index.digest(repr(shards)),
-        "ops": [repr(op) for op in ops],
         # An op that was edited prints as before.
-        "code": [repeatable.code_digest(op) for op in ops],
+        "ops": [repeatable.made_by(op) for op in ops],
         "tfpipe": tfpipe.__version__,
         "tensorflow": tf.version.VERSION,
+        "python": "{}.{}".format(*sys.version_info),
     }
 
 

@@ -6,13 +6,12 @@ what it is given.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from tfpipe import at_exit, index
+from tfpipe import at_exit, identity, index
 from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
@@ -20,9 +19,6 @@ Source = Callable[[State, int | None], tf.data.Dataset]
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 Batch = dict[str, tf.Tensor]
 DeviceOp = Callable[[Batch], Batch]
-
-# What differs between two runs in the repr of the same thing.
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 @runtime_checkable
@@ -194,9 +190,9 @@ def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wr
 
 
 def _fingerprint(source: Source, stages: Sequence[object], *others: object) -> str:
-    data = getattr(source, "digest", None) or repr(source)
+    data = getattr(source, "digest", None) or source
     opened = [stage.opened() if hasattr(stage, "opened") else stage for stage in stages]
-    return index.digest(_ADDRESS.sub("", repr((data, opened, *others))))
+    return index.digest(identity.content((data, opened, *others)))
 
 
 def _applied(

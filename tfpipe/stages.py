@@ -76,7 +76,7 @@ class Interleave:
 
     num_parallel_reads: int | None = None
     read_buffer_bytes: int | None = None
-    faults: FaultLog | None = None
+    faults: FaultLog | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _require_positive(self, "num_parallel_reads")
@@ -206,7 +206,7 @@ class Map:
 
     ops: tuple[Op, ...]
     num_parallel_calls: int | None
-    faults: FaultLog | None
+    faults: FaultLog | None = dataclasses.field(compare=False)
 
     def __init__(
         self,
