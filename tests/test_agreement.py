@@ -185,14 +185,14 @@ def test_other_data_and_state_on_one_rank_are_errors(data_dir, tmp_path):
 def test_other_elements_on_one_rank_are_an_error(data_dir):
     pipelines = [
         make_pipeline(data_dir, *stages, rank=rank)
-        for rank, stages in enumerate([[], [tfpipe.Batch(2)]])
+        for rank, stages in enumerate([[], [lambda dataset: dataset.batch(2)]])
     ]
 
     first, second = run_together(pipelines)
 
     assert str(first) == str(second)
     assert "element must be the same on every rank, got {'record'" in str(first)
-    assert "shape=(2,)" in str(first)
+    assert "shape=(None,)" in str(first)
 
 
 def test_copy_in_another_folder_is_the_same_data(data_dir, tmp_path):

@@ -286,7 +286,7 @@ class Noise:
 def test_what_cannot_be_kept_is_refused_before_any_work(
     data_dir, cache, tmp_path, stages, message
 ):
-    pipeline = make(data_dir, *stages, cache)
+    pipeline = make(data_dir, *stages, cache, batch_size=2)
 
     with pytest.raises(ValueError, match=message):
         pipeline.build()

@@ -1,12 +1,15 @@
 import os
 import re
 import shutil
+import struct
 
+import google_crc32c
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.conftest import convert, make_tree
 from tfpipe import faults, index, records
 
 NUM_TRAIN, NUM_VALIDATION = 24, 7
@@ -232,12 +235,24 @@ def test_record_that_fills_up_may_be_damaged(copy_dir):
     assert [fault.record_id for fault in pipeline.faults.faults] == [0]
 
 
-def test_shard_without_a_sound_record_is_an_error(copy_dir):
+def test_another_shard_stands_in_for_one_without_a_sound_record(copy_dir):
     for path, offset, _, _ in places(copy_dir)[:8]:
         flip(path, offset + 50)
 
-    with pytest.raises(tf.errors.UnknownError, match=r"No sound record .*train-00000"):
-        read(copy_dir, tfpipe.FaultLog(100), shuffle="none", window_size=8)
+    passed_on = read(copy_dir, tfpipe.FaultLog(8), shuffle="none", window_size=8)
+
+    assert passed_on[:8] == [(8, False)] * 8
+    assert passed_on[8:] == [(number, True) for number in range(8, NUM_TRAIN)]
+
+
+def test_data_without_a_sound_record_are_an_error(copy_dir):
+    for path, offset, _, _ in places(copy_dir):
+        flip(path, offset + 50)
+
+    with pytest.raises(
+        tf.errors.UnknownError, match=r"No sound record .*CRC of the data is wrong"
+    ):
+        read(copy_dir, tfpipe.FaultLog(100))
 
 
 def test_a_header_that_says_more_than_the_shard_has_is_named(copy_dir):
@@ -368,7 +383,9 @@ def test_ops_that_fail_on_everything_are_an_error():
     log = tfpipe.FaultLog(9, locate=lambda number: ("shard", number))
     dataset = tf.data.Dataset.range(5).map(lambda x: {"record_id": x})
 
-    with pytest.raises(tf.errors.UnknownError, match="fail on all 5 records"):
+    with pytest.raises(
+        tf.errors.UnknownError, match=r"No sound record .*no such thing"
+    ):
         list(tfpipe.Map(fail_on(*range(5)), faults=log)(dataset))
 
 
@@ -427,3 +444,131 @@ def test_file_name_is_left_out_where_no_index_tells_it(tmp_path):
     )
 
     assert "image" not in str(fault)
+
+
+def lengthen(path, offset, length):
+    """Gives a record a header that states another length, with the right CRC."""
+    stated = struct.pack("<Q", length)
+    framed = stated + records._masked(google_crc32c.value(stated))
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(framed)
+
+
+@pytest.mark.parametrize("length", [2**62, 2**64 - 1, 2**40, 10**6, 0])
+@pytest.mark.parametrize("number", [3, NUM_TRAIN - 1])
+def test_header_with_a_wrong_length_costs_its_record_alone(copy_dir, length, number):
+    path, offset, _, _ = places(copy_dir)[number]
+    lengthen(path, offset, length)
+    log = tfpipe.FaultLog(1)
+
+    passed_on = read(copy_dir, log)
+
+    expected = [n for n in range(NUM_TRAIN) if n != number]
+    assert sorted(n for n, real in passed_on if real) == expected
+    assert [fault.record_id for fault in log.faults] == [number]
+    with pytest.raises(tf.errors.UnknownError, match=f"record {number} of the split"):
+        read(copy_dir, None)
+
+
+def test_wrong_length_is_named_by_a_scan_and_by_a_cache(copy_dir, tmp_path):
+    path, offset, _, _ = places(copy_dir)[3]
+    lengthen(path, offset, 2**62)
+
+    log = tfpipe.FaultLog(1)
+    source = tfpipe.TFRecordSource(copy_dir, "train", shuffle="none")
+    stages = [tfpipe.Interleave(faults=log), tfpipe.Cache("ram")]
+    assert len([*tfpipe.Pipeline(source, stages).build(num_epochs=2)]) == 2 * NUM_TRAIN
+    assert [fault.record_id for fault in log.faults] == [3]
+
+    (copy_dir / "index.json").unlink()
+    with pytest.raises(tfpipe.BadIndexError, match=f"record 3 at byte {offset} is cut"):
+        tfpipe.TFRecordSource(copy_dir, "train")
+
+
+def assert_all_but(batches, bad, total=NUM_TRAIN):
+    """Every sound record is real once; what stands in is masked."""
+    mask, number = joined(batches, "mask"), joined(batches, "record_id")
+    assert sorted(number[mask == 1]) == [n for n in range(total) if n not in bad]
+    assert not set(number) & set(bad)
+
+
+WHOLE = {"whole_batches": True, "crop_op": "stock"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "options"),
+    [
+        ([0], {"batch_size": 10}),  # the last batch is filled up with record 0
+        ([0], {"batch_size": 10, **WHOLE}),
+        ([5], {"batch_size": 1, **WHOLE}),
+        ([4, 5, 6, 7], {"batch_size": 4, **WHOLE}),
+        ([20, 21, 22, 23], {"batch_size": 4, **WHOLE}),
+        ([*range(23)], {"batch_size": 4}),
+    ],
+)
+def test_chunk_or_batch_without_a_sound_image_is_stood_in_for(copy_dir, bad, options):
+    for number in bad:
+        spoil_jpeg(copy_dir, number)
+
+    pipeline, batches = evaluate(
+        copy_dir, on_error="skip", max_faults=len(bad), **options
+    )
+
+    assert_all_but(batches, bad)
+    assert [fault.record_id for fault in pipeline.faults.faults] == bad
+
+
+def test_last_chunk_of_one_damaged_image_is_stood_in_for(tmp_path):
+    raw = make_tree(tmp_path / "raw", num_images=33)
+    convert(raw, tmp_path / "data", num_train_shards=1)
+    spoil_jpeg(tmp_path / "data", 32)
+
+    _, batches = evaluate(tmp_path / "data", on_error="skip", batch_size=33)
+
+    assert_all_but(batches, [32], total=33)
+
+
+def test_run_that_goes_on_with_nothing_but_damage_is_stood_in_for(copy_dir):
+    for number in (20, 21, 22, 23):
+        spoil_jpeg(copy_dir, number)
+    options = {"image_size": 8, "batch_size": 4, "on_error": "skip", "max_faults": 4}
+    pipeline = tfpipe.imagenet_eval(copy_dir, split="train", **options)
+
+    (batch,) = pipeline.build(start_step=5).as_numpy_iterator()
+
+    assert batch["mask"].tolist() == [0] * 4
+    assert batch["image"].any()
+
+
+def test_rank_whose_records_are_all_damaged_is_stood_in_for(copy_dir):
+    for number in range(12, 24):
+        spoil_jpeg(copy_dir, number)
+    options = {"num_ranks": 2, "rank": 1, "on_error": "skip", "max_faults": 12}
+
+    _, batches = evaluate(copy_dir, **options)
+
+    assert joined(batches, "mask").tolist() == [0] * 12
+    assert set(joined(batches, "record_id")) == {0}
+
+
+def test_looking_for_a_stand_in_costs_no_budget(copy_dir):
+    """The first records of the split are damaged, but on another rank."""
+    for number in (0, 1, 2, 20, 21, 22, 23):
+        spoil_jpeg(copy_dir, number)
+    path, offset, _, _ = places(copy_dir)[3]
+    flip(path, offset + 50)
+    options = {"num_ranks": 2, "rank": 1, "on_error": "skip", "max_faults": 4}
+
+    pipeline, batches = evaluate(copy_dir, **options, **WHOLE)
+
+    assert joined(batches, "mask").tolist() == [1] * 8 + [0] * 4
+    assert [f.record_id for f in pipeline.faults.faults] == [20, 21, 22, 23]
+
+
+def test_data_without_a_decodable_image_are_an_error(copy_dir):
+    for number in range(NUM_TRAIN):
+        spoil_jpeg(copy_dir, number)
+
+    with pytest.raises(tf.errors.UnknownError, match=r"No sound record .*JPEG"):
+        evaluate(copy_dir, on_error="skip")

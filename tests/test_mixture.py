@@ -257,3 +257,25 @@ def test_elements_of_two_forms_are_refused(data_dir):
 
     with pytest.raises(ValueError, match=r"of one form: pipeline 0 .* pipeline 1"):
         source(tfpipe.State(), 1)
+
+
+def test_start_at_the_end_of_an_epoch_is_the_start_of_the_next(data_dir):
+    mix = make_mixture(data_dir, batch_size=5, epoch_steps=3)
+    pipeline = tfpipe.Pipeline(mix, [tfpipe.Batch(5)])
+
+    def records(**options):
+        return [batch["record"].tolist() for batch in pipeline.to_numpy(**options)]
+
+    assert records(start_step=3) == []
+    assert records(start_step=3, num_epochs=2) == records(epoch=1)
+    with pytest.raises(ValueError, match="got a start at step 4"):
+        pipeline.build(start_step=4)
+
+
+@pytest.mark.parametrize(("num_epochs", "count"), [(2, 25), (None, -1)])
+def test_number_of_elements_is_known(data_dir, num_epochs, count):
+    mix = make_mixture(data_dir, batch_size=5, epoch_steps=3)
+
+    dataset = mix(tfpipe.State(step=1), num_epochs)
+
+    assert dataset.cardinality() == count

@@ -1,6 +1,7 @@
 import dataclasses
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -216,3 +217,29 @@ def test_wrong_epochs_are_refused(arguments, message):
 def test_stage_that_is_no_callable_is_refused():
     with pytest.raises(TypeError, match=r"Stage 2 must be callable.*got 'Batch'"):
         make_pipeline(tfpipe.Take(1), "Batch")
+
+
+@pytest.mark.parametrize(("source_size", "sizes"), [(1, [4]), (4, [5]), (4, [4, 2])])
+def test_batches_that_the_source_does_not_count_in_are_refused(
+    data_dir, source_size, sizes
+):
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=source_size)
+    stages = [tfpipe.Interleave(), *map(tfpipe.Batch, sizes)]
+
+    product = int(np.prod(sizes))
+    message = f"batch_size must be that of Batch, {product}, got {source_size}.*Give"
+    with pytest.raises(ValueError, match=message):
+        tfpipe.Pipeline(source, stages)
+
+
+def test_batch_larger_than_the_data_is_refused(data_dir):
+    with pytest.raises(ValueError, match="at least one step"):
+        tfpipe.TFRecordSource(data_dir, "train", batch_size=500)
+
+
+def test_batches_of_batches_count_as_one(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=6)
+    stages = [tfpipe.Interleave(), tfpipe.Batch(2), tfpipe.Batch(3)]
+    pipeline = tfpipe.Pipeline(source, stages)
+
+    assert len([*pipeline.build(start_step=1)]) == 3

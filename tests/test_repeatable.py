@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tfpipe
 from tfpipe import repeatable
-from tfpipe.stages import RECORD_SPEC
+from tfpipe.interleave import RECORD_SPEC
 
 PARSE = tfpipe.Parse(label_base=1)
 

@@ -131,6 +131,7 @@ def test_element_spec_is_that_of_a_window(data_dir, shuffle):
         "skip": spec(tf.int64),
         "take": spec(tf.int64),
         "is_real": spec(tf.bool),
+        "has_right_lengths": spec(tf.bool),
         "epoch_seed": spec(tf.int64),
     }
 
@@ -312,3 +313,13 @@ def test_synthetic_source_goes_on_from_a_state():
 def test_synthetic_source_refuses_zero(name):
     with pytest.raises(ValueError, match=f"SyntheticSource.{name} must be >= 1, got 0"):
         tfpipe.SyntheticSource(**{"batch_size": 1, name: 0})
+
+
+def test_synthetic_source_ends_at_its_end():
+    source = tfpipe.SyntheticSource(batch_size=2, steps_per_epoch=3, image_size=5)
+
+    assert len(list(source(tfpipe.State(step=3), 1))) == 0
+    assert len(list(source(tfpipe.State(step=3), 2))) == 3
+    for num_epochs in (1, 2, None):
+        with pytest.raises(ValueError, match=r"has 3 steps, got a start at step 4"):
+            source(tfpipe.State(step=4), num_epochs)

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import order, stages
+from tfpipe import interleave as interleave_module
+from tfpipe import order, shuffle, stages
 
 
 def numbers(count=5):
@@ -29,7 +30,7 @@ def read_records(data_dir, interleave, **options):
     defaults = {"seed": 1, "block_length": 3, "window_size": 10}
     source = tfpipe.TFRecordSource(data_dir, "train", **defaults | options)
     records = interleave(source(tfpipe.State(epoch=3), 1))
-    assert records.element_spec == stages.RECORD_SPEC
+    assert records.element_spec == interleave_module.RECORD_SPEC
     return [(int(e["record_id"]), e["record"]) for e in as_list(records)]
 
 
@@ -264,8 +265,9 @@ def test_every_stage_takes_a_dataset_and_returns_one():
     classes = {type(stage) for stage in (*made, tfpipe.Interleave())}
     assert classes == {
         value
-        for value in vars(stages).values()
-        if dataclasses.is_dataclass(value) and value.__module__ == stages.__name__
+        for module in (interleave_module, shuffle, stages)
+        for value in vars(module).values()
+        if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
     }
 
 

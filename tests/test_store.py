@@ -1,7 +1,10 @@
+import concurrent.futures
+import errno
 import fcntl
 import json
 import os
 import pathlib
+import threading
 
 import numpy as np
 import pytest
@@ -319,3 +322,59 @@ def test_open_store_holds_its_lock_until_it_is_gone(tmp_path):
         del kept
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_threads_that_put_the_same_records_keep_each_once(tmp_path):
+    """Each record's string is as long as the shards allow for it."""
+    size = sum(2 * record for record in range(5))
+    kept = open_store(tmp_path, string_bytes=size)
+    barrier = threading.Barrier(4)
+
+    def fill():
+        barrier.wait()
+        for record in range(5):
+            put(kept, record)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(fill) for _ in range(4)]:
+            future.result()
+
+    assert get(kept, *range(5)) == expected(*range(5))
+    assert kept.is_complete
+
+
+def test_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch):
+    size = sum(2 * record for record in range(5))
+    kept = open_store(tmp_path, string_bytes=size)
+    put(kept, 1)
+    real, fails = os.pwrite, [True]
+
+    def pwrite(descriptor, data, offset):
+        if fails:
+            real(descriptor, data[:1], offset)  # some of it was written
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            put(kept, 4, 3)
+    fails.clear()
+    for record in range(5):
+        put(kept, record)
+
+    assert get(kept, *range(5)) == expected(*range(5))
+
+
+def test_store_is_complete_without_what_is_damaged(kept, tmp_path):
+    put(kept, 0, 1, 3)
+
+    kept.put_damaged(np.array([2, 3, 4]))
+
+    assert kept.have.tolist() == [1, 1, 2, 1, 2]
+    assert "3 of 5 records there, 2 damaged" in kept.describe()
+    if isinstance(kept, store.DiskStore):
+        assert kept.is_complete
+    put(kept, 4, 2)  # they were repaired
+    assert kept.have.tolist() == [1] * 5
+    assert get(kept, *range(5)) == expected(*range(5))

@@ -100,13 +100,15 @@ def test_other_shapes_are_refused(shape, got):
         tfpipe.contact_sheet(batch)
 
 
-def make_pipeline(data_dir, *stages):
+def make_pipeline(data_dir, *stages, batch_size=1):
     """Each image whole, half as bright, in the order on disk."""
 
     def halve(example):
         return {"image": example["image"] // 2, "label": example["label"]}
 
-    source = tfpipe.TFRecordSource(data_dir, "train", shuffle="none")
+    source = tfpipe.TFRecordSource(
+        data_dir, "train", shuffle="none", batch_size=batch_size
+    )
     crop = tfpipe.CenterCrop(image_size=16)
     ops = [tfpipe.Parse(label_base=1), crop, halve]
     return tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Map(*ops), *stages])
@@ -123,9 +125,10 @@ def halves_of_pairs(sheet, num_pairs, size=16):
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_each_image_is_beside_what_became_of_it(data_dir, batch):
-    stages = [tfpipe.Batch(2)] if batch else []
+    stages, size = ([tfpipe.Batch(2)], 2) if batch else ([], 1)
+    pipeline = make_pipeline(data_dir, *stages, batch_size=size)
 
-    sheet = tfpipe.before_and_after(make_pipeline(data_dir, *stages), num_images=3)
+    sheet = tfpipe.before_and_after(pipeline, num_images=3)
 
     assert sheet.size == (3 * (2 * 16 + 2 * 4) + 4, 16 + 4 + 14 + 4)
     before, after = halves_of_pairs(sheet, 3)
@@ -150,7 +153,10 @@ def test_pairs_of_a_preset_and_of_vectors_of_labels(data_dir):
         data_dir, image_size=16, batch_size=4, dtype="float32"
     )
     one_hot = make_pipeline(
-        data_dir, tfpipe.Map(tfpipe.OneHot(num_classes=4)), tfpipe.Batch(2)
+        data_dir,
+        tfpipe.Map(tfpipe.OneHot(num_classes=4)),
+        tfpipe.Batch(2),
+        batch_size=2,
     )
 
     assert tfpipe.before_and_after(preset, num_columns=2).size == (84, 8 * 34 + 4)

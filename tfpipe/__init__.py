@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfpipe.faults import Fault, FaultLog
     from tfpipe.headspace import Headspace, headspace
     from tfpipe.host import cpu_model, cpu_quota, ram_bytes, ram_left
+    from tfpipe.interleave import Interleave
     from tfpipe.measure import Throughput, profile, throughput
     from tfpipe.mix import CutMix, MixUp
     from tfpipe.mixture import Mixture
@@ -50,15 +51,14 @@ if TYPE_CHECKING:
     from tfpipe.race import Turns, compare
     from tfpipe.recipes import Recipe, inception, resnet, vgg
     from tfpipe.search import Search, load_tuned
+    from tfpipe.shuffle import Shuffle
     from tfpipe.source import SyntheticSource, TFRecordSource
     from tfpipe.space import Budget, Setting, opened
     from tfpipe.stages import (
         AssertCardinality,
         Batch,
-        Interleave,
         Map,
         Prefetch,
-        Shuffle,
         Take,
     )
     from tfpipe.state import SavedState, State
@@ -88,6 +88,7 @@ _MODULES = {
     "faults": ("Fault", "FaultLog"),
     "headspace": ("Headspace", "headspace"),
     "host": ("cpu_model", "cpu_quota", "ram_bytes", "ram_left"),
+    "interleave": ("Interleave",),
     "measure": ("Throughput", "profile", "throughput"),
     "mix": ("CutMix", "MixUp"),
     "mixture": ("Mixture",),
@@ -107,15 +108,14 @@ _MODULES = {
     "race": ("Turns", "compare"),
     "recipes": ("Recipe", "inception", "resnet", "vgg"),
     "search": ("Search", "load_tuned"),
+    "shuffle": ("Shuffle",),
     "source": ("SyntheticSource", "TFRecordSource"),
     "space": ("Budget", "Setting", "opened"),
     "stages": (
         "AssertCardinality",
         "Batch",
-        "Interleave",
         "Map",
         "Prefetch",
-        "Shuffle",
         "Take",
     ),
     "state": ("SavedState", "State"),

@@ -7,35 +7,21 @@ without the cache, a run may stop anywhere, and ranks of one host share a folder
 """
 
 import dataclasses
-import functools
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import errors, host, index, philox, repeatable, store, store_folder
+from tfpipe import host, index, repeatable, store, store_folder
+from tfpipe.filled import Filled, features
+from tfpipe.interleave import RECORD_SPEC, Interleave
 from tfpipe.pipeline import Stage
 from tfpipe.source import TFRecordSource
-from tfpipe.stages import (
-    RECORD_SPEC,
-    AssertCardinality,
-    Example,
-    Interleave,
-    Map,
-    Op,
-    Prefetch,
-)
+from tfpipe.stages import AssertCardinality, Example, Map, Op, Prefetch
 from tfpipe.tuning import Tuning
-
-Array = npt.NDArray[Any]
-
-# Records that go to and from the store in one call.
-_CHUNK = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +33,13 @@ class Cache:
     `Map(Parse(...), CenterCrop(image_size=256, fraction=1.0))` decoded images.
 
     The first epoch reads each window to its end before passing it on. A damaged
-    record is not kept but looked for each time, so that `Interleave.faults` counts it.
+    record is not kept but looked for each time, so that `Interleave.faults` counts it,
+    and one that was repaired is taken.
+
+    What an op does goes by its values and by the code that it reaches through imports.
+    Where that is not all, as with a file that it reads, give the op an attribute
+    `version`, and change that with what the op does. An op that calls Python, or that
+    has a state, is refused unless its attribute `repeatable` is True.
 
     Args:
         where: "ram", in this process, or "disk".
@@ -61,8 +53,8 @@ class Cache:
 
     Raises:
         ValueError: If an argument is wrong; when the pipeline is built, if a stage
-            before it is random or does not make one element of one record, or if the
-            cache does not fit.
+            before it is random, depends on more than the record, or does not make one
+            element of one record, or if the cache does not fit.
         OSError: When the pipeline is built, if the disk has not enough space.
     """
 
@@ -93,6 +85,10 @@ class Cache:
     def tuned(self, tuning: Tuning) -> "Cache":
         reads = self.num_parallel_reads or tuning.num_parallel_reads
         return dataclasses.replace(self, num_parallel_reads=reads)
+
+    def num_out(self, num_in: int) -> int:
+        """Elements that it gives for those of an epoch."""
+        return num_in
 
     def opened(self) -> "Cache":
         return dataclasses.replace(self, num_parallel_reads=None)
@@ -127,8 +123,9 @@ class Cache:
 
         def cached(windows: tf.data.Dataset) -> tf.data.Dataset:
             spec = repeatable.repeatable(ops, RECORD_SPEC)
-            filled = _Filled(
+            filled = Filled(
                 store=self._open(source, ops, spec),
+                source=source,
                 interleave=interleave,
                 maps=[stage for stage in stages if isinstance(stage, Map)],
                 spec=spec,
@@ -190,7 +187,7 @@ def _content(
     shards = source.index.splits[source.split]
     return store_folder.Content(
         made_of=_made_of(source, ops),
-        features=_features(spec),
+        features=features(spec),
         num_records=source.order.num_records,
         string_bytes=sum(shard.num_bytes for shard in shards),
     )
@@ -214,24 +211,6 @@ def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, lis
     return stages[0], [op for stage in maps for op in stage.ops]
 
 
-def _features(spec: Example) -> list[store.Feature]:
-    """What is to be kept of an element."""
-    features = []
-    for name, item in sorted(spec.items()):
-        if name in repeatable.OF_WINDOW:
-            continue
-        if not item.shape.is_fully_defined() or (
-            item.dtype == tf.string and item.shape.rank
-        ):
-            raise ValueError(
-                f"Cache needs numbers of fixed shape, or one string; got {name}: "
-                f"{item}. Give all images one size before it, or cache them encoded."
-            )
-        dtype = np.dtype(item.dtype.as_numpy_dtype)
-        features.append(store.Feature(name, dtype, tuple(item.shape)))
-    return features
-
-
 def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
     """All that decides what is kept, but the features and the number of records."""
     shards = source.index.splits[source.split]
@@ -244,153 +223,3 @@ def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
         "tensorflow": tf.version.VERSION,
         "python": "{}.{}".format(*sys.version_info),
     }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Filled:
-    """Windows -> elements: makes what is missing of a window, then takes all of it."""
-
-    store: store.Store
-    interleave: Interleave
-    maps: Sequence[Map]
-    spec: Example
-
-    def __call__(
-        self, windows: tf.data.Dataset, num_parallel_reads: int | None
-    ) -> tf.data.Dataset:
-        # The next window is made while the elements of one are taken.
-        records = windows.flat_map(self._window).prefetch(1).unbatch()
-        chunks = records.batch(_CHUNK).map(
-            self._take, num_parallel_calls=num_parallel_reads, deterministic=True
-        )
-        return chunks.unbatch()
-
-    def _window(self, window: Example) -> tf.data.Dataset:
-        """One element: the records of the window, once all of them are there."""
-        missing = self._missing(window)
-        dataset = tf.data.Dataset.from_tensors(missing)
-        dataset = dataset.take(tf.cast(missing["take"] > 0, tf.int64))
-        # What stands in for a damaged record is there under its own number.
-        dataset = self.interleave(dataset).filter(lambda record: record["is_real"])
-        for stage in self.maps:
-            dataset = stage(dataset)
-        put = dataset.batch(_CHUNK).map(self._put).filter(lambda _: False)
-        return put.concatenate(
-            tf.data.Dataset.from_tensors(window).map(self._passed_on)
-        )
-
-    def _missing(self, window: Example) -> Example:
-        """The window of those records that are not in the store, each once."""
-        extent, offset, count, first, offsets = tf.numpy_function(
-            self._find_missing,
-            [
-                window["num_records"],
-                window["first_record"],
-                window["record_byte_offset"],
-            ],
-            [tf.int64] * 5,
-        )
-        return {
-            "path": tf.gather(window["path"], tf.ensure_shape(extent, [None])),
-            "byte_offset": tf.ensure_shape(offset, [None]),
-            "num_records": tf.ensure_shape(count, [None]),
-            "first_record": tf.ensure_shape(first, [None]),
-            "record_byte_offset": tf.ensure_shape(offsets, [None]),
-            "skip": tf.zeros([], tf.int64),
-            "take": tf.size(offsets, tf.int64),
-            "is_real": tf.constant(True),
-            "epoch_seed": window["epoch_seed"],
-        }
-
-    def _find_missing(
-        self, num_records: Array, first_record: Array, offsets: Array
-    ) -> tuple[Array, ...]:
-        records = _record_ids(num_records, first_record)
-        chosen = self.store.have[records] == 0
-        if self.interleave.faults is not None and chosen.any():
-            # One that is sound, for those that are damaged each time.
-            chosen[np.flatnonzero(~chosen)[:1]] = True
-        positions = np.flatnonzero(chosen)
-        _, once = np.unique(records[positions], return_index=True)
-        positions = positions[np.sort(once)]
-        records, offsets = records[positions], offsets[positions]
-        extent = np.repeat(np.arange(len(num_records)), num_records)[positions]
-        begins = np.diff(records, prepend=-2) != 1
-        begins |= np.diff(extent, prepend=-1) != 0
-        starts = np.flatnonzero(begins)
-        count = np.diff(starts, append=len(records))
-        return extent[starts], offsets[starts], count, records[starts], offsets
-
-    def _put(self, batch: Example) -> Example:
-        columns = [batch[feature.name] for feature in _features(self.spec)]
-
-        def put(records: Array, *columns: Array) -> Array:
-            self.store.put(records, columns)
-            return records
-
-        records = tf.numpy_function(put, [batch["record_id"], *columns], tf.int64)
-        return {
-            "record_id": tf.ensure_shape(records, [None]),
-            "is_real": tf.zeros([0], tf.bool),
-            "epoch_seed": tf.zeros([0], tf.int64),
-        }
-
-    def _passed_on(self, window: Example) -> Example:
-        seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
-        may_lack = self.interleave.faults is not None
-        records, is_real = tf.numpy_function(
-            functools.partial(_find_passed_on, self.store, may_lack),
-            [window["num_records"], window["first_record"], window["is_real"], seed],
-            (tf.int64, tf.bool),
-        )
-        start, stop = window["skip"], window["skip"] + window["take"]
-        return {
-            "record_id": tf.ensure_shape(records, [None])[start:stop],
-            "is_real": tf.ensure_shape(is_real, [None])[start:stop],
-            "epoch_seed": tf.fill([window["take"]], window["epoch_seed"]),
-        }
-
-    def _take(self, records: Example) -> Example:
-        features = _features(self.spec)
-        columns = tf.numpy_function(
-            self.store.get,
-            [records["record_id"]],
-            [self.spec[feature.name].dtype for feature in features],
-        )
-        batch = {
-            feature.name: tf.ensure_shape(column, [None, *feature.shape])
-            for feature, column in zip(features, columns, strict=True)
-        }
-        seed = tf.stack([records["epoch_seed"], records["record_id"]], 1)
-        batch |= {**records, "seed": seed}
-        if "mask" in self.spec:
-            batch["mask"] *= tf.cast(records["is_real"], batch["mask"].dtype)
-        return {name: batch[name] for name in self.spec}
-
-
-def _record_ids(num_records: Array, first_record: Array) -> Array:
-    starts = first_record - (np.cumsum(num_records) - num_records)
-    return np.repeat(starts, num_records) + np.arange(num_records.sum())
-
-
-def _find_passed_on(
-    kept: store.Store,
-    may_lack: bool,
-    num_records: Array,
-    first_record: Array,
-    is_real: Array,
-    seed: Array,
-) -> tuple[Array, Array]:
-    records = _record_ids(num_records, first_record)
-    sound = kept.have[records] != 0
-    good = np.flatnonzero(sound)
-    if not sound.all() and (not may_lack or not len(good)):
-        raise errors.BadRecordError(
-            f"{(~sound).sum()} records of a window could not be made."
-        )
-    # As in `faults`: the next sound one stands in, or at the end the first.
-    stand_in = good[np.searchsorted(good, np.arange(len(sound))) % len(good)]
-    order: Any = ...
-    if seed.any():
-        order = philox.shuffled(len(sound), tuple(seed.tolist()))
-    return records[stand_in][order], sound[order] & is_real

@@ -125,8 +125,8 @@ class Mixture:
         """Steps from a state to the end of as many epochs; None without end."""
         if num_epochs is None:
             return None
-        done = self._num_steps_before(state) % self.steps_per_epoch
-        return num_epochs * self.steps_per_epoch - done
+        _check_state(self, state)
+        return num_epochs * self.steps_per_epoch - state.step
 
     def num_records(self, state: State, num_epochs: int | None) -> int | None:
         """Elements that this rank reads in that time; None without end."""
@@ -142,8 +142,12 @@ class Mixture:
         ]
         _check_specs([part.element_spec for part in parts])
         begin = self._num_steps_before(state) * self.batch_size
-        choice = _choice(self._schedule, begin, self.num_records(state, num_epochs))
-        return tf.data.Dataset.choose_from_datasets(parts, choice)
+        count = self.num_records(state, num_epochs)
+        choice = _choice(self._schedule, begin, count)
+        mixed = tf.data.Dataset.choose_from_datasets(parts, choice)
+        # TensorFlow takes it for endless, as its parts are.
+        known = tf.data.INFINITE_CARDINALITY if count is None else count
+        return mixed.apply(tf.data.experimental.assert_cardinality(known))
 
     @property
     def _sources(self) -> list[Any]:

@@ -7,42 +7,19 @@ what it is given.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import at_exit, identity, index
+from tfpipe import at_exit, building, identity, index
+from tfpipe.building import Source, Stage, Tunable, Wrapper
 from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
-Source = Callable[[State, int | None], tf.data.Dataset]
-Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
+__all__ = ["Pipeline", "Source", "Stage", "Wrapper"]
+
 Batch = dict[str, tf.Tensor]
 DeviceOp = Callable[[Batch], Batch]
-
-
-@runtime_checkable
-class Tunable(Protocol):
-    """A stage with knobs that a tuning can fill."""
-
-    def tuned(self, tuning: Tuning) -> Stage:
-        """The stage with every open knob set."""
-
-
-@runtime_checkable
-class Sized(Protocol):
-    """A stage that wants to know how many records the source will give."""
-
-    def sized(self, num_records: int | None) -> Stage:
-        """The stage that knows; None is without end."""
-
-
-@runtime_checkable
-class Wrapper(Protocol):
-    """A stage that takes the place of those before it: it calls them itself."""
-
-    def around(self, source: Source, stages: "Sequence[Stage | Wrapper]") -> Stage:
-        """The stage from what the source gives to what this one does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +47,7 @@ class Pipeline:
                     f"Stage {number} must be callable Dataset -> Dataset, "
                     f"got {stage!r}."
                 )
+        building.check_batch_size(self.source, self.stages)
 
     def build(
         self,
@@ -102,9 +80,7 @@ class Pipeline:
         elif epoch or start_step:
             raise ValueError("Give either state, or epoch and start_step; got both.")
         at_exit.end_iterators_at_exit()
-        dataset = _applied(
-            self._sized_stages(state, num_epochs), self.source, state, num_epochs
-        )
+        dataset = building.applied(self.tuned_stages(), self.source, state, num_epochs)
         if self.faults is not None and num_epochs is not None:
             dataset = self.faults.reported_after(dataset)
         return dataset.with_options(self.tuning.options())
@@ -152,19 +128,6 @@ class Pipeline:
         """The stages with every knob set."""
         return _tuned(self.stages, self.tuning)
 
-    def _sized_stages(
-        self, state: State, num_epochs: int | None
-    ) -> list[Stage | Wrapper]:
-        """The same, told how many records there will be."""
-        stages = self.tuned_stages()
-        if not hasattr(self.source, "num_records"):
-            return stages
-        num_records = self.source.num_records(state, num_epochs)
-        return [
-            stage.sized(num_records) if isinstance(stage, Sized) else stage
-            for stage in stages
-        ]
-
     def __str__(self) -> str:
         lines = [f"   {self.source!r}"]
         lines += [
@@ -193,27 +156,3 @@ def _fingerprint(source: Source, stages: Sequence[object], *others: object) -> s
     data = getattr(source, "digest", None) or source
     opened = [stage.opened() if hasattr(stage, "opened") else stage for stage in stages]
     return index.digest(identity.content((data, opened, *others)))
-
-
-def _applied(
-    stages: Sequence[Stage | Wrapper],
-    source: Source,
-    state: State,
-    num_epochs: int | None,
-) -> tf.data.Dataset:
-    """What the source gives, after all stages."""
-    dataset = given = source(state, num_epochs)
-    for number, stage in enumerate(stages, start=1):
-        try:
-            if isinstance(stage, Wrapper):
-                dataset = stage.around(source, stages[: number - 1])(given)
-            else:
-                dataset = stage(dataset)
-        except Exception as error:
-            if hasattr(error, "add_note"):  # from Python 3.11 on
-                error.add_note(
-                    f"In stage {number} of the pipeline, {stage!r}, "
-                    f"which takes {dataset.element_spec}."
-                )
-            raise
-    return dataset

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfpipe.cache import Cache
+from tfpipe.interleave import Interleave
 from tfpipe.pipeline import Pipeline
 from tfpipe.source import TFRecordSource
-from tfpipe.stages import AssertCardinality, Interleave, Map, Op
+from tfpipe.stages import AssertCardinality, Map, Op
 from tfpipe.state import State
 
 

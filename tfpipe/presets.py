@@ -12,13 +12,14 @@ from typing import Literal
 from tfpipe import errors, index
 from tfpipe.crop import CROPS, Dtype, Quality
 from tfpipe.faults import FaultLog
+from tfpipe.interleave import Interleave
 from tfpipe.native import CropOp
 from tfpipe.ops import Cast, Normalize, Parse, Select
 from tfpipe.order import Shuffle
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.recipes import Recipe, resnet
 from tfpipe.source import TFRecordSource
-from tfpipe.stages import AssertCardinality, Batch, Interleave, Map, Op, Prefetch
+from tfpipe.stages import AssertCardinality, Batch, Map, Op, Prefetch
 from tfpipe.tuning import Tuning
 
 Path = str | os.PathLike[str]

@@ -16,7 +16,7 @@ from tfpipe import identity
 from tfpipe.stages import Example, Op
 
 # What the window says of a record, and not the record: never kept.
-OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed")
+OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")
 
 # What an op may pass on, and which of TensorFlow's ops leave a value as it is.
 _SAME = ("Identity", "EnsureShape")

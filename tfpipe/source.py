@@ -31,6 +31,7 @@ class TFRecordSource:
         shuffle_seed: int64 [2], how to permute the records; absent without shuffling
         skip, take: int64, which of them to pass on after that
         is_real: bool, False if they only fill up the last batch
+        has_right_lengths: bool, False if a header states another length than the index
         epoch_seed: int64, what random ops of this epoch are seeded with
 
     The index is read, and the sizes of all shards are checked, when the source is made.
@@ -147,6 +148,12 @@ class TFRecordSource:
         num_steps = self.num_steps(state, num_epochs)
         return None if num_steps is None else num_steps * self.batch_size
 
+    def in_order(self) -> "TFRecordSource":
+        """All records of the split on one rank, as they lie on disk."""
+        return TFRecordSource(
+            self.data_dir, self.split, shuffle="none", window_size=self.window_size
+        )
+
     def locate(self, record_id: int) -> tuple[str, int]:
         """The path of the shard that a record is in, and its byte offset there."""
         ends = np.cumsum(self.order.shard_sizes)
@@ -171,6 +178,7 @@ class TFRecordSource:
             rank=self.rank,
             paths=[os.path.join(self.data_dir, shard.name) for shard in shards],
             byte_offsets=self._byte_offsets,
+            shard_bytes=np.array([shard.num_bytes for shard in shards], np.int64),
         )
         return windows.dataset(place, num_epochs)
 
@@ -246,7 +254,16 @@ class SyntheticSource:
         return dataclasses.replace(state, epoch=state.epoch + epochs, step=step)
 
     def num_steps(self, state: State, num_epochs: int | None) -> int | None:
-        """Steps from a state to the end of as many epochs; None without end."""
+        """Steps from a state to the end of as many epochs; None without end.
+
+        Raises:
+            ValueError: If an epoch has fewer steps than the state says.
+        """
+        if state.step > self.steps_per_epoch:
+            raise ValueError(
+                f"An epoch has {self.steps_per_epoch} steps, got a start at step "
+                f"{state.step} of it."
+            )
         if num_epochs is None:
             return None
         return num_epochs * self.steps_per_epoch - state.step

@@ -5,15 +5,17 @@ frozen dataclasses, so that a pipeline prints as what it does. A knob that is No
 filled from the pipeline's `Tuning` by the stage's `tuned` method.
 """
 
+import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.at_once import at_once, first_batch
-from tfpipe.faults import FaultLog, read_damaged, stand_in
+from tfpipe.faults import FaultLog, Uncounted
+from tfpipe.stand_in import Spare, leave_out, stand_in
 from tfpipe.tuning import AUTOTUNE, Tuning
 
 Example = dict[str, tf.Tensor]
@@ -25,7 +27,8 @@ Op = Callable[[Example], Example]
 as_it_is = tf.autograph.experimental.do_not_convert
 
 
-def _require_positive(stage: object, name: str) -> None:
+def require_positive(stage: object, name: str) -> None:
+    """Checks that a knob that is set is >= 1."""
     value = getattr(stage, name)
     if value is not None and value < 1:
         raise ValueError(f"{type(stage).__name__}.{name} must be >= 1, got {value}.")
@@ -37,121 +40,6 @@ def _require_positive_or_autotune(stage: object, name: str) -> None:
         raise ValueError(
             f"{type(stage).__name__}.{name} must be >= 1 or AUTOTUNE, got {value}."
         )
-
-
-# Of what `Interleave` gives.
-RECORD_SPEC = {
-    "record": tf.TensorSpec([], tf.string),
-    "record_id": tf.TensorSpec([], tf.int64),
-    "is_real": tf.TensorSpec([], tf.bool),
-    "epoch_seed": tf.TensorSpec([], tf.int64),
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Interleave:
-    """Reads windows: several extents at a time, the next window while one is used.
-
-    Element: window -> record.
-        in   window, see `source.TFRecordSource`
-        out  record: string, a serialized tf.train.Example
-             record_id: int64, its number in the split
-             is_real: bool, False if it only fills up the last batch or stands in for
-                 a damaged one
-             epoch_seed: int64
-
-    A damaged record costs that record only: TensorFlow's reader gives up the rest of
-    its file, so the window is then read again one by one. What happens to the damaged
-    one is for `faults` to say.
-
-    Args:
-        num_parallel_reads: Extents read at the same time.
-        read_buffer_bytes: Buffer of each open shard.
-        faults: Counts damaged records and lets others stand in for them, up to its
-            budget; None raises at the first.
-
-    Raises, while it is read:
-        tf.errors.UnknownError: A damaged record, with its shard and offset.
-    """
-
-    num_parallel_reads: int | None = None
-    read_buffer_bytes: int | None = None
-    faults: FaultLog | None = dataclasses.field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        _require_positive(self, "num_parallel_reads")
-        _require_positive(self, "read_buffer_bytes")
-
-    def tuned(self, tuning: Tuning) -> "Interleave":
-        return dataclasses.replace(
-            self,
-            num_parallel_reads=self.num_parallel_reads or tuning.num_parallel_reads,
-            read_buffer_bytes=self.read_buffer_bytes or tuning.read_buffer_bytes,
-        )
-
-    def opened(self) -> "Interleave":
-        return Interleave(faults=self.faults)
-
-    def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        # One window is passed on while the next one is read: two are in memory.
-        return dataset.map(as_it_is(self._read)).prefetch(1).unbatch()
-
-    def _read(self, window: Example) -> Example:
-        num_records = tf.size(window["record_byte_offset"], tf.int64)
-        records = self._records(window, num_records)
-        complete = tf.size(records["record"], tf.int64) == num_records
-        records = tf.cond(
-            complete,
-            lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
-            lambda: read_damaged(window, self.faults),
-        )
-        start, stop = window["skip"], window["skip"] + window["take"]
-        passed_on = {name: value[start:stop] for name, value in records.items()}
-        seed = tf.fill([window["take"]], window["epoch_seed"])
-        return passed_on | {"epoch_seed": seed}
-
-    def _records(self, window: Example, num_records: tf.Tensor) -> Example:
-        """The window's records and their numbers; fewer if one is damaged."""
-        names = ("path", "byte_offset", "num_records", "first_record")
-        extents = tf.data.Dataset.from_tensor_slices({n: window[n] for n in names})
-        records = extents.interleave(
-            as_it_is(self._extent),
-            cycle_length=self.num_parallel_reads,
-            # Longer than any extent: each is read to its end before the next one's
-            # turn, so the number of parallel reads does not change the order.
-            block_length=1 << 20,
-            num_parallel_calls=self.num_parallel_reads,
-            # The whole window is waited for anyway. One read has an order.
-            deterministic=None if self.num_parallel_reads is None else True,
-        )
-        if "shuffle_seed" in window:
-            records = _shuffle(records, num_records, tf.unstack(window["shuffle_seed"]))
-        batch: Example = first_batch(records.batch(num_records))
-        return batch
-
-    def _extent(self, extent: Example) -> tf.data.Dataset:
-        # The only op that starts at a byte offset; tf.data.TFRecordDataset has none.
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=tf.reshape(extent["path"], [1]),
-            compression_type="",
-            buffer_size=tf.constant(
-                self.read_buffer_bytes or Tuning.read_buffer_bytes, tf.int64
-            ),
-            byte_offsets=tf.reshape(extent["byte_offset"], [1]),
-        )
-        records = tf.data.experimental.from_variant(
-            variant, tf.TensorSpec([], tf.string)
-        )
-        first, count = extent["first_record"], extent["num_records"]
-        return tf.data.Dataset.zip(
-            {
-                # Takes no record past the extent.
-                "record": records.take(count),
-                "record_id": tf.data.Dataset.range(first, first + count),
-            }
-            # Ends early at a damaged one. Around both: a shard that cannot be opened
-            # gives errors without end, but the numbers run out.
-        ).ignore_errors()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +60,10 @@ class AssertCardinality:
         return AssertCardinality(
             tf.data.INFINITE_CARDINALITY if num_records is None else num_records
         )
+
+    def num_out(self, num_in: int) -> int:
+        """Elements that it gives for those of an epoch."""
+        return num_in
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         if self.num_elements is None:
@@ -207,6 +99,7 @@ class Map:
     ops: tuple[Op, ...]
     num_parallel_calls: int | None
     faults: FaultLog | None = dataclasses.field(compare=False)
+    _spare: Spare | None = dataclasses.field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -224,6 +117,7 @@ class Map:
         object.__setattr__(self, "ops", ops)
         object.__setattr__(self, "num_parallel_calls", num_parallel_calls)
         object.__setattr__(self, "faults", faults)
+        object.__setattr__(self, "_spare", None)
         _require_positive_or_autotune(self, "num_parallel_calls")
 
     def __repr__(self) -> str:
@@ -239,91 +133,83 @@ class Map:
     def opened(self) -> "Map":
         return Map(*self.ops, faults=self.faults)
 
+    def num_out(self, num_in: int) -> int:
+        """Elements that it gives for those of an epoch."""
+        return num_in
+
+    def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> "Map":
+        """The stage that finds a sound element there, where a whole chunk fails."""
+        stage = copy.copy(self)
+        object.__setattr__(stage, "_spare", Spare(dataset))
+        return stage
+
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
-        ours = all(type(op).__module__.startswith("tfpipe.") for op in self.ops)
-        convert = as_it_is if ours else lambda function: function
         if self.faults is None:
-            return dataset.map(convert(self._apply), num_parallel_calls=calls)
+            return dataset.map(self._convert(self._apply), num_parallel_calls=calls)
+        fill_up = functools.partial(
+            stand_in,
+            apply=self._apply,
+            log=self.faults,
+            spare=self._spare or Spare(lambda: dataset),
+        )
+        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         if dataset.element_spec["record_id"].shape.rank:
-            whole = functools.partial(at_once, self._apply, self._apply_all)
-            return dataset.map(convert(whole), num_parallel_calls=calls)
-        chunks = dataset.batch(_CHUNK_LENGTH)
-        mapped = chunks.map(convert(self._apply_all), num_parallel_calls=calls)
-        mapped = mapped.unbatch()
+            whole = functools.partial(at_once, self._apply, apply_all)
+            return dataset.map(self._convert(whole), num_parallel_calls=calls)
+        mapped = self._chunks(dataset, apply_all)
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped
         return AssertCardinality(dataset.cardinality())(mapped)
+
+    def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
+        """As `__call__`, but leaves out what the ops fail on, and tells that log.
+
+        Args:
+            dataset: Of examples; of batches too if the log is None, or does not count.
+            log: Counts what is left out. None raises TensorFlow's error.
+        """
+        if log is None or isinstance(log, Uncounted):
+            made = dataset.map(self._convert(self._apply))
+            return made if log is None else made.ignore_errors()
+        fill_up = functools.partial(leave_out, apply=self._apply, log=log)
+        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
+        return self._chunks(dataset, apply_all)
+
+    def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        ours = all(type(op).__module__.startswith("tfpipe.") for op in self.ops)
+        converted: Callable[..., Any] = as_it_is(function) if ours else function
+        return converted
+
+    def _chunks(
+        self, dataset: tf.data.Dataset, apply_all: Callable[[Example], Example]
+    ) -> tf.data.Dataset:
+        chunks = dataset.batch(_CHUNK_LENGTH)
+        calls = self.num_parallel_calls
+        return chunks.map(self._convert(apply_all), num_parallel_calls=calls).unbatch()
 
     def _apply(self, example: Example) -> Example:
         for op in self.ops:
             example = op(example)
         return example
 
-    def _apply_all(self, chunk: Example) -> Example:
-        """The ops on each element of a chunk; other ones where they fail."""
+    def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
+        """The ops on each element of a chunk; `fill_up` where they fail on some."""
         num_elements = tf.size(chunk["record_id"], tf.int64)
         examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
         sound = examples.map(lambda position, x: (position, self._apply(x)))
         batches = sound.ignore_errors().batch(num_elements)
         positions, results = first_batch(batches)
-        faults = self.faults
-        assert faults is not None  # as `__call__` sees to
         complete: Example = tf.cond(
             tf.size(positions, tf.int64) == num_elements,
             lambda: results,
-            lambda: stand_in(chunk, self._apply, positions, results, faults),
+            lambda: fill_up(chunk, positions=positions, results=results),
         )
         return complete
 
 
 # Elements: so many that starting on a chunk costs little beside them.
 _CHUNK_LENGTH = 32
-
-
-@dataclasses.dataclass(frozen=True)
-class Shuffle:
-    """Draws each element at random from a buffer of the next `buffer_size` ones.
-
-    Element: any. Belongs before decoding: the buffer then holds encoded images, about
-    110 kB each for ImageNet. Draws as tf.data's shuffle does, but from the seed
-    alone: `Dataset.shuffle` mixes in `tf.random.set_seed`, which Keras calls too.
-    Elements are dicts of dense tensors.
-    """
-
-    buffer_size: int
-    _: dataclasses.KW_ONLY
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _require_positive(self, "buffer_size")
-
-    def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        seed = tf.bitcast(tf.constant(self.seed, tf.uint64), tf.int64)
-        return _shuffle(dataset, self.buffer_size, (_SHUFFLE_SEED, seed))
-
-
-def _shuffle(
-    dataset: tf.data.Dataset, buffer_size: Any, seed: Sequence[Any]
-) -> tf.data.Dataset:
-    """Shuffles by two seeds alone, which may be tensors but not both 0."""
-    spec = dataset.element_spec
-    flat = tf.nest.flatten(spec)
-    variant = tf.raw_ops.ShuffleDatasetV3(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        buffer_size=tf.cast(buffer_size, tf.int64),
-        seed=tf.cast(seed[0], tf.int64),
-        seed2=tf.cast(seed[1], tf.int64),
-        seed_generator=tf.raw_ops.DummySeedGenerator(),
-        output_types=[item.dtype for item in flat],
-        output_shapes=[item.shape for item in flat],
-        reshuffle_each_iteration=False,
-    )
-    return tf.data.experimental.from_variant(variant, spec)
-
-
-# What TensorFlow takes for a global seed that is not set.
-_SHUFFLE_SEED = 87654321
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,7 +228,12 @@ class Batch:
     drop_remainder: bool = True
 
     def __post_init__(self) -> None:
-        _require_positive(self, "batch_size")
+        require_positive(self, "batch_size")
+
+    def num_out(self, num_in: int) -> int:
+        """Elements that it gives for those of an epoch."""
+        full, rest = divmod(num_in, self.batch_size)
+        return full if self.drop_remainder or not rest else full + 1
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.batch(self.batch_size, drop_remainder=self.drop_remainder)
@@ -370,6 +261,10 @@ class Prefetch:
     def opened(self) -> "Prefetch":
         return Prefetch()
 
+    def num_out(self, num_in: int) -> int:
+        """Elements that it gives for those of an epoch."""
+        return num_in
+
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.prefetch(self.buffer_size)
 
@@ -381,7 +276,7 @@ class Take:
     count: int
 
     def __post_init__(self) -> None:
-        _require_positive(self, "count")
+        require_positive(self, "count")
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.take(self.count)

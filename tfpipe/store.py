@@ -22,6 +22,9 @@ from tfpipe import index
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
+# What `have` says of a record: it is not kept; it is; it was damaged at the last look.
+MISSING, KEPT, DAMAGED = 0, 1, 2
+
 COMPLETE_NAME = "complete"
 _HAVE_NAME = "have"
 # A place is the number of a segment and a byte in it, in one int64 so that it is
@@ -57,12 +60,19 @@ class Feature:
 
 
 class Store(Protocol):
-    """What both kinds of store can do."""
+    """What both kinds of store can do, from any number of threads.
+
+    Attributes:
+        have: uint8 [num_records], MISSING, KEPT or DAMAGED.
+    """
 
     have: Array
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
         """Keeps records: one column [n, ...] a feature."""
+
+    def put_damaged(self, records: Ints) -> None:
+        """Notes that records cannot be kept: the store is complete without them."""
 
     def get(self, records: Ints) -> list[Array]:
         """Columns [n, ...] of records that are there."""
@@ -99,7 +109,11 @@ class RamStore:
         """See `Store`."""
         for kept, column in zip(self._columns, columns, strict=True):
             kept[records] = column
-        self.have[records] = 1
+        self.have[records] = KEPT
+
+    def put_damaged(self, records: Ints) -> None:
+        """See `Store`."""
+        _note_damaged(self.have, records)
 
     def get(self, records: Ints) -> list[Array]:
         """See `Store`."""
@@ -140,11 +154,12 @@ class DiskStore:
     ) -> None:
         self.folder = folder
         self.have: Array = np.memmap(folder / _HAVE_NAME, np.uint8, "r+")
-        self._lock = lock
+        self._in_use = lock
+        self._putting = threading.Lock()
         num_strings = sum(feature.is_string for feature in features)
-        segments = _Segments(folder, max_bytes=string_bytes * num_strings)
+        self._segments = _Segments(folder, max_bytes=string_bytes * num_strings)
         self._columns = [
-            _Strings(folder, number, segments)
+            _Strings(folder, number, self._segments)
             if feature.is_string
             else _Numbers(folder / f"{number}.numbers", feature, num_records)
             for number, feature in enumerate(features)
@@ -157,13 +172,28 @@ class DiskStore:
         return (self.folder / COMPLETE_NAME).exists()
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """See `Store`.
+
+        Raises:
+            OSError: If the disk is full; what was kept before stays as it is.
+        """
+        # One at a time: two threads may bring the same record, which is kept once.
+        with self._putting:
+            _, first = np.unique(records, return_index=True)
+            new = first[self.have[records[first]] != KEPT]
+            with self._segments.all_or_nothing():
+                for kept, column in zip(self._columns, columns, strict=True):
+                    kept.put(records[new], column[new])
+            if self._complete and len(new):
+                self._sync()  # who finds it complete trusts `have` after a crash
+            self.have[records[new]] = KEPT
+        self._finish_if_full()
+
+    def put_damaged(self, records: Ints) -> None:
         """See `Store`."""
-        new = np.flatnonzero(self.have[records] == 0)
-        for kept, column in zip(self._columns, columns, strict=True):
-            kept.put(records[new], column[new])
-        self.have[records] = 1
-        if not self._complete and self.have.all():
-            self._finish()
+        with self._putting:
+            _note_damaged(self.have, records)
+        self._finish_if_full()
 
     def get(self, records: Ints) -> list[Array]:
         """See `Store`.
@@ -180,16 +210,22 @@ class DiskStore:
     def close(self) -> None:
         """See `Store`."""
         self.have, self._columns = np.zeros(0, np.uint8), []
-        self._lock.close()
+        self._segments.close()
+        self._in_use.close()
 
-    def _finish(self) -> None:
+    def _finish_if_full(self) -> None:
+        if self._complete or not (self.have != MISSING).all():
+            return
         with locked(self.folder / "finish"):
             if not self.is_complete:
-                for path in self.folder.iterdir():
-                    with open(path, "rb") as file:
-                        os.fsync(file.fileno())
+                self._sync()
                 index.replace_file(self.folder / COMPLETE_NAME, b"")
         self._complete = True
+
+    def _sync(self) -> None:
+        for path in self.folder.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
 
 
 def layout(features: Sequence[Feature], num_records: int) -> dict[str, int]:
@@ -212,8 +248,15 @@ def locked(path: pathlib.Path) -> Iterator[None]:
         yield
 
 
+def _note_damaged(have: Array, records: Ints) -> None:
+    # Another thread or process may have found it sound meanwhile.
+    have[records[have[records] == MISSING]] = DAMAGED
+
+
 def _how_full(have: Array) -> str:
-    return f"{np.count_nonzero(have)} of {len(have)} records there"
+    text = f"{np.count_nonzero(have == KEPT)} of {len(have)} records there"
+    damaged = np.count_nonzero(have == DAMAGED)
+    return f"{text}, {damaged} damaged" if damaged else text
 
 
 class _Numbers:
@@ -261,34 +304,44 @@ class _Segments:
         self._folder = folder
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._own: IO[bytes] | None = None
-        self._number = -1
-        self._owner = -1
+        self._own = self._number = self._owner = -1
+        self._end = 0
         self._readers: dict[int, int] = {}
 
+    @contextlib.contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """What is appended meanwhile is written over later, if an error ends it."""
+        owner, end = self._owner, self._end
+        try:
+            yield
+        except BaseException:
+            self._end = end if owner == self._owner else 0
+            raise
+
     def append(self, data: bytes) -> int:
-        """Writes at the end; the place of the first byte."""
-        with self._lock:
-            if self._own is None or self._owner != os.getpid():
-                self._number, self._own = self._create()
-                self._owner = os.getpid()
-            offset = self._own.tell()
-            if offset + len(data) > self._max_bytes:
-                raise OSError(
-                    f"The strings of {self._folder} must have at most "
-                    f"{self._max_bytes} bytes, as many as the shards, got "
-                    f"{offset + len(data)}. Move Cache before the op that makes "
-                    "larger ones."
-                )
-            self._own.write(data)
-            self._own.flush()
-            return self._number << _OFFSET_BITS | offset
+        """Writes at the end; the place of the first byte. For one thread at a time."""
+        if self._owner != os.getpid():
+            self._number, self._own = self._create()
+            self._owner, self._end = os.getpid(), 0
+        offset = self._end
+        if offset + len(data) > self._max_bytes:
+            raise OSError(
+                f"The strings of {self._folder} must have at most {self._max_bytes} "
+                f"bytes, as many as the shards, got {offset + len(data)}. Move Cache "
+                "before the op that makes larger ones."
+            )
+        left = memoryview(data)
+        while left:
+            left = left[os.pwrite(self._own, left, offset + len(data) - len(left)) :]
+        self._end += len(data)
+        return self._number << _OFFSET_BITS | offset
 
     def read(self, place: int, length: int) -> bytes:
         """The bytes at a place."""
         number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
-        if number not in self._readers:
-            self._readers[number] = os.open(self._path(number), os.O_RDONLY)
+        with self._lock:
+            if number not in self._readers:
+                self._readers[number] = os.open(self._path(number), os.O_RDONLY)
         data = os.pread(self._readers[number], length, offset)
         if len(data) < length:
             raise OSError(
@@ -297,15 +350,23 @@ class _Segments:
             )
         return data
 
-    def __del__(self) -> None:
-        for descriptor in self._readers.values():
-            os.close(descriptor)
+    def close(self) -> None:
+        """Closes all files."""
+        with self._lock:
+            for descriptor in (*self._readers.values(), self._own):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._readers, self._own, self._owner = {}, -1, -1
 
-    def _create(self) -> tuple[int, IO[bytes]]:
+    def __del__(self) -> None:
+        self.close()
+
+    def _create(self) -> tuple[int, int]:
         number = len(list(self._folder.glob("*.segment")))
         while True:
             with contextlib.suppress(FileExistsError):
-                return number, open(self._path(number), "xb")
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                return number, os.open(self._path(number), flags, 0o666)
             number += 1
 
     def _path(self, number: int) -> pathlib.Path:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfpipe import lengths
 from tfpipe.order import Ints, Order, Place, by_shard, epoch_seed
 
 
@@ -26,12 +27,14 @@ class Windows:
         rank: Whose windows.
         paths: The shards.
         byte_offsets: int64 [num_records], where each record starts in its shard.
+        shard_bytes: int64 [num_shards], the size of each shard.
     """
 
     order: Order
     rank: int
     paths: Sequence[str]
     byte_offsets: Ints
+    shard_bytes: Ints
 
     def dataset(self, place: Place, num_epochs: int | None) -> tf.data.Dataset:
         """Those from a place on, to the end of as many epochs; None without end."""
@@ -66,7 +69,8 @@ class Windows:
         spec = {"path": tf.TensorSpec([None], tf.string)}
         spec |= {name: tf.TensorSpec([None], tf.int64) for name in extents}
         spec |= {n: tf.TensorSpec([], tf.int64) for n in ("skip", "take", "epoch_seed")}
-        spec["is_real"] = tf.TensorSpec([], tf.bool)
+        for name in ("is_real", "has_right_lengths"):
+            spec[name] = tf.TensorSpec([], tf.bool)
         if self.order.shuffle != "none":
             spec["shuffle_seed"] = tf.TensorSpec([2], tf.int64)
         return spec
@@ -74,18 +78,35 @@ class Windows:
     def _window(self, place: Place, number: int) -> dict[str, Any]:
         window = self.order.window(self.rank, place, number)
         shard, runs = by_shard(window.runs, self.order.shard_sizes)
+        records = runs.records()
+        offsets = self.byte_offsets[records]
+        right = lengths.are_right(
+            [self.paths[number] for number in shard],
+            np.split(offsets, np.cumsum(runs.length)[:-1]),
+            np.split(self._num_bytes[records], np.cumsum(runs.length)[:-1]),
+        )
         return {
             "path": self._paths[shard],
             "byte_offset": self.byte_offsets[runs.first],
             "num_records": runs.length,
             "first_record": runs.first,
-            "record_byte_offset": self.byte_offsets[runs.records()],
+            "record_byte_offset": offsets,
+            "has_right_lengths": np.bool_(right),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
             "epoch_seed": np.int64(epoch_seed(seed=self.order.seed, epoch=place.epoch)),
             "is_real": np.bool_(window.real),
             "shuffle_seed": np.array(window.seed or (0, 0), np.int64),
         }
+
+    @functools.cached_property
+    def _num_bytes(self) -> Ints:
+        """int64 [num_records], bytes of each record with its header and footer."""
+        ends = np.append(self.byte_offsets[1:], 0)
+        sizes = self.order.shard_sizes
+        filled = sizes > 0
+        ends[np.cumsum(sizes)[filled] - 1] = self.shard_bytes[filled]
+        return ends - self.byte_offsets
 
     @functools.cached_property
     def _paths(self) -> npt.NDArray[np.object_]:
