@@ -1,4 +1,5 @@
 import collections
+import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
@@ -381,6 +382,62 @@ def test_other_data_or_other_ops_have_a_folder_of_their_own(data_dir, tmp_path):
 
     assert len(set(same)) == 1
     assert len({*same, *others}) == 5
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Weigh:
+    """An op that holds an array of more elements than its repr shows."""
+
+    weights: np.ndarray
+
+    def __call__(self, example):
+        return example | {"label": example["label"] + self.weights.argmax()}
+
+
+def test_ops_that_print_alike_do_not_share_a_cache(data_dir, each_cache):
+    labels = []
+    for position in (2000, 2001):
+        weights = np.zeros(5000)
+        weights[position] = 1
+        stages = [tfpipe.Map(*DECODE, Weigh(weights))]
+        cached = as_list(make(data_dir, *stages, each_cache).build())
+        assert cached == as_list(make(data_dir, *stages).build())
+        labels.append([example["label"] for example in cached])
+
+    assert labels[0] != labels[1]
+
+
+def test_threads_fill_one_cache_of_strings_at_the_same_time(data_dir, cache):
+    """Each brings records that another one has brought meanwhile."""
+    pipeline = make(data_dir, cache)
+    datasets = [pipeline.build(epoch=epoch) for epoch in range(3)]
+    plain = [as_list(make(data_dir).build(epoch=epoch)) for epoch in range(3)]
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        assert [*pool.map(as_list, datasets)] == plain
+
+
+def test_cache_that_met_damage_is_complete_and_takes_what_was_repaired(
+    data_dir, tmp_path, cache
+):
+    damaged = damage(data_dir, tmp_path / "damaged", [2, 13])
+
+    def read():
+        log = tfpipe.FaultLog(2)
+        interleave = tfpipe.Interleave(faults=log)
+        pipeline = make(damaged, tfpipe.Map(*DECODE), cache, interleave=interleave)
+        elements = as_list(pipeline.build())
+        return elements, [fault.record_id for fault in log.faults]
+
+    for _ in range(2):
+        elements, told = read()
+        assert told == [2, 13]
+        assert sum(example["mask"] for example in elements) == 22
+    (folder,) = (tmp_path / "caches").glob("?" * 32)
+    assert (folder / "complete").exists()
+
+    shutil.copytree(data_dir, damaged, dirs_exist_ok=True)
+    assert read() == (as_list(make(data_dir, tfpipe.Map(*DECODE)).build()), [])
 
 
 def test_one_cache_serves_two_pipelines(data_dir, cache):

@@ -152,33 +152,39 @@ class Cache:
     ) -> store.Store:
         content = _content(source, ops, spec)
         if content.fingerprint not in self._stores:
-            opened = self._open_anew(content, ops)
+            opened = _open_anew(self, content, ops)
             self._stores[content.fingerprint] = (opened, ops)
             # One in RAM is always empty here; how full a folder is was not known.
             if source.rank == 0 and self.directory is not None:
                 print(f"cache: {opened.describe()}", file=sys.stderr)
         return self._stores[content.fingerprint][0]
 
-    def _open_anew(
-        self, content: store_folder.Content, ops: Sequence[Op]
-    ) -> store.Store:
-        if self.directory is not None:
-            repeatable.require_telling(ops)
-            return store_folder.open_store(
-                self.directory, content, max_bytes=self.max_bytes
-            )
-        need, left = content.num_bytes, host.ram_left()
-        if self.max_bytes is not None and need > self.max_bytes:
-            raise ValueError(
-                f"Cache.max_bytes must be >= {need} for this cache, got "
-                f"{self.max_bytes}."
-            )
-        if need > left:
-            raise ValueError(
-                f"The cache needs {need} bytes of memory in this process, there are "
-                f'{left}. Use Cache("disk", DIRECTORY), or a smaller image_size.'
-            )
-        return store.RamStore(content.features, content.num_records)
+
+def _open_anew(
+    cache: Cache, content: store_folder.Content, ops: Sequence[Op]
+) -> store.Store:
+    """A store of its own for a cache, in RAM, or as far as its folder is filled.
+
+    Raises:
+        ValueError: If it does not fit, or an op does not tell what it does.
+        OSError: If the disk has not enough space.
+    """
+    if cache.directory is not None:
+        repeatable.require_telling(ops)
+        return store_folder.open_store(
+            cache.directory, content, max_bytes=cache.max_bytes
+        )
+    need, left = content.num_bytes, host.ram_left()
+    if cache.max_bytes is not None and need > cache.max_bytes:
+        raise ValueError(
+            f"Cache.max_bytes must be >= {need} for this cache, got {cache.max_bytes}."
+        )
+    if need > left:
+        raise ValueError(
+            f"The cache needs {need} bytes of memory in this process, there are "
+            f'{left}. Use Cache("disk", DIRECTORY), or a smaller image_size.'
+        )
+    return store.RamStore(content.features, content.num_records)
 
 
 def _content(

@@ -6,6 +6,7 @@ first; then all of the window is taken from it.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,53 +80,13 @@ class Filled:
 
     def _filling(self, window: Example) -> tf.data.Dataset:
         """No element: puts what is missing of a window into the store."""
-        missing = self._missing(window)
+        missing = _missing(self.store, window)
         dataset = tf.data.Dataset.from_tensors(missing)
         dataset = dataset.take(tf.cast(missing["take"] > 0, tf.int64))
         dataset = self.interleave.sound(dataset, self.interleave.faults)
         for stage in self.maps:
             dataset = stage.sound(dataset, stage.faults)
         return dataset.batch(_CHUNK).map(self._put).filter(lambda _: False)
-
-    def _missing(self, window: Example) -> Example:
-        """The window of those records that are not in the store, each once."""
-        extent, offset, count, first, offsets = tf.numpy_function(
-            self._find_missing,
-            [
-                window["num_records"],
-                window["first_record"],
-                window["record_byte_offset"],
-            ],
-            [tf.int64] * 5,
-        )
-        return {
-            "path": tf.gather(window["path"], tf.ensure_shape(extent, [None])),
-            "byte_offset": tf.ensure_shape(offset, [None]),
-            "num_records": tf.ensure_shape(count, [None]),
-            "first_record": tf.ensure_shape(first, [None]),
-            "record_byte_offset": tf.ensure_shape(offsets, [None]),
-            "skip": tf.zeros([], tf.int64),
-            "take": tf.size(offsets, tf.int64),
-            "is_real": tf.constant(True),
-            "has_right_lengths": window["has_right_lengths"],
-            "epoch_seed": window["epoch_seed"],
-        }
-
-    def _find_missing(
-        self, num_records: Array, first_record: Array, offsets: Array
-    ) -> tuple[Array, ...]:
-        records = _record_ids(num_records, first_record)
-        chosen = self.store.have[records] != store.KEPT
-        positions = np.flatnonzero(chosen)
-        _, once = np.unique(records[positions], return_index=True)
-        positions = positions[np.sort(once)]
-        records, offsets = records[positions], offsets[positions]
-        extent = np.repeat(np.arange(len(num_records)), num_records)[positions]
-        begins = np.diff(records, prepend=-2) != 1
-        begins |= np.diff(extent, prepend=-1) != 0
-        starts = np.flatnonzero(begins)
-        count = np.diff(starts, append=len(records))
-        return extent[starts], offsets[starts], count, records[starts], offsets
 
     def _put(self, batch: Example) -> Example:
         columns = [batch[feature.name] for feature in features(self.spec)]
@@ -209,3 +170,51 @@ class Filled:
 def _record_ids(num_records: Array, first_record: Array) -> Array:
     starts = first_record - (np.cumsum(num_records) - num_records)
     return np.repeat(starts, num_records) + np.arange(num_records.sum())
+
+
+def _missing(kept: store.Store, window: Example) -> Example:
+    """The window of those records that are not in the store, each once."""
+    extent, offset, count, first, offsets = tf.numpy_function(
+        functools.partial(_find_missing, kept),
+        [
+            window["num_records"],
+            window["first_record"],
+            window["record_byte_offset"],
+        ],
+        [tf.int64] * 5,
+    )
+    return {
+        "path": tf.gather(window["path"], tf.ensure_shape(extent, [None])),
+        "byte_offset": tf.ensure_shape(offset, [None]),
+        "num_records": tf.ensure_shape(count, [None]),
+        "first_record": tf.ensure_shape(first, [None]),
+        "record_byte_offset": tf.ensure_shape(offsets, [None]),
+        "skip": tf.zeros([], tf.int64),
+        "take": tf.size(offsets, tf.int64),
+        "is_real": tf.constant(True),
+        "has_right_lengths": window["has_right_lengths"],
+        "epoch_seed": window["epoch_seed"],
+    }
+
+
+def _find_missing(
+    kept: store.Store, num_records: Array, first_record: Array, offsets: Array
+) -> tuple[Array, ...]:
+    """The records of a window that are not kept, each once, as extents.
+
+    Returns:
+        int64 [x] each: which extent of the window it is in, where it starts, how many
+        records it has, the number of the first; and int64 [w], where each starts.
+    """
+    records = _record_ids(num_records, first_record)
+    chosen = kept.have[records] != store.KEPT
+    positions = np.flatnonzero(chosen)
+    _, once = np.unique(records[positions], return_index=True)
+    positions = positions[np.sort(once)]
+    records, offsets = records[positions], offsets[positions]
+    extent = np.repeat(np.arange(len(num_records)), num_records)[positions]
+    begins = np.diff(records, prepend=-2) != 1
+    begins |= np.diff(extent, prepend=-1) != 0
+    starts = np.flatnonzero(begins)
+    count = np.diff(starts, append=len(records))
+    return extent[starts], offsets[starts], count, records[starts], offsets

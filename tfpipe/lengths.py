@@ -16,7 +16,7 @@ from tfpipe.order import Ints
 
 _FRAME_BYTES = records.HEADER_BYTES + records.FOOTER_BYTES
 _LENGTH_BYTES = 8  # of the header, before its CRC
-_AHEAD_BYTES = 1 << 19  # what the kernel surely reads ahead when it is asked to
+_AHEAD_BYTES = 1 << 17  # what the kernel surely reads ahead when it is asked to
 
 
 def are_right(

@@ -172,15 +172,18 @@ class TFRecordSource:
         place = self.place(state)
         if num_epochs is not None:
             num_epochs -= place.epoch - state.epoch
-        shards = self.index.splits[self.split]
-        windows = Windows(
-            order=self.order,
-            rank=self.rank,
-            paths=[os.path.join(self.data_dir, shard.name) for shard in shards],
-            byte_offsets=self._byte_offsets,
-            shard_bytes=np.array([shard.num_bytes for shard in shards], np.int64),
-        )
-        return windows.dataset(place, num_epochs)
+        return _windows(self).dataset(place, num_epochs)
+
+
+def _windows(source: TFRecordSource) -> Windows:
+    shards = source.index.splits[source.split]
+    return Windows(
+        order=source.order,
+        rank=source.rank,
+        paths=[os.path.join(source.data_dir, shard.name) for shard in shards],
+        byte_offsets=source._byte_offsets,
+        shard_bytes=np.array([shard.num_bytes for shard in shards], np.int64),
+    )
 
 
 def _digest(shards: Sequence[index.Shard], order: object) -> str:

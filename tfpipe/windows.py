@@ -62,7 +62,8 @@ class Windows:
         if num_epochs is not None:
             count = len(first) + (num_epochs - 1) * num_later if num_epochs else 0
         make = tf.autograph.experimental.do_not_convert(make)
-        return tf.data.Dataset.range(count).map(make)
+        # The lengths of the next window are looked at while one is read.
+        return tf.data.Dataset.range(count).map(make).prefetch(1)
 
     def _spec(self) -> dict[str, tf.TensorSpec]:
         extents = ("byte_offset", "num_records", "first_record", "record_byte_offset")
