@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tfpipe
-from converters import classes, compat, foreign
+from converters import beside, classes, compat, foreign
 from converters.check import Fault, Request, Result
 from converters.foreign import Examined, Facts
 from tfpipe import index, records
@@ -270,5 +270,5 @@ def write_index(
             path.parent.mkdir(exist_ok=True)
             index.replace_file(path, content)
             written.append(name)
-    index.write(result, data_dir)
+    index.write(beside.with_digests(result, data_dir), data_dir)
     return [*written, index.INDEX_NAME]

@@ -72,16 +72,16 @@ def test_index_of_another_format_is_refused(tmp_path, version):
         (b'{"format_version": 1', "cannot be read"),  # cut short
         (b"\xff\xfe", "cannot be read"),  # not UTF-8
         (b"[1, 2]", "must have format_version 1, got None"),
-        (b'{"format_version": 1}', "is not a tfpipe index: KeyError"),
+        (b'{"format_version": 1}', "is not a tfpipe index: 'classes' is missing"),
         (
             b'{"format_version": 1, "name": "", "label_base": 1, "classes": [],'
             b' "splits": {"train": [{"nam": ""}]}, "made_by": {}}',
-            "is not a tfpipe index: TypeError",
+            "is not a tfpipe index: 'name' is missing",
         ),
         (
             b'{"format_version": 1, "name": "", "label_base": 1, "classes": [],'
             b' "splits": [], "made_by": {}}',
-            "is not a tfpipe index: AttributeError",
+            "is not a tfpipe index: 'splits' must be an object, got \\[\\]",
         ),
     ],
 )
