@@ -10,7 +10,7 @@ import contextlib
 import functools
 import os
 import pathlib
-import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from converters.foreign import Examined, Facts
 from tfpipe import index, records
 
 COMMAND = "converters.verify"
-_WORK_DIR_NAME = ".verifying"
+# Of the folder beside the shards for work in progress, which no reader looks at.
+_PREFIX = ".verifying-"
 # What the presets of tfpipe parse.
 _NEEDED = (records.ENCODED, records.HEIGHT, records.WIDTH, records.LABEL)
 
@@ -58,7 +59,11 @@ def check_foreign(request: Request, *, write: bool) -> Result:
             f"files, but {data_dir} has none. Choose --level=decode."
         )
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_work_dir(data_dir)) if write else None
+        folder = None
+        if write:
+            # A name of its own: a link or another check may have a fixed one.
+            temporary = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=data_dir)
+            folder = pathlib.Path(stack.enter_context(temporary))
         settings = foreign.Settings(
             data_dir=data_dir, level=request.level, work_dir=folder
         )
@@ -73,6 +78,7 @@ def check_foreign(request: Request, *, write: bool) -> Result:
         result = _result(examined, facts)
         result.add(foreign.name_faults(shards))
         result.details |= _details(examined, facts, labels)
+        result.details["remarks"] += stray_remarks(data_dir, shards)
         if folder is not None and labels is not None and not result.num_faults:
             written = write_index(data_dir, folder, examined, facts, labels)
             result.details["written"] = written
@@ -200,7 +206,24 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
             f"not every record has {', '.join(lacking)}: tfpipe.TFRecordSource reads "
             "the records, but its presets need these features"
         )
+    if facts.num_not_jpeg:
+        found.append(
+            f"{facts.num_not_jpeg:,} images are no JPEG: tfpipe.TFRecordSource reads "
+            "the records, but its presets decode JPEG alone"
+        )
     return found
+
+
+def stray_remarks(
+    data_dir: pathlib.Path, shards: Sequence[foreign.ForeignShard]
+) -> list[str]:
+    """Other files that readers may take for shards."""
+    names = {shard.file for shard in shards}
+    return [
+        f"{path.name} is no shard, but readers that look by name may read it"
+        for path in sorted(data_dir.iterdir())
+        if path.name not in names and beside.is_taken_for_shard(path.name)
+    ]
 
 
 def _by_split(examined: Sequence[Examined]) -> dict[str, list[index.Shard]]:
@@ -208,17 +231,6 @@ def _by_split(examined: Sequence[Examined]) -> dict[str, list[index.Shard]]:
     for one in examined:
         splits[one.split].append(one.entry)
     return splits
-
-
-@contextlib.contextmanager
-def _work_dir(data_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A dot-folder beside the shards, which no reader looks at; removed at the end."""
-    folder = data_dir / _WORK_DIR_NAME
-    folder.mkdir(exist_ok=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def write_index(

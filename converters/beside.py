@@ -60,9 +60,9 @@ def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
     prefixes = {name.prefix for name in map(parse_name, shards) if name is not None}
     listed = shards | {index.INDEX_NAME, *(known.files or ())}
     for name in sorted(entry.name for entry in data_dir.iterdir()):
-        if name in listed or name.startswith("."):
+        if name in listed:
             continue
-        if is_taken_for_shard(name) or name.startswith(tuple(prefixes)):
+        if name.startswith(tuple(prefixes)) or is_taken_for_shard(name):
             fault = "the index does not list it, but readers that look by name read it"
             yield Fault(shard=name, fault=fault)
         elif known.files is not None and name in _SIDE_FILES:
@@ -80,6 +80,8 @@ _SIDE_FILES = work.SIDE_NAMES - {compat.DALI_DIR_NAME}
 
 def is_taken_for_shard(name: str) -> bool:
     """Whether a reader that looks for shards by name may read a file of this name."""
+    if name.startswith("."):  # no glob takes it
+        return False
     taken = any(fnmatch.fnmatchcase(name, pattern) for pattern in _READER_GLOBS)
     return taken or parse_name(name) is not None
 

@@ -270,7 +270,7 @@ def _require_tensorflow(encoded: bytes) -> None:
         BadImageError: If it is a JPEG without a header.
     """
     if not encoded.startswith(jpeg.MAGIC):
-        _require_other(encoded, pixels.sniff(encoded))
+        _require_png(encoded)
         return
     header = jpeg.read_header(encoded)
     num_values = header.height * header.width * header.num_components
@@ -282,28 +282,31 @@ def _require_tensorflow(encoded: bytes) -> None:
     if not jpeg.has_end(encoded, header.scan):
         raise ValueError(
             "a JPEG must end in an EOI marker, and no marker before it may lead past "
-            f"it, got none in {len(encoded)} bytes: it is cut short or damaged"
+            f"it, got none in {len(encoded)} bytes: {_CUT}"
         )
 
 
-def _require_other(encoded: bytes, kind: str | None) -> None:
-    """As `_require_tensorflow`, of what is no JPEG."""
-    if kind not in ("PNG", "GIF"):
+def _require_png(encoded: bytes) -> None:
+    """Refuses what is no PNG, and one with a wrong checksum or without its end.
+
+    Raises:
+        ValueError: If TensorFlow would refuse the image.
+    """
+    kind = pixels.sniff(encoded)
+    if kind != "PNG":
         raise ValueError(
-            "tf.io.decode_jpeg takes JPEG, PNG and GIF, got "
+            "tf.io.decode_jpeg takes JPEG and PNG, got "
             f"{kind or f'data that begins with {encoded[:12]!r}'}"
         )
-    whole = _PNG_END in encoded if kind == "PNG" else encoded.endswith(_GIF_END)
-    if not whole:
-        raise ValueError(f"a {kind} must have its end mark, got none: it is cut short")
-    with PIL.Image.open(io.BytesIO(encoded), formats=[kind]) as image:
-        if getattr(image, "n_frames", 1) != 1:
-            raise ValueError("tf.io.decode_jpeg takes a GIF of one frame, got more")
-        image.verify()  # the checksums of a PNG, which decoding leaves out
+    if _PNG_END not in encoded:
+        raise ValueError(f"a PNG must have an IEND chunk, got none: {_CUT}")
+    with PIL.Image.open(io.BytesIO(encoded), formats=["PNG"]) as image:
+        image.verify()  # the checksums, which decoding leaves out
 
 
 _MAX_VALUES = 1 << 29
-_PNG_END, _GIF_END = b"IEND\xaeB`\x82", b";"
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
+_CUT = "it is cut short or damaged"
 _UNDECODABLE = (
     OSError,
     SyntaxError,

@@ -167,7 +167,7 @@ def test_a_compressed_shard_is_told_apart_from_a_damaged_one(
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (inception(0, -1), "the label must be >= 0, got -1"),
+        (inception(0, -1), "the label must be 0 to 500,000, got -1"),
         (inception(0, 1, **{"image/encoded": b"text"}), "no readable header"),
         (inception(0, 1, **{"image/encoded": 3}), "one encoded image must be in"),
         (example({"image/encoded": make_jpeg(0)}), "one integer label must be in"),
