@@ -45,19 +45,7 @@ def check_foreign(request: Request, *, write: bool) -> Result:
         ValueError: If there are no shards, or the level needs an index.
         OSError: If a file cannot be read or written.
     """
-    data_dir = request.data_dir
-    shards = foreign.find(data_dir)
-    if not shards:
-        raise ValueError(
-            f"{data_dir} must hold {index.INDEX_NAME} or shards named "
-            "<split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN, "
-            "got neither."
-        )
-    if request.level == "source":
-        raise ValueError(
-            f"--level=source needs {index.INDEX_NAME} with the names of the source "
-            f"files, but {data_dir} has none. Choose --level=decode."
-        )
+    data_dir, shards = request.data_dir, _find(request)
     with contextlib.ExitStack() as stack:
         folder = None
         if write:
@@ -78,14 +66,32 @@ def check_foreign(request: Request, *, write: bool) -> Result:
         result = _result(examined, facts)
         result.add(foreign.name_faults(shards))
         result.details |= _details(examined, facts, labels)
-        result.details["remarks"] += stray_remarks(data_dir, shards)
+        notes = result.details["remarks"]
+        notes += stray_remarks(data_dir, shards)
         if folder is not None and labels is not None and not result.num_faults:
             written = write_index(data_dir, folder, examined, facts, labels)
             result.details["written"] = written
         elif write:
-            remark = "the index was not written, because there are faults"
-            result.details["remarks"].append(remark)
+            notes.append("the index was not written, because there are faults")
     return result
+
+
+def _find(request: Request) -> list[foreign.ForeignShard]:
+    """The shards of the folder, as `check_foreign` needs them."""
+    data_dir = request.data_dir
+    shards = foreign.find(data_dir)
+    if not shards:
+        raise ValueError(
+            f"{data_dir} must hold {index.INDEX_NAME} or shards named "
+            "<split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN, "
+            "got neither."
+        )
+    if request.level == "source":
+        raise ValueError(
+            f"--level=source needs {index.INDEX_NAME} with the names of the source "
+            f"files, but {data_dir} has none. Choose --level=decode."
+        )
+    return shards
 
 
 def _result(examined: Sequence[Examined], facts: Facts) -> Result:
