@@ -90,7 +90,7 @@ def _publish(
         _write(work_dir / name, content, fsync=job.fsync)
     files = {name: index.describe(content) for name, content in side.items()}
     files[catalog.name] = index.describe_file(catalog)
-    result = dataclasses.replace(result, files=dict(sorted(files.items())))
+    result = dataclasses.replace(result, files=files)
     plain = [*(plan.name for plan in job.plans), catalog.name]
     _move_all([*side, *plain], job, work_dir)
     index.write(result, work_dir, fsync=job.fsync)

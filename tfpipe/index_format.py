@@ -88,7 +88,7 @@ def encode(index: Index) -> str:
     }
     if index.files is not None:
         document[_FILES] = {
-            path: dataclasses.asdict(file) for path, file in index.files.items()
+            path: dataclasses.asdict(index.files[path]) for path in sorted(index.files)
         }
     text = json.dumps(document, indent=1, ensure_ascii=False)
     # Half a surrogate pair, which UTF-8 cannot hold, is for the caller to refuse.
