@@ -1,5 +1,6 @@
 """converters.beside: side files against the index, strays, indexes without digests."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -9,7 +10,7 @@ import pytest
 
 from converters import verify
 from tests.conftest import forget_digests
-from tfpipe import index
+from tfpipe import errors, index
 
 SHARD = "train-00001-of-00003"
 SIDE_FILES = [
@@ -140,6 +141,20 @@ def test_repair_does_not_believe_a_damaged_index_or_catalog(
         run(copy, input_dir=str(raw_dir), repair=True)
 
     assert (copy / SHARD).read_bytes() == before
+
+
+def test_repair_needs_the_policy_of_the_conversion(
+    copy: pathlib.Path, raw_dir: pathlib.Path
+) -> None:
+    known = index.load(copy)
+    made_by = {**known.made_by, "options": {"policy": {"cmyk": 3}}}
+    index.write(dataclasses.replace(known, made_by=made_by), copy)
+    flip(copy / SHARD)
+
+    with pytest.raises(
+        errors.BadIndexError, match="must be the policy of a conversion"
+    ):
+        run(copy, input_dir=str(raw_dir), repair=True)
 
 
 def test_an_index_of_an_older_version_is_read_and_can_be_completed(

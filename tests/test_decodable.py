@@ -123,17 +123,16 @@ def test_images_without_their_end_are_reported() -> None:
         for mode in ("L", "RGB", "CMYK")
     ]
 
-    taken = [data for data in cut if takes(data)]
-    by_pillow = []
-    for data in cut:
-        try:
-            PIL.Image.open(io.BytesIO(data)).load()
-            by_pillow.append(data)
-        except OSError:
-            pass
-
-    assert set(by_pillow) - set(taken)
+    assert any(_opens_in_pillow(data) and not takes(data) for data in cut)
     assert all("EOI marker" in "".join(faults(data)) for data in cut)
+
+
+def _opens_in_pillow(encoded: bytes) -> bool:
+    try:
+        PIL.Image.open(io.BytesIO(encoded)).load()
+    except OSError:
+        return False
+    return True
 
 
 def test_an_image_of_too_many_values_is_reported_before_it_is_decoded() -> None:
@@ -193,8 +192,9 @@ def test_no_index_is_written_for_images_without_their_end(
 ) -> None:
     cut = next(
         data
-        for seed in range(100)
-        if not takes(data := _saved(seed, "L", quality=40 + seed % 50)[:-2])
+        for seed in range(1000)
+        if _opens_in_pillow(data := _saved(seed, "L", quality=40 + seed % 50)[:-2])
+        and not takes(data)
     )
     shape = {"image/height": 33, "image/width": 47}
     data = [inception(0, 1), inception(1, 1, **{"image/encoded": cut}, **shape)]
