@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from converters import beside, catalog_check, quick
+from converters import beside, catalog_check, folder, job_flags, quick
 from tfpipe import index
 
 
@@ -37,6 +37,7 @@ def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
         ("train-100000-of-100001", ("train", 100000, 100001, "train")),
         ("train-00000-of-00010.tfrecord", ("train", 0, 10, "train")),
         ("train-00000-of-00010.idx", None),
+        ("train-" + "\u0660" * 5 + "-of-00010", None),
         (".train-00000-of-00010", None),
         ("train-0-of-10", None),
         ("labels.txt", None),
@@ -110,6 +111,52 @@ def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> N
         f"shard {number} of 3 of split 'train' in the index has another name"
         for number in (0, 1)
     ]
+
+
+def test_an_index_without_a_record_is_a_fault(copy: pathlib.Path) -> None:
+    known = index.load(copy)
+    for splits, expected in (
+        ({}, "must list a split, got none"),
+        ({**known.splits, "test": ()}, "split 'test' must have a record, got none"),
+    ):
+        changed = dataclasses.replace(known, splits=splits)
+        index.write(changed, copy)
+
+        (fault,) = quick.index_faults(changed, copy)
+
+        assert (fault.shard, fault.fault) == (index.INDEX_NAME, expected)
+
+
+def test_a_shard_that_is_listed_twice_or_in_another_split_is_named(
+    data_dir: pathlib.Path,
+) -> None:
+    known = index.load(data_dir)
+    (first, second) = known.splits["validation"]
+    splits = {"validation": (first, second), "test": (first, second)}
+    known = dataclasses.replace(known, splits=splits)
+
+    found = [(f.shard, f.fault) for f in quick.shard_faults(known, data_dir)]
+
+    assert found == [
+        (first.name, "shard 0 of 2 of split 'test' in the index has another name"),
+        (second.name, "shard 1 of 2 of split 'test' in the index has another name"),
+        (first.name, "the index lists it 2 times"),
+        (second.name, "the index lists it 2 times"),
+    ]
+
+
+def test_strays_of_a_split_that_the_index_does_not_have_are_named(
+    tmp_path: pathlib.Path, raw_dir: pathlib.Path
+) -> None:
+    """A data set of photographs without a validation split."""
+    job = job_flags.JobConfig(output_dir=str(tmp_path), num_workers=1, fsync=False)
+    raw = str(raw_dir / "train")
+    folder.convert(folder.Config(input_dir=raw, job=job))
+    names = ["training.tfrecord", "validation-00000-of-00001"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+
+    assert [shard for shard, _ in faults(tmp_path)] == names
 
 
 def test_a_catalog_of_another_number_of_records_is_named(
