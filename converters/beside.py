@@ -110,6 +110,8 @@ def restore(known: Index, data_dir: pathlib.Path, names: Collection[str]) -> lis
         OSError: If one cannot be written.
     """
     expected: Mapping[str, File] = known.files or {}
+    if expected.keys().isdisjoint(names):
+        return []
     catalog = data_dir / index.CATALOG_NAME
     restored = []
     with index.catalog_connection() as connection:

@@ -15,7 +15,7 @@ DIR is what a converter wrote. Each level includes those before it:
 
 Every fault is named with its shard, record, byte offset and source file. A damaged
 record costs only that record. --repair builds the faulty shards anew from --input_dir,
-byte for byte as they were, and checks them again, the side files for other readers too.
+byte for byte as they were, and the side files for other readers, and checks again.
 
 DIR may also hold shards of another tool, without index.json, named
 <split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN. Then missing numbers,
@@ -28,6 +28,7 @@ The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or a
 """
 
 import dataclasses
+import io
 import json
 import pathlib
 import sys
@@ -163,6 +164,9 @@ def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:
 
 def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     """The faults and a few lines for people, then the JSON line for scripts."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files may hold what standard output cannot.
+        sys.stdout.reconfigure(errors="backslashreplace")
     for fault in result.faults:
         print(f"Fault: {fault}")
     if more := result.num_faults - len(result.faults):
@@ -172,7 +176,7 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     for name, value in result.details.items():
         if name not in ("remarks", "features"):
             print(f"{name}: {value}")
-    rate = summary["num_bytes"] / 1e6 / summary["seconds"]
+    rate = summary["num_bytes"] / 1e6 / max(summary["seconds"], 0.001)
     print(
         f"{summary['config']['data_dir']}: {summary['num_records']:,} records in "
         f"{summary['num_shards']:,} shards, level {summary['level']}: "
