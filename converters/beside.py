@@ -9,7 +9,7 @@ import fnmatch
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
 
-from converters import compat, work
+from converters import compat, duplicates, finish
 from converters.check import Fault
 from converters.quick import parse_name
 from tfpipe import index
@@ -75,7 +75,12 @@ def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
         yield Fault(shard=path, fault="the index lists no shard of this name")
 
 
-_SIDE_FILES = work.SIDE_NAMES - {compat.DALI_DIR_NAME}
+_SIDE_FILES = (compat.SIDE_NAMES - {compat.DALI_DIR_NAME}) | {
+    index.CATALOG_NAME,
+    finish.CHANGES_NAME,
+    finish.REJECTS_NAME,
+    duplicates.NAME,
+}
 
 
 def is_taken_for_shard(name: str) -> bool:

@@ -140,18 +140,23 @@ def test_a_value_of_another_type_is_a_bad_index_or_read_and_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "../victim", "/etc/passwd", "a/b", "x\0y"]
+    "name", ["", ".", "..", "../victim", "/etc/passwd", "a/b", "x\0y", ".hidden"]
 )
 def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
-    shards = (index.Shard(name=name, num_records=1, num_bytes=20, digest=""),)
-    file = index.File(num_bytes=1, digest="")
-    index.write(dataclasses.replace(INDEX, splits={"train": shards}), tmp_path)
-    with pytest.raises(errors.BadIndexError, match="a file must have no folder, got"):
-        index.load(tmp_path)
+    """Files are read, replaced and removed by these names."""
+    counts = {"num_records": 1, "num_bytes": 20}
+    with pytest.raises(ValueError, match="must have a plain name, without a folder"):
+        index.Shard(name=name, digest="", **counts)
 
-    index.write(dataclasses.replace(INDEX, files={f"../{name}": file}), tmp_path)
-    with pytest.raises(errors.BadIndexError, match="a file must have no folder, got"):
-        index.load(tmp_path)
+    for changes in (
+        {"splits": {"train": [{"name": name, "digest": "", **counts}]}},
+        {"files": {f"../{name}": {"num_bytes": 1, "digest": ""}}},
+        {"files": {f"folder/folder/{name}": {"num_bytes": 1, "digest": ""}}},
+    ):
+        index.write(INDEX, tmp_path)
+        edit(tmp_path, **changes)
+        with pytest.raises(errors.BadIndexError, match="index: a file of a data set"):
+            index.load(tmp_path)
 
 
 def test_endless_nesting_is_refused(tmp_path):

@@ -269,7 +269,7 @@ def test_read_takes_no_record_that_no_image_has(tmp_path):
     first, second = records.read(tmp_path / "shard")
 
     assert (first.num_bytes, first.data) == ((3 << 30) + 16, b"")
-    assert "of which at most 536870912 are read" in first.fault
+    assert "of which at most 2147479552 are read" in first.fault
     assert (second.data, second.fault) == (b"next", "")
 
 

@@ -25,6 +25,7 @@ from tfpipe.index_format import FORMAT_VERSION as FORMAT_VERSION
 from tfpipe.index_format import File as File
 from tfpipe.index_format import Index as Index
 from tfpipe.index_format import Shard as Shard
+from tfpipe.index_format import require_base_name as require_base_name
 
 if TYPE_CHECKING:
     import duckdb

@@ -23,22 +23,58 @@ _MAX_NUMBER = 2**63 - 1
 _SHOWN = 60
 
 
+def require_base_name(name: object) -> None:
+    """Checks that a name is that of a file in a folder, and of no other place.
+
+    Files are read, replaced and removed by such names: `../x` and `/x` must not be
+    among them, and what starts with a dot is never a part of a data set.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    plain = isinstance(name, str) and name and not name.startswith(".")
+    if not plain or "/" in str(name) or "\0" in str(name):
+        raise ValueError(
+            "a file of a data set must have a plain name, without a folder and without "
+            f"a dot in front, got {_shown(name)}"
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One shard file: its name, size and the digest of its bytes."""
+    """One shard file: its name, size and the digest of its bytes.
+
+    Raises:
+        ValueError: If the name is not that of a file in the data set's own folder, or a
+            value is of another type.
+    """
 
     name: str
     num_records: int
     num_bytes: int
     digest: str
 
+    def __post_init__(self) -> None:
+        require_base_name(self.name)
+        _require_number(self.num_records, "'num_records'")
+        _require_number(self.num_bytes, "'num_bytes'")
+        _typed(self.digest, str, "'digest'")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File:
-    """A file beside the shards: its size and the digest of its bytes."""
+    """A file beside the shards: its size and the digest of its bytes.
+
+    Raises:
+        ValueError: If a value is of another type.
+    """
 
     num_bytes: int
     digest: str
+
+    def __post_init__(self) -> None:
+        _require_number(self.num_bytes, "'num_bytes'")
+        _typed(self.digest, str, "'digest'")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,9 +148,10 @@ def decode(document: object) -> Index:
         )
         for split, shards in _get(top, "splits", dict).items()
     }
+    _require_number(_value(top, "label_base"), "'label_base'")
     return Index(
         name=_get(top, "name", str),
-        label_base=_number(top, "label_base"),
+        label_base=top["label_base"],
         classes=tuple((_get(c, "synset", str), _get(c, "text", str)) for c in classes),
         splits=splits,
         made_by=_get(top, "made_by", dict),
@@ -147,44 +184,35 @@ def change(text: str) -> str:
 
 
 def _shard(fields: Mapping[str, Any]) -> Shard:
-    name = _get(fields, "name", str)
-    _require_base_name(name)
-    return Shard(
-        name=name,
-        num_records=_number(fields, "num_records"),
-        num_bytes=_number(fields, "num_bytes"),
-        digest=_get(fields, "digest", str),
-    )
+    keys = ("name", "num_records", "num_bytes", "digest")
+    return Shard(**{key: _value(fields, key) for key in keys})
 
 
 def _decode_files(entries: Mapping[str, Any]) -> dict[str, File]:
     files = {}
     for path, entry in entries.items():
         for part in path.split("/", 1):  # side files may be in one folder
-            _require_base_name(part)
+            require_base_name(part)
         fields = _typed(entry, dict, f"file {_shown(path)}")
-        num_bytes = _number(fields, "num_bytes")
-        files[path] = File(num_bytes=num_bytes, digest=_get(fields, "digest", str))
+        keys = ("num_bytes", "digest")
+        files[path] = File(**{key: _value(fields, key) for key in keys})
     return files
 
 
-def _require_base_name(name: str) -> None:
-    """A name from elsewhere must not lead out of the folder of the data set."""
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"the name of a file must have no folder, got {_shown(name)}")
+def _value(fields: Mapping[str, Any], key: str) -> Any:
+    if key not in fields:
+        raise ValueError(f"{key!r} is missing")
+    return fields[key]
 
 
 def _get(fields: Mapping[str, Any], key: str, kind: type) -> Any:
-    if key not in fields:
-        raise ValueError(f"{key!r} is missing")
-    return _typed(fields[key], kind, repr(key))
+    return _typed(_value(fields, key), kind, repr(key))
 
 
-def _number(fields: Mapping[str, Any], key: str) -> int:
-    number = int(_get(fields, key, int))
+def _require_number(value: object, what: str) -> None:
+    number = _typed(value, int, what)
     if not 0 <= number <= _MAX_NUMBER:
-        raise ValueError(f"{key!r} must be 0 to {_MAX_NUMBER}, got {_shown(number)}")
-    return number
+        raise ValueError(f"{what} must be 0 to {_MAX_NUMBER}, got {_shown(number)}")
 
 
 def _typed(value: object, kind: type, what: str) -> Any:

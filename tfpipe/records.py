@@ -22,9 +22,9 @@ from tfpipe import errors
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
-# What `read` takes into memory of one record. An image has less: TensorFlow decodes
-# up to as many bytes of pixels.
-MAX_READ_BYTES = 1 << 29
+# The largest record that `read` reads: one system call gives no more, and protobuf
+# parses no message of 2 GiB.
+MAX_READ_BYTES = (1 << 31) - 4096
 
 ENCODED = "image/encoded"
 HEIGHT = "image/height"
