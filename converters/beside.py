@@ -57,12 +57,13 @@ def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
     Hidden files, which no glob takes, are left alone.
     """
     shards = {shard.name for shards in known.splits.values() for shard in shards}
-    prefixes = {name.prefix for name in map(parse_name, shards) if name is not None}
+    parsed = [name for name in map(parse_name, shards) if name is not None]
+    prefixes = tuple({f"{name.prefix}-" for name in parsed})
     listed = shards | {index.INDEX_NAME, *(known.files or ())}
     for name in sorted(entry.name for entry in data_dir.iterdir()):
         if name in listed:
             continue
-        if name.startswith(tuple(prefixes)) or is_taken_for_shard(name):
+        if name.startswith(prefixes) or is_taken_for_shard(name):
             fault = "the index does not list it, but readers that look by name read it"
             yield Fault(shard=name, fault=fault)
         elif known.files is not None and name in _SIDE_FILES:

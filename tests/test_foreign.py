@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import tfpipe
 from converters import adopt, check, verify
-from tests.conftest import SYNSETS, make_jpeg
+from tests.conftest import SYNSETS, forget_digests, make_jpeg
 from tfpipe import errors, index
 
 
@@ -406,6 +406,19 @@ def test_other_files_that_readers_take_for_shards_are_remarks(
         "train-00000-of-00002.idx",
         "train.tfrecord",
     ]
+
+
+def test_side_files_are_no_strays_whatever_the_shards_are_called(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Nor are they with an index of an older version, which lists no file."""
+    write(tmp_path / "data-00000-of-00001", [inception(0, 1)])
+    run(tmp_path, write_index=True)
+    known = run(tmp_path)
+    forget_digests(tmp_path)
+
+    assert (tmp_path / "dataset_info.json").exists()
+    assert known.faults == run(tmp_path).faults == []
 
 
 def test_features_of_an_index_that_are_none_are_a_bad_index(
