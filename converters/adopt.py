@@ -10,18 +10,19 @@ import contextlib
 import functools
 import os
 import pathlib
-import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tfpipe
-from converters import classes, compat, foreign
+from converters import beside, classes, compat, foreign
 from converters.check import Fault, Request, Result
 from converters.foreign import Examined, Facts
 from tfpipe import index, records
 
 COMMAND = "converters.verify"
-_WORK_DIR_NAME = ".verifying"
+# Of the folder beside the shards for work in progress, which no reader looks at.
+_PREFIX = ".verifying-"
 # What the presets of tfpipe parse.
 _NEEDED = (records.ENCODED, records.HEIGHT, records.WIDTH, records.LABEL)
 
@@ -44,21 +45,13 @@ def check_foreign(request: Request, *, write: bool) -> Result:
         ValueError: If there are no shards, or the level needs an index.
         OSError: If a file cannot be read or written.
     """
-    data_dir = request.data_dir
-    shards = foreign.find(data_dir)
-    if not shards:
-        raise ValueError(
-            f"{data_dir} must hold {index.INDEX_NAME} or shards named "
-            "<split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN, "
-            "got neither."
-        )
-    if request.level == "source":
-        raise ValueError(
-            f"--level=source needs {index.INDEX_NAME} with the names of the source "
-            f"files, but {data_dir} has none. Choose --level=decode."
-        )
+    data_dir, shards = request.data_dir, _find(request)
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_work_dir(data_dir)) if write else None
+        folder = None
+        if write:
+            # A name of its own: a link or another check may have a fixed one.
+            temporary = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=data_dir)
+            folder = pathlib.Path(stack.enter_context(temporary))
         settings = foreign.Settings(
             data_dir=data_dir, level=request.level, work_dir=folder
         )
@@ -73,13 +66,32 @@ def check_foreign(request: Request, *, write: bool) -> Result:
         result = _result(examined, facts)
         result.add(foreign.name_faults(shards))
         result.details |= _details(examined, facts, labels)
+        notes = result.details["remarks"]
+        notes += stray_remarks(data_dir, shards)
         if folder is not None and labels is not None and not result.num_faults:
             written = write_index(data_dir, folder, examined, facts, labels)
             result.details["written"] = written
         elif write:
-            remark = "the index was not written, because there are faults"
-            result.details["remarks"].append(remark)
+            notes.append("the index was not written, because there are faults")
     return result
+
+
+def _find(request: Request) -> list[foreign.ForeignShard]:
+    """The shards of the folder, as `check_foreign` needs them."""
+    data_dir = request.data_dir
+    shards = foreign.find(data_dir)
+    if not shards:
+        raise ValueError(
+            f"{data_dir} must hold {index.INDEX_NAME} or shards named "
+            "<split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN, "
+            "got neither."
+        )
+    if request.level == "source":
+        raise ValueError(
+            f"--level=source needs {index.INDEX_NAME} with the names of the source "
+            f"files, but {data_dir} has none. Choose --level=decode."
+        )
+    return shards
 
 
 def _result(examined: Sequence[Examined], facts: Facts) -> Result:
@@ -200,7 +212,24 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
             f"not every record has {', '.join(lacking)}: tfpipe.TFRecordSource reads "
             "the records, but its presets need these features"
         )
+    if facts.num_not_jpeg:
+        found.append(
+            f"{facts.num_not_jpeg:,} images are no JPEG: tfpipe.TFRecordSource reads "
+            "the records, but its presets decode JPEG alone"
+        )
     return found
+
+
+def stray_remarks(
+    data_dir: pathlib.Path, shards: Sequence[foreign.ForeignShard]
+) -> list[str]:
+    """Other files that readers may take for shards."""
+    names = {shard.file for shard in shards}
+    return [
+        f"{path.name} is no shard, but readers that look by name may read it"
+        for path in sorted(data_dir.iterdir())
+        if path.name not in names and beside.is_taken_for_shard(path.name)
+    ]
 
 
 def _by_split(examined: Sequence[Examined]) -> dict[str, list[index.Shard]]:
@@ -208,17 +237,6 @@ def _by_split(examined: Sequence[Examined]) -> dict[str, list[index.Shard]]:
     for one in examined:
         splits[one.split].append(one.entry)
     return splits
-
-
-@contextlib.contextmanager
-def _work_dir(data_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A dot-folder beside the shards, which no reader looks at; removed at the end."""
-    folder = data_dir / _WORK_DIR_NAME
-    folder.mkdir(exist_ok=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def write_index(
@@ -270,5 +288,5 @@ def write_index(
             path.parent.mkdir(exist_ok=True)
             index.replace_file(path, content)
             written.append(name)
-    index.write(result, data_dir)
+    index.write(beside.with_digests(result, data_dir), data_dir)
     return [*written, index.INDEX_NAME]

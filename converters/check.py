@@ -6,7 +6,6 @@ byte offset and source file. Runs in worker processes; changes nothing.
 
 import dataclasses
 import functools
-import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import xxhash
 
 from converters import contents, inputs, workers
-from tfpipe import errors, index, records
+from tfpipe import index, records
 
 # Each includes those before it.
 LEVELS = ("quick", "crc", "schema", "decode", "source")
@@ -306,20 +305,10 @@ def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[contents.
     Raises:
         BadIndexError: If the catalog cannot be read.
     """
-    import duckdb
-
-    path = data_dir / index.CATALOG_NAME
     names = ", ".join(contents.Row._fields)
-    try:
-        # One thread: every worker process reads a catalog.
-        with duckdb.connect(config={"threads": 1}) as connection:
-            rows = connection.execute(
-                f"SELECT {names} FROM read_parquet(?) "
-                "WHERE split = ? AND shard = ? ORDER BY record",
-                [os.fspath(path), split, number],
-            ).fetchall()
-    except duckdb.Error as error:
-        raise errors.BadIndexError(
-            f"{path} cannot be read: {str(error).splitlines()[0]}"
-        ) from error
+    query = (
+        f"SELECT {names} FROM read_parquet(?) "
+        "WHERE split = ? AND shard = ? ORDER BY record"
+    )
+    rows = index.query_catalog(data_dir, query, [split, number])
     return [contents.Row(*row) for row in rows]

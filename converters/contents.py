@@ -14,7 +14,7 @@ import PIL.Image
 import PIL.ImageChops
 import xxhash
 
-from converters import inputs, jpeg
+from converters import inputs, jpeg, pixels
 from tfpipe import errors, records
 
 Example = Mapping[str, records.Feature]
@@ -184,8 +184,10 @@ def _class_faults(
 def _row_faults(example: Example, row: Row) -> Iterator[str]:
     filename = bytes_of(example, FILENAME_KEYS)
     encoded = bytes_of(example, ENCODED_KEYS)
+    synset = bytes_of(example, SYNSET_KEYS)
     pairs = {
         "the label": (int_of(example, LABEL_KEYS), row.label),
+        "the synset": (None if synset is None else text(synset), row.synset),
         "the height": (int_of(example, HEIGHT_KEYS), row.height),
         "the width": (int_of(example, WIDTH_KEYS), row.width),
         "the file name": (
@@ -221,17 +223,16 @@ def image_size(encoded: bytes) -> tuple[int, int]:
     Raises:
         ValueError: If there is no such header.
     """
-    if encoded.startswith(jpeg.MAGIC):
-        try:
-            header = jpeg.read_header(encoded)
-        except jpeg.BadImageError as error:
-            raise ValueError(error.detail) from error
-        return header.height, header.width
     try:
-        with PIL.Image.open(io.BytesIO(encoded)) as image:
-            return image.height, image.width
-    except (OSError, SyntaxError, PIL.Image.DecompressionBombError) as error:
-        raise ValueError(f"not an image: {error}") from error
+        if encoded.startswith(jpeg.MAGIC):
+            header = jpeg.read_header(encoded)
+            return header.height, header.width
+        kind = pixels.sniff(encoded)
+        if kind is None:
+            raise ValueError(f"not an image: it begins with {encoded[:12]!r}")
+        return pixels.read_size(encoded, kind)
+    except jpeg.BadImageError as error:
+        raise ValueError(error.detail) from error
 
 
 def _size_faults(example: Example, size: tuple[int, int], says: str) -> Iterator[str]:
@@ -244,11 +245,12 @@ def _size_faults(example: Example, size: tuple[int, int], says: str) -> Iterator
 
 
 def decode_faults(example: Example) -> Iterator[str]:
-    """Whether the image decodes as a whole to the height and width that are stored."""
+    """Whether TensorFlow decodes the image to the height and width that are stored."""
     encoded = bytes_of(example, ENCODED_KEYS)
     if encoded is None:
         return
     try:
+        _require_tensorflow(encoded)
         image = _decode(encoded)
     except _UNDECODABLE as why:
         yield f"the image does not decode: {why}"
@@ -257,11 +259,69 @@ def decode_faults(example: Example) -> Iterator[str]:
     yield from _size_faults(example, size, "the decoded image has")
 
 
-_UNDECODABLE = (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError)
+def _require_tensorflow(encoded: bytes) -> None:
+    """Refuses what TensorFlow's decoder refuses though Pillow's takes it.
+
+    Without the end marker TensorFlow takes a few JPEGs and refuses most, depending on
+    the bits of the last block. All are refused here.
+
+    Raises:
+        ValueError: If TensorFlow would refuse the image.
+        BadImageError: If it is a JPEG without a header.
+    """
+    if not encoded.startswith(jpeg.MAGIC):
+        _require_png(encoded)
+        return
+    header = jpeg.read_header(encoded)
+    num_values = header.height * header.width * header.num_components
+    if num_values >= _MAX_VALUES:
+        raise ValueError(
+            f"TensorFlow decodes images of less than {_MAX_VALUES} values, got "
+            f"{header.width}x{header.height} pixels of {header.num_components}"
+        )
+    if not jpeg.has_end(encoded, header.scan):
+        raise ValueError(
+            "a JPEG must end in an EOI marker, and no marker before it may lead past "
+            f"it, got none in {len(encoded)} bytes: {_CUT}"
+        )
+
+
+def _require_png(encoded: bytes) -> None:
+    """Refuses what is no PNG, and one with a wrong checksum or without its end.
+
+    Raises:
+        ValueError: If TensorFlow would refuse the image.
+    """
+    kind = pixels.sniff(encoded)
+    if kind != "PNG":
+        raise ValueError(
+            "tf.io.decode_jpeg takes JPEG and PNG, got "
+            f"{kind or f'data that begins with {encoded[:12]!r}'}"
+        )
+    if _PNG_END not in encoded:
+        raise ValueError(f"a PNG must have an IEND chunk, got none: {_CUT}")
+    with PIL.Image.open(io.BytesIO(encoded), formats=["PNG"]) as image:
+        image.verify()  # the checksums, which decoding leaves out
+
+
+_MAX_VALUES = 1 << 29
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
+_CUT = "it is cut short or damaged"
+_UNDECODABLE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    jpeg.BadImageError,
+    PIL.Image.DecompressionBombError,
+)
 
 
 def _decode(encoded: bytes) -> PIL.Image.Image:
-    with warnings.catch_warnings(), PIL.Image.open(io.BytesIO(encoded)) as image:
+    kind = "JPEG" if encoded.startswith(jpeg.MAGIC) else pixels.sniff(encoded)
+    # Pillow is offered no other format: some of those run programs.
+    formats = [] if kind is None else [kind]
+    stream = io.BytesIO(encoded)
+    with warnings.catch_warnings(), PIL.Image.open(stream, formats=formats) as image:
         warnings.simplefilter("ignore")  # of odd but readable files
         image.load()
         return image

@@ -6,6 +6,7 @@ index is written, and the index is written last.
 """
 
 import collections
+import dataclasses
 import itertools
 import json
 import os
@@ -87,6 +88,9 @@ def _publish(
     # temporary file among the final ones.
     for name, content in side.items():
         _write(work_dir / name, content, fsync=job.fsync)
+    files = {name: index.describe(content) for name, content in side.items()}
+    files[catalog.name] = index.describe_file(catalog)
+    result = dataclasses.replace(result, files=files)
     plain = [*(plan.name for plan in job.plans), catalog.name]
     _move_all([*side, *plain], job, work_dir)
     index.write(result, work_dir, fsync=job.fsync)

@@ -7,16 +7,20 @@ features, labels), its faults and the rows of a catalog. The shards are not touc
 
 import collections
 import dataclasses
+import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import xxhash
 
-from converters import check, contents, quick, workers
+from converters import check, contents, jpeg, quick, workers
 from converters.check import Fault, Findings
 from tfpipe import errors, index, records
+
+# The index names every class up to the largest label: half a million take 600 MB.
+MAX_LABEL = 500_000
 
 _GZIP = b"\x1f\x8b"
 
@@ -37,11 +41,13 @@ class Facts:
         num_records: How many there are.
         num_examples: How many of them are sound enough to say anything.
         features: How many records have the feature (key, kind).
+        num_not_jpeg: How many of these hold an image of another format.
         labels: The (synset, text) pairs that come with each label.
     """
 
     num_records: int = 0
     num_examples: int = 0
+    num_not_jpeg: int = 0
     features: collections.Counter[tuple[str, str]] = dataclasses.field(
         default_factory=collections.Counter
     )
@@ -51,6 +57,7 @@ class Facts:
         """Adds what other shards say."""
         self.num_records += other.num_records
         self.num_examples += other.num_examples
+        self.num_not_jpeg += other.num_not_jpeg
         self.features.update(other.features)
         for label, names in other.labels.items():
             self.labels.setdefault(label, set()).update(names)
@@ -106,9 +113,7 @@ def name_faults(shards: Sequence[ForeignShard]) -> Iterator[Fault]:
         groups.setdefault(group, set()).add(shard.name.number)
         splits.setdefault(shard.name.split, set()).add(group)
     for (prefix, num_shards), numbers in groups.items():
-        for number in sorted(set(range(num_shards)) - numbers):
-            name = f"{prefix}-{number:05d}-of-{num_shards:05d}"
-            yield Fault(shard=name, fault="missing: others of its number are there")
+        yield from _missing_faults(prefix, num_shards, numbers)
         for number in sorted(n for n in numbers if n >= num_shards):
             name = f"{prefix}-{number:05d}-of-{num_shards:05d}"
             yield Fault(shard=name, fault=f"its number must be below {num_shards}")
@@ -117,6 +122,28 @@ def name_faults(shards: Sequence[ForeignShard]) -> Iterator[Fault]:
             names = ", ".join(f"{prefix}-*-of-{n:05d}" for prefix, n in sorted(kinds))
             fault = f"split {split!r} must be one set of shards, got {names}"
             yield Fault(shard=sorted(kinds)[0][0], fault=fault)
+
+
+def _missing_faults(
+    prefix: str, num_shards: int, numbers: Collection[int]
+) -> Iterator[Fault]:
+    """Shards that are not there: each of a few, or all of many as one fault.
+
+    A name can say any number of shards, so that not all are looked through.
+    """
+    num_missing = num_shards - sum(number < num_shards for number in numbers)
+    # range(num_shards) would fail above 2 ** 63.
+    missing = (number for number in itertools.count() if number not in numbers)
+    if num_missing > check.MAX_FAULTS:
+        fault = (
+            f"{num_missing:,} of these {num_shards:,} shards are missing, the first is "
+            f"number {next(missing):,}"
+        )
+        yield Fault(shard=f"{prefix}-*-of-{num_shards:05d}", fault=fault)
+        return
+    for number in itertools.islice(missing, num_missing):
+        name = f"{prefix}-{number:05d}-of-{num_shards:05d}"
+        yield Fault(shard=name, fault="missing: others of its number are there")
 
 
 def examine(settings: Settings, shard: ForeignShard) -> Examined:
@@ -210,9 +237,11 @@ def _examine_record(
         return {}, [str(error)]
     facts.num_examples += 1
     row, faults = _describe(example)
+    encoded = contents.bytes_of(example, contents.ENCODED_KEYS)
+    facts.num_not_jpeg += encoded is not None and not encoded.startswith(jpeg.MAGIC)
     for key, feature in example.items():
         facts.features[key, feature.kind] += 1
-    if row["label"] is not None:
+    if row["label"] is not None and 0 <= row["label"] <= MAX_LABEL:
         names = facts.labels.setdefault(row["label"], set())
         synset = contents.text(contents.bytes_of(example, contents.SYNSET_KEYS))
         names.add(
@@ -232,8 +261,8 @@ def _describe(example: contents.Example) -> tuple[dict[str, Any], list[str]]:
     if label is None:
         keys = " or ".join(contents.LABEL_KEYS)
         faults.append(f"one integer label must be in {keys}")
-    elif label < 0:
-        faults.append(f"the label must be >= 0, got {label}")
+    elif not 0 <= label <= MAX_LABEL:
+        faults.append(f"the label must be 0 to {MAX_LABEL:,}, got {label}")
     encoded = contents.bytes_of(example, contents.ENCODED_KEYS)
     size = (0, 0)
     if encoded is None:

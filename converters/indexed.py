@@ -9,9 +9,15 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from converters import adopt, check, quick, run
-from converters.check import Request, Result
-from tfpipe import index
+from converters import adopt, beside, catalog_check, check, images, quick, run
+from converters.check import Fault, Request, Result
+from tfpipe import errors, index
+
+_OLD_INDEX = (
+    f"{index.INDEX_NAME} is of an older version and has no digests of itself, of "
+    f"{index.CATALOG_NAME} and of the side files, so that not every change in them "
+    "can be found; --write_index adds the digests"
+)
 
 
 def check_data_set(request: Request, known: index.Index) -> Result:
@@ -33,8 +39,9 @@ def _check(
         num_shards=len(listed),
         num_bytes=sum(shard.num_bytes for shard in listed),
     )
-    result.add(quick.file_faults(known, request.data_dir))
-    byte_offsets, faults = quick.load_byte_offsets(known, request.data_dir)
+    if known.files is None:
+        result.details["remarks"] = [_OLD_INDEX]
+    byte_offsets, faults = _check_files(request, known)
     result.add(faults)
     if request.level == "quick":
         return result
@@ -58,11 +65,28 @@ def _check(
     return result
 
 
+def _check_files(
+    request: Request, known: index.Index
+) -> tuple[Mapping[str, npt.NDArray[np.int64]], list[Fault]]:
+    """Where records start, as the catalog says, and the faults of all but records."""
+    data_dir = request.data_dir
+    faults = [
+        *quick.index_faults(known, data_dir),
+        *quick.shard_faults(known, data_dir),
+        *beside.stray_faults(known, data_dir),
+        *beside.file_faults(known, data_dir, read=request.level != "quick"),
+    ]
+    if any(fault.shard == index.CATALOG_NAME for fault in faults):
+        return {}, faults
+    byte_offsets, catalog_faults = catalog_check.load_byte_offsets(known, data_dir)
+    return byte_offsets, [*faults, *catalog_faults]
+
+
 def _settings(request: Request, known: index.Index) -> check.Settings:
     return check.Settings(
         data_dir=request.data_dir,
         level=request.level,
-        features=known.made_by.get("features") if _is_adopted(known) else None,
+        features=_adopted_features(known) if _is_adopted(known) else None,
         classes=known.classes,
         label_base=known.label_base,
         input_dir=request.input_dir,
@@ -72,6 +96,17 @@ def _settings(request: Request, known: index.Index) -> check.Settings:
 def _is_adopted(known: index.Index) -> bool:
     """Whether the shards were made by another tool, and only the index by this one."""
     return bool(known.made_by.get("command") == adopt.COMMAND)
+
+
+def _adopted_features(known: index.Index) -> Mapping[str, str]:
+    """Kind of each feature that all records of another tool's shards have."""
+    features = known.made_by.get("features")
+    if not isinstance(features, dict):
+        raise errors.BadIndexError(
+            f"made_by.features in {index.INDEX_NAME} must be an object, got "
+            f"{features!r}. Remove the index and make it anew with --write_index."
+        )
+    return features
 
 
 def _tasks(
@@ -86,11 +121,12 @@ def _tasks(
 
 
 def repair(request: Request, known: index.Index, before: Result) -> Result:
-    """Builds the shards that have faults anew, and checks them again.
+    """Builds what has faults anew, shards and side files, and checks it again.
 
     Raises:
-        ValueError: If another tool wrote the shards, or the source has changed.
-        TfpipeError: If the catalog, which says what is in a shard, cannot be read.
+        ValueError: If another tool wrote the shards, the source has changed, or index
+            or catalog have faults: they say what is in a shard.
+        TfpipeError: If the catalog cannot be read.
         OSError: If a file cannot be read or written.
     """
     listed = {shard.name for shards in known.splits.values() for shard in shards}
@@ -101,10 +137,50 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             f"of {request.data_dir} are another tool's. The first of their "
             f"{before.num_faults} faults is {before.faults[0]}."
         )
+    for name in (index.INDEX_NAME, index.CATALOG_NAME):
+        if name in before.bad_names:
+            raise ValueError(
+                f"--repair builds anew what {name} describes, but that has faults "
+                f"itself in {request.data_dir}. Copy it again or convert the data set "
+                f"again. The first of {before.num_faults} faults is {before.faults[0]}."
+            )
     if names:
+        _require_policy(known)
         run.rewrite(request.data_dir, request.input_dir, names, request.num_workers)
+    restored = beside.restore(known, request.data_dir, before.bad_names)
     result = _check(request, known, names)
     repaired = [name for name in names if name not in result.bad_names]
-    result.details["repaired"] = repaired
+    result.details["repaired"] = [*repaired, *restored]
     result.details["num_faults_before_repair"] = before.num_faults
+    return result
+
+
+def _require_policy(known: index.Index) -> None:
+    """Checks that the index says what was done to each kind of image.
+
+    Raises:
+        BadIndexError: If it does not.
+    """
+    try:
+        images.Policy(**known.made_by["options"]["policy"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.BadIndexError(
+            f"made_by.options.policy in {index.INDEX_NAME} must be the policy of a "
+            f"conversion, but it cannot be used: {error!r}. Convert the data set again."
+        ) from error
+
+
+def complete_index(request: Request, known: index.Index, result: Result) -> Result:
+    """Gives an index of an older version digests, if the data set has no fault.
+
+    Raises:
+        OSError: If a file cannot be read or written.
+    """
+    remarks = result.details.setdefault("remarks", [])
+    remarks.clear()
+    if result.num_faults:
+        remarks.append("the index was not written, because there are faults")
+        return result
+    index.write(beside.with_digests(known, request.data_dir), request.data_dir)
+    result.details["written"] = [index.INDEX_NAME]
     return result

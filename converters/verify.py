@@ -5,7 +5,8 @@
 DIR is what a converter wrote. Each level includes those before it:
 
   quick    index.json and catalog.parquet against the files: names, sizes, strays
-  crc      both CRCs of every record, where it starts, the digest of every shard
+  crc      both CRCs of every record, where it starts, the digest of every file: any
+           changed byte of any file of the data set is found
   schema   features and their types, labels, classes, catalog, sizes in JPEG headers
   decode   every image decodes as a whole to the stored height and width
   source   every image is, byte for byte, that in --input_dir (the folder that was
@@ -14,18 +15,20 @@ DIR is what a converter wrote. Each level includes those before it:
 
 Every fault is named with its shard, record, byte offset and source file. A damaged
 record costs only that record. --repair builds the faulty shards anew from --input_dir,
-byte for byte as they were, and checks them again.
+byte for byte as they were, and the side files for other readers, and checks again.
 
 DIR may also hold shards of another tool, without index.json, named
 <split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN. Then missing numbers,
 cut tails, empty and uneven shards, the features and the label base are reported, and
 --write_index makes index.json, catalog.parquet and labels.txt for tfpipe without a
-change to the shards.
+change to the shards. In an index of an older version, which has no digests of itself
+and of the files beside the shards, it adds them.
 
 The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or an error.
 """
 
 import dataclasses
+import io
 import json
 import pathlib
 import sys
@@ -51,8 +54,8 @@ _REPAIR = flags.DEFINE_boolean(
 _WRITE_INDEX = flags.DEFINE_boolean(
     "write_index",
     False,
-    "Make index.json, catalog.parquet and labels.txt for shards that have no index, if "
-    "they have no fault.",
+    "Make index.json, catalog.parquet and labels.txt for shards that have no index, or "
+    "complete an index of an older version, if they have no fault.",
 )
 
 _SCHEMA_VERSION = 1
@@ -127,13 +130,16 @@ def verify(config: Config) -> Result:
     )
     if not (data_dir / index.INDEX_NAME).exists():
         return adopt.check_foreign(request, write=config.write_index)
-    if config.write_index:
-        raise ValueError(
-            f"--write_index is for shards without an index, but {data_dir} has "
-            f"{index.INDEX_NAME}. Remove it first if it is to be made anew."
-        )
     known = index.load(data_dir)
+    if config.write_index and known.files is not None:
+        raise ValueError(
+            "--write_index is for shards without an index, or with one of an older "
+            f"version, but {data_dir} has {index.INDEX_NAME} with all there is to say. "
+            "Remove it first if it is to be made anew."
+        )
     result = indexed.check_data_set(request, known)
+    if config.write_index:
+        return indexed.complete_index(request, known, result)
     if config.repair and result.num_faults:
         result = indexed.repair(request, known, result)
     return result
@@ -158,6 +164,9 @@ def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:
 
 def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     """The faults and a few lines for people, then the JSON line for scripts."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files may hold what standard output cannot.
+        sys.stdout.reconfigure(errors="backslashreplace")
     for fault in result.faults:
         print(f"Fault: {fault}")
     if more := result.num_faults - len(result.faults):
@@ -167,7 +176,7 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     for name, value in result.details.items():
         if name not in ("remarks", "features"):
             print(f"{name}: {value}")
-    rate = summary["num_bytes"] / 1e6 / summary["seconds"]
+    rate = summary["num_bytes"] / 1e6 / max(summary["seconds"], 0.001)
     print(
         f"{summary['config']['data_dir']}: {summary['num_records']:,} records in "
         f"{summary['num_shards']:,} shards, level {summary['level']}: "

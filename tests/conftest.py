@@ -1,6 +1,7 @@
 """Fixtures: a raw tree of tiny images, and the data set made of it, once a session."""
 
 import io
+import json
 import os
 import pathlib
 from typing import Any
@@ -10,6 +11,7 @@ import PIL.Image
 import pytest
 
 from converters import imagenet, job_flags
+from tfpipe import index
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -73,3 +75,12 @@ def data_dir(
     folder = tmp_path_factory.mktemp("data") / "records"
     convert(raw_dir, folder, num_train_shards=3, num_validation_shards=2, num_workers=1)
     return folder
+
+
+def forget_digests(data_dir: pathlib.Path) -> None:
+    """Makes the index of a data set one of an older version: without new keys."""
+    path = data_dir / index.INDEX_NAME
+    document = json.loads(path.read_text(encoding="utf-8"))
+    del document["files"], document["digest"]
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")

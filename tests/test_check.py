@@ -12,7 +12,7 @@ import pytest
 import xxhash
 from hypothesis import strategies
 
-from converters import check, quick
+from converters import catalog_check, check
 from tests.conftest import make_jpeg
 from tfpipe import index, records
 
@@ -28,7 +28,7 @@ def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 def make_task(data_dir: pathlib.Path) -> check.Task:
     known = index.load(data_dir)
-    offsets, _ = quick.load_byte_offsets(known, data_dir)
+    offsets, _ = catalog_check.load_byte_offsets(known, data_dir)
     return check.Task(
         split="train",
         number=1,

@@ -1,8 +1,12 @@
 """converters.foreign and adopt: shards that TensorFlow wrote, without an index."""
 
+import dataclasses
 import gzip
 import hashlib
+import json
 import pathlib
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +15,8 @@ import tensorflow as tf
 
 import tfpipe
 from converters import adopt, check, verify
-from tests.conftest import SYNSETS, make_jpeg
-from tfpipe import index
+from tests.conftest import SYNSETS, forget_digests, make_jpeg
+from tfpipe import errors, index
 
 
 def example(features: Mapping[str, Any]) -> bytes:
@@ -167,7 +171,7 @@ def test_a_compressed_shard_is_told_apart_from_a_damaged_one(
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (inception(0, -1), "the label must be >= 0, got -1"),
+        (inception(0, -1), "the label must be 0 to 500,000, got -1"),
         (inception(0, 1, **{"image/encoded": b"text"}), "no readable header"),
         (inception(0, 1, **{"image/encoded": 3}), "one encoded image must be in"),
         (example({"image/encoded": make_jpeg(0)}), "one integer label must be in"),
@@ -192,6 +196,66 @@ def test_decode_looks_at_the_pixels(folder: pathlib.Path) -> None:
 
     assert run(folder, level="schema").num_faults == 0
     assert "does not decode" in run(folder, level="decode").faults[0].fault
+
+
+# What a name or a number in a file may only claim: a file, its record, the fault.
+CLAIMS = [
+    ("train-00000-of-9999999999", 1, "9,999,999,998 of these 9,999,999,999 shards are"),
+    (f"train-00000-of-{'9' * 200}", 1, "shards are missing, the first is number 1"),
+    ("train-00000-of-00001", 10**7, "label must be 0 to 500,000, got 10000000"),
+    ("train-00000-of-00001", 2**63 - 1, "label must be 0 to 500,000, got 92233720368"),
+]
+
+
+@pytest.mark.parametrize(("name", "label", "fault"), CLAIMS, ids=range(len(CLAIMS)))
+def test_what_is_only_claimed_costs_nothing(
+    tmp_path: pathlib.Path, name: str, label: int, fault: str
+) -> None:
+    """In a process of its own with a limit of memory: it would fill the machine."""
+    write(tmp_path / name, [inception(0, 1), inception(1, label)])
+    code = (
+        "import resource, sys, runpy\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (2**30, 2**30))\n"
+        "runpy.run_module('converters.verify', run_name='__main__')\n"
+    )
+    flags = ["--num_workers=1", "--write_index"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (1, "")
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["num_faults"] == 1
+    assert fault in summary["faults"][0]["fault"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_few_missing_shards_are_named_one_by_one(folder: pathlib.Path) -> None:
+    (folder / "validation-00000-of-00001").rename(folder / "test-00001-of-00101")
+    found = [fault.shard for fault in run(folder, level="quick").faults]
+    (folder / "test-00001-of-00101").rename(folder / "test-00001-of-00102")
+    more = [str(fault) for fault in run(folder, level="quick").faults]
+
+    assert len(found) == check.MAX_FAULTS
+    assert (found[0], found[1]) == ("test-00000-of-00101", "test-00002-of-00101")
+    assert more == [
+        "test-*-of-00102: 101 of these 102 shards are missing, the first is number 0"
+    ]
+
+
+def test_a_label_that_is_large_but_no_claim_is_a_class(folder: pathlib.Path) -> None:
+    label = 60_000
+    write(folder / "validation-00000-of-00001", [inception(0, label)])
+
+    result = run(folder, write_index=True)
+
+    assert (result.faults, result.details["num_classes"]) == ([], label)
+    assert index.load(folder).classes[-1] == (str(label), str(label))
 
 
 def test_a_label_of_two_classes_is_a_fault(folder: pathlib.Path) -> None:
@@ -325,6 +389,48 @@ def test_names_that_are_no_text_do_not_stop_it(folder: pathlib.Path) -> None:
 
     assert run(folder, write_index=True).faults == []
     assert run(folder, level="decode").faults == []
+
+
+def test_other_files_that_readers_take_for_shards_are_remarks(
+    folder: pathlib.Path,
+) -> None:
+    for name in ("train-00000-of-00002.idx", "train.tfrecord", ".train", "notes.txt"):
+        (folder / name).write_bytes(b"")
+
+    result = run(folder)
+
+    assert result.faults == []
+    assert [
+        remark.split(" is no shard")[0] for remark in result.details["remarks"]
+    ] == [
+        "train-00000-of-00002.idx",
+        "train.tfrecord",
+    ]
+
+
+def test_side_files_are_no_strays_whatever_the_shards_are_called(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Nor are they with an index of an older version, which lists no file."""
+    write(tmp_path / "data-00000-of-00001", [inception(0, 1)])
+    run(tmp_path, write_index=True)
+    known = run(tmp_path)
+    forget_digests(tmp_path)
+
+    assert (tmp_path / "dataset_info.json").exists()
+    assert known.faults == run(tmp_path).faults == []
+
+
+def test_features_of_an_index_that_are_none_are_a_bad_index(
+    folder: pathlib.Path,
+) -> None:
+    run(folder, write_index=True)
+    known = index.load(folder)
+    made_by = {**known.made_by, "features": ["image/encoded"]}
+    index.write(dataclasses.replace(known, made_by=made_by), folder)
+
+    with pytest.raises(errors.BadIndexError, match=r"made_by\.features in index\.json"):
+        run(folder, level="schema")
 
 
 def test_the_level_source_needs_an_index(folder: pathlib.Path) -> None:

@@ -1,3 +1,5 @@
+import copy
+import dataclasses
 import json
 import resource
 import shutil
@@ -5,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tfpipe import errors, index, records
+from tfpipe import errors, index, index_format, records
 
 INDEX = index.Index(
     name="flowers",
@@ -72,16 +74,16 @@ def test_index_of_another_format_is_refused(tmp_path, version):
         (b'{"format_version": 1', "cannot be read"),  # cut short
         (b"\xff\xfe", "cannot be read"),  # not UTF-8
         (b"[1, 2]", "must have format_version 1, got None"),
-        (b'{"format_version": 1}', "is not a tfpipe index: KeyError"),
+        (b'{"format_version": 1}', "is not a tfpipe index: 'classes' is missing"),
         (
             b'{"format_version": 1, "name": "", "label_base": 1, "classes": [],'
             b' "splits": {"train": [{"nam": ""}]}, "made_by": {}}',
-            "is not a tfpipe index: TypeError",
+            "is not a tfpipe index: 'name' is missing",
         ),
         (
             b'{"format_version": 1, "name": "", "label_base": 1, "classes": [],'
             b' "splits": [], "made_by": {}}',
-            "is not a tfpipe index: AttributeError",
+            "is not a tfpipe index: 'splits' must be an object, got \\[\\]",
         ),
     ],
 )
@@ -90,6 +92,118 @@ def test_what_is_no_index_is_refused_by_name(tmp_path, content, fault):
 
     with pytest.raises(errors.BadIndexError, match=rf"index\.json {fault}"):
         index.load(tmp_path)
+
+
+WRONG = [None, True, -1, 1.5, 10**30, "x", "", [], {}, [[]], [{}], {"x": []}]
+
+
+def _places(value, place=()):
+    """The place of every value in a document of JSON."""
+    yield place
+    if isinstance(value, dict):
+        for key in value:
+            yield from _places(value[key], (*place, key))
+    elif isinstance(value, list) and value:
+        yield from _places(value[0], (*place, 0))
+
+
+def _set(document, place, value):
+    for key in place[:-1]:
+        document = document[key]
+    document[place[-1]] = value
+
+
+def _refusal(folder):
+    """Why an index is refused; nothing if it is not, and then it is of use."""
+    try:
+        known = index.load(folder)
+    except errors.BadIndexError as error:
+        return str(error)
+    index_format.encode(known)
+    assert index.change(folder)
+    return ""
+
+
+def test_a_value_of_another_type_is_a_bad_index_or_read_and_told(tmp_path):
+    """Wherever it is, it is never another exception."""
+    document = json.loads(index_format.encode(INDEX))
+    refusals = []
+    for place in _places(document):
+        for value in WRONG if place else ():
+            changed = copy.deepcopy(document)
+            _set(changed, place, value)
+            (tmp_path / index.INDEX_NAME).write_text(json.dumps(changed))
+            refusals.append(_refusal(tmp_path))
+
+    assert sum(map(bool, refusals)) > 100
+    assert all("\n" not in refusal and len(refusal) < 400 for refusal in refusals)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../victim", "/etc/passwd", "a/b", "x\0y", ".hidden"]
+)
+def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
+    """Files are read, replaced and removed by these names."""
+    counts = {"num_records": 1, "num_bytes": 20}
+    with pytest.raises(ValueError, match="must have a plain name, without a folder"):
+        index.Shard(name=name, digest="", **counts)
+
+    for changes in (
+        {"splits": {"train": [{"name": name, "digest": "", **counts}]}},
+        {"files": {f"../{name}": {"num_bytes": 1, "digest": ""}}},
+        {"files": {f"folder/folder/{name}": {"num_bytes": 1, "digest": ""}}},
+    ):
+        index.write(INDEX, tmp_path)
+        edit(tmp_path, **changes)
+        with pytest.raises(errors.BadIndexError, match="index: a file of a data set"):
+            index.load(tmp_path)
+
+
+def test_endless_nesting_is_refused(tmp_path):
+    (tmp_path / index.INDEX_NAME).write_text("[" * 100_000)
+
+    with pytest.raises(errors.BadIndexError, match=r"index\.json cannot be read: max"):
+        index.load(tmp_path)
+
+
+def test_a_written_index_tells_of_every_change(tmp_path):
+    index.write(INDEX, tmp_path)
+    path = tmp_path / index.INDEX_NAME
+    text = path.read_text()
+    assert index.change(tmp_path) == ""
+    for old, new, expected in [
+        ('"label_base": 1', '"label_base": 0', "its digest must be '"),
+        ('"label_base": 1', '"label_base":  1', "was written otherwise from character"),
+        ('"digest_alg', '"digest_alG', "was written otherwise from character"),
+        ("rose", "r\\u006fse", "was written otherwise from character"),
+        ("}\n", "}\n\n", "was written otherwise from character"),
+    ]:
+        assert old in text
+        path.write_text(new.join(text.rsplit(old, 1)))
+
+        assert expected in index.change(tmp_path)
+
+
+def test_an_index_of_an_older_version_is_read_and_tells_nothing(tmp_path):
+    index.write(INDEX, tmp_path)
+    path = tmp_path / index.INDEX_NAME
+    document = json.loads(path.read_text())
+    del document["digest"]
+    path.write_text(json.dumps(document))
+
+    assert index.load(tmp_path) == INDEX
+    assert index.change(tmp_path) == ""
+
+
+def test_files_beside_the_shards_are_in_the_index(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc" * 1_000_000)
+    file = index.describe_file(tmp_path / "a")
+    known = dataclasses.replace(INDEX, files={"dali_idx/b": file, "a": file})
+
+    index.write(known, tmp_path)
+
+    assert index.load(tmp_path) == known
+    assert file == index.describe(b"abc" * 1_000_000)
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])

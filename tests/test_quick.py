@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from converters import quick
+from converters import beside, catalog_check, folder, job_flags, quick
 from tfpipe import index
 
 
@@ -17,7 +17,11 @@ def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
-    found = quick.file_faults(index.load(data_dir), data_dir)
+    known = index.load(data_dir)
+    found = [
+        *quick.shard_faults(known, data_dir),
+        *beside.stray_faults(known, data_dir),
+    ]
     return [(fault.shard, fault.fault) for fault in found]
 
 
@@ -33,6 +37,7 @@ def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
         ("train-100000-of-100001", ("train", 100000, 100001, "train")),
         ("train-00000-of-00010.tfrecord", ("train", 0, 10, "train")),
         ("train-00000-of-00010.idx", None),
+        ("train-" + "\u0660" * 5 + "-of-00010", None),
         (".train-00000-of-00010", None),
         ("train-0-of-10", None),
         ("labels.txt", None),
@@ -45,7 +50,9 @@ def test_names_are_taken_apart(name: str, expected: tuple | None) -> None:
 
 
 def test_what_the_converter_wrote_has_no_fault(data_dir: pathlib.Path) -> None:
-    offsets, catalog_faults = quick.load_byte_offsets(index.load(data_dir), data_dir)
+    offsets, catalog_faults = catalog_check.load_byte_offsets(
+        index.load(data_dir), data_dir
+    )
 
     assert faults(data_dir) == []
     assert catalog_faults == []
@@ -76,8 +83,12 @@ def test_missing_and_resized_shards_are_named(copy: pathlib.Path) -> None:
         ("train-00003-of-00004", True),
         ("train-00000-of-00003.tmp", True),
         ("validation-notes", True),
-        ("test-00000-of-00001", False),
-        ("training.json", False),
+        ("test-00000-of-00001", True),
+        ("training.json", True),
+        ("training.tfrecord", True),
+        ("validation", True),
+        ("more.tfrecord.gz", True),
+        ("README.md", False),
         (".train-00000-of-00003.tmp", False),
     ],
 )
@@ -94,11 +105,58 @@ def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> N
     first, second, third = known.splits["train"]
     known = dataclasses.replace(known, splits={"train": (second, first, third)})
 
-    found = [fault.fault for fault in quick.file_faults(known, data_dir)]
+    found = [fault.fault for fault in quick.shard_faults(known, data_dir)]
 
     assert found == [
-        f"shard {number} of 3 in the index has another name" for number in (0, 1)
+        f"shard {number} of 3 of split 'train' in the index has another name"
+        for number in (0, 1)
     ]
+
+
+def test_an_index_without_a_record_is_a_fault(copy: pathlib.Path) -> None:
+    known = index.load(copy)
+    for splits, expected in (
+        ({}, "must list a split, got none"),
+        ({**known.splits, "test": ()}, "split 'test' must have a record, got none"),
+    ):
+        changed = dataclasses.replace(known, splits=splits)
+        index.write(changed, copy)
+
+        (fault,) = quick.index_faults(changed, copy)
+
+        assert (fault.shard, fault.fault) == (index.INDEX_NAME, expected)
+
+
+def test_a_shard_that_is_listed_twice_or_in_another_split_is_named(
+    data_dir: pathlib.Path,
+) -> None:
+    known = index.load(data_dir)
+    (first, second) = known.splits["validation"]
+    splits = {"validation": (first, second), "test": (first, second)}
+    known = dataclasses.replace(known, splits=splits)
+
+    found = [(f.shard, f.fault) for f in quick.shard_faults(known, data_dir)]
+
+    assert found == [
+        (first.name, "shard 0 of 2 of split 'test' in the index has another name"),
+        (second.name, "shard 1 of 2 of split 'test' in the index has another name"),
+        (first.name, "the index lists it 2 times"),
+        (second.name, "the index lists it 2 times"),
+    ]
+
+
+def test_strays_of_a_split_that_the_index_does_not_have_are_named(
+    tmp_path: pathlib.Path, raw_dir: pathlib.Path
+) -> None:
+    """A data set of photographs without a validation split."""
+    job = job_flags.JobConfig(output_dir=str(tmp_path), num_workers=1, fsync=False)
+    raw = str(raw_dir / "train")
+    folder.convert(folder.Config(input_dir=raw, job=job))
+    names = ["training.tfrecord", "validation-00000-of-00001"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+
+    assert [shard for shard, _ in faults(tmp_path)] == names
 
 
 def test_a_catalog_of_another_number_of_records_is_named(
@@ -107,11 +165,13 @@ def test_a_catalog_of_another_number_of_records_is_named(
     known = index.load(data_dir)
     shards = list(known.splits["train"])
     shards[1] = dataclasses.replace(shards[1], num_records=9)
-    known = dataclasses.replace(known, splits={"train": tuple(shards)})
+    splits = {**known.splits, "train": tuple(shards)}
+    known = dataclasses.replace(known, splits=splits)
 
-    offsets, found = quick.load_byte_offsets(known, data_dir)
+    offsets, found = catalog_check.load_byte_offsets(known, data_dir)
 
-    assert sorted(offsets) == [shards[0].name, shards[2].name]
+    whole = [shards[0], shards[2], *known.splits["validation"]]
+    assert sorted(offsets) == [shard.name for shard in whole]
     assert [fault.fault for fault in found] == [
         "must have a row for each of the 9 records of train-00001-of-00003, got 8"
     ]
@@ -126,7 +186,7 @@ def test_a_catalog_that_cannot_be_read_is_a_fault(
     if content is not None:
         catalog.write_bytes(content)
 
-    offsets, found = quick.load_byte_offsets(index.load(copy), copy)
+    offsets, found = catalog_check.load_byte_offsets(index.load(copy), copy)
 
     assert offsets == {}
     assert [fault.shard for fault in found] == [index.CATALOG_NAME]

@@ -1,5 +1,7 @@
 import pathlib
+import struct
 
+import google_crc32c
 import hypothesis
 import pytest
 import tensorflow as tf
@@ -258,6 +260,21 @@ def test_read_says_how_much_of_a_cut_record_there_is(tmp_path):
 
     assert (last.byte_offset, last.num_bytes, last.data) == (17, 110, b"")
     assert "must have 116 bytes, got 110" in last.fault
+
+
+def test_read_takes_no_record_that_no_image_has(tmp_path):
+    """A file of a few bytes on disk that seems to have gigabytes."""
+    length = struct.pack("<Q", 3 << 30)
+    with open(tmp_path / "shard", "wb") as shard:
+        shard.write(length + records._masked(google_crc32c.value(length)))
+        shard.seek((3 << 30) + 16)
+        shard.write(b"".join(records.frame([b"next"])))
+
+    first, second = records.read(tmp_path / "shard")
+
+    assert (first.num_bytes, first.data) == ((3 << 30) + 16, b"")
+    assert "of which at most 2147479552 are read" in first.fault
+    assert (second.data, second.fault) == (b"next", "")
 
 
 @pytest.mark.parametrize("record", [RECORD, WITH_BOXES, NOT_ASCII])

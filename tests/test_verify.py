@@ -1,6 +1,7 @@
 """python -m converters.verify: the command as a user runs it, and repair."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -96,6 +97,19 @@ def test_number_of_workers_does_not_change_what_is_found(copy: pathlib.Path) -> 
     assert found[0] == found[1]
 
 
+def test_names_that_standard_output_cannot_hold_are_printed(
+    copy: pathlib.Path,
+) -> None:
+    (copy / os.fsdecode(b"train-caf\xe9")).write_bytes(b"")
+
+    done = _command(copy, "--level=quick")
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert r"Fault: train-caf\udce9: the index does not list it" in done.stdout
+    (fault,) = _summary(done)["faults"]
+    assert fault["shard"] == os.fsdecode(b"train-caf\xe9")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -103,17 +117,19 @@ def test_number_of_workers_does_not_change_what_is_found(copy: pathlib.Path) -> 
         (["{data}", "--level=all"], "level"),
         (["{data}", "--repair"], "Error: --repair needs --input_dir"),
         (["{tmp}/nowhere"], "Error: DIR must be a folder"),
+        (["{tmp}"], "Error: {tmp}/index.json is not a tfpipe index: 'classes' must be"),
     ],
 )
 def test_wrong_use_is_one_clear_error_and_exit_code_1(
     data_dir: pathlib.Path, tmp_path: pathlib.Path, arguments: list[str], message: str
 ) -> None:
     filled = [text.format(data=data_dir, tmp=tmp_path) for text in arguments]
+    (tmp_path / index.INDEX_NAME).write_text('{"format_version": 1, "classes": 3}')
 
     done = _command(*filled)
 
     assert done.returncode == 1
-    assert message in done.stderr
+    assert message.format(tmp=tmp_path) in done.stderr
     assert "Traceback" not in done.stderr
 
 

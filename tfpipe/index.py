@@ -7,16 +7,25 @@ no TensorFlow.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tfpipe import errors
+import xxhash
+
+from tfpipe import errors, index_format
+
+# What an index is made of, for those who have this module.
+from tfpipe.index_format import DIGEST_ALGORITHM as DIGEST_ALGORITHM
+from tfpipe.index_format import FORMAT_VERSION as FORMAT_VERSION
+from tfpipe.index_format import File as File
+from tfpipe.index_format import Index as Index
+from tfpipe.index_format import Shard as Shard
+from tfpipe.index_format import require_base_name as require_base_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,8 +33,6 @@ if TYPE_CHECKING:
 
 INDEX_NAME = "index.json"
 CATALOG_NAME = "catalog.parquet"
-FORMAT_VERSION = 1
-DIGEST_ALGORITHM = "xxh3_128"
 
 # One row a record, in the order of splits, shards and records within a shard.
 CATALOG_COLUMNS: Mapping[str, str] = {
@@ -44,44 +51,10 @@ CATALOG_COLUMNS: Mapping[str, str] = {
 }
 
 Path = str | os.PathLike[str]
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Shard:
-    """One shard file: its name, size and the digest of its bytes."""
-
-    name: str
-    num_records: int
-    num_bytes: int
-    digest: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Index:
-    """What index.json says of a data set.
-
-    Attributes:
-        name: Name of the data set.
-        label_base: Label on disk of the first class.
-        classes: (synset, text) of each class, in label order.
-        splits: Shards of each split, in order.
-        made_by: How the data set was made: command, version, options, decisions.
-    """
-
-    name: str
-    label_base: int
-    classes: tuple[tuple[str, str], ...]
-    splits: Mapping[str, tuple[Shard, ...]]
-    made_by: Mapping[str, Any]
-
-    @property
-    def num_classes(self) -> int:
-        """How many classes there are, whether or not each has records."""
-        return len(self.classes)
-
-    def num_records(self, split: str) -> int:
-        """How many records a split has."""
-        return sum(shard.num_records for shard in self.splits[split])
+_PIECE_BYTES = 1 << 20
 
 
 def load(data_dir: Path) -> Index:
@@ -91,40 +64,60 @@ def load(data_dir: Path) -> Index:
         BadIndexError: If it is missing, is not an index, or is of a later format.
     """
     path = pathlib.Path(data_dir) / INDEX_NAME
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise errors.BadIndexError(
-            f"No data set in {data_dir}: {INDEX_NAME} is missing. Create one with "
-            f"python -m converters.imagenet --output_dir={data_dir}."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise errors.BadIndexError(f"{path} cannot be read: {error}.") from error
+    document = _as_bad_index(path, json.loads, _read(path))
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
         raise errors.BadIndexError(
             f"{path} must have format_version {FORMAT_VERSION}, got {version!r}. "
             "It was written by another version of tfpipe."
         )
-    return _from_document(document, path)
-
-
-def _from_document(document: Mapping[str, Any], path: pathlib.Path) -> Index:
     try:
-        return Index(
-            name=document["name"],
-            label_base=document["label_base"],
-            classes=tuple((c["synset"], c["text"]) for c in document["classes"]),
-            splits={
-                split: tuple(Shard(**shard) for shard in shards)
-                for split, shards in document["splits"].items()
-            },
-            made_by=document["made_by"],
-        )
-    except (KeyError, TypeError, AttributeError) as error:
+        return index_format.decode(document)
+    except ValueError as error:
         raise errors.BadIndexError(
-            f"{path} is not a tfpipe index: {error!r}. Convert the data set again."
+            f"{path} is not a tfpipe index: {error}. Convert the data set again."
         ) from error
+
+
+def change(data_dir: Path) -> str:
+    """How index.json differs from what was written, for people; nothing if it does not.
+
+    Of an index that an older version wrote nothing is known.
+
+    Raises:
+        BadIndexError: If it is missing or is not an index.
+    """
+    path = pathlib.Path(data_dir) / INDEX_NAME
+    return _as_bad_index(path, index_format.change, _read(path))
+
+
+def _read(path: pathlib.Path) -> str:
+    """The text of an index.json."""
+    if path.exists() and not path.is_file():
+        # A named pipe would be read without end.
+        raise errors.BadIndexError(f"{path} cannot be read: it is no regular file.")
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise errors.BadIndexError(
+            f"No data set in {path.parent}: {INDEX_NAME} is missing. Create one with "
+            f"python -m converters.imagenet --output_dir={path.parent}."
+        ) from None
+    except OSError as error:
+        raise errors.BadIndexError(
+            f"{path} cannot be read: {error.strerror}."
+        ) from error
+    return _as_bad_index(path, bytes.decode, content)
+
+
+def _as_bad_index(
+    path: pathlib.Path, function: "Callable[[_In], _Out]", value: "_In"
+) -> "_Out":
+    """Calls a function on what was read; what it cannot read is a bad index."""
+    try:
+        return function(value)
+    except (ValueError, RecursionError) as error:
+        raise errors.BadIndexError(f"{path} cannot be read: {error}.") from error
 
 
 def write(index: Index, data_dir: Path, *, fsync: bool = True) -> None:
@@ -135,20 +128,28 @@ def write(index: Index, data_dir: Path, *, fsync: bool = True) -> None:
         data_dir: Folder of the data set.
         fsync: As for `replace_file`.
     """
-    document = {
-        "format_version": FORMAT_VERSION,
-        "name": index.name,
-        "label_base": index.label_base,
-        "digest_algorithm": DIGEST_ALGORITHM,
-        "splits": {
-            split: [dataclasses.asdict(shard) for shard in shards]
-            for split, shards in index.splits.items()
-        },
-        "made_by": index.made_by,
-        "classes": [{"synset": s, "text": t} for s, t in index.classes],
-    }
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    replace_file(pathlib.Path(data_dir) / INDEX_NAME, text.encode(), fsync=fsync)
+    content = index_format.encode(index).encode()
+    replace_file(pathlib.Path(data_dir) / INDEX_NAME, content, fsync=fsync)
+
+
+def describe(content: bytes) -> File:
+    """What an index says of a file beside the shards with this content."""
+    digest = xxhash.xxh3_128_hexdigest(content)
+    return File(num_bytes=len(content), digest=digest)
+
+
+def describe_file(path: pathlib.Path) -> File:
+    """As `describe`, of a file on disk, read in pieces.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    digest, num_bytes = xxhash.xxh3_128(), 0
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+            num_bytes += len(piece)
+    return File(num_bytes=num_bytes, digest=digest.hexdigest())
 
 
 def replace_file(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
@@ -276,25 +277,25 @@ def load_filename(
     Raises:
         BadIndexError: If the catalog is missing or unreadable.
     """
-    row = _from_catalog(
-        data_dir,
+    query = (
         "SELECT filename FROM read_parquet(?) "
-        "WHERE split = ? AND shard = ? AND byte_offset = ?",
-        [split, shard, byte_offset],
-        lambda result: result.fetchone(),
+        "WHERE split = ? AND shard = ? AND byte_offset = ?"
     )
-    return None if row is None else str(row[0])
+    rows = query_catalog(data_dir, query, [split, shard, byte_offset])
+    return str(rows[0][0]) if rows else None
 
 
 def median_short_side(data_dir: Path, split: str) -> float:
     """Of the images of a split, in pixels.
 
     Raises:
-        BadIndexError: If the catalog is missing or unreadable.
+        BadIndexError: If the catalog is missing or unreadable, or has no sizes.
     """
     query = "SELECT median(least(height, width)) FROM read_parquet(?) WHERE split = ?"
-    row = _from_catalog(data_dir, query, [split], lambda result: result.fetchone())
-    return float(row[0])
+    ((median,),) = query_catalog(data_dir, query, [split])
+    if median is None:
+        raise _bad_catalog(data_dir, f"it has no sizes of split {split!r}.")
+    return float(median)
 
 
 def load_catalog(
@@ -303,7 +304,8 @@ def load_catalog(
     """Columns of the catalog for one split, in record order.
 
     Raises:
-        BadIndexError: If the catalog is missing or unreadable.
+        BadIndexError: If the catalog is missing or unreadable, or a column is not of
+            its type or has no value somewhere.
     """
     import numpy as np
 
@@ -312,7 +314,31 @@ def load_catalog(
         " ORDER BY shard, record"
     )
     rows = _from_catalog(data_dir, query, [split], lambda result: result.fetchnumpy())
+    for name in columns:
+        kind = "O" if CATALOG_COLUMNS[name] == "VARCHAR" else "i"
+        if rows[name].dtype.kind != kind or np.any(getattr(rows[name], "mask", False)):
+            raise _bad_catalog(
+                data_dir,
+                f"column {name} must be {CATALOG_COLUMNS[name]} without empty values.",
+            )
     return {name: np.asarray(rows[name]) for name in columns}
+
+
+def query_catalog(
+    data_dir: Path, query: str, values: Sequence[object]
+) -> list[tuple[Any, ...]]:
+    """The rows that a query gives of the catalog.
+
+    Args:
+        data_dir: Folder of the data set.
+        query: SQL; its first ? is for the path of the catalog.
+        values: For the other ones.
+
+    Raises:
+        BadIndexError: If the catalog is missing or unreadable.
+    """
+    rows = _from_catalog(data_dir, query, values, lambda result: result.fetchall())
+    return list(rows)
 
 
 def _from_catalog(
@@ -325,14 +351,20 @@ def _from_catalog(
     import duckdb
 
     path = pathlib.Path(data_dir) / CATALOG_NAME
+    if path.exists() and not path.is_file():
+        raise _bad_catalog(data_dir, "it is no regular file.")
     try:
         with _database().cursor() as connection:
             return fetch(connection.execute(query, [os.fspath(path), *values]))
     except duckdb.Error as error:
-        raise errors.BadIndexError(
-            f"{path} cannot be read: {str(error).splitlines()[0]} "
-            "Convert the data set again."
-        ) from error
+        raise _bad_catalog(data_dir, str(error).splitlines()[0]) from error
+
+
+def _bad_catalog(data_dir: Path, why: str) -> errors.BadIndexError:
+    path = pathlib.Path(data_dir) / CATALOG_NAME
+    return errors.BadIndexError(
+        f"{path} cannot be read: {why} Convert the data set again."
+    )
 
 
 @functools.cache

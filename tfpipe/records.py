@@ -22,6 +22,9 @@ from tfpipe import errors
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
+# The largest record that `read` reads: one system call gives no more, and protobuf
+# parses no message of 2 GiB.
+MAX_READ_BYTES = (1 << 31) - 4096
 
 ENCODED = "image/encoded"
 HEIGHT = "image/height"
@@ -188,6 +191,13 @@ def read(
             if num_bytes is None or offset + num_bytes > size:
                 record = _damaged(num_bytes, offset, size, byte_offsets[number + 1 :])
                 header = os.pread(descriptor, HEADER_BYTES, offset + record.num_bytes)
+            elif num_bytes > MAX_READ_BYTES:
+                fault = (
+                    f"the record has {num_bytes} bytes, of which at most "
+                    f"{MAX_READ_BYTES} are read"
+                )
+                record = Record(offset, num_bytes, b"", fault)
+                header = os.pread(descriptor, HEADER_BYTES, offset + num_bytes)
             else:
                 footer_offset = offset + num_bytes - FOOTER_BYTES
                 start = offset + HEADER_BYTES

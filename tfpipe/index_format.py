@@ -1,0 +1,227 @@
+"""index.json as text: the one way to write an index, and a checked way to read it.
+
+In: an `Index`, or the document in an index.json. Out: its text, or the `Index`. The
+text holds a digest of itself, and there is one text for an index, so that a change of
+any byte can be told. Older files without that digest are read too. Opens no file.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import xxhash
+
+FORMAT_VERSION = 1
+DIGEST_ALGORITHM = "xxh3_128"
+
+_DIGEST = "digest"
+_FILES = "files"
+# How errors call the types of JSON.
+_TYPE_NAMES = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
+_MAX_NUMBER = 2**63 - 1
+_SHOWN = 60
+
+
+def require_base_name(name: object) -> None:
+    """Checks that a name is that of a file in a folder, and of no other place.
+
+    Files are read, replaced and removed by such names: `../x` and `/x` must not be
+    among them, and what starts with a dot is never a part of a data set.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    plain = isinstance(name, str) and name and not name.startswith(".")
+    if not plain or "/" in str(name) or "\0" in str(name):
+        raise ValueError(
+            "a file of a data set must have a plain name, without a folder and without "
+            f"a dot in front, got {_shown(name)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One shard file: its name, size and the digest of its bytes.
+
+    Raises:
+        ValueError: If the name is not that of a file in the data set's own folder, or a
+            value is of another type.
+    """
+
+    name: str
+    num_records: int
+    num_bytes: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        require_base_name(self.name)
+        _require_number(self.num_records, "'num_records'")
+        _require_number(self.num_bytes, "'num_bytes'")
+        _typed(self.digest, str, "'digest'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class File:
+    """A file beside the shards: its size and the digest of its bytes.
+
+    Raises:
+        ValueError: If a value is of another type.
+    """
+
+    num_bytes: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        _require_number(self.num_bytes, "'num_bytes'")
+        _typed(self.digest, str, "'digest'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Index:
+    """What index.json says of a data set.
+
+    Attributes:
+        name: Name of the data set.
+        label_base: Label on disk of the first class.
+        classes: (synset, text) of each class, in label order.
+        splits: Shards of each split, in order.
+        made_by: How the data set was made: command, version, options, decisions.
+        files: The catalog and the side files by their paths in the data set; None if
+            the index does not say, as those of older versions.
+    """
+
+    name: str
+    label_base: int
+    classes: tuple[tuple[str, str], ...]
+    splits: Mapping[str, tuple[Shard, ...]]
+    made_by: Mapping[str, Any]
+    files: Mapping[str, File] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are, whether or not each has records."""
+        return len(self.classes)
+
+    def num_records(self, split: str) -> int:
+        """How many records a split has."""
+        return sum(shard.num_records for shard in self.splits[split])
+
+
+def encode(index: Index) -> str:
+    """The text of an index.json, its own digest in the last line but one."""
+    document = {
+        "format_version": FORMAT_VERSION,
+        "name": index.name,
+        "label_base": index.label_base,
+        "digest_algorithm": DIGEST_ALGORITHM,
+        "splits": {
+            split: [dataclasses.asdict(shard) for shard in shards]
+            for split, shards in index.splits.items()
+        },
+        "made_by": index.made_by,
+        "classes": [{"synset": s, "text": t} for s, t in index.classes],
+    }
+    if index.files is not None:
+        document[_FILES] = {
+            path: dataclasses.asdict(index.files[path]) for path in sorted(index.files)
+        }
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    # Half a surrogate pair, which UTF-8 cannot hold, is for the caller to refuse.
+    digest = xxhash.xxh3_128_hexdigest(text.encode(errors="surrogatepass"))
+    before_end = text.removesuffix("\n}")
+    return f'{before_end},\n "{_DIGEST}": "{digest}"\n}}\n'
+
+
+def decode(document: object) -> Index:
+    """The index that a document of JSON describes.
+
+    Raises:
+        ValueError: If something is missing, or not of its type; says what.
+    """
+    top = _typed(document, dict, "the document")
+    classes = (_typed(c, dict, "a class") for c in _get(top, "classes", list))
+    splits = {
+        split: tuple(
+            _shard(_typed(shard, dict, "a shard"))
+            for shard in _typed(shards, list, f"split {split!r}")
+        )
+        for split, shards in _get(top, "splits", dict).items()
+    }
+    _require_number(_value(top, "label_base"), "'label_base'")
+    return Index(
+        name=_get(top, "name", str),
+        label_base=top["label_base"],
+        classes=tuple((_get(c, "synset", str), _get(c, "text", str)) for c in classes),
+        splits=splits,
+        made_by=_get(top, "made_by", dict),
+        files=_decode_files(_get(top, _FILES, dict)) if _FILES in top else None,
+    )
+
+
+def change(text: str) -> str:
+    """How the text of an index.json differs from what was written, for people.
+
+    Nothing if it does not differ, or if it is of an older version, which wrote no
+    digest.
+
+    Raises:
+        ValueError: If it is not an index.
+    """
+    document = json.loads(text)
+    known = decode(document)
+    if _DIGEST not in document and _FILES not in document:
+        return ""
+    wanted = encode(known)
+    if text == wanted:
+        return ""
+    expected, got = document.get(_DIGEST), json.loads(wanted)[_DIGEST]
+    if expected != got:
+        return f"its digest must be {_shown(expected)} as it says, got {got}"
+    pairs = enumerate(zip(text, wanted, strict=False))
+    first = next((n for n, (a, b) in pairs if a != b), min(len(text), len(wanted)))
+    return f"its digest is right, but it was written otherwise from character {first}"
+
+
+def _shard(fields: Mapping[str, Any]) -> Shard:
+    keys = ("name", "num_records", "num_bytes", "digest")
+    return Shard(**{key: _value(fields, key) for key in keys})
+
+
+def _decode_files(entries: Mapping[str, Any]) -> dict[str, File]:
+    files = {}
+    for path, entry in entries.items():
+        for part in path.split("/", 1):  # side files may be in one folder
+            require_base_name(part)
+        fields = _typed(entry, dict, f"file {_shown(path)}")
+        keys = ("num_bytes", "digest")
+        files[path] = File(**{key: _value(fields, key) for key in keys})
+    return files
+
+
+def _value(fields: Mapping[str, Any], key: str) -> Any:
+    if key not in fields:
+        raise ValueError(f"{key!r} is missing")
+    return fields[key]
+
+
+def _get(fields: Mapping[str, Any], key: str, kind: type) -> Any:
+    return _typed(_value(fields, key), kind, repr(key))
+
+
+def _require_number(value: object, what: str) -> None:
+    number = _typed(value, int, what)
+    if not 0 <= number <= _MAX_NUMBER:
+        raise ValueError(f"{what} must be 0 to {_MAX_NUMBER}, got {_shown(number)}")
+
+
+def _typed(value: object, kind: type, what: str) -> Any:
+    if type(value) is not kind:  # True is no number
+        raise ValueError(f"{what} must be {_TYPE_NAMES[kind]}, got {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
