@@ -18,6 +18,7 @@ from converters import (
     flags,
     inputs,
     job_flags,
+    listing,
     plan,
     run,
     summary,
@@ -64,6 +65,7 @@ def make_job(
             input_dir, splits, config.drop_duplicates, fields["num_workers"]
         )
     naming = {"layout": config.layout, "dataset_name": name}
+    of_boxes = found_boxes.left_out if found_boxes else ()
     own = {"seed": config.seed, "drop_duplicates": config.drop_duplicates}
     return run.Job(
         command=command,
@@ -74,9 +76,21 @@ def make_job(
         options={**naming, **own, **options},
         boxes_of=found_boxes.of if found_boxes else lambda name: (),
         ignored=tree.ignored,
+        left_out=[_report(item) for item in (*tree.left_out, *of_boxes)],
         dropped=dropped,
         **fields,
     )
+
+
+def _report(item: listing.LeftOut) -> dict[str, str]:
+    """A line of rejects.jsonl."""
+    name, detail = inputs.catalog_name(item.name), listing.DETAILS[item.reason]
+    return {
+        "name": name,
+        "action": "ignored",
+        "reason": item.reason,
+        "detail": detail,
+    }
 
 
 def _require_boxes_stay_right(

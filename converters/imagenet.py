@@ -117,9 +117,15 @@ def make_job(config: Config) -> run.Job:
         input_dir=input_dir,
         tree=tree,
         classes=class_list,
-        options={"boxes": found_boxes.decisions},
+        options=_options(found_boxes),
         found_boxes=found_boxes,
     )
+
+
+def _options(found: boxes.Boxes) -> dict[str, Any]:
+    """What of the boxes is part of the job: it must not go on with other ones."""
+    options: dict[str, Any] = {"boxes": found.decisions}
+    return options | ({"boxes_digest": found.digest()} if found.num_boxes else {})
 
 
 def main(argv: Sequence[str]) -> int:

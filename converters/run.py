@@ -42,6 +42,7 @@ class Job:
         options: What else decides the bytes, for the index; JSON values.
         boxes_of: Boxes of an image by name.
         ignored: Files left out by reason, for the index.
+        left_out: Those files by name, as in rejects.jsonl.
         dropped: Images left out before the plan was made, as in rejects.jsonl.
         num_workers: Processes that write shards.
         overwrite: Whether to replace a data set that is there.
@@ -63,6 +64,7 @@ class Job:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     boxes_of: Callable[[str], Sequence[shards.Box]] = lambda name: ()
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    left_out: Sequence[Mapping[str, str]] = ()
     dropped: Sequence[Mapping[str, str]] = ()
     num_workers: int = 1
     overwrite: bool = False
@@ -80,7 +82,7 @@ class Job:
                 f"--task_index must be 0 to --num_tasks - 1 = {self.num_tasks - 1}, "
                 f"got {self.task_index}."
             )
-        if self.max_bad is not None and self.max_bad < 0:
+        if self.max_bad is not None and not self.max_bad >= 0:  # nan too
             raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
 
     @functools.cached_property

@@ -273,9 +273,16 @@ def _store(
 ) -> tuple[str, records.Buffers] | None:
     """An image's columns of the catalog that are not its place; its framed record."""
     try:
-        prepared = images.prepare(
-            read_image(settings.input_dir, image), settings.policy
-        )
+        prepared: images.Prepared | images.Rejected | None
+        prepared = images.check_bytes(image.num_bytes, settings.policy)
+        if prepared is None:
+            source = read_image(settings.input_dir, image)
+            prepared = images.prepare(source, settings.policy)
+    except MemoryError as error:
+        raise OSError(
+            f"{settings.input_dir / image.file}: {image.name} needs more memory than "
+            "there is. Try fewer --num_workers or a lower --max_decoded_pixels."
+        ) from error
     except ValueError as error:
         raise ValueError(
             f"{settings.input_dir / image.file}: {image.name}: {error}. "
