@@ -10,14 +10,15 @@ not taken at all is named too.
 import array
 import bisect
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 import os
 import pathlib
-import xml.parsers.expat
 import xml.etree.ElementTree as ElementTree
+import xml.parsers.expat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -295,10 +296,9 @@ def _require_flat(data: bytes) -> None:
         depth -= 1
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
-    try:
+    # What is no XML is said to be none when it is read.
+    with contextlib.suppress(xml.parsers.expat.ExpatError):
         parser.Parse(data, True)
-    except xml.parsers.expat.ExpatError:
-        pass  # no XML, which is said when it is read
 
 
 def _number(element: ElementTree.Element, path: str, default: str) -> float:

@@ -67,10 +67,10 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
     for split, folder in _split_folders(input_dir, left_out).items():
         found = _walk(input_dir, folder, left_out)
         if not found:
+            endings = " ".join(f"*{suffix}" for suffix in listing.IMAGE_SUFFIXES)
             raise ValueError(
-                f"{input_dir / folder} must hold a folder for each class, with images named "
-                f"{' '.join('*' + suffix for suffix in listing.IMAGE_SUFFIXES)} in it; "
-                "got none."
+                f"{input_dir / folder} must hold a folder for each class, with images "
+                f"named {endings} in it; got none."
             )
         splits[split] = {name: found[name] for name in sorted(found)}
     return ClassTree(splits, left_out)
@@ -176,11 +176,11 @@ def make_tree(
     if validation_fraction:
         splits["validation"] = []
     for split, found in tree.splits.items():
-        for name, files in found.items():
+        for name, paths in found.items():
             if chosen and name not in chosen:
-                left_out += (LeftOut(path, listing.OTHER_CLASS) for path, _ in files)
+                left_out += (LeftOut(path, listing.OTHER_CLASS) for path, _ in paths)
                 continue
-            images = [Image(path, numbers[name], path, 0, size) for path, size in files]
+            images = [Image(path, numbers[name], path, 0, size) for path, size in paths]
             held_out = _held_out(images, validation_fraction, seed)
             splits[split] += [image for image in images if image.name not in held_out]
             if held_out:

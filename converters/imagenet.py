@@ -25,7 +25,6 @@ The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +40,7 @@ from converters import (
     job_flags,
     run,
 )
+from converters import flags as converter_flags
 from tfpipe import host
 
 flags.adopt_module_key_flags(input_flags)
@@ -104,7 +104,7 @@ def make_job(config: Config) -> run.Job:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = pathlib.Path(config.input_dir).expanduser()
+    input_dir = converter_flags.path_of("input_dir", config.input_dir)
     class_list = classes.read_classes(input_dir)
     tree = inputs.read_tree(input_dir, class_list)
     num_workers = config.job.num_workers or host.num_cores()

@@ -10,7 +10,7 @@ images.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from converters import jpeg, limits, restart, shrink
 
@@ -106,6 +106,18 @@ class Policy:
     def squeezes(self) -> bool:
         """Whether every JPEG is encoded again if that makes it smaller."""
         return self.quality is not None or self.optimize != "none"
+
+
+def policy_of(fields: Mapping[str, Any]) -> Policy:
+    """The policy that a data set was made with, from the options in its index.
+
+    One of an earlier version had none of the limits that came later.
+    """
+    without_limits = {
+        "max_decoded_pixels": limits.MAX_PIXELS,
+        "max_image_bytes": limits.MOST_IMAGE_BYTES,
+    }
+    return Policy(**{**without_limits, **fields})
 
 
 class Prepared(NamedTuple):

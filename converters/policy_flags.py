@@ -98,10 +98,10 @@ _TOO_EXPENSIVE = flags.DEFINE_enum(
 _MAX_DECODED_PIXELS = flags.DEFINE_integer(
     "max_decoded_pixels",
     _DEFAULTS.max_decoded_pixels,
-    "Most pixels of an image that must be decoded to be stored: one that is no JPEG, or "
-    "that another flag encodes again; with --decode=full a progressive one too, whose "
-    "pixels count once for each ten scans. A worker takes up to 12 bytes a pixel, below "
-    "1 GB by default.",
+    "Most pixels of an image that must be decoded to be stored: one that is no JPEG, "
+    "or that another flag encodes again; with --decode=full a progressive one too, "
+    "whose pixels count once for each ten scans. A worker takes up to 12 bytes a "
+    "pixel, below 1 GB by default.",
     lower_bound=1,
     upper_bound=limits.MAX_PIXELS,
 )

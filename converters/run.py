@@ -13,12 +13,12 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
 
 import tfpipe
-from converters import finish, images, inputs, shards, work, workers
+from converters import changed, finish, images, inputs, shards, work, workers
 from converters.boxes import Boxes, read_boxes
 from converters.classes import Class
 from converters.plan import ShardPlan
@@ -49,6 +49,8 @@ class Job:
         fsync: Whether shards are on the disk before they are called complete.
         max_bad: How many images may be left out: a count from 1 on, a fraction below
             1; None is any number.
+        check_inputs: How to see that an image of a complete shard has changed: by its
+            "times" or its "digest".
         task_index: Which of the tasks this process is.
         num_tasks: How many tasks share the job.
         finalize: Whether to write no shard but only finish what the tasks wrote.
@@ -70,6 +72,7 @@ class Job:
     overwrite: bool = False
     fsync: bool = True
     max_bad: float | None = None
+    check_inputs: Literal["times", "digest"] = "times"
     task_index: int = 0
     num_tasks: int = 1
     finalize: bool = False
@@ -170,9 +173,14 @@ def _write_missing(
 ) -> None:
     """Writes this task's shards that no earlier run completed."""
     mine = job.plans[job.task_index :: job.num_tasks]
+    stale: list[str] = []
+    if job.check_inputs == "digest":
+        known = work.completed(mine, work_dir)
+        stale = changed.find(job.input_dir, mine, known, job.policy, job.num_workers)
     with work.finishing(work_dir) as free:
         if free:  # else another task has all shards in its hands
             work.forget_outdated(job.input_dir, mine, work_dir)
+            changed.forget(stale, work_dir)
     done = work.completed(mine, work_dir)
     missing = [plan for plan in mine if plan.name not in done]
     num_bytes = sum(written.num_source_bytes for written in done.values())
@@ -249,7 +257,7 @@ def rewrite(
                 Class(label, synset, text)
                 for label, (synset, text) in enumerate(known.classes, known.label_base)
             ],
-            policy=images.Policy(**known.made_by["options"]["policy"]),
+            policy=images.policy_of(known.made_by["options"]["policy"]),
             fsync=True,
         )
         boxes = read_boxes(input_dir, num_workers=num_workers)
