@@ -12,7 +12,7 @@ from converters import jpeg, shrink
 # 3 * 178,956,970 is the last product below 2 ** 29, TensorFlow's limit of a decoded
 # image in bytes; Pillow refuses larger ones too.
 MAX_PIXELS = 178_956_970
-# Decoding and encoding again takes up to 12 bytes a pixel: 64 million fit into 1 GB.
+# Decoding and encoding again takes 6 to 16 bytes a pixel: 64 million fit into 1 GiB.
 MAX_DECODED_PIXELS = 64_000_000
 MAX_IMAGE_BYTES = 512 << 20
 # A record above 2 GiB cannot be parsed, and a system call reads no more.

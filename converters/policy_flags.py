@@ -100,8 +100,8 @@ _MAX_DECODED_PIXELS = flags.DEFINE_integer(
     _DEFAULTS.max_decoded_pixels,
     "Most pixels of an image that must be decoded to be stored: one that is no JPEG, "
     "or that another flag encodes again; with --decode=full a progressive one too, "
-    "whose pixels count once for each ten scans. A worker takes up to 12 bytes a "
-    "pixel, below 1 GB by default.",
+    "whose pixels count once for each ten scans. A worker takes 6 to 16 bytes a pixel, "
+    "at most 1 GiB by default.",
     lower_bound=1,
     upper_bound=limits.MAX_PIXELS,
 )
