@@ -244,7 +244,7 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
     Raises:
         ValueError: If labels or classes are there twice, or labels have gaps.
     """
-    lines = files.read_text(path, errors="surrogateescape").splitlines()
+    lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
     lines = [line.strip() for line in lines if line.strip()]
     matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
     if len(matches) == len(lines):

@@ -13,31 +13,42 @@ import stat
 MAX_LIST_BYTES = 64 << 20
 
 
-def open_file(path: str | pathlib.Path) -> int:
+def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
     """A descriptor to read a regular file by; the caller closes it.
+
+    Args:
+        path: The file.
+        pipe: Whether it may be a pipe, whose writer is then waited for.
 
     Raises:
         ValueError: If it is a folder, a pipe or the like.
         OSError: If it cannot be opened.
     """
     # Without waiting: a pipe that nobody writes to would be waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | (0 if pipe else os.O_NONBLOCK))
     mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
+    if not (stat.S_ISREG(mode) or (pipe and stat.S_ISFIFO(mode))):
         os.close(descriptor)
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise ValueError(f"{path} must be a file, got {kind}.")
     return descriptor
 
 
-def read_bytes(path: pathlib.Path, *, max_bytes: int = MAX_LIST_BYTES) -> bytes:
+def read_bytes(
+    path: pathlib.Path, *, max_bytes: int = MAX_LIST_BYTES, pipe: bool = False
+) -> bytes:
     """The content of a regular file.
+
+    Args:
+        path: The file.
+        max_bytes: Most bytes that it may have.
+        pipe: Whether it may be a pipe.
 
     Raises:
         ValueError: If it is no regular file, or larger than `max_bytes`.
         OSError: If it cannot be read.
     """
-    with open(open_file(path), "rb") as file:
+    with open(open_file(path, pipe=pipe), "rb") as file:
         num_bytes = os.fstat(file.fileno()).st_size
         if num_bytes > max_bytes:
             raise ValueError(
@@ -49,18 +60,19 @@ def read_bytes(path: pathlib.Path, *, max_bytes: int = MAX_LIST_BYTES) -> bytes:
             raise naming(error, path) from error
 
 
-def read_text(path: pathlib.Path, *, errors: str = "strict") -> str:
+def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False) -> str:
     """The text of a UTF-8 file, without the byte order mark that some editors write.
 
     Args:
         path: The file.
         errors: What to do with bytes that are no UTF-8, as `bytes.decode` has it.
+        pipe: Whether it may be a pipe, as for a file that a user names.
 
     Raises:
         ValueError: If it is no regular file, too large, or no UTF-8.
         OSError: If it cannot be read.
     """
-    return decode_text(read_bytes(path), str(path), errors=errors)
+    return decode_text(read_bytes(path, pipe=pipe), str(path), errors=errors)
 
 
 def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
