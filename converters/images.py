@@ -348,20 +348,20 @@ def _prepare_other(data: bytes, policy: Policy) -> Prepared:
             f"{data[:12]!r}",
         )
     _require_convert(policy.other_format, "other_format", f"got an image in {kind}")
-    height, width = pixels.read_size(data, kind)
-    limits.check_pixels(height, width, policy)
-    limits.check_decoding(height, width, policy)
+    size, decoded = pixels.read_size(data, kind)
+    limits.check_pixels(*size, policy)
+    limits.check_decoding(*decoded, policy)
     picture = pixels.decode_other(data, kind)
     if picture.image.mode == "L" and policy.grayscale == "skip":
         _require_convert("skip", "grayscale", f"got a grayscale {kind}")
     actions = [f"converted_{kind.lower()}"]
-    size = policy.fit(picture.image.height, picture.image.width)
-    if size is not None:
-        picture = picture._replace(image=pixels.resize(picture.image, size))
+    smaller = policy.fit(picture.image.height, picture.image.width)
+    if smaller is not None:
+        picture = picture._replace(image=pixels.resize(picture.image, smaller))
     if policy.exif_orientation == "apply" and picture.orientation != 1:
         picture = pixels.upright(picture)
         actions.append("rotated_exif")
-    return _encode(data, picture, actions, policy, resized=size is not None)
+    return _encode(data, picture, actions, policy, resized=smaller is not None)
 
 
 def _encode(

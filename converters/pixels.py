@@ -43,7 +43,7 @@ _TURN_BACK = _TRANSPOSE | {
     6: PIL.Image.Transpose.ROTATE_90,
     8: PIL.Image.Transpose.ROTATE_270,
 }
-_ORIENTATION_TAG = 0x0112
+_ORIENTATION_TAG, _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 0x0112, 0x0142, 0x0143
 # Pixels that are converted at a time, so that the steps in between take little memory.
 _BAND_PIXELS = 1 << 22
 
@@ -122,17 +122,30 @@ def check_jpeg(data: bytes) -> None:
         image.load()
 
 
-def read_size(data: bytes, kind: str) -> Size:
+def read_size(data: bytes, kind: str) -> tuple[Size, Size]:
     """Height and width in pixels of an image that is no JPEG, from its header.
+
+    Returns:
+        size: Of the image.
+        decoded: Of what is decoded: the tiles of a TIFF may go beyond the image.
 
     Raises:
         BadImageError: If the header makes no sense.
     """
     if kind == "WEBP":
         # Pillow would allocate the canvas to find out.
-        return _webp_size(data)
+        size = _webp_size(data)
+        return size, size
     with _pillow(), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
-        return image.height, image.width
+        size = image.height, image.width
+        if not isinstance(image, TiffImagePlugin.TiffImageFile):
+            return size, size
+        tags = image.tag_v2
+        tile = (int(tags.get(tag, 1)) for tag in (_TILE_LENGTH_TAG, _TILE_WIDTH_TAG))
+        height, width = (
+            -(-pixels // side) * side for pixels, side in zip(size, tile, strict=True)
+        )
+        return size, (height, width)
 
 
 def _webp_size(data: bytes) -> Size:

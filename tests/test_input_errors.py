@@ -168,13 +168,11 @@ def test_label_map_may_be_a_pipe_but_not_a_folder(tmp_path: pathlib.Path) -> Non
 # Boxes.
 
 
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999", "", "ten"])
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999", "ten"])
 @pytest.mark.parametrize("tag", ["xmin", "ymax", "width", "height"])
 def test_box_of_what_is_no_number_is_an_error_that_names_the_file(
     tmp_path: pathlib.Path, number: str, tag: str
 ) -> None:
-    if not number and tag in ("width", "height"):
-        pytest.skip("a size that is not given is a count, bbox_dropped_no_size")
     xml = make_xml([(SYNSETS[0], 10, 10, 90, 90)]).decode()
     start, end = xml.index(f"<{tag}>") + len(tag) + 2, xml.index(f"</{tag}>")
     path = tmp_path / "bbox" / f"{SYNSETS[0]}_1.xml"
