@@ -20,6 +20,8 @@ _PROGRESSIVE = frozenset({PROGRESSIVE, 0xCA})
 # libjpeg's own limit of a side, in pixels.
 MAX_SIDE = 65500
 
+# More than any encoder writes, and few enough to go through in a second.
+_MAX_MARKERS = 1_000_000
 # Scans of a progressive JPEG as encoders write it.
 SCANS_OF_ONE_DECODE = 10
 
@@ -103,7 +105,7 @@ def _walk(data: bytes) -> Header:
     """Goes from marker to marker; IndexError where the data ends."""
     frame, orientation, adobe_transform = 0, 1, None
     position = 2
-    while True:
+    for _ in range(_MAX_MARKERS):
         if data[position] != 0xFF:
             position = _next_marker(data, position)
         marker = data[position + 1]
@@ -127,9 +129,9 @@ def _walk(data: bytes) -> Header:
         if length < 2:
             raise _undecodable(f"got a segment length of {length} at byte {position}")
         if marker == _SOS:
-            break
+            return _header(data, frame, orientation, adobe_transform, position)
         position += 2 + length
-    return _header(data, frame, orientation, adobe_transform, position)
+    raise _undecodable(f"got {_MAX_MARKERS:,} markers before its first scan")
 
 
 def _next_marker(data: bytes, position: int) -> int:
@@ -157,7 +159,7 @@ def has_end(data: bytes, scan: int) -> bool:
 
 
 def count_scans(data: bytes, scan: int) -> int:
-    """How many scans a decoder finds up to the EOI marker.
+    """How many scans a decoder finds up to the EOI marker, at most a million.
 
     Args:
         data: The file.
@@ -168,13 +170,14 @@ def count_scans(data: bytes, scan: int) -> int:
     if most <= SCANS_OF_ONE_DECODE:
         return most
     count, position = 1, scan
-    while found := _END_OF_SCAN.search(data, position):
+    for _ in range(_MAX_MARKERS):
+        found = _END_OF_SCAN.search(data, position)
+        if found is None or data.startswith(EOI, found.start()):
+            return count
         position = found.start()
-        if data.startswith(EOI, position):
-            break
         count += data.startswith(_SOS_MARKER, position)
         position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return count
+    return _MAX_MARKERS
 
 
 def _header(

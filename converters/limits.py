@@ -14,6 +14,8 @@ from converters import jpeg, shrink
 MAX_PIXELS = 178_956_970
 # Decoding and encoding again takes 6 to 16 bytes a pixel: 64 million fit into 1 GiB.
 MAX_DECODED_PIXELS = 64_000_000
+# More than a bit of a coefficient in each scan would take.
+MAX_SCANS = 10_000
 MAX_IMAGE_BYTES = 512 << 20
 # A record above 2 GiB cannot be parsed, and a system call reads no more.
 MOST_IMAGE_BYTES = (2 << 30) - (1 << 20)
@@ -103,11 +105,12 @@ def check_jpeg(
         # Decoders go through all of the image in each scan.
         pixels = pixels * max(num_scans, jpeg.SCANS_OF_ONE_DECODE)
         pixels //= jpeg.SCANS_OF_ONE_DECODE
-        if pixels > limits.max_pixels:
+        if pixels > limits.max_pixels or num_scans > MAX_SCANS:
             raise jpeg.BadImageError(
                 "too_expensive",
                 f"a progressive JPEG must have at most {limits.max_pixels} pixels "
-                f"(--max_pixels) for each {jpeg.SCANS_OF_ONE_DECODE} scans, got {got}",
+                f"(--max_pixels) for each {jpeg.SCANS_OF_ONE_DECODE} scans, and "
+                f"{MAX_SCANS} scans, got {got}",
             )
         decoded = pixels if looks or encodes else 0
     elif not encodes:

@@ -15,7 +15,7 @@ import posixpath
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from converters import files
@@ -300,8 +300,7 @@ def _walk(tar: _Tar) -> Iterator[Member]:
                     "Make the tar again without --sparse."
                 )
             if kind != _FOLDER and not name.endswith("/"):
-                link = fields.get("linkpath") or os.fsdecode(_text(block[157:257]))
-                link = link if kind == _HARD_LINK else ""
+                link = _link(block, fields) if kind == _HARD_LINK else ""
                 yield Member(name, kind in _FILES, data, size, link)
             fields = dict(common) if common else {}
         position = data + -(-size // _BLOCK) * _BLOCK
@@ -348,6 +347,10 @@ def _pax_number(tar: _Tar, text: str, offset: int) -> int:
 
 def _text(field: bytes) -> bytes:
     return field.partition(b"\0")[0]
+
+
+def _link(block: bytes, fields: Mapping[str, str]) -> str:
+    return fields.get("linkpath") or os.fsdecode(_text(block[157:257]))
 
 
 def _name(block: bytes) -> str:

@@ -81,6 +81,27 @@ def test_scans_beyond_ten_count_as_more_pixels() -> None:
     )
 
 
+@pytest.mark.parametrize("filler", [b"\xff\xfe\0\2", b"\xff"])
+def test_jpeg_with_a_million_markers_is_left_out(filler: bytes) -> None:
+    """A file of markers alone would keep a conversion busy for minutes."""
+    data = BASE[:2] + filler * 1_100_000 + BASE[2:]
+
+    assert _outcome(data) == "undecodable"
+    assert _outcome(BASE[:2] + filler * 1_000 + BASE[2:]) == "kept"
+
+
+def test_scans_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = PROGRESSIVE.rfind(b"\xff\xd9")
+    segments = PROGRESSIVE[:end] + b"\xff\xda\0\2" * 1_100 + b"\xff\xd9"
+    scan = jpeg.read_header(segments).scan
+
+    assert jpeg.count_scans(segments, scan) == 1_110
+    monkeypatch.setattr(jpeg, "_MAX_MARKERS", 1_000)
+    assert jpeg.count_scans(segments, scan) == 1_000
+    monkeypatch.undo()
+    assert _outcome(many_scans(8, 8, 10_000)) == "too_expensive"
+
+
 def test_components_in_scans_of_their_own_are_several_scans() -> None:
     assert not jpeg.read_header(BASE).multi_scan
     scan = BASE.index(b"\xff\xda")
