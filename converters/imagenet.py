@@ -17,9 +17,9 @@ imagenet-train.tfrecord-SSSSS-of-NNNNN and so on (tf.train.Example records with 
 of the Inception scripts), catalog.parquet (one row a record), files for other readers
 and, last and only on success, index.json. Sound JPEG files are stored byte for byte;
 what is done about others is a policy each, and every such image is in changes.jsonl or
-rejects.jsonl. The same input, options and seed give the same bytes,
-whatever the number of workers and tasks, and however often the command was cut off: run
-it again and it goes on.
+rejects.jsonl, which also names the files and boxes of RAW that are left out. The same
+input, options and seed give the same bytes, whatever the number of workers and tasks,
+and however often the command was cut off: run it again and it goes on.
 
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """

@@ -223,14 +223,10 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
     limits.check_pixels(header.height, header.width, policy)
     actions = _actions(header, policy)
     size = policy.fit(header.height, header.width)
-    limits.check_jpeg(
-        data,
-        header,
-        policy,
-        looks=policy.decode == "full" or not header.whole,
-        encodes=bool(actions) or size is not None or policy.squeezes,
-        size=size,
-    )
+    encodes = bool(actions) or size is not None or policy.squeezes
+    if encodes or header.multi_scan:
+        looks = policy.decode == "full" or not header.whole
+        limits.check_jpeg(data, header, policy, looks=looks, encodes=encodes, size=size)
     whole = _whole(data, header, policy)
     notes = _notes(header) if whole is data else ["completed_truncated"]
     kept = Prepared(
@@ -241,7 +237,7 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
         None,
         header.num_components == 1,
     )
-    if not actions and size is None and not policy.squeezes:
+    if not encodes:
         return kept
     from converters import pixels
 

@@ -196,9 +196,9 @@ def _header(
         raise _undecodable(
             f"got {width}x{height} pixels, where each side must be 1 to {MAX_SIDE}"
         )
-    scan = sos + 2 + int.from_bytes(data[sos + 2 : sos + 4], "big")
+    scan = sos + 2 + (data[sos + 2] << 8 | data[sos + 3])
     whole = data.rfind(EOI, scan) >= 0
-    parts = data[sos + 4 : sos + 5] != bytes([num_components])
+    parts = sos + 4 < len(data) and data[sos + 4] != num_components
     return Header(
         height,
         width,
