@@ -139,9 +139,9 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
 
 def _how_to_go_on(what_to_do: str) -> str:
     """What to do about a job that has been begun."""
-    output_dir = flags.path_of("output_dir", flags.OUTPUT_DIR.value)
-    # False too where nothing can be looked at.
-    if not os.path.exists(output_dir / work.WORK_DIR_NAME):
+    # These raise nothing, also where nothing can be looked at.
+    output_dir = os.path.expanduser(flags.OUTPUT_DIR.value)
+    if not os.path.exists(os.path.join(output_dir, work.WORK_DIR_NAME)):
         return ""
     return f" Complete shards are kept. {what_to_do} the same command again to go on."
 

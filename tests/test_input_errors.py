@@ -364,6 +364,18 @@ def test_same_command_is_advised_only_where_it_can_go_on(
     assert ("the same command again to go on" in message) == again
 
 
+def test_ending_of_a_command_looks_for_no_user(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> dict[str, object]:
+        raise OSError("the input cannot be read.")
+
+    with flagsaver.flagsaver(output_dir="~nosuchuser/x"):
+        assert conversion.main(["command"], fail) == 1
+
+    assert capsys.readouterr().err == "Error: the input cannot be read.\n"
+
+
 _WITHOUT_PRIVILEGE = """
 import ctypes, sys
 from absl import app
