@@ -8,7 +8,10 @@ label base (1 for ImageNet, where 0 is the background class).
 import collections
 import dataclasses
 import importlib.resources
+import os
 import pathlib
+
+from converters import files
 
 LABEL_BASE = 1
 
@@ -41,9 +44,9 @@ def read_classes(input_dir: pathlib.Path) -> list[Class]:
         ValueError: If `synsets.txt` is empty or lists a synset twice.
     """
     path = input_dir / "synsets.txt"
-    if not path.exists():
+    if not os.path.lexists(path):
         return imagenet_classes()
-    synsets = path.read_text(encoding="utf-8").split()
+    synsets = files.read_text(path).split()
     if not synsets:
         raise ValueError(f"{path} must list at least one synset a line, got none.")
     synset, count = collections.Counter(synsets).most_common(1)[0]
@@ -52,7 +55,7 @@ def read_classes(input_dir: pathlib.Path) -> list[Class]:
             f"{path} must list each synset once, got {synset} {count} times."
         )
     words = input_dir / "synset_words.txt"
-    names = _parse_words(words.read_text(encoding="utf-8")) if words.exists() else {}
+    names = _parse_words(files.read_text(words)) if os.path.lexists(words) else {}
     return _classes(synsets, names)
 
 

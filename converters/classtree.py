@@ -14,19 +14,19 @@ from typing import NamedTuple
 
 import xxhash
 
-from converters import listing
+from converters import files, listing
 from converters.classes import Class
 from converters.inputs import Image, Tree, catalog_name
-
-NO_CLASS = "no_class_folder"
-NOT_A_SPLIT = "not_a_split"
-OTHER_CLASS = "other_class"
-EMPTY_FOLDER = "empty_folder"
-LINK_LOOP = "link_loop"
+from converters.listing import LeftOut
 
 # A label, a colon or space, and a class.
 _NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 _VALIDATION_NAMES = ("val", "validation")
+# A folder has one way to it, and one more for each link. Links from each folder to each
+# other one would make millions of classes of a few folders.
+_MAX_READS = 100
+
+_Identity = tuple[int, int]  # device and inode
 
 
 class ClassTree(NamedTuple):
@@ -35,11 +35,16 @@ class ClassTree(NamedTuple):
     Attributes:
         splits: Path, relative to the folder, and bytes of each image; by split, and by
             class in the order of the names.
-        ignored: How many names were left out, by reason.
+        left_out: Names that were left out, and why.
     """
 
     splits: Mapping[str, Mapping[str, Sequence[tuple[str, int]]]]
-    ignored: "collections.Counter[str]"
+    left_out: Sequence[LeftOut]
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """How many names were left out, by reason."""
+        return listing.count(self.left_out)
 
     def class_names(self) -> list[str]:
         """The classes of all splits, by name."""
@@ -57,25 +62,21 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
         raise ValueError(
             f"--input_dir must be a folder, got {input_dir}: no such folder."
         )
-    ignored: collections.Counter[str] = collections.Counter()
+    left_out: list[LeftOut] = []
     splits = {}
-    for split, folder in _split_folders(input_dir, ignored).items():
-        found: dict[str, list[tuple[str, int]]] = {}
-        root = input_dir / folder
-        _walk(root, "", f"{folder}/" if folder else "", found, ignored, frozenset())
+    for split, folder in _split_folders(input_dir, left_out).items():
+        found = _walk(input_dir, folder, left_out)
         if not found:
+            endings = " ".join(f"*{suffix}" for suffix in listing.IMAGE_SUFFIXES)
             raise ValueError(
-                f"{root} must hold a folder for each class, with images named "
-                f"{' '.join('*' + suffix for suffix in listing.IMAGE_SUFFIXES)} in it; "
-                "got none."
+                f"{input_dir / folder} must hold a folder for each class, with images "
+                f"named {endings} in it; got none."
             )
         splits[split] = {name: found[name] for name in sorted(found)}
-    return ClassTree(splits, ignored)
+    return ClassTree(splits, left_out)
 
 
-def _split_folders(
-    input_dir: pathlib.Path, ignored: "collections.Counter[str]"
-) -> dict[str, str]:
+def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str, str]:
     """The folder of each split, relative to the input folder; "" is all of it."""
     top = listing.scan(input_dir, listing.IMAGE_SUFFIXES)
     if "train" not in top.folders:
@@ -89,39 +90,61 @@ def _split_folders(
             f"{input_dir} must hold one validation split, got {validation[0]}/ and "
             f"{validation[1]}/. Remove one of them."
         )
-    others = len(top.folders) - 1 - len(validation)
-    ignored += top.ignored + collections.Counter({NOT_A_SPLIT: others})
-    ignored[NO_CLASS] += len(top.files)
+    left_out += top.left_out
+    others = [name for name in top.folders if name not in ("train", *validation)]
+    left_out += (LeftOut(f"{name}/", listing.NOT_A_SPLIT) for name in others)
+    left_out += (LeftOut(name, listing.NO_CLASS) for name, _ in top.files)
     return {"train": "train"} | dict(zip(["validation"], validation, strict=False))
 
 
+class _Folder(NamedTuple):
+    """A folder to read: its class, how names in it begin, the folders above it."""
+
+    class_name: str
+    prefix: str
+    above: frozenset[_Identity]
+
+
 def _walk(
-    folder: pathlib.Path,
-    class_name: str,
-    prefix: str,
-    found: dict[str, list[tuple[str, int]]],
-    ignored: "collections.Counter[str]",
-    above: frozenset[tuple[int, int]],
-) -> None:
-    """Adds the images of a directory and of all below it."""
-    status = folder.stat()
-    identity = (status.st_dev, status.st_ino)
-    if identity in above:
-        ignored[LINK_LOOP] += 1
-        return
-    here = listing.scan(folder, listing.IMAGE_SUFFIXES)
-    ignored += here.ignored
-    if here.files and class_name:
-        found[class_name] = [(prefix + name, size) for name, size in here.files]
-    elif here.files:
-        ignored[NO_CLASS] += len(here.files)
-    elif not here.folders:
-        ignored[EMPTY_FOLDER] += 1
-    for name in here.folders:
-        below = f"{class_name}/{name}" if class_name else name
-        _walk(
-            folder / name, below, f"{prefix}{name}/", found, ignored, above | {identity}
-        )
+    input_dir: pathlib.Path, top: str, left_out: list[LeftOut]
+) -> dict[str, list[tuple[str, int]]]:
+    """The images of each class in a folder and in all below it."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    num_reads: collections.Counter[_Identity] = collections.Counter()
+    pending = [_Folder("", f"{top}/" if top else "", frozenset())]
+    while pending:
+        class_name, prefix, above = pending.pop()
+        folder = input_dir / prefix
+        status = folder.stat()
+        identity = (status.st_dev, status.st_ino)
+        if identity in above:
+            left_out.append(LeftOut(prefix, listing.LINK_LOOP))
+            continue
+        num_reads[identity] += 1
+        if num_reads[identity] > _MAX_READS:
+            raise _too_many_ways(folder)
+        here = listing.scan(folder, listing.IMAGE_SUFFIXES)
+        left_out += (item.under(prefix) for item in here.left_out)
+        if here.files and class_name:
+            found[class_name] = [(prefix + name, size) for name, size in here.files]
+        elif here.files:
+            left_out += (
+                LeftOut(prefix + name, listing.NO_CLASS) for name, _ in here.files
+            )
+        elif not here.folders:
+            left_out.append(LeftOut(prefix, listing.EMPTY_FOLDER))
+        for name in reversed(here.folders):
+            below = f"{class_name}/{name}" if class_name else name
+            pending.append(_Folder(below, f"{prefix}{name}/", above | {identity}))
+    return found
+
+
+def _too_many_ways(folder: pathlib.Path) -> ValueError:
+    return ValueError(
+        f"A folder must be reached by at most {_MAX_READS} ways, got more for the one "
+        f"at {folder}: links lead from folder to folder. Remove the links that are no "
+        "classes of their own."
+    )
 
 
 def make_tree(
@@ -147,17 +170,17 @@ def make_tree(
         ValueError: If a class is not in the list, or nothing is left.
     """
     _require_known(tree, labels, chosen)
-    ignored = tree.ignored.copy()
+    left_out = list(tree.left_out)
     numbers = {name: number for number, name in enumerate(labels)}
     splits: dict[str, list[Image]] = {split: [] for split in tree.splits}
     if validation_fraction:
         splits["validation"] = []
     for split, found in tree.splits.items():
-        for name, files in found.items():
+        for name, paths in found.items():
             if chosen and name not in chosen:
-                ignored[OTHER_CLASS] += len(files)
+                left_out += (LeftOut(path, listing.OTHER_CLASS) for path, _ in paths)
                 continue
-            images = [Image(path, numbers[name], path, 0, size) for path, size in files]
+            images = [Image(path, numbers[name], path, 0, size) for path, size in paths]
             held_out = _held_out(images, validation_fraction, seed)
             splits[split] += [image for image in images if image.name not in held_out]
             if held_out:
@@ -168,7 +191,7 @@ def make_tree(
                 f"Split {split} must have at least one image, got none. Take more "
                 "--classes, or classes with two images or more."
             )
-    return Tree(splits, dict(sorted((+ignored).items())))
+    return Tree(splits, left_out)
 
 
 def _require_known(
@@ -221,7 +244,7 @@ def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]
     Raises:
         ValueError: If labels or classes are there twice, or labels have gaps.
     """
-    lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
     lines = [line.strip() for line in lines if line.strip()]
     matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
     if len(matches) == len(lines):

@@ -4,6 +4,7 @@ In: the images and classes that a command found, and the job's flags. Out: a `ru
 and, around a whole command, its summary or its one-line error and exit code.
 """
 
+import os
 import pathlib
 import sys
 import time
@@ -18,6 +19,7 @@ from converters import (
     flags,
     inputs,
     job_flags,
+    listing,
     plan,
     run,
     summary,
@@ -59,11 +61,13 @@ def make_job(
     splits: Mapping[str, Sequence[inputs.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
     fields = config.job_fields()
+    _require_apart(input_dir, fields["output_dir"], splits)
     if config.drop_duplicates != "none":
         splits, dropped = duplicates.drop(
             input_dir, splits, config.drop_duplicates, fields["num_workers"]
         )
     naming = {"layout": config.layout, "dataset_name": name}
+    of_boxes = found_boxes.left_out if found_boxes else ()
     own = {"seed": config.seed, "drop_duplicates": config.drop_duplicates}
     return run.Job(
         command=command,
@@ -74,9 +78,21 @@ def make_job(
         options={**naming, **own, **options},
         boxes_of=found_boxes.of if found_boxes else lambda name: (),
         ignored=tree.ignored,
+        left_out=[_report(item) for item in (*tree.left_out, *of_boxes)],
         dropped=dropped,
         **fields,
     )
+
+
+def _report(item: listing.LeftOut) -> dict[str, str]:
+    """A line of rejects.jsonl."""
+    name, detail = inputs.catalog_name(item.name), listing.DETAILS[item.reason]
+    return {
+        "name": name,
+        "action": "ignored",
+        "reason": item.reason,
+        "detail": detail,
+    }
 
 
 def _require_boxes_stay_right(
@@ -107,19 +123,40 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     try:
         summary.print_summary(convert_flags())
-    except (ValueError, OSError, errors.TfpipeError) as error:
-        message = str(error)
+    except (ValueError, errors.TfpipeError) as error:
+        message = str(error)  # the same command would fail again
+    except OSError as error:
+        message = f"{error}{_how_to_go_on('Mend the cause, then run')}"
+    except MemoryError:
+        message = f"out of memory.{_how_to_go_on('Try fewer --num_workers, or run')}"
     except KeyboardInterrupt:
-        message = "interrupted."
+        message = f"interrupted.{_how_to_go_on('Run')}"
     else:
         return 0
-    print(f"Error: {message}{_how_to_go_on()}", file=sys.stderr)
+    print(f"Error: {message}", file=sys.stderr)
     return 1
 
 
-def _how_to_go_on() -> str:
+def _how_to_go_on(what_to_do: str) -> str:
     """What to do about a job that has been begun."""
-    output_dir = pathlib.Path(flags.OUTPUT_DIR.value)
-    if not (output_dir.expanduser() / work.WORK_DIR_NAME).exists():
+    # These raise nothing, also where nothing can be looked at.
+    output_dir = os.path.expanduser(flags.OUTPUT_DIR.value)
+    if not os.path.exists(os.path.join(output_dir, work.WORK_DIR_NAME)):
         return ""
-    return " Complete shards are kept. Run the same command again to go on."
+    return f" Complete shards are kept. {what_to_do} the same command again to go on."
+
+
+def _require_apart(
+    input_dir: pathlib.Path,
+    output_dir: pathlib.Path,
+    splits: Mapping[str, Sequence[inputs.Image]],
+) -> None:
+    """Refuses an output folder that the next run would take for a class."""
+    output = pathlib.Path(os.path.realpath(output_dir))
+    files = (image.file for images in splits.values() for image in images)
+    for name in sorted({file.partition("/")[0] for file in files}):
+        if output.is_relative_to(os.path.realpath(input_dir / name)):
+            raise ValueError(
+                f"--output_dir must not be in {input_dir / name}, whose images are "
+                f"converted, got {output_dir}. Choose a folder beside the input."
+            )

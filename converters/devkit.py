@@ -5,12 +5,14 @@ kit numbers the classes in its own order, which is not label order: what its num
 mean is read from its `meta.mat`.
 """
 
-import collections
+import os
 import pathlib
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from converters import matfile, tars
+from converters import files, matfile, tars
 
 LABELS_NAME = "synset_labels.txt"
 FOLDER_NAME = "ILSVRC2012_devkit_t12"
@@ -18,6 +20,7 @@ TRUTH_NAME = "ILSVRC2012_validation_ground_truth.txt"
 META_NAME = "meta.mat"
 
 _NUM_CLASSES = 1000
+_NUMBER_FIELD, _SYNSET_FIELD = "ILSVRC2012_ID", "WNID"
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 
 
@@ -39,8 +42,8 @@ def validation_synsets(
         ValueError: If there is neither, or it does not fit the images.
     """
     path = input_dir / LABELS_NAME
-    if path.is_file():
-        synsets = path.read_text(encoding="utf-8").split()
+    if os.path.lexists(path):
+        synsets = files.read_text(path).split()
         for owners in (listed, names):
             if len(owners) == len(synsets):
                 return dict(zip(owners, synsets, strict=True))
@@ -48,56 +51,83 @@ def validation_synsets(
             f"{path} must have a line for each of the {len(names)} images in "
             f"{input_dir / 'val'}, got {len(synsets)}."
         )
-    files = _read_files(input_dir)
-    if files is None:
+    kit = _read_kit(input_dir)
+    if kit is None:
         raise ValueError(
             f"The validation images in {input_dir} have no class folders, so {path} "
             "must give the synset of each, one a line in the order of the file names; "
             f"got no such file, and no {FOLDER_NAME} or {FOLDER_NAME}.tar.gz with "
             f"{TRUTH_NAME} and {META_NAME} either."
         )
-    truth = _truth(*files)
+    truth = _truth(kit)
     return {name: truth[_number(name, len(truth)) - 1] for name in names}
 
 
-def _read_files(input_dir: pathlib.Path) -> tuple[bytes, bytes] | None:
+class _Kit(NamedTuple):
+    """The two files of the development kit, and where they are."""
+
+    where: str
+    truth: bytes
+    meta: bytes
+
+
+def _read_kit(input_dir: pathlib.Path) -> _Kit | None:
     """Ground truth and meta.mat, from a folder or from the kit as it is downloaded."""
     for folder in (input_dir / FOLDER_NAME / "data", input_dir):
         paths = (folder / TRUTH_NAME, folder / META_NAME)
-        if all(path.is_file() for path in paths):
-            truth, meta = (path.read_bytes() for path in paths)
-            return truth, meta
+        if all(path.exists() for path in paths):
+            return _Kit(str(folder), *map(files.read_bytes, paths))
     archive = input_dir / f"{FOLDER_NAME}.tar.gz"
-    if not archive.is_file():
+    if not os.path.lexists(archive):
         return None
     wanted = {TRUTH_NAME: b"", META_NAME: b""}
-    for name, data in tars.stream_files(archive):
-        base_name = pathlib.PurePosixPath(name).name
-        if base_name in wanted:
-            wanted[base_name] = data
+
+    def is_wanted(name: str) -> bool:
+        return posixpath.basename(name) in wanted
+
+    for name, data in tars.stream_files(archive, wanted=is_wanted):
+        if data is not None:
+            wanted[posixpath.basename(name)] = data
     missing = [name for name, data in wanted.items() if not data]
     if missing:
         raise ValueError(f"{archive} must hold {missing[0]}, got no such file in it.")
-    return wanted[TRUTH_NAME], wanted[META_NAME]
+    return _Kit(str(archive), wanted[TRUTH_NAME], wanted[META_NAME])
 
 
-def _truth(truth: bytes, meta: bytes) -> list[str]:
+def _truth(kit: _Kit) -> list[str]:
     """The synset of validation image 1, 2 and so on."""
-    rows = matfile.read_structs(meta, "synsets")
-    # The later rows are inner nodes of the hierarchy.
-    synsets = {
-        int(row["ILSVRC2012_ID"]): str(row["WNID"])
-        for row in rows
-        if int(row["ILSVRC2012_ID"]) <= _NUM_CLASSES
-    }
-    numbers = [int(line) for line in truth.split()]
-    unknown = collections.Counter(n for n in numbers if n not in synsets)
-    if unknown:
+    try:
+        rows = matfile.read_structs(kit.meta, "synsets")
+    except ValueError as error:
+        raise ValueError(f"{META_NAME} in {kit.where}: {error}") from error
+    synsets = dict(_synset(row, kit.where) for row in rows)
+    # The later ones are inner nodes of the hierarchy.
+    synsets = {n: synset for n, synset in synsets.items() if n <= _NUM_CLASSES}
+    text = files.decode_text(kit.truth, f"{TRUTH_NAME} in {kit.where}")
+    truth = []
+    for place, line in enumerate(text.split(), start=1):
+        number = int(line) if line.isascii() and line.isdigit() else 0
+        if number not in synsets:
+            raise ValueError(
+                f"{TRUTH_NAME} in {kit.where} must hold numbers of classes in "
+                f"{META_NAME}, got {ascii(line[:20])[1:-1]} as number {place}."
+            )
+        truth.append(synsets[number])
+    return truth
+
+
+def _synset(row: matfile.Fields, where: str) -> tuple[int, str]:
+    """Number and synset of a class in meta.mat."""
+    number, synset = row.get(_NUMBER_FIELD), row.get(_SYNSET_FIELD)
+    whole = isinstance(number, float) and number.is_integer()
+    if not whole or not isinstance(synset, str):
         raise ValueError(
-            f"{TRUTH_NAME} must hold numbers of classes in {META_NAME}, got "
-            f"{min(unknown)}."
+            f"{META_NAME} in {where} must give {_NUMBER_FIELD}, a whole number, and "
+            f"{_SYNSET_FIELD} of each class, got {row!r:.80}: it may be the kit of "
+            "another year. Take that of ILSVRC-2012, or list the synset of every "
+            f"image in {LABELS_NAME}."
         )
-    return [synsets[number] for number in numbers]
+    return int(number or 0), synset
 
 
 def _number(name: str, count: int) -> int:

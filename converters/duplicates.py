@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "duplicates.jsonl"
 _CHUNK_IMAGES = 512
+_PIECE_BYTES = 64 << 20
 
 # Lists are made of the copies alone: most data sets have hardly any. Hashes of digests
 # take a third of the memory.
@@ -148,6 +149,16 @@ def _digests(
 def _digest_chunk(input_dir: pathlib.Path, images: Sequence[Image]) -> list[bytes]:
     digests = []
     for image in images:
-        digests.append(xxhash.xxh3_128_digest(read_image(input_dir, image)))
+        digests.append(_digest(input_dir, image))
         workers.image_done()
     return digests
+
+
+def _digest(input_dir: pathlib.Path, image: Image) -> bytes:
+    """Of a file of any size: what is too large to be stored is here all the same."""
+    digest = xxhash.xxh3_128()
+    for start in range(0, image.num_bytes, _PIECE_BYTES):
+        num_bytes = min(_PIECE_BYTES, image.num_bytes - start)
+        piece = image._replace(offset=image.offset + start, num_bytes=num_bytes)
+        digest.update(read_image(input_dir, piece))
+    return digest.digest()

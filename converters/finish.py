@@ -72,7 +72,9 @@ def _publish(
     side |= {
         CHANGES_NAME: _lines(change for item in written for change in item.changes),
         REJECTS_NAME: _lines(
-            itertools.chain(job.dropped, *(item.rejects for item in written))
+            itertools.chain(
+                job.left_out, job.dropped, *(item.rejects for item in written)
+            )
         ),
         duplicates.NAME: _lines(same.groups),
     }

@@ -17,15 +17,14 @@ imagenet-train.tfrecord-SSSSS-of-NNNNN and so on (tf.train.Example records with 
 of the Inception scripts), catalog.parquet (one row a record), files for other readers
 and, last and only on success, index.json. Sound JPEG files are stored byte for byte;
 what is done about others is a policy each, and every such image is in changes.jsonl or
-rejects.jsonl. The same input, options and seed give the same bytes,
-whatever the number of workers and tasks, and however often the command was cut off: run
-it again and it goes on.
+rejects.jsonl, which also names the files and boxes of RAW that are left out. The same
+input, options and seed give the same bytes, whatever the number of workers and tasks,
+and however often the command was cut off: run it again and it goes on.
 
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +40,7 @@ from converters import (
     job_flags,
     run,
 )
+from converters import flags as converter_flags
 from tfpipe import host
 
 flags.adopt_module_key_flags(input_flags)
@@ -104,7 +104,7 @@ def make_job(config: Config) -> run.Job:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = pathlib.Path(config.input_dir).expanduser()
+    input_dir = converter_flags.path_of("input_dir", config.input_dir)
     class_list = classes.read_classes(input_dir)
     tree = inputs.read_tree(input_dir, class_list)
     num_workers = config.job.num_workers or host.num_cores()
@@ -117,9 +117,15 @@ def make_job(config: Config) -> run.Job:
         input_dir=input_dir,
         tree=tree,
         classes=class_list,
-        options={"boxes": found_boxes.decisions},
+        options=_options(found_boxes),
         found_boxes=found_boxes,
     )
+
+
+def _options(found: boxes.Boxes) -> dict[str, Any]:
+    """What of the boxes is part of the job: it must not go on with other ones."""
+    options: dict[str, Any] = {"boxes": found.decisions}
+    return options | ({"boxes_digest": found.digest()} if found.num_boxes else {})
 
 
 def main(argv: Sequence[str]) -> int:

@@ -10,9 +10,9 @@ images.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from converters import jpeg, restart, shrink
+from converters import jpeg, limits, restart, shrink
 
 if TYPE_CHECKING:
     from converters import pixels
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 # Quality of what was no JPEG, or one in CMYK, without chroma subsampling: nothing of
 # the picture gets lost that shows.
 REENCODE_QUALITY = 95
-# 3 * 178,956,970 is the last product below 2 ** 29, TensorFlow's limit of a decoded
-# image in bytes; Pillow refuses larger ones too.
-MAX_PIXELS = 178_956_970
 
 # What each policy can be, the default first.
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -35,8 +32,19 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "not_an_image": ("skip", "fail"),
     "undecodable": ("skip", "fail"),
     "too_many_pixels": ("skip", "fail"),
+    "too_expensive": ("skip", "fail"),
+    "too_many_bytes": ("skip", "fail"),
     "decode": ("header", "full"),
     "optimize": ("none", "keep_subsampling", "420"),
+}
+# The largest value of each number; the least is 1.
+MOST: Mapping[str, int] = {
+    "max_side": jpeg.MAX_SIDE,
+    "short_side": jpeg.MAX_SIDE,
+    "quality": 100,
+    "max_pixels": limits.MAX_PIXELS,
+    "max_decoded_pixels": limits.MAX_PIXELS,
+    "max_image_bytes": limits.MOST_IMAGE_BYTES,
 }
 # Reasons whose policy has another name.
 _POLICY_OF_REASON = {"zero_byte": "not_an_image", "ycck": "cmyk"}
@@ -62,7 +70,11 @@ class Policy:
     not_an_image: str = "skip"
     undecodable: str = "skip"
     too_many_pixels: str = "skip"
-    max_pixels: int = MAX_PIXELS
+    too_expensive: str = "skip"
+    too_many_bytes: str = "skip"
+    max_pixels: int = limits.MAX_PIXELS
+    max_decoded_pixels: int = limits.MAX_DECODED_PIXELS
+    max_image_bytes: int = limits.MAX_IMAGE_BYTES
     decode: str = "header"
     max_side: int | None = None
     short_side: int | None = None
@@ -77,8 +89,7 @@ class Policy:
                 raise ValueError(
                     f"--{name} must be one of {', '.join(choices)}, got {value!r}."
                 )
-        limits = {"max_side": jpeg.MAX_SIDE, "short_side": jpeg.MAX_SIDE}
-        for name, most in (limits | {"quality": 100, "max_pixels": MAX_PIXELS}).items():
+        for name, most in MOST.items():
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 raise ValueError(f"--{name} must be 1 to {most}, got {value}.")
@@ -95,6 +106,18 @@ class Policy:
     def squeezes(self) -> bool:
         """Whether every JPEG is encoded again if that makes it smaller."""
         return self.quality is not None or self.optimize != "none"
+
+
+def policy_of(fields: Mapping[str, Any]) -> Policy:
+    """The policy that a data set was made with, from the options in its index.
+
+    One of an earlier version had none of the limits that came later.
+    """
+    without_limits = {
+        "max_decoded_pixels": limits.MAX_PIXELS,
+        "max_image_bytes": limits.MOST_IMAGE_BYTES,
+    }
+    return Policy(**{**without_limits, **fields})
 
 
 class Prepared(NamedTuple):
@@ -131,8 +154,8 @@ class Rejected(NamedTuple):
 
     Attributes:
         reason: Snake case: "zero_byte", "not_an_image", "truncated", "undecodable",
-            "too_many_pixels", or what the policy skips: "other_format", "cmyk", "ycck",
-            "grayscale".
+            "too_many_pixels", "too_many_bytes", "too_expensive", or what the policy
+            skips: "other_format", "cmyk", "ycck", "grayscale".
         detail: One line for people.
     """
 
@@ -157,10 +180,27 @@ def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
         prepared = (_prepare_jpeg if is_jpeg else _prepare_other)(data, policy)
         return _with_restarts(prepared) if policy.restart_rows else prepared
     except jpeg.BadImageError as error:
-        name = _POLICY_OF_REASON.get(error.reason, error.reason)
-        if getattr(policy, name) == "fail":
-            raise ValueError(error.detail) from error
-        return Rejected(error.reason, error.detail)
+        return _rejected(error, policy)
+
+
+def check_bytes(num_bytes: int, policy: Policy) -> Rejected | None:
+    """Why a file of this size is not even read; None if it is.
+
+    Raises:
+        ValueError: If the policy for it is "fail".
+    """
+    try:
+        limits.check_bytes(num_bytes, policy)
+    except jpeg.BadImageError as error:
+        return _rejected(error, policy)
+    return None
+
+
+def _rejected(error: jpeg.BadImageError, policy: Policy) -> Rejected:
+    name = _POLICY_OF_REASON.get(error.reason, error.reason)
+    if getattr(policy, name) == "fail":
+        raise ValueError(error.detail) from error
+    return Rejected(error.reason, error.detail)
 
 
 def _with_restarts(prepared: Prepared) -> Prepared:
@@ -180,11 +220,15 @@ def _with_restarts(prepared: Prepared) -> Prepared:
 
 def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
     header = jpeg.read_header(data)
-    _check_pixels(header.height, header.width, policy)
+    limits.check_pixels(header.height, header.width, policy)
     actions = _actions(header, policy)
+    size = policy.fit(header.height, header.width)
+    encodes = bool(actions) or size is not None or policy.squeezes
+    if encodes or header.multi_scan:
+        looks = policy.decode == "full" or not header.whole
+        limits.check_jpeg(data, header, policy, looks=looks, encodes=encodes, size=size)
     whole = _whole(data, header, policy)
     notes = _notes(header) if whole is data else ["completed_truncated"]
-    size = policy.fit(header.height, header.width)
     kept = Prepared(
         whole,
         header.height,
@@ -193,7 +237,7 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
         None,
         header.num_components == 1,
     )
-    if not actions and size is None and not policy.squeezes:
+    if not encodes:
         return kept
     from converters import pixels
 
@@ -287,15 +331,6 @@ def _notes(header: jpeg.Header) -> list[str]:
     return notes
 
 
-def _check_pixels(height: int, width: int, policy: Policy) -> None:
-    if height * width > policy.max_pixels:
-        raise jpeg.BadImageError(
-            "too_many_pixels",
-            f"an image must have at most {policy.max_pixels} pixels (--max_pixels), "
-            f"got {width}x{height}",
-        )
-
-
 def _prepare_other(data: bytes, policy: Policy) -> Prepared:
     if not data:
         raise jpeg.BadImageError("zero_byte", "an image must have bytes, got 0")
@@ -309,18 +344,20 @@ def _prepare_other(data: bytes, policy: Policy) -> Prepared:
             f"{data[:12]!r}",
         )
     _require_convert(policy.other_format, "other_format", f"got an image in {kind}")
-    _check_pixels(*pixels.read_size(data, kind), policy)
+    size, decoded = pixels.read_size(data, kind)
+    limits.check_pixels(*size, policy)
+    limits.check_decoding(*decoded, policy)
     picture = pixels.decode_other(data, kind)
     if picture.image.mode == "L" and policy.grayscale == "skip":
         _require_convert("skip", "grayscale", f"got a grayscale {kind}")
     actions = [f"converted_{kind.lower()}"]
-    size = policy.fit(picture.image.height, picture.image.width)
-    if size is not None:
-        picture = picture._replace(image=pixels.resize(picture.image, size))
+    smaller = policy.fit(picture.image.height, picture.image.width)
+    if smaller is not None:
+        picture = picture._replace(image=pixels.resize(picture.image, smaller))
     if policy.exif_orientation == "apply" and picture.orientation != 1:
         picture = pixels.upright(picture)
         actions.append("rotated_exif")
-    return _encode(data, picture, actions, policy, resized=size is not None)
+    return _encode(data, picture, actions, policy, resized=smaller is not None)
 
 
 def _encode(

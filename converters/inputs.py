@@ -8,7 +8,6 @@ is. Files are listed and the headers of tars are read; no image is opened or unp
 Anything that cannot be converted is an error before any work starts.
 """
 
-import collections
 import concurrent.futures
 import functools
 import itertools
@@ -18,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from converters import devkit, listing, tars
+from converters import devkit, files, listing, tars
 from converters.classes import Class
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
@@ -46,10 +45,15 @@ class Image(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The images of each split, and how many names were left out, by reason."""
+    """The images of each split, and the names that were left out."""
 
     splits: Mapping[str, Sequence[Image]]
-    ignored: Mapping[str, int]
+    left_out: Sequence[listing.LeftOut]
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """How many names were left out, by reason."""
+        return listing.count(self.left_out)
 
 
 class _Place(NamedTuple):
@@ -62,11 +66,15 @@ class _Place(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """The images of a folder, or of a tar that stands for it; as in `Listing`."""
+    """The images of a folder, or of a tar that stands for it; as in `Listing`.
+
+    The names of `left_out` are relative to the input folder; those of members of a tar
+    begin with the tar.
+    """
 
     places: Sequence[_Place]
     names: Sequence[str]
-    ignored: collections.Counter[str]
+    left_out: Sequence[listing.LeftOut]
 
 
 class _Tar(NamedTuple):
@@ -84,9 +92,12 @@ def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
     """
     # Plain calls: paths and file objects would double the time of a cached read.
     path = f"{input_dir}/{image.file}"
-    descriptor = os.open(path, os.O_RDONLY)
+    # Without waiting, in case that it has become a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         data = os.pread(descriptor, image.num_bytes, image.offset)
+    except OSError as error:
+        raise files.naming(error, path) from error
     finally:
         os.close(descriptor)
     if len(data) != image.num_bytes:
@@ -119,12 +130,12 @@ def read_tree(input_dir: pathlib.Path, classes: Sequence[Class]) -> Tree:
             f"--input_dir must be a folder, got {input_dir}: no such folder."
         )
     index = {item.synset: number for number, item in enumerate(classes)}
-    ignored: collections.Counter[str] = collections.Counter()
-    splits = {"train": _read_train(input_dir, index, ignored)}
-    validation = _read_validation(input_dir, index, ignored)
+    left_out: list[listing.LeftOut] = []
+    splits = {"train": _read_train(input_dir, index, left_out)}
+    validation = _read_validation(input_dir, index, left_out)
     if validation is not None:
         splits["validation"] = validation
-    return Tree(splits, dict(sorted(ignored.items())))
+    return Tree(splits, left_out)
 
 
 def locate(
@@ -187,7 +198,7 @@ def _by_name(prefix: str, places: Sequence[_Place]) -> dict[str, _Place]:
 def _read_train(
     input_dir: pathlib.Path,
     index: Mapping[str, int],
-    ignored: collections.Counter[str],
+    left_out: list[listing.LeftOut],
 ) -> list[Image]:
     tar_exists = _require_one(input_dir, TRAIN_TAR, "train")
     root = input_dir / "train"
@@ -196,24 +207,26 @@ def _read_train(
             f"{root} must hold a folder for each class, with its JPEG files inside; "
             f"got no such folder, and no {TRAIN_TAR}. See --help for the layout."
         )
-    return _read_classes(input_dir, "train", TRAIN_TAR, index, ignored)
+    return _read_classes(input_dir, "train", TRAIN_TAR, index, left_out)
 
 
 def _read_validation(
     input_dir: pathlib.Path,
     index: Mapping[str, int],
-    ignored: collections.Counter[str],
+    left_out: list[listing.LeftOut],
 ) -> list[Image] | None:
     root = input_dir / "val"
     if _require_one(input_dir, VALIDATION_TAR, "val"):
         content = _read_tar(input_dir, _Tar(VALIDATION_TAR))
-    elif not root.is_dir():
+    elif not os.path.lexists(root):
         return None
+    elif not root.is_dir():
+        raise ValueError(f"{root} must be a folder, got a file or a link to nowhere.")
     elif _class_sources(input_dir, "val", None)[0]:
-        return _read_classes(input_dir, "val", None, index, ignored)
+        return _read_classes(input_dir, "val", None, index, left_out)
     else:
         content = _read_folder(input_dir, "val")
-    ignored += content.ignored
+    left_out += content.left_out
     synsets = devkit.validation_synsets(
         input_dir, [place.name for place in content.places], content.names
     )
@@ -231,7 +244,7 @@ def _read_validation(
 def _require_one(input_dir: pathlib.Path, tar_name: str, folder: str) -> bool:
     """Whether a split is a tar; it must not be a folder as well."""
     tar, root = input_dir / tar_name, input_dir / folder
-    if not tar.exists():
+    if not os.path.lexists(tar):
         return False
     if root.is_dir() and any(root.iterdir()):
         raise ValueError(
@@ -246,11 +259,11 @@ def _read_classes(
     folder: str,
     tar_name: str | None,
     index: Mapping[str, int],
-    ignored: collections.Counter[str],
+    left_out: list[listing.LeftOut],
 ) -> list[Image]:
     """The images of a split that has a folder or a tar for each class."""
     sources, others = _class_sources(input_dir, folder, tar_name)
-    ignored += others
+    left_out += others
     where = input_dir / folder
     if not sources:
         raise ValueError(
@@ -266,7 +279,7 @@ def _read_classes(
         )
     images: list[Image] = []
     for synset, content in _read_contents(input_dir, folder, sources):
-        ignored += content.ignored
+        left_out += content.left_out
         prefix, number = f"{folder}/{synset}/", index[synset]
         images += [_image(prefix, place, number) for place in content.places]
     if not images:
@@ -285,15 +298,16 @@ def _image(prefix: str, place: _Place, class_index: int) -> Image:
 
 def _class_sources(
     input_dir: pathlib.Path, folder: str, tar_name: str | None
-) -> tuple[dict[str, _Tar | None], collections.Counter[str]]:
+) -> tuple[dict[str, _Tar | None], list[listing.LeftOut]]:
     """What holds each class of a split: its tar, or None for its folder."""
-    ignored: collections.Counter[str] = collections.Counter()
+    left_out: list[listing.LeftOut] = []
     sources: dict[str, _Tar | None] = {}
     if tar_name is not None and (input_dir / tar_name).exists():
         for part in tars.read_members(input_dir / tar_name):
             synset, suffix = os.path.splitext(os.path.basename(part.name))
             if suffix != ".tar" or not part.is_file:
-                ignored[listing.OTHER_NAME] += 1
+                name = f"{tar_name}/{part.name}"
+                left_out.append(listing.LeftOut(name, listing.OTHER_NAME))
             elif synset in sources:
                 raise _twice(input_dir / tar_name, f"{synset}.tar")
             else:
@@ -304,7 +318,7 @@ def _class_sources(
             )
     if (input_dir / folder).is_dir():
         found = listing.scan(input_dir / folder, (".tar",))
-        ignored += found.ignored
+        left_out += (item.under(f"{folder}/") for item in found.left_out)
         sources |= dict.fromkeys(found.folders)
         for name, _ in found.files:
             synset = os.path.splitext(name)[0]
@@ -314,7 +328,7 @@ def _class_sources(
                     "Remove one of them."
                 )
             sources[synset] = _Tar(f"{folder}/{name}")
-    return sources, ignored
+    return sources, left_out
 
 
 def _read_contents(
@@ -338,34 +352,38 @@ def _read_contents(
 
 def _read_folder(input_dir: pathlib.Path, folder: str) -> _Content:
     found = listing.scan(input_dir / folder, listing.JPEG_SUFFIXES)
-    if found.folders:
-        found.ignored[listing.OTHER_NAME] += len(found.folders)
+    left_out = [item.under(f"{folder}/") for item in found.left_out]
+    for below in found.folders:
+        for name in listing.files_below(input_dir / folder / below):
+            name = f"{folder}/{below}/{name}"
+            left_out.append(listing.LeftOut(name, listing.SUBFOLDER))
     places = []
     for name, num_bytes in found.files:
         places.append(_Place(name, f"{folder}/{name}", 0, num_bytes))
-    return _Content(places, found.names, found.ignored)
+    return _Content(places, found.names, left_out)
 
 
 def _read_tar(input_dir: pathlib.Path, tar: _Tar) -> _Content:
     """The images of a tar, by base name, as if it had been unpacked into a folder."""
     places, names = [], []
-    ignored: collections.Counter[str] = collections.Counter()
+    left_out: list[listing.LeftOut] = []
+    prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
     for member in tars.read_members(input_dir / tar.file, part=tar.part):
         name = os.path.basename(member.name)
         if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
-            ignored[listing.OTHER_NAME] += 1
+            left_out.append(listing.LeftOut(prefix + member.name, listing.OTHER_NAME))
             continue
         names.append(name)
         if member.is_file:
             places.append(_Place(name, tar.file, member.offset, member.num_bytes))
         else:
-            ignored[listing.NOT_A_FILE] += 1
+            left_out.append(listing.LeftOut(prefix + member.name, listing.NOT_A_FILE))
     places.sort()
     names.sort()
     for one, other in itertools.pairwise(names):
         if one == other:
             raise _twice(input_dir / tar.file, one)
-    return _Content(places, names, ignored)
+    return _Content(places, names, left_out)
 
 
 def _twice(tar: pathlib.Path, name: str) -> ValueError:

@@ -1,7 +1,6 @@
 """Flags of every command that writes a data set, and their way into a `run.Job`."""
 
 import dataclasses
-import pathlib
 from typing import Any, Literal, cast
 
 from absl import flags
@@ -48,6 +47,16 @@ _DROP_DUPLICATES = flags.DEFINE_enum(
     "Leave out exact copies of an image: of the same class, or of any. Reads the input "
     "once more. Copies are in duplicates.jsonl in any case.",
 )
+_CHECK_INPUTS = flags.DEFINE_enum(
+    "check_inputs",
+    "times",
+    ["times", "digest"],
+    "How a job that goes on sees that an image has changed since its shard was "
+    "written. times: by name, size, and the times at which content and attributes last "
+    "changed; another file of the same size, both of whose times are older, is not "
+    "seen, as after a folder was replaced by moving. digest: by reading the images of "
+    "the complete shards again.",
+)
 _FSYNC = flags.DEFINE_bool(
     "fsync",
     True,
@@ -90,6 +99,7 @@ class JobConfig:
     fsync: bool = True
     max_bad: float | None = None
     drop_duplicates: Literal["none", "same_class", "all"] = "none"
+    check_inputs: Literal["times", "digest"] = "times"
     task_index: int = 0
     num_tasks: int = 1
     finalize: bool = False
@@ -109,12 +119,13 @@ class JobConfig:
     def job_fields(self) -> dict[str, Any]:
         """The fields of a `run.Job` that this decides."""
         return {
-            "output_dir": pathlib.Path(self.output_dir).expanduser(),
+            "output_dir": converter_flags.path_of("output_dir", self.output_dir),
             "policy": self.policy,
             "num_workers": self.num_workers or host.num_cores(),
             "overwrite": self.overwrite,
             "fsync": self.fsync,
             "max_bad": self.max_bad,
+            "check_inputs": self.check_inputs,
             "task_index": self.task_index,
             "num_tasks": self.num_tasks,
             "finalize": self.finalize,
@@ -140,6 +151,7 @@ def job_config_from_flags() -> JobConfig:
         fsync=_FSYNC.value,
         max_bad=_MAX_BAD.value,
         drop_duplicates=drop,
+        check_inputs=cast(Literal["times", "digest"], _CHECK_INPUTS.value),
         task_index=_TASK_INDEX.value,
         num_tasks=_NUM_TASKS.value,
         finalize=_FINALIZE.value,

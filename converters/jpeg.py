@@ -16,10 +16,16 @@ EOI = b"\xff\xd9"
 BASELINE, EXTENDED, PROGRESSIVE = 0xC0, 0xC1, 0xC2
 # Arithmetic coding; TensorFlow decodes it, hardware decoders do not.
 ARITHMETIC = frozenset({0xC9, 0xCA})
+_PROGRESSIVE = frozenset({PROGRESSIVE, 0xCA})
 # libjpeg's own limit of a side, in pixels.
 MAX_SIDE = 65500
 
-_SOS = 0xDA
+# More than any encoder writes, and few enough to go through in a second.
+_MAX_MARKERS = 1_000_000
+# Scans of a progressive JPEG as encoders write it.
+SCANS_OF_ONE_DECODE = 10
+
+_SOS, _SOS_MARKER = 0xDA, b"\xff\xda"
 # Frame headers are C0 to CF without DHT (C4), JPG (C8) and DAC (CC).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _DECODABLE = ARITHMETIC | {BASELINE, EXTENDED, PROGRESSIVE}
@@ -60,6 +66,8 @@ class Header(NamedTuple):
             None without that marker.
         scan: Byte at which the codes of the first scan begin.
         whole: An EOI marker follows the first scan; bytes after it do not matter.
+        multi_scan: Decoders keep all coefficients while they go from scan to scan: it
+            is progressive, or its components are in scans of their own.
     """
 
     height: int
@@ -70,6 +78,7 @@ class Header(NamedTuple):
     adobe_transform: int | None
     scan: int
     whole: bool
+    multi_scan: bool
 
 
 def read_header(data: bytes) -> Header:
@@ -96,7 +105,7 @@ def _walk(data: bytes) -> Header:
     """Goes from marker to marker; IndexError where the data ends."""
     frame, orientation, adobe_transform = 0, 1, None
     position = 2
-    while True:
+    for _ in range(_MAX_MARKERS):
         if data[position] != 0xFF:
             position = _next_marker(data, position)
         marker = data[position + 1]
@@ -119,10 +128,10 @@ def _walk(data: bytes) -> Header:
         length = data[position + 2] << 8 | data[position + 3]
         if length < 2:
             raise _undecodable(f"got a segment length of {length} at byte {position}")
-        position += 2 + length
         if marker == _SOS:
-            break
-    return _header(data, frame, orientation, adobe_transform, position)
+            return _header(data, frame, orientation, adobe_transform, position)
+        position += 2 + length
+    raise _undecodable(f"got {_MAX_MARKERS:,} markers before its first scan")
 
 
 def _next_marker(data: bytes, position: int) -> int:
@@ -149,8 +158,30 @@ def has_end(data: bytes, scan: int) -> bool:
     return False
 
 
+def count_scans(data: bytes, scan: int) -> int:
+    """How many scans a decoder finds up to the EOI marker, at most a million.
+
+    Args:
+        data: The file.
+        scan: Where its first scan is, as in `Header`.
+    """
+    # Quick, and no fewer than there are: in the codes of a scan no such bytes occur.
+    most = 1 + data.count(_SOS_MARKER, scan)
+    if most <= SCANS_OF_ONE_DECODE:
+        return most
+    count, position = 1, scan
+    for _ in range(_MAX_MARKERS):
+        found = _END_OF_SCAN.search(data, position)
+        if found is None or data.startswith(EOI, found.start()):
+            return count
+        position = found.start()
+        count += data.startswith(_SOS_MARKER, position)
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return _MAX_MARKERS
+
+
 def _header(
-    data: bytes, frame: int, orientation: int, adobe_transform: int | None, scan: int
+    data: bytes, frame: int, orientation: int, adobe_transform: int | None, sos: int
 ) -> Header:
     process, bits, num_components = data[frame + 1], data[frame + 4], data[frame + 9]
     height = data[frame + 5] << 8 | data[frame + 6]
@@ -165,7 +196,9 @@ def _header(
         raise _undecodable(
             f"got {width}x{height} pixels, where each side must be 1 to {MAX_SIDE}"
         )
+    scan = sos + 2 + (data[sos + 2] << 8 | data[sos + 3])
     whole = data.rfind(EOI, scan) >= 0
+    parts = sos + 4 < len(data) and data[sos + 4] != num_components
     return Header(
         height,
         width,
@@ -175,6 +208,7 @@ def _header(
         adobe_transform,
         scan,
         whole,
+        process in _PROGRESSIVE or parts,
     )
 
 

@@ -10,7 +10,7 @@ import errno
 import os
 import pathlib
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 JPEG_SUFFIXES = (".jpeg", ".jpg")
@@ -19,9 +19,55 @@ IMAGE_SUFFIXES = (*JPEG_SUFFIXES, ".bmp", ".gif", ".png", ".webp")
 OTHER_NAME = "other_name"
 NOT_A_FILE = "not_a_file"
 DANGLING_LINK = "dangling_link"
+SUBFOLDER = "in_subfolder"
+NO_CLASS = "no_class_folder"
+NOT_A_SPLIT = "not_a_split"
+OTHER_CLASS = "other_class"
+EMPTY_FOLDER = "empty_folder"
+LINK_LOOP = "link_loop"
+# About boxes.
+BOX_EMPTY = "bbox_dropped_empty"
+BOX_OTHER_SYNSET = "bbox_dropped_other_synset"
+BOX_NO_SIZE = "bbox_dropped_no_size"
+BOX_OTHER_CLASS = "bbox_file_of_other_class"
+BOX_NO_XML = "bbox_file_not_read"
+
+# What each reason means, for the reports.
+DETAILS: Mapping[str, str] = {
+    OTHER_NAME: "the name must end as that of an image or a tar that is read here",
+    NOT_A_FILE: "a name like that of an image must be that of a file",
+    DANGLING_LINK: "a link must lead to a file or a folder",
+    SUBFOLDER: "images must lie in the folder of their class, not below it",
+    NO_CLASS: "an image must lie in the folder of its class",
+    NOT_A_SPLIT: "beside train/ only val/ or validation/ is read",
+    OTHER_CLASS: "the class is not among --classes",
+    EMPTY_FOLDER: "a folder of a class must hold images",
+    LINK_LOOP: "a link must not lead to a folder that it is in",
+    BOX_EMPTY: "a box must have an area inside of the image",
+    BOX_OTHER_SYNSET: "a box must be of the class that the file is named after",
+    BOX_NO_SIZE: "an annotation with boxes must give width and height of the image",
+    BOX_OTHER_CLASS: "an annotation must be of a class in the class list",
+    BOX_NO_XML: "an annotation must be a file that ends in .xml",
+}
 
 # macOS writes these beside files on foreign disks and into tars; they hold no image.
 _APPLE_DOUBLE_PREFIX = "._"
+
+
+class LeftOut(NamedTuple):
+    """A name that is not converted, for the reports.
+
+    Attributes:
+        name: Path relative to the folder that was listed; a folder ends in "/".
+        reason: Snake case, as the summary counts it.
+    """
+
+    name: str
+    reason: str
+
+    def under(self, prefix: str) -> "LeftOut":
+        """The same, seen from a folder above."""
+        return LeftOut(prefix + self.name, self.reason)
 
 
 class Listing(NamedTuple):
@@ -31,13 +77,18 @@ class Listing(NamedTuple):
         files: Name and bytes of each file with one of the endings.
         folders: Names of the folders.
         names: All names with one of the endings, also of what is no file.
-        ignored: How many names are in neither `files` nor `folders`, by reason.
+        left_out: Names that are in neither `files` nor `folders`, and why.
     """
 
     files: Sequence[tuple[str, int]]
     folders: Sequence[str]
     names: Sequence[str]
-    ignored: collections.Counter[str]
+    left_out: list[LeftOut]
+
+
+def count(left_out: Iterable[LeftOut]) -> dict[str, int]:
+    """How many names were left out, by reason."""
+    return dict(sorted(collections.Counter(item.reason for item in left_out).items()))
 
 
 def has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
@@ -54,7 +105,7 @@ def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
         OSError: If the folder, or the target of a link in it, cannot be looked at.
     """
     files, folders, names = [], [], []
-    ignored: collections.Counter[str] = collections.Counter()
+    left_out: list[LeftOut] = []
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
@@ -62,20 +113,43 @@ def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
         if named:
             names.append(entry.name)
         elif entry.name.startswith("."):
-            ignored[OTHER_NAME] += 1
+            left_out.append(LeftOut(entry.name, OTHER_NAME))
             continue
         status = _status(entry)
         if status is None:
-            ignored[DANGLING_LINK] += 1
-        elif stat.S_ISDIR(status.st_mode) and not named:
-            folders.append(entry.name)
+            left_out.append(LeftOut(entry.name, DANGLING_LINK))
+        elif stat.S_ISDIR(status.st_mode):
+            if named:
+                left_out.append(LeftOut(f"{entry.name}/", NOT_A_FILE))
+            else:
+                folders.append(entry.name)
         elif not named:
-            ignored[OTHER_NAME] += 1
+            left_out.append(LeftOut(entry.name, OTHER_NAME))
         elif stat.S_ISREG(status.st_mode):
             files.append((entry.name, status.st_size))
         else:
-            ignored[NOT_A_FILE] += 1
-    return Listing(files, folders, names, ignored)
+            left_out.append(LeftOut(entry.name, NOT_A_FILE))
+    return Listing(files, folders, names, left_out)
+
+
+def files_below(folder: pathlib.Path) -> Iterator[str]:
+    """Path, relative to a folder, of all in it that is no folder, at any depth.
+
+    Links are named and not followed, so that no circle of them is walked.
+
+    Raises:
+        OSError: If a folder cannot be looked at.
+    """
+    for path, folders, names in os.walk(folder, onerror=fail):
+        folders.sort()
+        links = [name for name in folders if os.path.islink(os.path.join(path, name))]
+        for name in sorted(names + links):
+            yield os.path.relpath(os.path.join(path, name), folder)
+
+
+def fail(error: OSError) -> None:
+    """For `os.walk`, which passes over folders that it cannot read unless told so."""
+    raise error
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:

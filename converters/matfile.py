@@ -2,7 +2,7 @@
 
 In: the bytes of a .mat file (version 5 to 7: tagged elements, compressed or not). Out:
 the fields of each struct that are a text or a number; others are left out. Knows as
-much of the format as that takes.
+much of the format as that takes, and unpacks no more than a list of synsets needs.
 """
 
 import struct
@@ -16,6 +16,9 @@ _STRUCT_CLASS, _CHAR_CLASS = 2, 4
 _FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d"}
 _FORMATS |= {12: "q", 13: "Q", 17: "H"}
 _UTF8 = 16
+# That of ILSVRC-2012 unpacks to some 2 MB.
+_MAX_UNPACKED_BYTES = 16 << 20
+_MAX_VALUE_BYTES = 1 << 16
 
 Fields = dict[str, str | float]
 
@@ -31,16 +34,28 @@ def read_structs(data: bytes, name: str) -> list[Fields]:
     if order is None or not data.startswith(b"MATLAB 5.0"):
         raise ValueError("The .mat file must be of MATLAB version 5, got another file.")
     try:
-        for kind, content in _elements(data[_HEADER_BYTES:], order):
-            if kind == _COMPRESSED:
-                kind, content = next(_elements(zlib.decompress(content), order))
-            parts = list(_elements(content, order)) if kind == _MATRIX else []
-            if len(parts) < 5 or parts[2][1].decode() != name:
-                continue
-            if _class_of(parts, order) == _STRUCT_CLASS:
-                return _structs(parts, order)
+        return _find(data[_HEADER_BYTES:], order, name)
     except (IndexError, StopIteration, struct.error, zlib.error) as error:
         raise ValueError(f"The .mat file is damaged or cut short: {error}.") from error
+
+
+def _find(data: bytes, order: str, name: str) -> list[Fields]:
+    left = _MAX_UNPACKED_BYTES
+    for kind, content in _elements(data, order):
+        if kind == _COMPRESSED:
+            unpacked = zlib.decompressobj().decompress(content, left + 1)
+            left -= len(unpacked)
+            if left < 0:
+                raise ValueError(
+                    f"The .mat file must unpack to at most {_MAX_UNPACKED_BYTES:,} "
+                    "bytes, got more: it is no list of synsets."
+                )
+            kind, content = next(_elements(unpacked, order))
+        parts = list(_elements(content, order)) if kind == _MATRIX else []
+        if len(parts) < 5 or parts[2][1].decode(errors="replace") != name:
+            continue
+        if _class_of(parts, order) == _STRUCT_CLASS:
+            return _structs(parts, order)
     raise ValueError(f"The .mat file must hold a struct array named {name}, got none.")
 
 
@@ -75,8 +90,10 @@ def _class_of(parts: list[tuple[int, bytes]], order: str) -> int:
 def _structs(parts: list[tuple[int, bytes]], order: str) -> list[Fields]:
     # Flags, dimensions, name, length of a field's name, all names, then the values.
     (width,) = struct.unpack(f"{order}i", parts[3][1])
+    if width < 1 or not parts[4][1]:
+        raise IndexError(f"a struct with names of {width} bytes")
     names = [
-        parts[4][1][start : start + width].partition(b"\0")[0].decode()
+        parts[4][1][start : start + width].partition(b"\0")[0].decode(errors="replace")
         for start in range(0, len(parts[4][1]), width)
     ]
     values = [_value(content, order) for _, content in parts[5:]]
@@ -96,6 +113,8 @@ def _value(content: bytes, order: str) -> str | float | None:
     if len(parts) < 4 or parts[3][0] not in {*_FORMATS, _UTF8}:
         return None
     kind, packed = parts[3]
+    if len(packed) > _MAX_VALUE_BYTES:
+        return None
     if kind == _UTF8:
         return packed.decode(errors="replace")
     code = _FORMATS[kind]

@@ -10,14 +10,14 @@ import contextlib
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import PIL.Image
-from PIL import ImageChops, ImageFile, JpegImagePlugin
+from PIL import ImageChops, ImageFile, JpegImagePlugin, TiffImagePlugin
 
-from converters import jpeg
+from converters import jpeg, shrink
 
 # Formats other than JPEG that are known by their first bytes: Pillow's name, where the
 # bytes are, the bytes. Pillow is offered no other format: some of those run programs.
@@ -39,10 +39,13 @@ _TRANSPOSE = {
     7: PIL.Image.Transpose.TRANSVERSE,
     8: PIL.Image.Transpose.ROTATE_90,
 }
-_ORIENTATION_TAG = 0x0112
-# How much larger than the result a cheap first reduction must leave the picture.
-# Measured on photographs: at 3, above 50 dB against no first reduction at all.
-_REDUCING_GAP = 3.0
+_TURN_BACK = _TRANSPOSE | {
+    6: PIL.Image.Transpose.ROTATE_90,
+    8: PIL.Image.Transpose.ROTATE_270,
+}
+_ORIENTATION_TAG, _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 0x0112, 0x0142, 0x0143
+# Pixels that are converted at a time, so that the steps in between take little memory.
+_BAND_PIXELS = 1 << 22
 
 Size = tuple[int, int]
 
@@ -119,17 +122,30 @@ def check_jpeg(data: bytes) -> None:
         image.load()
 
 
-def read_size(data: bytes, kind: str) -> Size:
+def read_size(data: bytes, kind: str) -> tuple[Size, Size]:
     """Height and width in pixels of an image that is no JPEG, from its header.
+
+    Returns:
+        size: Of the image.
+        decoded: Of what is decoded: the tiles of a TIFF may go beyond the image.
 
     Raises:
         BadImageError: If the header makes no sense.
     """
     if kind == "WEBP":
         # Pillow would allocate the canvas to find out.
-        return _webp_size(data)
+        size = _webp_size(data)
+        return size, size
     with _pillow(), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
-        return image.height, image.width
+        size = image.height, image.width
+        if not isinstance(image, TiffImagePlugin.TiffImageFile):
+            return size, size
+        tags = image.tag_v2
+        tile = (int(tags.get(tag, 1)) for tag in (_TILE_LENGTH_TAG, _TILE_WIDTH_TAG))
+        height, width = (
+            -(-pixels // side) * side for pixels, side in zip(size, tile, strict=True)
+        )
+        return size, (height, width)
 
 
 def _webp_size(data: bytes) -> Size:
@@ -189,13 +205,13 @@ def resize(image: PIL.Image.Image, size: Size) -> PIL.Image.Image:
     A JPEG that is not decoded yet goes most of the way by a cheaper decode.
     """
     height, width = size
-    gap = round(width * _REDUCING_GAP), round(height * _REDUCING_GAP)
+    gap = width * shrink.REDUCING_GAP, height * shrink.REDUCING_GAP
     drafted = image.draft(None, gap) if image.format in ("JPEG", "MPO") else None
     return image.resize(
         (width, height),
         PIL.Image.Resampling.LANCZOS,
         box=drafted[1] if drafted else None,
-        reducing_gap=_REDUCING_GAP,
+        reducing_gap=shrink.REDUCING_GAP,
     )
 
 
@@ -218,30 +234,66 @@ def decode_other(data: bytes, kind: str) -> Picture:
         BadImageError: If it does not decode.
     """
     with _pillow(), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
+        turned = _tiff_orientation(image)
         image.load()
+        if turned != 1 and _tiff_orientation(image) == 1:
+            # Pillow has turned it, which is for the policy to decide.
+            return Picture(
+                _to_8_bits(image.transpose(_TURN_BACK[turned])), orientation=turned
+            )
         exif = image.info.get("exif", b"")
         start = 6 if exif.startswith(b"Exif\0\0") else 0
         orientation = jpeg.exif_orientation(exif, start, len(exif))
+        if kind == "TIFF":
+            orientation = turned
         return Picture(_to_8_bits(image), orientation=orientation)
+
+
+def _tiff_orientation(image: PIL.Image.Image) -> int:
+    """The orientation among the tags of a TIFF, 1 to 8; 1 for other formats."""
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return 1
+    value = image.tag_v2.get(_ORIENTATION_TAG, 1)
+    return value if value in _TRANSPOSE else 1
 
 
 def _to_8_bits(image: PIL.Image.Image) -> PIL.Image.Image:
     """Any Pillow mode to L or RGB; transparency on white."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
-        return _shift_16_bits(image)
+        return _in_bands(image, "L", _shift_16_bits)
     if image.mode in ("I", "F"):
         raise jpeg.BadImageError(
             "undecodable",
             "samples must have at most 16 bits, got 32: their brightness is undefined",
         )
+    gray = image.mode in ("1", "L", "LA", "La")
     if image.mode in ("RGBa", "La") or image.has_transparency_data:
-        top = image.convert("RGBA")
-        white = PIL.Image.new("RGBA", top.size, "white")
-        flat = PIL.Image.alpha_composite(white, top).convert("RGB")
-        return flat.convert("L") if image.mode in ("1", "L", "LA", "La") else flat
-    gray = image.mode in ("1", "L")
+        return _in_bands(image, "L" if gray else "RGB", _on_white)
     # A copy even if the mode stays: the file behind the image is closed soon.
     return image.convert("L") if gray else image.convert("RGB")
+
+
+def _in_bands(
+    image: PIL.Image.Image,
+    mode: str,
+    convert: Callable[[PIL.Image.Image], PIL.Image.Image],
+) -> PIL.Image.Image:
+    """Converts a few rows at a time to an image of this mode."""
+    height = max(_BAND_PIXELS // image.width, 1)
+    if height >= image.height:
+        return convert(image).convert(mode)
+    whole = PIL.Image.new(mode, image.size)
+    for top in range(0, image.height, height):
+        bottom = min(top + height, image.height)
+        band = convert(image.crop((0, top, image.width, bottom)))
+        whole.paste(band.convert(mode), (0, top))
+    return whole
+
+
+def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
+    top = image.convert("RGBA")
+    white = PIL.Image.new("RGBA", top.size, "white")
+    return PIL.Image.alpha_composite(white, top).convert("RGB")
 
 
 def _shift_16_bits(image: PIL.Image.Image) -> PIL.Image.Image:

@@ -6,7 +6,7 @@ and `policy_from_flags()`, and need not know what policies there are.
 
 from absl import flags
 
-from converters import images, jpeg, shrink
+from converters import images, jpeg, limits, shrink
 
 _DEFAULTS = images.Policy()
 
@@ -84,7 +84,41 @@ _MAX_PIXELS = flags.DEFINE_integer(
     "Most pixels of an image, height times width, by its header: a few bytes can claim "
     "more pixels than memory holds. The default is the most that TensorFlow decodes.",
     lower_bound=1,
-    upper_bound=images.MAX_PIXELS,
+    upper_bound=limits.MAX_PIXELS,
+)
+_TOO_EXPENSIVE = flags.DEFINE_enum(
+    "too_expensive",
+    _DEFAULTS.too_expensive,
+    images.CHOICES["too_expensive"],
+    "Images that take too much time or memory to decode: of more than "
+    "--max_decoded_pixels where they must be decoded to be stored, and progressive "
+    "JPEGs of more than --max_pixels for each ten scans, which would keep every reader "
+    "busy. skip: leave it out and report it. fail: stop.",
+)
+_MAX_DECODED_PIXELS = flags.DEFINE_integer(
+    "max_decoded_pixels",
+    _DEFAULTS.max_decoded_pixels,
+    "Most pixels of an image that must be decoded to be stored: one that is no JPEG, "
+    "or that another flag encodes again; with --decode=full a progressive one too, "
+    "whose pixels count once for each ten scans. A worker takes 6 to 16 bytes a pixel, "
+    "at most 1 GiB by default.",
+    lower_bound=1,
+    upper_bound=limits.MAX_PIXELS,
+)
+_TOO_MANY_BYTES = flags.DEFINE_enum(
+    "too_many_bytes",
+    _DEFAULTS.too_many_bytes,
+    images.CHOICES["too_many_bytes"],
+    "Files of more than --max_image_bytes, which are not read. skip: leave it out and "
+    "report it. fail: stop.",
+)
+_MAX_IMAGE_BYTES = flags.DEFINE_integer(
+    "max_image_bytes",
+    _DEFAULTS.max_image_bytes,
+    "Most bytes of an image file, by default 512 MiB. A record of 2 GiB cannot be "
+    "parsed.",
+    lower_bound=1,
+    upper_bound=limits.MOST_IMAGE_BYTES,
 )
 _DECODE = flags.DEFINE_enum(
     "decode",
@@ -157,7 +191,11 @@ def policy_from_flags() -> images.Policy:
         not_an_image=_NOT_AN_IMAGE.value,
         undecodable=_UNDECODABLE.value,
         too_many_pixels=_TOO_MANY_PIXELS.value,
+        too_expensive=_TOO_EXPENSIVE.value,
+        too_many_bytes=_TOO_MANY_BYTES.value,
         max_pixels=_MAX_PIXELS.value,
+        max_decoded_pixels=_MAX_DECODED_PIXELS.value,
+        max_image_bytes=_MAX_IMAGE_BYTES.value,
         decode=_DECODE.value,
         max_side=_MAX_SIDE.value,
         short_side=_SHORT_SIDE.value,

@@ -13,12 +13,12 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
 
 import tfpipe
-from converters import finish, images, inputs, shards, work, workers
+from converters import changed, finish, images, inputs, shards, work, workers
 from converters.boxes import Boxes, read_boxes
 from converters.classes import Class
 from converters.plan import ShardPlan
@@ -42,12 +42,15 @@ class Job:
         options: What else decides the bytes, for the index; JSON values.
         boxes_of: Boxes of an image by name.
         ignored: Files left out by reason, for the index.
+        left_out: Those files by name, as in rejects.jsonl.
         dropped: Images left out before the plan was made, as in rejects.jsonl.
         num_workers: Processes that write shards.
         overwrite: Whether to replace a data set that is there.
         fsync: Whether shards are on the disk before they are called complete.
         max_bad: How many images may be left out: a count from 1 on, a fraction below
             1; None is any number.
+        check_inputs: How to see that an image of a complete shard has changed: by its
+            "times" or its "digest".
         task_index: Which of the tasks this process is.
         num_tasks: How many tasks share the job.
         finalize: Whether to write no shard but only finish what the tasks wrote.
@@ -63,11 +66,13 @@ class Job:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     boxes_of: Callable[[str], Sequence[shards.Box]] = lambda name: ()
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    left_out: Sequence[Mapping[str, str]] = ()
     dropped: Sequence[Mapping[str, str]] = ()
     num_workers: int = 1
     overwrite: bool = False
     fsync: bool = True
     max_bad: float | None = None
+    check_inputs: Literal["times", "digest"] = "times"
     task_index: int = 0
     num_tasks: int = 1
     finalize: bool = False
@@ -80,7 +85,7 @@ class Job:
                 f"--task_index must be 0 to --num_tasks - 1 = {self.num_tasks - 1}, "
                 f"got {self.task_index}."
             )
-        if self.max_bad is not None and self.max_bad < 0:
+        if self.max_bad is not None and not self.max_bad >= 0:  # nan too
             raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
 
     @functools.cached_property
@@ -168,9 +173,14 @@ def _write_missing(
 ) -> None:
     """Writes this task's shards that no earlier run completed."""
     mine = job.plans[job.task_index :: job.num_tasks]
+    stale: list[str] = []
+    if job.check_inputs == "digest":
+        known = work.completed(mine, work_dir)
+        stale = changed.find(job.input_dir, mine, known, job.policy, job.num_workers)
     with work.finishing(work_dir) as free:
         if free:  # else another task has all shards in its hands
             work.forget_outdated(job.input_dir, mine, work_dir)
+            changed.forget(stale, work_dir)
     done = work.completed(mine, work_dir)
     missing = [plan for plan in mine if plan.name not in done]
     num_bytes = sum(written.num_source_bytes for written in done.values())
@@ -247,7 +257,7 @@ def rewrite(
                 Class(label, synset, text)
                 for label, (synset, text) in enumerate(known.classes, known.label_base)
             ],
-            policy=images.Policy(**known.made_by["options"]["policy"]),
+            policy=images.policy_of(known.made_by["options"]["policy"]),
             fsync=True,
         )
         boxes = read_boxes(input_dir, num_workers=num_workers)

@@ -80,6 +80,8 @@ class Written:
         psnr: Decibels between pixels before and after, of a sample of shrunk images.
         num_rewritten: Images with a restart marker after each row of blocks.
         num_bytes_saved: Bytes by which that made them smaller.
+        source_digest: Of the digests of its images as they came; empty in a marker of
+            an earlier version.
     """
 
     split: str
@@ -91,6 +93,7 @@ class Written:
     psnr: Sequence[float]
     num_rewritten: int
     num_bytes_saved: int
+    source_digest: str = ""
 
     def to_json(self) -> str:
         """The content of the marker."""
@@ -133,6 +136,7 @@ def write_shard(settings: Settings, task: Task) -> Written:
         psnr=tally.psnr,
         num_rewritten=tally.num_rewritten,
         num_bytes_saved=tally.num_bytes_saved,
+        source_digest=tally.source.hexdigest(),
     )
     marker = written.to_json().encode()
     index.replace_file(marker_path(path), marker, fsync=settings.fsync)
@@ -198,6 +202,7 @@ class _Tally:
         self.psnr: list[float] = []
         self.num_rewritten = 0
         self.num_bytes_saved = 0
+        self.source = xxhash.xxh3_128()
 
     def reject(self, image: Image, rejected: images.Rejected) -> None:
         self.decisions[f"skipped_{rejected.reason}"] += 1
@@ -272,18 +277,13 @@ def _store(
     image: Image, boxes: Sequence[Box], settings: Settings, tally: _Tally
 ) -> tuple[str, records.Buffers] | None:
     """An image's columns of the catalog that are not its place; its framed record."""
-    try:
-        prepared = images.prepare(
-            read_image(settings.input_dir, image), settings.policy
-        )
-    except ValueError as error:
-        raise ValueError(
-            f"{settings.input_dir / image.file}: {image.name}: {error}. "
-            "Restore it, remove it from the input, or choose another policy."
-        ) from error
+    prepared, source_digest = _prepare(image, settings)
     if isinstance(prepared, images.Rejected):
+        tally.source.update(source_digest)
         tally.reject(image, prepared)
         return None
+    digest = xxhash.xxh3_128_digest(prepared.encoded)
+    tally.source.update(source_digest or digest)
     tally.store(image, prepared)
     label = settings.classes[image.class_index]
     record = image_record.ImageRecord(
@@ -296,15 +296,39 @@ def _store(
         filename=image.name.rpartition("/")[2],
         boxes=boxes,
     )
-    digest = xxhash.xxh3_128_hexdigest(prepared.encoded)
     # By hand: what must be quoted are two values of seven.
     row = (
         f'"label": {label.label}, "synset": {_quoted(label.synset)}, '
         f'"height": {prepared.height}, "width": {prepared.width}, '
         f'"filename": {json.dumps(catalog_name(image.name))}, '
-        f'"decision": "{prepared.decision}", "digest": "{digest}"'
+        f'"decision": "{prepared.decision}", "digest": "{digest.hex()}"'
     )
     return row, records.frame(image_record.encode_image(record))
+
+
+def _prepare(
+    image: Image, settings: Settings
+) -> tuple[images.Prepared | images.Rejected, bytes]:
+    """What is stored for an image; the digest of its bytes unless they are stored."""
+    try:
+        rejected = images.check_bytes(image.num_bytes, settings.policy)
+        if rejected is not None:
+            return rejected, b""
+        source = read_image(settings.input_dir, image)
+        prepared = images.prepare(source, settings.policy)
+    except MemoryError as error:
+        raise OSError(
+            f"{settings.input_dir / image.file}: {image.name} needs more memory than "
+            "there is. Try fewer --num_workers or a lower --max_decoded_pixels."
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"{settings.input_dir / image.file}: {image.name}: {error}. "
+            "Restore it, remove it from the input, or choose another policy."
+        ) from error
+    if isinstance(prepared, images.Prepared) and prepared.encoded is source:
+        return prepared, b""
+    return prepared, xxhash.xxh3_128_digest(source)
 
 
 _quoted = functools.lru_cache(maxsize=1 << 14)(json.dumps)

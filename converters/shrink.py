@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Quality of what is scaled down, unless told otherwise: half the bytes of 95 and no
 # difference that shows.
 DEFAULT_QUALITY = 90
+# How much larger than the result a cheap first reduction must leave the picture.
+# Measured on photographs: at 3, above 50 dB against no first reduction at all.
+REDUCING_GAP = 3
 # One in so many images is measured; encoding is half of the cost of shrinking.
 SAMPLE = 64
 # Stands for pixels without any error, in decibels: JSON knows no infinity.
@@ -47,6 +50,16 @@ def fit(
     # Exact in integers, half up: the limited side becomes the limit itself.
     scaled = [max((2 * n * limit + side) // (2 * side), 1) for n in (height, width)]
     return scaled[0], scaled[1]
+
+
+def decoded_pixels(height: int, width: int, size: tuple[int, int]) -> int:
+    """Pixels of a JPEG that are decoded on the way to a smaller size.
+
+    Its decoder gives an eighth, a quarter or half of each side for less work.
+    """
+    ratio = min(height // (REDUCING_GAP * size[0]), width // (REDUCING_GAP * size[1]))
+    scale = next((scale for scale in (8, 4, 2) if scale <= ratio), 1)
+    return height * width // scale**2
 
 
 def in_sample(data: bytes) -> bool:

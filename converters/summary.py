@@ -12,6 +12,7 @@ from converters import workers
 from tfpipe import index
 
 _SCHEMA_VERSION = 1
+_LOST = ("bbox_dropped_", "bbox_file_")
 
 
 def summarize(
@@ -70,7 +71,7 @@ def print_summary(summary: Mapping[str, Any]) -> None:
     if not summary["finished"]:
         print(f"{output_dir}: this task is done, others have shards to write.")
     else:
-        rate = summary["num_records"] / summary["seconds"]
+        rate = summary["num_records"] / max(summary["seconds"], 0.001)
         print(f"{output_dir}: {summary['num_bytes'] / 1e6:,.1f} MB in")
         for split, num_records in summary["splits"].items():
             print(f"  {split:<12} {num_records:>9,} records")
@@ -85,6 +86,10 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 def _remarks(summary: Mapping[str, Any]) -> list[str]:
     """What somebody should know who reads no files: copies, and what changes did."""
     lines = []
+    if any(
+        d.startswith(("skipped_", "ignored_", *_LOST)) for d in summary["decisions"]
+    ):
+        lines.append("  rejects.jsonl names each image, file and box that was left out")
     copies = summary["duplicates"]
     if copies["num_copies"]:
         lines.append(

@@ -124,6 +124,10 @@ class Config:
                 f"has an image, got {self.num_images} images for {self.num_classes} "
                 "classes. Ask for more images or for fewer classes."
             )
+        for name in ("size_scale", "bytes_per_pixel"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:  # nan too
+                raise ValueError(f"--{name} must be a number above 0, got {value}.")
 
     def to_json(self) -> dict[str, object]:
         """The fields as JSON values."""
@@ -309,7 +313,9 @@ def _replace(partial: pathlib.Path, output: pathlib.Path) -> None:
 def config_from_flags() -> Config:
     """The configuration that the command line asks for."""
     return Config(
-        output_dir=pathlib.Path(converter_flags.OUTPUT_DIR.value),
+        output_dir=converter_flags.path_of(
+            "output_dir", converter_flags.OUTPUT_DIR.value
+        ),
         num_images=_NUM_IMAGES.value,
         num_classes=_NUM_CLASSES.value,
         num_validation_images=_NUM_VALIDATION_IMAGES.value,

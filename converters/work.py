@@ -124,7 +124,9 @@ def forget_outdated(
     """Takes its marker from each complete shard that is older than a file of its input.
 
     Names and sizes, which are part of the job's description, tell most changes of the
-    input; an image that was edited in place shows only in its time. Times are compared
+    input; an image that was edited in place shows only in its times: that of its
+    content, which tools that copy set back, and that of its attributes, which they
+    cannot. `changed.find` compares what the images hold. Times are compared
     as make does, between runs of one unfinished job, and are no part of the
     description: a copied tree then costs work and is never refused, and the plan holds
     no times. Not seen is a file that changes while its own shard is being written.
@@ -144,7 +146,8 @@ def forget_outdated(
 
 
 def _modified_ns(path: pathlib.Path) -> int:
-    return path.stat().st_mtime_ns
+    status = path.stat()
+    return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def require_free(

@@ -251,7 +251,7 @@ def _boxes(num_boxes: int) -> boxes.Boxes:
 
 def test_whole_data_set_is_as_expected() -> None:
     train, validation = _whole()
-    tree = inputs.Tree({"train": train, "validation": validation}, {})
+    tree = inputs.Tree({"train": train, "validation": validation}, ())
 
     expect.check_expected("ilsvrc2012", tree, CLASSES, _boxes(615_299))
 
@@ -262,7 +262,7 @@ def test_what_is_missing_is_named() -> None:
     train = [image for image in train if image.class_index != 0][1000:]
     train[0] = train[0]._replace(name="train/empty.JPEG", num_bytes=0)
     del validation[1:3]
-    tree = inputs.Tree({"train": train, "validation": validation}, {})
+    tree = inputs.Tree({"train": train, "validation": validation}, ())
 
     with pytest.raises(ValueError, match=r"must be all of ILSVRC-2012") as caught:
         expect.check_expected("ilsvrc2012", tree, CLASSES[:999], _boxes(7))

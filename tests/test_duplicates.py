@@ -48,3 +48,19 @@ def test_copies_are_left_out(
     kept = {image.name for images in unique.splits.values() for image in images}
     everything = {image.name for images in tree.splits.values() for image in images}
     assert kept == everything - set(left_out)
+
+
+def test_files_that_are_read_in_pieces_have_the_same_copies(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those above 2 GiB are, which no system call reads at once."""
+    contents = {"a": b"1234567890", "b": b"1234567890", "c": b"1234567891", "d": b""}
+    found = []
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        found.append(inputs.Image(name, 0, name, 0, len(content)))
+    monkeypatch.setattr(duplicates, "_PIECE_BYTES", 3)
+
+    unique = duplicates.drop(tmp_path, {"train": found}, "all", 1)
+
+    assert [reject["name"] for reject in unique.rejects] == ["b"]

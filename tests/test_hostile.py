@@ -109,16 +109,24 @@ def test_every_image_that_is_not_stored_as_it_was_is_named(
 ) -> None:
     out, _ = converted
 
-    reported = {}
+    reported, ignored = {}, {}
     for name in ("changes.jsonl", "rejects.jsonl"):
         for line in (out / name).read_text().splitlines():
             item = json.loads(line)
+            if item["action"] == "ignored":
+                ignored[item["name"]] = item["reason"]
+                continue
             reason = item.get("reason")
             reported[item["name"]] = f"skipped_{reason}" if reason else item["action"]
     assert reported == {
         f"train/{SYNSET}/{name}": decision
         for name, (_, decision) in FILES.items()
         if not decision.startswith("kept")
+    }
+    assert ignored == {
+        f"train/{SYNSET}/loop.JPEG": "dangling_link",
+        f"train/{SYNSET}/gone.JPEG": "dangling_link",
+        f"train/{SYNSET}/x.JPEG/": "not_a_file",
     }
 
 

@@ -598,7 +598,17 @@ def test_policy_checks_itself(field: str, value: object, message: str) -> None:
 def test_header_says_what_the_file_holds() -> None:
     header = jpeg.read_header(_turned(5, _image()))
 
-    assert header == (HEIGHT, WIDTH, 3, jpeg.BASELINE, 5, None, header.scan, True)
+    assert header == (
+        HEIGHT,
+        WIDTH,
+        3,
+        jpeg.BASELINE,
+        5,
+        None,
+        header.scan,
+        True,
+        False,
+    )
     assert jpeg.read_header(make_jpeg(0))[:2] == (32, 40)
     assert jpeg.read_header(_cmyk("ycck")[0]).adobe_transform == 2
 

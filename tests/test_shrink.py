@@ -144,14 +144,18 @@ def test_scaling_comes_with_the_other_policies() -> None:
     assert decision == (75, 100, "converted_png+shrunk")
 
 
-def test_turned_tiff_is_scaled_in_its_shown_shape() -> None:
-    """Pillow turns a TIFF while it decodes it."""
+def test_turned_tiff_is_scaled_in_the_shape_that_is_stored() -> None:
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
     out = io.BytesIO()
     _photo(300, 400).save(out, "TIFF", exif=exif)
 
-    assert _prepare(out.getvalue(), max_side=100)[1:3] == (100, 75)
+    kept = _prepare(out.getvalue(), max_side=100)
+    applied = _prepare(out.getvalue(), max_side=100, exif_orientation="apply")
+
+    assert kept[1:4] == (75, 100, "converted_tiff+shrunk")
+    assert jpeg.read_header(kept.encoded).orientation == 6
+    assert applied[1:4] == (100, 75, "converted_tiff+rotated_exif+shrunk")
 
 
 def test_quality_alone_replaces_what_gets_smaller() -> None:

@@ -224,6 +224,45 @@ def test_bad_tar_is_an_error_that_names_tar_and_byte(
         list(tars.read_members(path))
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"-0000001000\0",
+        b"+0000001000\0",
+        b"0_000001000\0",
+        b"0o000000010\0",
+        b"00000000xyz\0",
+        b"\xff" * 11 + b"\0",  # -256 in base 256
+    ],
+)
+def test_size_that_is_no_number_is_an_error(
+    tmp_path: pathlib.Path, field: bytes
+) -> None:
+    block = bytearray(tarfile.TarInfo("a.JPEG").tobuf())
+    block[124:136] = field
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    path = tmp_path / "x.tar"
+    path.write_bytes(bytes(block) + bytes(2048))
+
+    # No more members than the tar has room for, where the reader would go round.
+    with pytest.raises(ValueError, match=r"x.tar is damaged: the header at byte 0 gi"):
+        list(itertools.islice(tars.read_members(path), 10))
+
+
+@pytest.mark.parametrize("size", ["-1024", "1_0", "1e3", "", "9" * 5000])
+def test_pax_size_that_is_no_number_is_an_error(
+    tmp_path: pathlib.Path, size: str
+) -> None:
+    info = tarfile.TarInfo("a.JPEG")
+    info.pax_headers = {"size": size}
+    path = tmp_path / "x.tar"
+    path.write_bytes(info.tobuf(tarfile.PAX_FORMAT) + bytes(2048))
+
+    with pytest.raises(ValueError, match=r"x.tar is damaged: the header at byte "):
+        list(itertools.islice(tars.read_members(path), 10))
+
+
 def test_fault_of_an_inner_tar_names_both(tmp_path: pathlib.Path) -> None:
     root = make_tree(tmp_path, num_images=4)
     shutil.rmtree(root / "train")

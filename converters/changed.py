@@ -1,0 +1,70 @@
+"""Which complete shards are older than their input, told by what the images hold.
+
+In: the plans of a job that goes on, and what its complete shards noted of their images
+when they were written. Out: the names of those whose images are others now. Reads every
+image of a complete shard once; `work.forget_outdated` looks at times and reads none.
+"""
+
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import xxhash
+
+from converters import images, shards, workers
+from converters.inputs import read_image
+from converters.plan import ShardPlan
+
+
+def find(
+    input_dir: pathlib.Path,
+    plans: Sequence[ShardPlan],
+    done: Mapping[str, shards.Written],
+    policy: images.Policy,
+    num_workers: int,
+) -> list[str]:
+    """Names of the complete shards that were written from other images.
+
+    Args:
+        input_dir: Folder that the images' files are relative to.
+        plans: The shards that are to be there.
+        done: The complete ones, by name.
+        policy: The job's, which says what files are not read.
+        num_workers: Processes that read.
+
+    Raises:
+        OSError: If an image cannot be read.
+    """
+    tasks = [(plan, done[plan.name]) for plan in plans if plan.name in done]
+    if not tasks:
+        return []
+    answers = workers.run(
+        functools.partial(_is_changed, input_dir, policy),
+        tasks,
+        num_workers=num_workers,
+        num_images=sum(len(plan.images) for plan, _ in tasks),
+    )
+    found = zip(tasks, answers, strict=True)
+    return [plan.name for (plan, _), is_changed in found if is_changed]
+
+
+def forget(names: Sequence[str], work_dir: pathlib.Path) -> None:
+    """Takes their markers from shards, so that they are written again."""
+    for name in names:
+        shards.marker_path(work_dir / name).unlink(missing_ok=True)
+
+
+def _is_changed(
+    input_dir: pathlib.Path,
+    policy: images.Policy,
+    task: tuple[ShardPlan, shards.Written],
+) -> bool:
+    """Whether a shard was written from other bytes. Runs in worker processes."""
+    plan, written = task
+    digest = xxhash.xxh3_128()
+    for image in plan.images:
+        if images.check_bytes(image.num_bytes, policy) is None:
+            source = read_image(input_dir, image)
+            digest.update(xxhash.xxh3_128_digest(source))
+        workers.image_done()
+    return digest.hexdigest() != written.source_digest
