@@ -230,9 +230,10 @@ def image_size(encoded: bytes) -> tuple[int, int]:
         kind = pixels.sniff(encoded)
         if kind is None:
             raise ValueError(f"not an image: it begins with {encoded[:12]!r}")
-        return pixels.read_size(encoded, kind)
+        size, _ = pixels.read_size(encoded, kind)
     except jpeg.BadImageError as error:
         raise ValueError(error.detail) from error
+    return size
 
 
 def _size_faults(example: Example, size: tuple[int, int], says: str) -> Iterator[str]:

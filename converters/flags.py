@@ -5,8 +5,6 @@ these holders and calls `flags.adopt_module_key_flags` on this module, which als
 makes its `--help` list them.
 """
 
-import pathlib
-
 from absl import flags
 
 OUTPUT_DIR = flags.DEFINE_string(
@@ -27,25 +25,3 @@ OVERWRITE = flags.DEFINE_boolean(
     "Replace what an earlier run left in --output_dir. The old content stays until the "
     "new one is complete.",
 )
-
-
-def path_of(name: str, value: str) -> pathlib.Path:
-    """The path that a flag gives, with ~ for a home folder.
-
-    Args:
-        name: Of the flag.
-        value: Its value.
-
-    Raises:
-        ValueError: If it is empty, which would be the current folder, or names a user
-            that is not known.
-    """
-    if not value:
-        raise ValueError(f"--{name} must be a path, got nothing. Write . for here.")
-    try:
-        return pathlib.Path(value).expanduser()
-    except RuntimeError as error:
-        raise ValueError(
-            f"--{name} must be a path, got {value}, whose user has no home folder "
-            f"here. Write ./{value} for a name that begins with ~."
-        ) from error

@@ -29,9 +29,9 @@ from converters import (
     input_flags,
     inputs,
     job_flags,
+    paths,
     run,
 )
-from converters import flags as converter_flags
 
 flags.adopt_module_key_flags(input_flags)
 flags.adopt_module_key_flags(job_flags)
@@ -137,7 +137,7 @@ def make_job(config: Config) -> run.Job:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = converter_flags.path_of("input_dir", config.input_dir)
+    input_dir = paths.path_of("--input_dir", config.input_dir)
     labels, tree = _read_input(input_dir, config)
     return conversion.make_job(
         config.job,
@@ -174,7 +174,7 @@ def _read_input(
 def _labels(config: Config, found: classtree.ClassTree) -> dict[str, int]:
     """Label of each class on disk, in label order."""
     if config.label_map is not None:
-        path = converter_flags.path_of("label_map", config.label_map)
+        path = paths.path_of("--label_map", config.label_map)
         return classtree.read_label_map(path, config.label_base)
     base = 1 if config.label_base is None else config.label_base
     return classtree.sorted_labels(found.class_names(), base)

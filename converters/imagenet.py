@@ -38,9 +38,9 @@ from converters import (
     input_flags,
     inputs,
     job_flags,
+    paths,
     run,
 )
-from converters import flags as converter_flags
 from tfpipe import host
 
 flags.adopt_module_key_flags(input_flags)
@@ -104,7 +104,7 @@ def make_job(config: Config) -> run.Job:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = converter_flags.path_of("input_dir", config.input_dir)
+    input_dir = paths.path_of("--input_dir", config.input_dir)
     class_list = classes.read_classes(input_dir)
     tree = inputs.read_tree(input_dir, class_list)
     num_workers = config.job.num_workers or host.num_cores()

@@ -162,7 +162,7 @@ def _require_policy(known: index.Index) -> None:
         BadIndexError: If it does not.
     """
     try:
-        images.Policy(**known.made_by["options"]["policy"])
+        images.policy_of(known.made_by["options"]["policy"])
     except (KeyError, TypeError, ValueError) as error:
         raise errors.BadIndexError(
             f"made_by.options.policy in {index.INDEX_NAME} must be the policy of a "

@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 from absl import flags
 
-from converters import compat, images, policy_flags, restart, worker_flags
+from converters import compat, images, paths, policy_flags, restart, worker_flags
 from converters import flags as converter_flags
 from tfpipe import host
 
@@ -119,7 +119,7 @@ class JobConfig:
     def job_fields(self) -> dict[str, Any]:
         """The fields of a `run.Job` that this decides."""
         return {
-            "output_dir": converter_flags.path_of("output_dir", self.output_dir),
+            "output_dir": paths.path_of("--output_dir", self.output_dir),
             "policy": self.policy,
             "num_workers": self.num_workers or host.num_cores(),
             "overwrite": self.overwrite,

@@ -37,7 +37,16 @@ from collections.abc import Iterable
 
 from absl import app, flags
 
-from converters import camera, classes, looks, noise, scenes, worker_flags, workers
+from converters import (
+    camera,
+    classes,
+    looks,
+    noise,
+    paths,
+    scenes,
+    worker_flags,
+    workers,
+)
 from converters import flags as converter_flags
 from tfpipe import host
 
@@ -313,9 +322,7 @@ def _replace(partial: pathlib.Path, output: pathlib.Path) -> None:
 def config_from_flags() -> Config:
     """The configuration that the command line asks for."""
     return Config(
-        output_dir=converter_flags.path_of(
-            "output_dir", converter_flags.OUTPUT_DIR.value
-        ),
+        output_dir=paths.path_of("--output_dir", converter_flags.OUTPUT_DIR.value),
         num_images=_NUM_IMAGES.value,
         num_classes=_NUM_CLASSES.value,
         num_validation_images=_NUM_VALIDATION_IMAGES.value,

@@ -30,7 +30,6 @@ The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or a
 import dataclasses
 import io
 import json
-import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -38,7 +37,7 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import adopt, check, indexed, input_flags, worker_flags
+from converters import adopt, check, indexed, input_flags, paths, worker_flags
 from converters.check import Result
 from tfpipe import errors, host, index
 
@@ -116,12 +115,12 @@ def verify(config: Config) -> Result:
         TfpipeError: If index or catalog cannot be read.
         OSError: If a file cannot be read or written.
     """
-    data_dir = pathlib.Path(config.data_dir).expanduser()
+    data_dir = paths.path_of("DIR", config.data_dir)
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
     input_dir = None
     if config.input_dir is not None:
-        input_dir = pathlib.Path(config.input_dir).expanduser()
+        input_dir = paths.path_of("--input_dir", config.input_dir)
     request = check.Request(
         data_dir=data_dir,
         level=config.level,
