@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import headspace
-from tfpipe.headspace import Headspace, Rates
+from tfpipe.training import headspace
+from tfpipe.training.headspace import Headspace, Rates
 
 
 def _pipeline(seconds_per_batch):
