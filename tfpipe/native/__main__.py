@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def _require_loading(*, force: bool) -> None:
-    """Raises OSError if what has its right bytes does not load, as from another host."""
+    """Raises OSError if sound libraries do not load, as those of another host."""
     module, reason = native.load()
     if module is None:
         remedy = "" if force else ". Run: python -m tfpipe.native --force"
