@@ -62,10 +62,10 @@ def test_weights_as_whole_numbers(weights, whole):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1, 0], r"finite and > 0, got \[1, 0\]"),
-        ([1, -2], "finite and > 0"),
-        ([1.0, float("nan")], "finite and > 0"),
-        ([1.0, float("inf")], "finite and > 0"),
+        ([1, 0], "a finite number > 0, got 0"),
+        ([1, -2], "a finite number > 0"),
+        ([1.0, float("nan")], "a finite number > 0"),
+        ([1.0, float("inf")], "a finite number > 0"),
         (
             [1 / 3, 1],
             r"repeat within 1048576 elements, got a period of \d+\. Round",
@@ -241,7 +241,9 @@ def test_wrong_arguments_are_refused(data_dir):
         tfpipe.Mixture([good], [1, 2])
     with pytest.raises(ValueError, match="got 0 pipelines and 0 weights"):
         tfpipe.Mixture([], [])
-    with pytest.raises(ValueError, match=r"Mixture\.batch_size must be >= 1, got 0"):
+    with pytest.raises(
+        ValueError, match=r"Mixture\.batch_size must be a whole number >= 1, got 0"
+    ):
         tfpipe.Mixture([good], [1], batch_size=0)
     with pytest.raises(ValueError, match="same rank and num_ranks, got 0 of 1, 1 of 2"):
         tfpipe.Mixture([good, part(data_dir, rank=1, num_ranks=2)], [1, 1])

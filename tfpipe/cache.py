@@ -18,7 +18,16 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import errors, host, index, philox, repeatable, store, store_folder
+from tfpipe import (
+    arguments,
+    errors,
+    host,
+    index,
+    philox,
+    repeatable,
+    store,
+    store_folder,
+)
 from tfpipe.pipeline import Stage
 from tfpipe.source import TFRecordSource
 from tfpipe.stages import (
@@ -86,9 +95,8 @@ class Cache:
                 'Cache needs a directory for "disk" and none for "ram", '
                 f"got {self.where!r} and {self.directory!r}."
             )
-        for name in ("max_bytes", "num_parallel_reads"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"Cache.{name} must be >= 1, got {value}.")
+        names = ("max_bytes", "num_parallel_reads")
+        arguments.settle_ints(self, names, least=1, also=[None])
 
     def tuned(self, tuning: Tuning) -> "Cache":
         reads = self.num_parallel_reads or tuning.num_parallel_reads

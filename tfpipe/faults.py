@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfpipe import errors, index, philox, records
+from tfpipe import arguments, errors, index, philox, records
 
 Example = dict[str, tf.Tensor]
 Array = npt.NDArray[Any]
@@ -72,9 +72,8 @@ class FaultLog:
         *,
         locate: Callable[[int], tuple[str, int]] | None = None,
     ) -> None:
-        if max_faults < 0:
-            raise ValueError(f"max_faults must be >= 0, got {max_faults}.")
-        self.max_faults = max_faults
+        self.max_faults = arguments.require_int(self, "max_faults", max_faults, least=0)
+        arguments.require_callable(self, "locate", locate, or_none=True)
         self.locate = locate
         self._faults: dict[int, Fault] = {}
         self._lock = threading.Lock()

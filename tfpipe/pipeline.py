@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from tfpipe import at_exit, index
+from tfpipe import arguments, at_exit, index
 from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
@@ -68,7 +68,13 @@ class Pipeline:
     device_ops: Sequence[DeviceOp] = ()
 
     def __post_init__(self) -> None:
+        arguments.require_callable(self, "source", self.source)
+        arguments.require_kind(self, "tuning", self.tuning, Tuning)
+        for op in self.device_ops:
+            arguments.require_callable(self, "device_ops", op)
         for number, stage in enumerate(self.stages, start=1):
+            if isinstance(stage, type) and dataclasses.is_dataclass(stage):
+                arguments.require_callable("", f"Stage {number}", stage)
             if not callable(stage) and not isinstance(stage, Wrapper):
                 raise TypeError(
                     f"Stage {number} must be callable Dataset -> Dataset, "
@@ -99,8 +105,10 @@ class Pipeline:
             ValueError: If a number is out of range, or the state belongs to other data.
             Exception: What a stage raises, with a note that names the stage.
         """
-        if num_epochs is not None and num_epochs < 1:
-            raise ValueError(f"num_epochs must be >= 1 or None, got {num_epochs}.")
+        arguments.require_int("", "num_epochs", num_epochs, least=1, also=[None])
+        arguments.require_int("", "epoch", epoch, least=0)
+        arguments.require_int("", "start_step", start_step, least=0)
+        arguments.require_kind("", "state", state, State, or_none=True)
         if state is None:
             state = State(epoch=epoch, step=start_step)
         elif epoch or start_step:
@@ -146,10 +154,8 @@ class Pipeline:
 
     def prefix(self, num_stages: int) -> "Pipeline":
         """The pipeline up to and with its first `num_stages` stages."""
-        if not 0 <= num_stages <= len(self.stages):
-            raise ValueError(
-                f"num_stages must be 0 to {len(self.stages)}, got {num_stages}."
-            )
+        most = len(self.stages)
+        arguments.require_int("", "num_stages", num_stages, least=0, most=most)
         return dataclasses.replace(self, stages=self.stages[:num_stages])
 
     def tuned_stages(self) -> list[Stage | Wrapper]:

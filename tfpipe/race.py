@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfpipe import drain, nodes
+from tfpipe import arguments, drain, nodes
 from tfpipe.cache import Cache
 from tfpipe.drain import Spent
 
@@ -115,7 +115,17 @@ class Runner:
 def compare(
     datasets: Mapping[str, tf.data.Dataset], *, seconds: float, num_rounds: int
 ) -> dict[str, Turns]:
-    """The rates of datasets that do not end; see `run`."""
+    """The rates of datasets that do not end; see `run`.
+
+    Raises:
+        ValueError: If there is no dataset, or a number is out of range.
+    """
+    if not datasets:
+        raise ValueError("datasets must be at least one dataset, got none.")
+    for name, dataset in datasets.items():
+        arguments.require_kind("", f"datasets[{name!r}]", dataset, tf.data.Dataset)
+    arguments.require_number("", "seconds", seconds, above=0)
+    arguments.require_int("", "num_rounds", num_rounds, least=1)
     pollers = drain.pollers()
     runners = {name: Runner(dataset) for name, dataset in datasets.items()}
     return run(runners, seconds=seconds, num_rounds=num_rounds, ignored=pollers)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfpipe import space, tuning
+from tfpipe import arguments, space, tuning
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -126,6 +126,7 @@ def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
         OSError: If the file cannot be read.
         ValueError: If it is no such file.
     """
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
     loaded = Tuning.load(path, fingerprint=pipeline.fingerprint)
     saved = tuning.read_saved(path)
     if loaded != Tuning(**saved["tuning"]):

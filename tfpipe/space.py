@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Sequence
 
-from tfpipe import placement
+from tfpipe import arguments, placement
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -46,11 +46,9 @@ class Budget:
     any_order: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("num_threads", 1), ("ram_bytes", 1), ("disk_bytes", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"Budget.{name} must be >= {least}, got {getattr(self, name)}."
-                )
+        arguments.settle_ints(self, ["num_threads", "ram_bytes"], least=1)
+        arguments.settle_ints(self, ["disk_bytes"], least=0)
+        arguments.settle_bools(self, "any_order")
         if bool(self.disk_bytes) != (self.cache_dir is not None):
             raise ValueError(
                 "Budget must have both disk_bytes and cache_dir or neither, got "
@@ -65,6 +63,10 @@ class Setting:
     tuning: Tuning
     cache: Placement | None = None
 
+    def __post_init__(self) -> None:
+        arguments.require_kind(self, "tuning", self.tuning, Tuning)
+        arguments.require_kind(self, "cache", self.cache, Placement, or_none=True)
+
     def of(self, pipeline: Pipeline) -> Pipeline:
         """The pipeline with this setting; its stages must be open."""
         placed = placement.with_cache(pipeline, self.cache)
@@ -78,6 +80,7 @@ class Setting:
 
 def opened(pipeline: Pipeline) -> Pipeline:
     """The pipeline without cache, every knob of its stages open, ending in Prefetch."""
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
     stages = [
         stage.opened() if hasattr(stage, "opened") else stage
         for stage in placement.without_cache(pipeline).stages

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe import arguments
 from tfpipe.at_once import at_once, first_batch
 from tfpipe.faults import FaultLog, read_damaged, stand_in
 from tfpipe.tuning import AUTOTUNE, Tuning
@@ -25,18 +26,8 @@ Op = Callable[[Example], Example]
 as_it_is = tf.autograph.experimental.do_not_convert
 
 
-def _require_positive(stage: object, name: str) -> None:
-    value = getattr(stage, name)
-    if value is not None and value < 1:
-        raise ValueError(f"{type(stage).__name__}.{name} must be >= 1, got {value}.")
-
-
-def _require_positive_or_autotune(stage: object, name: str) -> None:
-    value = getattr(stage, name)
-    if value is not None and value != AUTOTUNE and value < 1:
-        raise ValueError(
-            f"{type(stage).__name__}.{name} must be >= 1 or AUTOTUNE, got {value}."
-        )
+def _require_positive(stage: object, name: str, *also: int | None) -> None:
+    arguments.settle_ints(stage, [name], least=1, also=also)
 
 
 # Of what `Interleave` gives.
@@ -79,8 +70,9 @@ class Interleave:
     faults: FaultLog | None = None
 
     def __post_init__(self) -> None:
-        _require_positive(self, "num_parallel_reads")
-        _require_positive(self, "read_buffer_bytes")
+        _require_positive(self, "num_parallel_reads", None)
+        _require_positive(self, "read_buffer_bytes", None)
+        arguments.require_kind(self, "faults", self.faults, FaultLog, or_none=True)
 
     def tuned(self, tuning: Tuning) -> "Interleave":
         return dataclasses.replace(
@@ -166,6 +158,11 @@ class AssertCardinality:
 
     num_elements: int | None = None
 
+    def __post_init__(self) -> None:
+        if not tf.is_tensor(self.num_elements):  # as `Map` gives it
+            also = (None, tf.data.INFINITE_CARDINALITY)
+            arguments.settle_ints(self, ["num_elements"], least=0, also=also)
+
     def sized(self, num_records: int | None) -> "AssertCardinality":
         if self.num_elements is not None:
             return self
@@ -216,6 +213,9 @@ class Map:
     ) -> None:
         if not ops:
             raise ValueError("Map must have at least one op, got none.")
+        for number, op in enumerate(ops, start=1):
+            arguments.require_callable(self, f"ops, number {number},", op)
+        arguments.require_kind(self, "faults", faults, FaultLog, or_none=True)
         if faults is not None and faults.locate is None:
             raise ValueError(
                 "Map.faults must know where records are: give it "
@@ -224,7 +224,7 @@ class Map:
         object.__setattr__(self, "ops", ops)
         object.__setattr__(self, "num_parallel_calls", num_parallel_calls)
         object.__setattr__(self, "faults", faults)
-        _require_positive_or_autotune(self, "num_parallel_calls")
+        _require_positive(self, "num_parallel_calls", None, AUTOTUNE)
 
     def __repr__(self) -> str:
         parts = [*map(repr, self.ops), f"num_parallel_calls={self.num_parallel_calls}"]
@@ -297,6 +297,7 @@ class Shuffle:
 
     def __post_init__(self) -> None:
         _require_positive(self, "buffer_size")
+        arguments.settle_ints(self, ["seed"], least=0, most=arguments.MOST_SEED)
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         seed = tf.bitcast(tf.constant(self.seed, tf.uint64), tf.int64)
@@ -343,6 +344,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         _require_positive(self, "batch_size")
+        arguments.settle_bools(self, "drop_remainder")
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         return dataset.batch(self.batch_size, drop_remainder=self.drop_remainder)
@@ -361,7 +363,7 @@ class Prefetch:
     buffer_size: int | None = None
 
     def __post_init__(self) -> None:
-        _require_positive_or_autotune(self, "buffer_size")
+        _require_positive(self, "buffer_size", None, AUTOTUNE)
 
     def tuned(self, tuning: Tuning) -> "Prefetch":
         size = self.buffer_size or tuning.prefetch_buffer_size

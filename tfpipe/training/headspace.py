@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe import arguments
 from tfpipe.pipeline import Pipeline
 
 Step = Callable[[Any], Any]
@@ -135,10 +136,11 @@ def headspace(
     Raises:
         ValueError: If a number is not positive.
     """
-    if seconds <= 0 or num_rounds < 1:
-        raise ValueError(
-            f"seconds must be > 0 and num_rounds >= 1, got {seconds} and {num_rounds}."
-        )
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
+    arguments.require_callable("", "step", step)
+    arguments.require_number("", "seconds", seconds, above=0)
+    arguments.require_int("", "num_rounds", num_rounds, least=1)
+    arguments.require_bool("", "fewer_cores", fewer_cores)
     dataset = pipeline.build(num_epochs=None)
     cached = dataset.take(1).cache().repeat()
     sources = {"cached": iter(cached), "pipeline": iter(dataset)}
