@@ -145,6 +145,16 @@ def require_choice(
         raise _wrong(owner, name, f"one of {', '.join(choices)}", value)
 
 
+def require_bools(owner: object, **values: Any) -> None:
+    """As `require_bool`, of several by name.
+
+    Raises:
+        ValueError: If one is anything else.
+    """
+    for name, value in values.items():
+        require_bool(owner, name, value)
+
+
 def require_kind(
     owner: object, name: str, value: Any, kind: type, *, or_none: bool = False
 ) -> None:

@@ -18,16 +18,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import (
-    arguments,
-    errors,
-    host,
-    index,
-    philox,
-    repeatable,
-    store,
-    store_folder,
-)
+from tfpipe import errors, host, index, philox, repeatable, store, store_folder
+from tfpipe.arguments import settle_ints
 from tfpipe.pipeline import Stage
 from tfpipe.source import TFRecordSource
 from tfpipe.stages import (
@@ -95,8 +87,7 @@ class Cache:
                 'Cache needs a directory for "disk" and none for "ram", '
                 f"got {self.where!r} and {self.directory!r}."
             )
-        names = ("max_bytes", "num_parallel_reads")
-        arguments.settle_ints(self, names, least=1, also=[None])
+        settle_ints(self, ["max_bytes", "num_parallel_reads"], least=1, also=[None])
 
     def tuned(self, tuning: Tuning) -> "Cache":
         reads = self.num_parallel_reads or tuning.num_parallel_reads

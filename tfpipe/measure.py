@@ -163,12 +163,9 @@ def profile(
     Raises:
         ValueError: If the pipeline has no elements, or a number is out of range.
     """
-    _require_pipeline(pipeline, consumer_seconds, storage_bytes_per_second)
-    arguments.require_bool("", "per_op", per_op)
-    arguments.require_bool("", "progress", progress)
-    _require_extent(num_elements, seconds, repeats)
-    ram_left = host.ram_left()
-    steps = prefixes.steps(pipeline, per_op=per_op)
+    _require_profile(pipeline, consumer_seconds, storage_bytes_per_second)
+    _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
+    ram_left, steps = host.ram_left(), prefixes.steps(pipeline, per_op=per_op)
     with tqdm.tqdm(
         total=5 + repeats * sum(step.is_measured for step in steps),
         desc="profile",
@@ -220,13 +217,16 @@ def examples_in(spec: Any) -> int | None:
     return size
 
 
-def _require_extent(num_elements: int | None, seconds: float, repeats: int) -> None:
+def _require_extent(
+    num_elements: int | None, seconds: float, repeats: int, **switches: bool
+) -> None:
+    arguments.require_bools("", **switches)
     arguments.require_int("", "num_elements", num_elements, least=1, also=[None])
     arguments.require_number("", "seconds", seconds, above=0)
     arguments.require_int("", "repeats", repeats, least=1)
 
 
-def _require_pipeline(
+def _require_profile(
     pipeline: Pipeline, consumer_seconds: float, bandwidth: float | None
 ) -> None:
     arguments.require_kind("", "pipeline", pipeline, Pipeline)

@@ -73,13 +73,7 @@ class Pipeline:
         for op in self.device_ops:
             arguments.require_callable(self, "device_ops", op)
         for number, stage in enumerate(self.stages, start=1):
-            if isinstance(stage, type) and dataclasses.is_dataclass(stage):
-                arguments.require_callable("", f"Stage {number}", stage)
-            if not callable(stage) and not isinstance(stage, Wrapper):
-                raise TypeError(
-                    f"Stage {number} must be callable Dataset -> Dataset, "
-                    f"got {stage!r}."
-                )
+            _require_stage(number, stage)
 
     def build(
         self,
@@ -105,10 +99,7 @@ class Pipeline:
             ValueError: If a number is out of range, or the state belongs to other data.
             Exception: What a stage raises, with a note that names the stage.
         """
-        arguments.require_int("", "num_epochs", num_epochs, least=1, also=[None])
-        arguments.require_int("", "epoch", epoch, least=0)
-        arguments.require_int("", "start_step", start_step, least=0)
-        arguments.require_kind("", "state", state, State, or_none=True)
+        _require_place(epoch, num_epochs, start_step, state)
         if state is None:
             state = State(epoch=epoch, step=start_step)
         elif epoch or start_step:
@@ -183,6 +174,24 @@ class Pipeline:
         ]
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
         return "\n".join([*lines, f"   {self.tuning!r}"])
+
+
+def _require_stage(number: int, stage: object) -> None:
+    if isinstance(stage, type) and dataclasses.is_dataclass(stage):
+        arguments.require_callable("", f"Stage {number}", stage)
+    if not callable(stage) and not isinstance(stage, Wrapper):
+        raise TypeError(
+            f"Stage {number} must be callable Dataset -> Dataset, got {stage!r}."
+        )
+
+
+def _require_place(
+    epoch: int, num_epochs: int | None, start_step: int, state: State | None
+) -> None:
+    arguments.require_int("", "num_epochs", num_epochs, least=1, also=[None])
+    arguments.require_int("", "epoch", epoch, least=0)
+    arguments.require_int("", "start_step", start_step, least=0)
+    arguments.require_kind("", "state", state, State, or_none=True)
 
 
 def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:

@@ -72,11 +72,7 @@ class TFRecordSource:
         arguments.settle_ints(self, sizes, least=1)
         arguments.settle_ints(self, ["rank"], least=0)
         arguments.settle_ints(self, ["seed"], least=0, most=arguments.MOST_SEED)
-        if self.rank >= self.num_ranks:
-            raise ValueError(
-                f"TFRecordSource.rank must be 0 to num_ranks - 1 = "
-                f"{self.num_ranks - 1}, got {self.rank}."
-            )
+        _require_rank(self.rank, self.num_ranks)
         index.check(self.index, self.data_dir, self.split)
         _ = self.order, self._byte_offsets  # the catalog must be there too
 
@@ -177,6 +173,14 @@ class TFRecordSource:
             byte_offsets=self._byte_offsets,
         )
         return windows.dataset(place, num_epochs)
+
+
+def _require_rank(rank: int, num_ranks: int) -> None:
+    if rank >= num_ranks:
+        raise ValueError(
+            f"TFRecordSource.rank must be 0 to num_ranks - 1 = {num_ranks - 1}, "
+            f"got {rank}."
+        )
 
 
 def _digest(shards: Sequence[index.Shard], order: object) -> str:
