@@ -10,7 +10,8 @@ import math
 import os
 from collections.abc import Sequence
 
-from tfpipe import arguments, placement
+from tfpipe import arguments, host, placement
+from tfpipe.cache import Cache
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -76,6 +77,32 @@ class Setting:
             calls = calls[: parted + 1] + calls[parted:]
         tuned = dataclasses.replace(self.tuning, num_parallel_maps=calls)
         return dataclasses.replace(placed, tuning=tuned)
+
+
+def of_pipeline(pipeline: Pipeline) -> Setting:
+    """The tuning that a pipeline has, and where its cache stands."""
+    return Setting(tuning=pipeline.tuning, cache=placement.of_pipeline(pipeline))
+
+
+def excess(pipeline: Pipeline, budget: Budget) -> str:
+    """What a pipeline takes more than a budget allows; empty if it does not.
+
+    Counted are its threads, and what its caches have when they are full: a cache in a
+    folder of its own may be there where the budget says nothing of a disk.
+    """
+    threads = pipeline.tuning.private_threadpool_size or host.num_cores()
+    if threads > budget.num_threads:
+        return f"it has {threads} threads, {budget.num_threads} are allowed"
+    for number, stage in enumerate(pipeline.stages):
+        if not isinstance(stage, Cache):
+            continue
+        most = budget.ram_bytes if stage.where == "ram" else budget.disk_bytes
+        size = stage.num_bytes(pipeline.source, pipeline.stages[:number])
+        if size > most and (stage.where == "ram" or most):
+            return (
+                f"its cache needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} are allowed"
+            )
+    return ""
 
 
 def opened(pipeline: Pipeline) -> Pipeline:
