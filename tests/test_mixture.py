@@ -1,5 +1,6 @@
 import fractions
 import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -41,6 +42,58 @@ def elements(source, state=None, num_epochs=1, count=None):
         (int(element["set"]), int(element["record"]))
         for element in dataset.as_numpy_iterator()
     ]
+
+
+def damaged(data_dir, folder, split):
+    """A copy of the data with a byte of the first record of a split changed."""
+    copy = shutil.copytree(data_dir, folder)
+    path = sorted(copy.glob(f"{split}-0*"))[0]
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    return copy
+
+
+def test_faults_are_those_of_all_parts(data_dir, tmp_path, capfd):
+    logs = [tfpipe.FaultLog(5), tfpipe.FaultLog(0)]
+    parts = []
+    for log, split in zip(logs, ("train", "validation"), strict=True):
+        source = tfpipe.TFRecordSource(
+            damaged(data_dir, tmp_path / split, split), split, shuffle="none"
+        )
+        stages = [tfpipe.Interleave(faults=log), tfpipe.Map(tfpipe.Select("record_id"))]
+        parts.append(tfpipe.Pipeline(source, stages))
+    whole = tfpipe.Pipeline(tfpipe.Mixture(parts, [24, 7]), [tfpipe.Batch(1)])
+    only = tfpipe.Pipeline(tfpipe.Mixture(parts[:1], [1]), [])
+    assert only.faults is logs[0]
+    assert whole.faults.faults == []
+    assert whole.faults.error() is None
+
+    with pytest.raises(tf.errors.UnknownError, match="max_faults allows 0"):
+        list(whole.build())
+    list(only.build())
+
+    assert [fault.reason for fault in whole.faults.faults] == ["crc", "crc"]
+    assert whole.faults.num_faults_by_reason == {"crc": 2}
+    assert whole.faults.summary().startswith("2 records were skipped.\ncrc: 2\n")
+    assert "1 records are damaged, max_faults allows 0" in str(whole.faults.error())
+    assert "1 records were skipped." in capfd.readouterr().err  # after the epoch
+    with pytest.raises(TypeError, match="must be added to one of the 2 logs"):
+        whole.faults.add(whole.faults.faults[0])
+
+
+def test_faults_are_those_of_all_stages(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train")
+    one, other = (tfpipe.FaultLog(n, locate=source.locate) for n in (1, 2))
+    flip = tfpipe.Flip()
+
+    def faults(of_reading, of_ops):
+        stages = [tfpipe.Interleave(faults=of_reading), tfpipe.Map(flip, faults=of_ops)]
+        return tfpipe.Pipeline(source, stages).faults
+
+    assert faults(one, other).logs == (one, other)
+    assert faults(one, one) is faults(None, one) is one
+    assert faults(None, None) is None
 
 
 @pytest.mark.parametrize(

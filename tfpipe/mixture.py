@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfpipe import arguments, index
+from tfpipe import arguments, fault_logs, index
+from tfpipe.faults import FaultLog
 from tfpipe.order import Ints
 from tfpipe.pipeline import Pipeline
 from tfpipe.state import State
@@ -68,6 +69,11 @@ class Mixture:
     def num_ranks(self) -> int:
         """All processes."""
         return int(self._sources[0].num_ranks)
+
+    @property
+    def faults(self) -> FaultLog | None:
+        """The damaged records that the pipelines met, of all their logs, or None."""
+        return fault_logs.combined([pipeline.faults for pipeline in self.pipelines])
 
     @property
     def steps_per_epoch(self) -> int:
@@ -141,8 +147,13 @@ class Mixture:
         ]
         _check_specs([part.element_spec for part in parts])
         begin = self._num_steps_before(state) * self.batch_size
-        choice = _choice(self._schedule, begin, self.num_records(state, num_epochs))
-        return tf.data.Dataset.choose_from_datasets(parts, choice)
+        count = self.num_records(state, num_epochs)
+        mixed = tf.data.Dataset.choose_from_datasets(
+            parts, _choice(self._schedule, begin, count)
+        )
+        # Also, what batches a mixture of TensorFlow's own could not be concatenated.
+        number = tf.data.INFINITE_CARDINALITY if count is None else count
+        return mixed.apply(tf.data.experimental.assert_cardinality(number))
 
     @property
     def _sources(self) -> list[Any]:

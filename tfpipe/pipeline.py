@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from tfpipe import arguments, at_exit, index
+from tfpipe import arguments, at_exit, fault_logs, index
 from tfpipe.state import State
 from tfpipe.tuning import Tuning
 
@@ -130,9 +130,9 @@ class Pipeline:
 
     @property
     def faults(self) -> Any:
-        """The log of damaged records that the stages share, or None."""
-        logs = (getattr(stage, "faults", None) for stage in self.stages)
-        return next((log for log in logs if log is not None), None)
+        """The log of damaged records, of the source and all stages, or None."""
+        having = (self.source, *self.stages)
+        return fault_logs.combined([getattr(each, "faults", None) for each in having])
 
     @property
     def fingerprint(self) -> str:
