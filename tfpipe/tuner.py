@@ -27,6 +27,9 @@ from tfpipe.placement import Placement
 from tfpipe.search import GAIN, Search, Trial
 from tfpipe.space import Budget, Setting
 
+# What runs in a race: settings, and None for the pipeline as it was given.
+_Lanes = Mapping[str, Setting | None]
+
 _TURN_SECONDS = 0.4
 _GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
 _COSTS, _BEST = "from the costs", "the best so far"
@@ -156,19 +159,13 @@ class _Run:
         self._open = space.opened(pipeline)
         self._budget = budget
         self._clock = clock
-        # Of the caches that do not fit it is recorded why not.
         self._caches, self._trials = _caches(self._open, budget)
         self._released: threading.Thread | None = None
         self._pollers = drain.pollers()
         self._seconds_kept = 0.0  # for a step and the last race
 
     def search(self, *, exhaustive: bool, excess: str) -> Search:
-        """All of it.
-
-        Args:
-            exhaustive: Whether to try all of the grid.
-            excess: What the pipeline as it was takes beyond the budget, if anything.
-        """
+        """All of it; `excess` is what the given pipeline takes beyond the budget."""
         autotune = space.autotuned(self._budget)
         with self._clock.bar:
             self._clock.show("costs of the stages")
@@ -177,12 +174,10 @@ class _Run:
                 best = self._best_of_grid(autotune)
             else:
                 best = self._climb(self._first(autotune, profile), profile)
-            lanes: dict[str, Setting | None]
-            lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
+            lanes: _Lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
             turns = self._race(lanes, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
-        winner = chosen(turns, may_stay=not excess)
-        setting, given = lanes[winner], turns.get(_GIVEN)
-        stays = setting is None
+        winner, given = chosen(turns, may_stay=not excess), turns.get(_GIVEN)
+        setting = lanes[winner]
         return Search(
             pipeline=setting.of(self._open) if setting else self._given,
             setting=setting or space.of_pipeline(self._given),
@@ -192,7 +187,7 @@ class _Run:
             given_ratio=turns[winner].ratio(given) if given else None,
             profile=profile,
             fingerprint=self._given.fingerprint,
-            is_as_given=stays,
+            is_as_given=setting is None,
             given_excess=excess,
         )
 
