@@ -69,8 +69,7 @@ def _library() -> ctypes.CDLL:
 def _load() -> ctypes.CDLL:
     try:
         path = native.rewrite_library()
-        if not path.exists():
-            raise OSError(f"{path.name} is not built")
+        native.require_sound(path)
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ValueError(

@@ -201,8 +201,8 @@ def test_steps_that_cannot_be_counted_are_refused(pipeline):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"save_freq": 0}, "'epoch' or a number >= 1, got 0"),
-        ({"save_freq": "step"}, "'epoch' or a number >= 1, got 'step'"),
+        ({"save_freq": 0}, "a whole number >= 1 or 'epoch', got 0"),
+        ({"save_freq": "step"}, "a whole number >= 1 or 'epoch', got 'step'"),
         ({"path": "a-{loss}"}, r"no names but \{epoch\} .* got a-\{loss\}"),
         ({"path": "a-{batch}"}, r"unless save_freq is 'epoch', \{batch\}; got"),
     ],

@@ -494,14 +494,26 @@ def test_crops_have_a_static_shape_in_a_graph(op):
 @pytest.mark.parametrize(
     ("op", "options", "message"),
     [
-        ("RandomCrop", {"image_size": 0}, "RandomCrop.image_size must be >= 1, got 0"),
+        (
+            "RandomCrop",
+            {"image_size": 0},
+            "RandomCrop.image_size must be a whole number from 1 to 16384, got 0",
+        ),
         ("RandomCrop", {"area": (0, 1)}, r"RandomCrop.area must be .*, got \(0, 1\)"),
         ("RandomCrop", {"area": (0.5, 0.4)}, r"got \(0.5, 0.4\)"),
         ("RandomCrop", {"area": (0.5, 1.1)}, r"got \(0.5, 1.1\)"),
         ("RandomCrop", {"ratio": (0, 1)}, r"RandomCrop.ratio must be .*, got \(0, 1\)"),
         ("RandomCrop", {"ratio": (2, 1)}, r"got \(2, 1\)"),
-        ("RandomCrop", {"max_attempts": 0}, "max_attempts must be >= 1, got 0"),
-        ("CenterCrop", {"image_size": 0}, "CenterCrop.image_size must be >= 1, got 0"),
+        (
+            "RandomCrop",
+            {"max_attempts": 0},
+            "max_attempts must be a whole number >= 1, got 0",
+        ),
+        (
+            "CenterCrop",
+            {"image_size": 0},
+            "CenterCrop.image_size must be a whole number from 1 to 16384, got 0",
+        ),
         ("CenterCrop", {"fraction": 0}, "CenterCrop.fraction must be .*, got 0"),
         ("CenterCrop", {"fraction": 1.5}, "CenterCrop.fraction must be .*, got 1.5"),
         (
@@ -516,9 +528,17 @@ def test_crops_have_a_static_shape_in_a_graph(op):
             {"normalize": tfpipe.Normalize()},
             "normalize must come with dtype float32 or bfloat16, got uint8",
         ),
-        ("Resize", {"image_size": -1}, "Resize.image_size must be >= 1, got -1"),
-        ("RandomScaleCrop", {"short_side": (7, 9)}, r"image_size 8 and \(7, 9\)"),
-        ("RandomScaleCrop", {"short_side": (9, 8)}, r"image_size 8 and \(9, 8\)"),
+        (
+            "Resize",
+            {"image_size": -1},
+            "Resize.image_size must be a whole number from 1 to 16384, got -1",
+        ),
+        (
+            "RandomScaleCrop",
+            {"short_side": (7, 9)},
+            r"2 whole numbers >= 8, got \(7, 9\)",
+        ),
+        ("RandomScaleCrop", {"short_side": (9, 8)}, r"low <= high, got \(9, 8\)"),
     ],
 )
 def test_wrong_arguments_are_refused_when_the_op_is_made(op, options, message):

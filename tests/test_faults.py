@@ -324,7 +324,9 @@ def test_summary_says_the_first_ten_of_each_kind():
 
 
 def test_budget_below_zero_is_refused():
-    with pytest.raises(ValueError, match="max_faults must be >= 0, got -1"):
+    with pytest.raises(
+        ValueError, match="max_faults must be a whole number >= 0, got -1"
+    ):
         tfpipe.FaultLog(-1)
 
 

@@ -1,14 +1,15 @@
 """tfpipe.headspace: whether the input holds a step back."""
 
 import os
+import threading
 import time
 
 import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import headspace
-from tfpipe.headspace import Headspace, Rates
+from tfpipe.training import headspace
+from tfpipe.training.headspace import Headspace, Rates
 
 
 def _pipeline(seconds_per_batch):
@@ -57,6 +58,65 @@ def test_a_fast_input_does_not_hold_a_slow_step_back():
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        tfpipe.Pipeline(lambda *_: tf.data.Dataset.range(3), []),  # knows no epochs
+        tfpipe.Pipeline(
+            tfpipe.SyntheticSource(batch_size=2, image_size=8),
+            [tfpipe.Take(3), tfpipe.Prefetch()],
+        ),
+    ],
+)
+def test_a_pipeline_that_ends_begins_again(pipeline):
+    found = headspace.headspace(pipeline, lambda _: None, seconds=0.05, num_rounds=1)
+
+    assert found.rates[0].with_pipeline > 0
+
+
+def test_an_empty_pipeline_is_refused():
+    empty = tfpipe.Pipeline(lambda *_: tf.data.Dataset.range(0), [])
+
+    with pytest.raises(ValueError, match="must have at least one element, got none"):
+        headspace.headspace(empty, lambda _: None)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_each_thread_keeps_its_own_cores():
+    """One is pinned to a core that is taken away, one to a core that is left."""
+    mine = os.sched_getaffinity(0)
+    first, last = min(mine), max(mine)
+    end, ready, threads = threading.Event(), threading.Barrier(3), {}
+
+    def pinned(core):
+        os.sched_setaffinity(0, {core})
+        ready.wait()
+        end.wait()
+
+    def cores():
+        return {n: os.sched_getaffinity(t.native_id) for n, t in threads.items()}
+
+    for core in (first, last):
+        threads[core] = threading.Thread(target=pinned, args=[core])
+        threads[core].start()
+    ready.wait()
+    try:
+        with headspace._only([first]):
+            within, mine_within = cores(), os.sched_getaffinity(0)
+            threads["born"] = threading.Thread(target=end.wait)
+            threads["born"].start()
+        after = cores()
+    finally:
+        end.set()
+        for thread in threads.values():
+            thread.join()
+
+    assert within == {first: {first}, last: {last}}
+    assert mine_within == {first}
+    assert after == within | {"born": mine}
+    assert os.sched_getaffinity(0) == mine
+
+
 def rates(num_cores, ratio):
     return Rates(
         num_cores=num_cores,
@@ -87,7 +147,7 @@ def test_spare_cores_are_those_that_can_go_before_input_matters(
     assert len(str(found).splitlines()) == 2 + len(ratios)
 
 
-@pytest.mark.parametrize("values", [{"seconds": 0}, {"num_rounds": 0}])
-def test_wrong_values_are_refused(values):
-    with pytest.raises(ValueError, match="seconds must be > 0 and num_rounds >= 1"):
-        headspace.headspace(_pipeline(0.0), _step(0.0), **values)
+@pytest.mark.parametrize("name", ["seconds", "num_rounds"])
+def test_wrong_values_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be .*, got 0"):
+        headspace.headspace(_pipeline(0.0), _step(0.0), **{name: 0})

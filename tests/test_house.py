@@ -1,7 +1,9 @@
 """The house rules as tests: who imports whom, sizes, names, documented flags."""
 
 import ast
+import configparser
 import pathlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -46,12 +48,13 @@ def _tops(path: pathlib.Path) -> set[str]:
 @pytest.mark.parametrize("path", MODULES, ids=_name)
 def test_imports_follow_the_plan_of_the_house(path: pathlib.Path) -> None:
     tops, names = _tops(path), _imports(path)
+    package = path.relative_to(ROOT).parts[0]
 
-    if path.parent.name == "tfpipe":
+    if package == "tfpipe":
         assert not tops & {"converters", "benchmarks", "absl", "horovod"}
-    if path.parent.name == "converters":
+    if package == "converters":
         assert not tops & ({"benchmarks"} | TENSORFLOW)
-    if path.parent.name == "benchmarks":
+    if package == "benchmarks":
         assert "converters" not in tops
         private = {n for n in names if n.startswith("tfpipe.")} - {"tfpipe.errors"}
         assert not private, "benchmarks uses the public names of tfpipe"
@@ -143,6 +146,36 @@ def test_public_names_are_sorted_complete_and_importable() -> None:
     assert all(getattr(tfpipe, name) for name in tfpipe.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = tfpipe.nonsense
+
+
+def test_no_module_takes_the_name_of_what_is_public() -> None:
+    """Importing `tfpipe.x` binds the module to the name x of `tfpipe`."""
+    directly = {module.name for module in pkgutil.iter_modules(tfpipe.__path__)}
+
+    assert not directly & set(tfpipe.__all__)
+
+
+def test_public_names_stay_what_they_are_whatever_is_imported() -> None:
+    code = """
+import importlib, pkgutil, tfpipe
+for module in pkgutil.walk_packages(tfpipe.__path__, "tfpipe."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+for module, names in tfpipe._MODULES.items():
+    home = importlib.import_module(f"tfpipe.{module}")
+    for name in names:
+        assert getattr(tfpipe, name) is getattr(home, name), name
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_setup_names_every_package() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    named = setup["options"]["packages"].replace(" ", "").split(",")
+    there = {".".join(path.parent.relative_to(ROOT).parts) for path in MODULES}
+
+    assert sorted(named) == sorted(there)
 
 
 def test_every_flag_is_defined_once_and_in_the_documents() -> None:

@@ -205,6 +205,13 @@ def test_pipeline_that_ends_begins_again():
     assert result.stages[0].visit_ratio == pytest.approx(3.5, abs=0.1)
 
 
+def test_a_pipeline_may_have_no_stages():
+    result = profile(num_elements=100, repeats=1)
+
+    assert [row.visit_ratio for row in result.stages] == [1]
+    assert result.rate.median > 0
+
+
 def test_source_without_elements_is_refused():
     with pytest.raises(ValueError, match="at least one element, got none"):
         profile(source=lambda state, num_epochs: tf.data.Dataset.range(0))
@@ -663,9 +670,9 @@ def test_throughput_finds_how_many_elements_to_read():
     ("options", "message"),
     [
         ({}, "at least one element"),
-        ({"num_elements": 0}, "num_elements must be > 0, got 0"),
-        ({"seconds": 0}, "seconds must be > 0, got 0"),
-        ({"repeats": 0}, "repeats must be > 0, got 0"),
+        ({"num_elements": 0}, "num_elements must be .* >= 1 or None, got 0"),
+        ({"seconds": 0}, "seconds must be a finite number > 0, got 0"),
+        ({"repeats": 0}, "repeats must be a whole number >= 1, got 0"),
     ],
 )
 def test_throughput_of_nothing_is_refused(options, message):

@@ -220,7 +220,9 @@ def test_ops_work_in_a_pipeline(data_dir):
 @pytest.mark.parametrize("op", [MixUp, CutMix])
 @pytest.mark.parametrize("alpha", [0, -1.0])
 def test_alpha_is_large_enough(op, alpha):
-    with pytest.raises(ValueError, match=rf"{op.__name__}.alpha must be >= 0.01, got"):
+    with pytest.raises(
+        ValueError, match=rf"{op.__name__}.alpha must be a finite number >= 0.01, got"
+    ):
         op(alpha=alpha)
 
 

@@ -1,5 +1,6 @@
 import fractions
 import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -43,6 +44,58 @@ def elements(source, state=None, num_epochs=1, count=None):
     ]
 
 
+def damaged(data_dir, folder, split):
+    """A copy of the data with a byte of the first record of a split changed."""
+    copy = shutil.copytree(data_dir, folder)
+    path = sorted(copy.glob(f"{split}-0*"))[0]
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    return copy
+
+
+def test_faults_are_those_of_all_parts(data_dir, tmp_path, capfd):
+    logs = [tfpipe.FaultLog(5), tfpipe.FaultLog(0)]
+    parts = []
+    for log, split in zip(logs, ("train", "validation"), strict=True):
+        source = tfpipe.TFRecordSource(
+            damaged(data_dir, tmp_path / split, split), split, shuffle="none"
+        )
+        stages = [tfpipe.Interleave(faults=log), tfpipe.Map(tfpipe.Select("record_id"))]
+        parts.append(tfpipe.Pipeline(source, stages))
+    whole = tfpipe.Pipeline(tfpipe.Mixture(parts, [24, 7]), [tfpipe.Batch(1)])
+    only = tfpipe.Pipeline(tfpipe.Mixture(parts[:1], [1]), [])
+    assert only.faults is logs[0]
+    assert whole.faults.faults == []
+    assert whole.faults.error() is None
+
+    with pytest.raises(tf.errors.UnknownError, match="max_faults allows 0"):
+        list(whole.build())
+    list(only.build())
+
+    assert [fault.reason for fault in whole.faults.faults] == ["crc", "crc"]
+    assert whole.faults.num_faults_by_reason == {"crc": 2}
+    assert whole.faults.summary().startswith("2 records were skipped.\ncrc: 2\n")
+    assert "1 records are damaged, max_faults allows 0" in str(whole.faults.error())
+    assert "1 records were skipped." in capfd.readouterr().err  # after the epoch
+    with pytest.raises(TypeError, match="must be added to one of the 2 logs"):
+        whole.faults.add(whole.faults.faults[0])
+
+
+def test_faults_are_those_of_all_stages(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train")
+    one, other = (tfpipe.FaultLog(n, locate=source.locate) for n in (1, 2))
+    flip = tfpipe.Flip()
+
+    def faults(of_reading, of_ops):
+        stages = [tfpipe.Interleave(faults=of_reading), tfpipe.Map(flip, faults=of_ops)]
+        return tfpipe.Pipeline(source, stages).faults
+
+    assert faults(one, other).logs == (one, other)
+    assert faults(one, one) is faults(None, one) is one
+    assert faults(None, None) is None
+
+
 @pytest.mark.parametrize(
     ("weights", "whole"),
     [
@@ -62,10 +115,10 @@ def test_weights_as_whole_numbers(weights, whole):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1, 0], r"finite and > 0, got \[1, 0\]"),
-        ([1, -2], "finite and > 0"),
-        ([1.0, float("nan")], "finite and > 0"),
-        ([1.0, float("inf")], "finite and > 0"),
+        ([1, 0], "a finite number > 0, got 0"),
+        ([1, -2], "a finite number > 0"),
+        ([1.0, float("nan")], "a finite number > 0"),
+        ([1.0, float("inf")], "a finite number > 0"),
         (
             [1 / 3, 1],
             r"repeat within 1048576 elements, got a period of \d+\. Round",
@@ -241,7 +294,9 @@ def test_wrong_arguments_are_refused(data_dir):
         tfpipe.Mixture([good], [1, 2])
     with pytest.raises(ValueError, match="got 0 pipelines and 0 weights"):
         tfpipe.Mixture([], [])
-    with pytest.raises(ValueError, match=r"Mixture\.batch_size must be >= 1, got 0"):
+    with pytest.raises(
+        ValueError, match=r"Mixture\.batch_size must be a whole number >= 1, got 0"
+    ):
         tfpipe.Mixture([good], [1], batch_size=0)
     with pytest.raises(ValueError, match="same rank and num_ranks, got 0 of 1, 1 of 2"):
         tfpipe.Mixture([good, part(data_dir, rank=1, num_ranks=2)], [1, 1])

@@ -306,14 +306,84 @@ def test_an_unknown_choice_is_refused():
         tfpipe.Resize(image_size=8, crop_op="fast")
 
 
+def _install(path, library, described):
+    """A library as a build leaves it, with a JSON file that describes one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(library)
+    path.with_suffix(".json").write_text(
+        json.dumps({"compiler": "c++", **native.describe(described)})
+    )
+
+
 def test_a_library_that_does_not_load_is_a_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
-    native.library().write_bytes(b"of another ABI")
+    _install(native.library(), b"of another ABI", b"of another ABI")
 
     module, reason = native.load()
 
     assert module is None
     assert "does not load" in reason
+
+
+DAMAGES = {
+    "empty": lambda library: b"",
+    "cut": lambda library: library[: len(library) // 3],
+    "changed": lambda library: library[:5000] + b"x" + library[5001:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_library_is_a_reason(damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
+    library = bytes(9000)
+    _install(native.library(), DAMAGES[damage](library), library)
+
+    module, reason = native.load()
+
+    assert module is None
+    assert f"{native.library()} is damaged" in reason
+    with pytest.raises(RuntimeError, match=r"is damaged.* Run: python -m tfpipe.nativ"):
+        tfpipe.Resize(image_size=8, crop_op="native")
+
+
+def test_a_library_that_nothing_describes_is_not_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
+    native.library().write_bytes(b"anything")
+    for text in ("", '{"compiler": "c++"}', "[]"):
+        native.library().with_suffix(".json").write_text(text)
+        assert "cannot be checked" in native.load()[1]
+
+
+@pytest.mark.slow
+@needs_native
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_command_builds_a_damaged_library_again(damage, tmp_path):
+    """In a process of its own: to load a library that was cut off kills it."""
+    for path in (native.library(), native.rewrite_library()):
+        library = path.read_bytes()
+        (tmp_path / path.name).write_bytes(DAMAGES[damage](library))
+        described = path.with_suffix(".json")
+        (tmp_path / described.name).write_bytes(described.read_bytes())
+
+    done = python("-m", "tfpipe.native", TFPIPE_NATIVE_DIR=str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["max_difference"] == 0
+    for path in (native.library(), native.rewrite_library()):
+        native.require_sound(tmp_path / path.name)
+
+
+def test_the_command_does_not_recommend_itself(tmp_path, monkeypatch, capsys):
+    """What was built but does not load, as from another host, needs --force."""
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
+    monkeypatch.setattr(command, "build", lambda force: native.library())
+    monkeypatch.setattr(sys, "argv", ["native"])
+    _install(native.library(), b"of another ABI", b"of another ABI")
+
+    assert command.main() == 1
+
+    assert "does not load" in (error := capsys.readouterr().err)
+    assert error.endswith("Run: python -m tfpipe.native --force\n")
 
 
 @pytest.mark.parametrize("compiler", ["/no/such/compiler", "false"])

@@ -353,10 +353,18 @@ def test_select_names_what_is_missing():
 @pytest.mark.parametrize(
     ("op", "options", "message"),
     [
-        ("Normalize", {"std": (1, 0, 1)}, r"each std > 0; .*std=\(1, 0, 1\)"),
-        ("Normalize", {"mean": (1, 2)}, r"3 values of mean .*mean=\(1, 2\)"),
-        ("OneHot", {"num_classes": 0}, "num_classes >= 1 .* got 0 and 0.0"),
-        ("OneHot", {"num_classes": 9, "smoothing": 1}, "smoothing < 1, got 9 and 1"),
+        (
+            "Normalize",
+            {"std": (1, 0, 1)},
+            r"std must be 3 finite numbers > 0, got \(1, 0, 1",
+        ),
+        ("Normalize", {"mean": (1, 2)}, r"mean must be 3 finite numbers, got \(1, 2\)"),
+        ("OneHot", {"num_classes": 0}, "num_classes must be .* >= 1, got 0"),
+        (
+            "OneHot",
+            {"num_classes": 9, "smoothing": 1},
+            "smoothing must be .* < 1, got 1",
+        ),
         (
             "Cast",
             {"dtype": "int8"},

@@ -280,12 +280,12 @@ def test_more_ranks_than_records_are_padded():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_ranks": 0}, "num_ranks must be >= 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
-        ({"block_length": 0}, "block_length must be >= 1, got 0"),
-        ({"window_size": -1}, "window_size must be >= 1, got -1"),
-        ({"seed": -1}, r"seed must be 0 to 2\*\*64 - 1, got -1"),
-        ({"seed": 2**64}, r"seed must be 0 to 2\*\*64 - 1"),
+        ({"num_ranks": 0}, "num_ranks must be a whole number >= 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"block_length": 0}, "block_length must be a whole number >= 1, got 0"),
+        ({"window_size": -1}, "window_size must be a whole number >= 1, got -1"),
+        ({"seed": -1}, r"seed must be .* from 0 to 2\*\*64 - 1, got -1"),
+        ({"seed": 2**64}, r"seed must be .* from 0 to 2\*\*64 - 1"),
         ({"shuffle": "Full"}, "shuffle must be one of none, window, full, got 'Full'"),
         ({"remainder": "keep"}, "remainder must be one of drop, pad, got 'keep'"),
         ({"batch_size": 11}, "10 records cannot give 1 ranks a batch of 11 each"),

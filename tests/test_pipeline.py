@@ -92,7 +92,7 @@ def test_prefix_has_the_first_stages():
 def test_prefix_beyond_the_stages_is_refused(num_stages):
     pipeline = make_pipeline(tfpipe.Take(3), tfpipe.Batch(2))
 
-    with pytest.raises(ValueError, match=f"must be 0 to 2, got {num_stages}"):
+    with pytest.raises(ValueError, match=f"from 0 to 2, got {num_stages}"):
         pipeline.prefix(num_stages)
 
 
@@ -202,9 +202,9 @@ def test_error_of_tensorflow_names_the_stage():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epoch": -1}, "epoch and .* must be >= 0, got -1 and 0"),
-        ({"start_step": -2}, "step must be >= 0, got 0 and -2"),
-        ({"num_epochs": 0}, "num_epochs must be >= 1 or None, got 0"),
+        ({"epoch": -1}, "epoch must be a whole number >= 0, got -1"),
+        ({"start_step": -2}, "start_step must be a whole number >= 0, got -2"),
+        ({"num_epochs": 0}, "num_epochs must be a whole number >= 1 or None, got 0"),
         ({"state": tfpipe.State(), "epoch": 1}, "either state, or epoch"),
         ({"state": tfpipe.State(), "start_step": 1}, "either state, or epoch"),
     ],

@@ -304,16 +304,28 @@ def test_pipeline_can_be_taken_apart_and_put_together(data_dir):
     [
         (train, {"batch_size": 25}, "24 records cannot give 1 ranks a batch of 25"),
         (train, {"batch_size": 13, "num_ranks": 2}, "cannot give 2 ranks a batch of"),
-        (train, {"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        (train, {"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
         (train, {"num_ranks": 25}, "24 records cannot give 25 ranks a batch of 4"),
         (train, {"on_error": "ignore"}, "on_error must be raise or skip, got 'ignore'"),
-        (train, {"on_error": "skip", "max_faults": -1}, "max_faults must be >= 0"),
+        (
+            train,
+            {"on_error": "skip", "max_faults": -1},
+            "max_faults must be a whole number >= 0",
+        ),
         (train, {"rank": 2, "num_ranks": 2}, "rank must be 0 to .* 1, got 2"),
-        (train, {"image_size": 0}, "image_size must be >= 1, got 0"),
+        (
+            train,
+            {"image_size": 0},
+            "image_size must be a whole number from 1 to 16384, got 0",
+        ),
         (train, {"dtype": "int8"}, "dtype must be one of uint8, .* got 'int8'"),
-        (train, {"seed": -1}, "seed must be 0 to"),
-        (evaluate, {"batch_size": 0}, "batch_size must be >= 1, got 0"),
-        (evaluate, {"image_size": -1}, "image_size must be >= 1, got -1"),
+        (train, {"seed": -1}, "seed must be a whole number from 0 to"),
+        (evaluate, {"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        (
+            evaluate,
+            {"image_size": -1},
+            "image_size must be a whole number from 1 to 16384, got -1",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_pipeline_is_made(

@@ -56,6 +56,18 @@ def test_datasets_take_turns_and_the_slower_one_is_found():
     )  # the first element, a turn before all, three rounds
 
 
+def test_what_ends_begins_again_and_what_is_empty_is_refused():
+    three, none = tf.data.Dataset.range(3), tf.data.Dataset.range(0)
+
+    turns = race.compare(
+        {"a": three, "b": three.prefetch(2)}, seconds=0.01, num_rounds=1
+    )
+
+    assert min(mine.rate for mine in turns.values()) > 0
+    with pytest.raises(ValueError, match="must have at least one element, got none"):
+        race.compare({"a": none}, seconds=0.01, num_rounds=1)
+
+
 def test_a_race_has_as_many_rounds_as_are_wanted():
     runners = {"a": race.Runner(tf.data.Dataset.range(10**9))}
 

@@ -21,7 +21,7 @@ from tests.conftest import convert, make_tree
 from tests.native_op import native_op, needs_native  # noqa: F401
 from tests.test_crop import KINDS, WINDOWS, gradient
 from tests.test_native import photograph, random_windows
-from tfpipe import index, records
+from tfpipe import index, native, records
 from tfpipe.crop import crop_image
 
 pytestmark = needs_native
@@ -437,11 +437,25 @@ def test_without_the_library_it_is_an_error_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_library_that_does_not_load_is_an_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        (
+            b"of another machine",
+            r"(invalid ELF|too short).* Run: python -m tfpipe.nati",
+        ),
+        (b"of another machine, cut", r"is damaged.*python -m tfpipe.native"),
+    ],
+)
+def test_a_library_that_does_not_load_is_an_error(
+    described, words, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
-    restart.native.rewrite_library().write_bytes(b"of another machine")
+    path = native.rewrite_library()
+    path.write_bytes(b"of another machine")
+    path.with_suffix(".json").write_text(json.dumps(native.describe(described)))
 
-    with pytest.raises(ValueError, match=r"invalid ELF|too short"):
+    with pytest.raises(ValueError, match=words):
         job_flags.JobConfig(output_dir="out", policy=POLICY)
 
 

@@ -264,8 +264,8 @@ def test_a_map_that_the_cache_parts_has_its_number_twice(data_dir):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"num_threads": 0}, "num_threads must be >= 1, got 0"),
-        ({"ram_bytes": 0}, "ram_bytes must be >= 1, got 0"),
+        ({"num_threads": 0}, "num_threads must be a whole number >= 1, got 0"),
+        ({"ram_bytes": 0}, "ram_bytes must be a whole number >= 1, got 0"),
         ({"disk_bytes": 1}, "both disk_bytes and cache_dir or neither"),
         ({"cache_dir": "x"}, "both disk_bytes and cache_dir or neither"),
     ],

@@ -206,24 +206,30 @@ def test_tuning_fills_open_knobs_only(stage, expected):
     [
         (
             lambda: tfpipe.Interleave(num_parallel_reads=0),
-            "Interleave.num_parallel_reads must be >= 1, got 0",
+            "Interleave.num_parallel_reads must be a whole number >= 1 or None, got 0",
         ),
         (
             lambda: tfpipe.Interleave(read_buffer_bytes=-1),
-            "Interleave.read_buffer_bytes must be >= 1, got -1",
+            "Interleave.read_buffer_bytes must be a whole number >= 1 or None, got -1",
         ),
         (lambda: tfpipe.Map(), "Map must have at least one op"),
         (
             lambda: tfpipe.Map(double, num_parallel_calls=0),
-            "Map.num_parallel_calls must be >= 1 or AUTOTUNE, got 0",
+            "Map.num_parallel_calls must be a whole number >= 1 or None or -1, got 0",
         ),
-        (lambda: tfpipe.Shuffle(0), "Shuffle.buffer_size must be >= 1, got 0"),
-        (lambda: tfpipe.Batch(0), "Batch.batch_size must be >= 1, got 0"),
+        (
+            lambda: tfpipe.Shuffle(0),
+            "Shuffle.buffer_size must be a whole number >= 1, got 0",
+        ),
+        (
+            lambda: tfpipe.Batch(0),
+            "Batch.batch_size must be a whole number >= 1, got 0",
+        ),
         (
             lambda: tfpipe.Prefetch(buffer_size=-2),
-            "Prefetch.buffer_size must be >= 1 or AUTOTUNE, got -2",
+            "Prefetch.buffer_size must be a whole number >= 1 or None or -1, got -2",
         ),
-        (lambda: tfpipe.Take(0), "Take.count must be >= 1, got 0"),
+        (lambda: tfpipe.Take(0), "Take.count must be a whole number >= 1, got 0"),
     ],
 )
 def test_wrong_arguments_are_refused_when_the_stage_is_made(make, message):

@@ -232,10 +232,10 @@ def test_parallelism_that_cannot_be_told_is_said_so(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
-        ({"every": 0}, "every must be >= 1, got 0"),
-        ({"rank": -1}, "rank must be >= 0, got -1"),
-        ({"first_step": -1}, "first_step must be >= 0, got -1"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"every": 0}, "every must be a whole number >= 1, got 0"),
+        ({"rank": -1}, "rank must be a whole number >= 0, got -1"),
+        ({"first_step": -1}, "first_step must be a whole number >= 0, got -1"),
     ],
 )
 def test_wrong_arguments_are_refused(options, message):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe import placement, tuner, tuning
+from tfpipe import placement, race, space, tuner, tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,11 +125,154 @@ def test_a_tuning_for_something_else_is_not_used(data_dir, tmp_path):
     assert str(loaded) == str(other)
 
 
-@pytest.mark.parametrize("values", [{"time_limit": 0}, {"num_local_ranks": 0}])
-def test_wrong_values_are_refused_before_any_work(values):
+def turns(best, given=None):
+    """Rates of the last race, in which AUTOTUNE's is 100 in every round."""
+
+    def made(rates):
+        return race.Turns(tuple(rates), (1.0,) * len(rates))
+
+    lanes = {"AUTOTUNE": made([100.0] * len(best)), "the best so far": made(best)}
+    return lanes if given is None else lanes | {"as given": made(given)}
+
+
+@pytest.mark.parametrize(
+    ("best", "given", "winner"),
+    [
+        ([200, 200, 200], [50, 50, 50], "the best so far"),
+        ([101, 101, 101], [50, 50, 50], "AUTOTUNE"),  # too little to be taken
+        ([200, 200, 200], [900, 900, 900], "as given"),  # as with a cache of its own
+        ([101, 101, 101], [101, 101, 101], "as given"),
+        ([102, 102, 102], [98, 98, 98], "the best so far"),  # AUTOTUNE is 2 % faster
+        ([200, 200, 200], [190, 190, 201], "as given"),  # faster by chance
+        ([200, 200, 200], [198, 198, 198], "as given"),
+        ([200, 200, 200], None, "the best so far"),
+        ([90, 90, 90], None, "AUTOTUNE"),
+    ],
+)
+def test_what_was_given_stays_unless_something_is_faster(best, given, winner):
+    assert tuner.chosen(turns(best, given), may_stay=True) == winner
+    if winner == "as given":
+        assert tuner.chosen(turns(best, given), may_stay=False) != winner
+
+
+def cached_pipeline(pipeline, cache, *, at=1):
+    stages = [*pipeline.stages[:at], cache, *pipeline.stages[at:]]
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def test_what_a_pipeline_takes_beyond_a_budget_is_told(data_dir, tmp_path):
+    pipeline = decoded_again_and_again(data_dir)
+    in_ram = cached_pipeline(pipeline, tfpipe.Cache("ram"))
+    on_disk = cached_pipeline(pipeline, tfpipe.Cache("disk", tmp_path))
+    tuning_of_four = tfpipe.Tuning(private_threadpool_size=4)
+    four = dataclasses.replace(pipeline, tuning=tuning_of_four)
+
+    def excess(pipeline, **values):
+        values = {"num_threads": 64, "ram_bytes": 10**9} | values
+        return space.excess(pipeline, tfpipe.Budget(**values))
+
+    assert excess(pipeline) == excess(in_ram) == excess(four) == ""
+    assert excess(four, num_threads=3) == "it has 4 threads, 3 are allowed"
+    assert "its cache needs 0 MB, 0 are" in excess(in_ram, ram_bytes=99)
+    # In a folder that its owner chose, unless a budget says less.
+    assert excess(on_disk, ram_bytes=99) == ""
+    assert "its cache" in excess(on_disk, disk_bytes=99, cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize("is_as_given", [True, False])
+def test_what_stays_says_so_and_is_loaded_as_it_is(data_dir, tmp_path, is_as_given):
+    given = dataclasses.replace(
+        decoded_again_and_again(data_dir), tuning=tfpipe.Tuning(num_parallel_reads=2)
+    )
+    found = tfpipe.Search(
+        pipeline=given,
+        setting=space.of_pipeline(given),
+        autotuned=tfpipe.Setting(tuning=tfpipe.Tuning()),
+        trials=[],
+        ratio=1.5,
+        given_ratio=1.0,
+        profile=None,
+        fingerprint=given.fingerprint,
+        is_as_given=is_as_given,
+        given_excess="" if is_as_given else "it has 4 threads, 3 are allowed",
+    )
+    path = tmp_path / "tuning.json"
+
+    found.save(path)
+
+    said = json.loads(path.read_text())["evidence"]
+    assert said["is_as_given"] is is_as_given
+    assert said["given_excess"] == found.given_excess
+    assert said["sentence"] == found.sentence
+    loaded = tfpipe.load_tuned(path, given)
+    if is_as_given:
+        assert "The pipeline as it was is the fastest" in found.sentence
+        assert loaded is given
+    else:
+        assert "exceeds the budget (it has 4 threads, 3 are" in found.sentence
+        assert loaded.stages != given.stages  # its knobs are open
+        assert loaded.tuning == given.tuning
+
+
+@pytest.mark.slow
+def test_a_pipeline_whose_own_cache_makes_it_fastest_stays(data_dir, tmp_path):
+    """No other one may have a cache: the costly op would run in every epoch."""
+    cache = tfpipe.Cache("disk", tmp_path)
+    given = cached_pipeline(decoded_again_and_again(data_dir), cache, at=2)
+
+    found = tfpipe.search_tuning(given, time_limit=15, ram_budget_bytes=100)
+
+    assert found.pipeline is given
+    assert found.is_as_given
+    assert found.ratio > 1.5
+    assert "The pipeline as it was is the fastest" in found.sentence
+    assert found.setting.cache == placement.of_pipeline(given)
+
+
+@pytest.mark.slow
+def test_what_ends_begins_again():
+    source = tfpipe.SyntheticSource(batch_size=2, image_size=8)
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Take(3)])
+
+    found = tfpipe.search_tuning(pipeline, time_limit=4)
+
+    assert found.ratio > 0
+
+
+def test_what_is_empty_is_refused():
+    empty = tfpipe.Pipeline(lambda *_: tf.data.Dataset.range(3), [tfpipe.Batch(4)])
+
+    with pytest.raises(ValueError, match="must have at least one element, got none"):
+        tfpipe.tune(empty, time_limit=4)
+
+
+def test_a_place_in_a_folder_can_be_saved(tmp_path):
+    placed = placement.Placement(where="disk", num_ops=0, directory=tmp_path)
+
+    saved = json.loads(json.dumps(dataclasses.asdict(placed)))
+
+    assert placement.Placement(**saved) == placed
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"time_limit": 0}, "time_limit must be a finite number > 0, got 0"),
+        ({"num_local_ranks": 0}, "num_local_ranks must be .* >= 1, got 0"),
+        ({"cpu_budget": 0}, "cpu_budget must be .* >= 1 or None, got 0"),
+        ({"ram_budget_bytes": 0}, "ram_budget_bytes must be .* >= 1 or None, got 0"),
+        (
+            {"ram_budget_bytes": 3, "num_local_ranks": 4},
+            "ram_budget_bytes must be .* >= 4 or None, got 3",  # a byte a rank
+        ),
+        ({"disk_budget_bytes": -1}, "disk_budget_bytes must be .* >= 0, got -1"),
+        ({"disk_budget_bytes": 9}, "both disk_bytes and cache_dir or neither"),
+    ],
+)
+def test_wrong_values_are_refused_before_any_work(values, said):
     pipeline = tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=1), [])
 
-    with pytest.raises(ValueError, match="time_limit must be > 0 and num_local_ranks"):
+    with pytest.raises(ValueError, match=said):
         tfpipe.tune(pipeline, **values)
 
 

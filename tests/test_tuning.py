@@ -63,15 +63,15 @@ def test_local_ranks_share_the_cores(num_local_ranks, num_threads):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("num_parallel_reads", 0, "must be >= 1, got 0"),
-        ("num_parallel_reads", AUTOTUNE, "must be >= 1, got -1"),
-        ("num_parallel_maps", 0, "must be >= 1 or -1, got 0"),
-        ("num_parallel_maps", -2, "must be >= 1 or -1, got -2"),
-        ("prefetch_buffer_size", 0, "must be >= 1 or -1, got 0"),
-        ("read_buffer_bytes", 0, "must be >= 1, got 0"),
-        ("private_threadpool_size", 0, "must be >= 1 or None, got 0"),
-        ("max_intra_op_parallelism", 0, "must be >= 1, got 0"),
-        ("ram_budget_bytes", -1, "must be >= 1 or None, got -1"),
+        ("num_parallel_reads", 0, "must be a whole number >= 1, got 0"),
+        ("num_parallel_reads", AUTOTUNE, "must be a whole number >= 1, got -1"),
+        ("num_parallel_maps", 0, "must be a whole number >= 1 or -1, got 0"),
+        ("num_parallel_maps", -2, "must be a whole number >= 1 or -1, got -2"),
+        ("prefetch_buffer_size", 0, "must be a whole number >= 1 or -1, got 0"),
+        ("read_buffer_bytes", 0, "must be a whole number >= 1, got 0"),
+        ("private_threadpool_size", 0, "must be .* or None, got 0"),
+        ("max_intra_op_parallelism", 0, "must be .* from 1 to .*, got 0"),
+        ("ram_budget_bytes", -1, "must be a whole number >= 1 or None, got -1"),
     ],
 )
 def test_wrong_values_are_refused(name, value, message):
@@ -80,7 +80,9 @@ def test_wrong_values_are_refused(name, value, message):
 
 
 def test_no_local_ranks_are_refused():
-    with pytest.raises(ValueError, match="num_local_ranks must be >= 1, got 0"):
+    with pytest.raises(
+        ValueError, match="num_local_ranks must be a whole number >= 1, got 0"
+    ):
         tfpipe.Tuning.for_local_ranks(0)
 
 
@@ -105,7 +107,9 @@ def test_too_few_numbers_for_the_maps_are_refused():
     assert [tuning.num_parallel_calls(number) for number in (0, 1)] == [1, 2]
     with pytest.raises(ValueError, match="got 2 and at least 3 Maps"):
         tuning.num_parallel_calls(2)
-    with pytest.raises(ValueError, match="num_parallel_maps must be >= 1 or -1, got 0"):
+    with pytest.raises(
+        ValueError, match="num_parallel_maps must be a whole number >= 1 or -1, got 0"
+    ):
         tfpipe.Tuning(num_parallel_maps=(1, 0))
 
 

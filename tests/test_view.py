@@ -181,5 +181,7 @@ def test_pipeline_without_a_parse_and_no_images_are_refused(data_dir):
 
     with pytest.raises(ValueError, match="must have a Map with a Parse"):
         tfpipe.before_and_after(synthetic)
-    with pytest.raises(ValueError, match="num_images must be >= 1, got 0"):
+    with pytest.raises(
+        ValueError, match="num_images must be a whole number >= 1, got 0"
+    ):
         tfpipe.before_and_after(make_pipeline(data_dir), num_images=0)

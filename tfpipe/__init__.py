@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tfpipe.crop import CenterCrop, RandomCrop, RandomScaleCrop, Resize
     from tfpipe.errors import BadIndexError, BadRecordError, TfpipeError
     from tfpipe.faults import Fault, FaultLog
-    from tfpipe.headspace import Headspace, headspace
     from tfpipe.host import cpu_model, cpu_quota, ram_bytes, ram_left
     from tfpipe.interleave import Interleave
     from tfpipe.measure import Throughput, profile, throughput
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     )
     from tfpipe.state import SavedState, State
     from tfpipe.step_times import StepFigures, StepTime, StepTimer
+    from tfpipe.training.headspace import Headspace, headspace
     from tfpipe.tuner import search_tuning, tune
     from tfpipe.tuning import Tuning
     from tfpipe.view import before_and_after, contact_sheet
@@ -86,7 +86,6 @@ _MODULES = {
     "errors": ("BadIndexError", "BadRecordError", "TfpipeError"),
     "costs": ("Profile",),
     "faults": ("Fault", "FaultLog"),
-    "headspace": ("Headspace", "headspace"),
     "host": ("cpu_model", "cpu_quota", "ram_bytes", "ram_left"),
     "interleave": ("Interleave",),
     "measure": ("Throughput", "profile", "throughput"),
@@ -120,6 +119,7 @@ _MODULES = {
     ),
     "state": ("SavedState", "State"),
     "step_times": ("StepFigures", "StepTime", "StepTimer"),
+    "training.headspace": ("Headspace", "headspace"),
     "tuner": ("search_tuning", "tune"),
     "tuning": ("Tuning",),
     "view": ("before_and_after", "contact_sheet"),

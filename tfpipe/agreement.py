@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfpipe import __version__, errors, index
+from tfpipe import __version__, arguments, errors, index
 from tfpipe.pipeline import Pipeline
 from tfpipe.state import State
 
@@ -54,7 +54,8 @@ def preflight(
         TfpipeError: On every rank, if the ranks differ, or if on one of them the
             pipeline cannot be built.
     """
-    rank = getattr(pipeline.source, "rank", None)
+    arguments.require_callable("", "all_gather", all_gather)
+    rank = getattr(getattr(pipeline, "source", None), "rank", None)
     # What costs nothing first: ranks that differ in it need not build anything, nor
     # does one that is alone.
     if _agree(lambda: _run_facts(pipeline, state), rank, all_gather) > 1:
@@ -136,6 +137,9 @@ def _rank_faults(
 
 
 def _run_facts(pipeline: Pipeline, state: State | None) -> Facts:
+    # Here, so that the other ranks hear of it.
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
+    arguments.require_kind("", "state", state, State, or_none=True)
     return {
         "tfpipe version": __version__,
         **_source_facts(pipeline.source),

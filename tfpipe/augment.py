@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfpipe import enhance
+from tfpipe import arguments, enhance
 from tfpipe.ops import Example, op_seed
 
 # The operations of RandAugment.
@@ -39,11 +39,11 @@ def _pixels(op: object, example: Example) -> tf.Tensor:
     return image
 
 
-def _require_fill(op: object, fill: Sequence[int]) -> None:
-    if len(fill) != 3 or not all(0 <= value <= 255 for value in fill):
-        raise ValueError(
-            f"{type(op).__name__}.fill must be 3 values in 0..255, got {fill}."
-        )
+def _settle_fill(op: object, fill: Sequence[int]) -> None:
+    values = arguments.require_numbers(
+        op, "fill", fill, count=3, whole=True, least=0, most=255
+    )
+    arguments.settle(op, "fill", values)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,12 +71,9 @@ class ColorJitter:
     hue: float = 0.0
 
     def __post_init__(self) -> None:
-        strengths = (self.brightness, self.contrast, self.saturation)
-        if min(strengths) < 0 or not 0 <= self.hue <= 0.5:
-            raise ValueError(
-                "ColorJitter must have strengths >= 0 and hue in 0..0.5, got "
-                f"brightness, contrast, saturation = {strengths}, hue = {self.hue}."
-            )
+        names = ("brightness", "contrast", "saturation")
+        arguments.settle_numbers(self, names, least=0)
+        arguments.settle_numbers(self, ["hue"], least=0, most=0.5)
 
     def __call__(self, example: Example) -> Example:
         image = _pixels(self, example)
@@ -124,6 +121,9 @@ class DistortColor:
     """
 
     fast: bool = True
+
+    def __post_init__(self) -> None:
+        arguments.settle_bools(self, "fast")
 
     def __call__(self, example: Example) -> Example:
         image = _pixels(self, example)
@@ -186,16 +186,9 @@ class RandAugment:
     operations: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.num_ops < 1 or not 0 <= self.magnitude <= 10:
-            raise ValueError(
-                "RandAugment must have num_ops >= 1 and magnitude in 0..10, got "
-                f"{self.num_ops} and {self.magnitude}."
-            )
-        if self.translation < 0 or self.cutout < 0:
-            raise ValueError(
-                "RandAugment.translation and cutout must be >= 0 pixels, got "
-                f"{self.translation} and {self.cutout}."
-            )
+        arguments.settle_ints(self, ["num_ops"], least=1)
+        arguments.settle_numbers(self, ["magnitude"], least=0, most=10)
+        arguments.settle_numbers(self, ["translation", "cutout"], least=0)
         names = OPERATIONS if self.operations is None else self.operations
         if not names or not set(names) <= set(OPERATIONS):
             raise ValueError(
@@ -267,9 +260,8 @@ class Cutout:
     fill: tuple[int, int, int] = _MEAN_PIXEL
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"Cutout.size must be >= 1 (pixels), got {self.size}.")
-        _require_fill(self, self.fill)
+        arguments.settle_ints(self, ["size"], least=1)
+        _settle_fill(self, self.fill)
 
     def __call__(self, example: Example) -> Example:
         image = _pixels(self, example)
@@ -317,21 +309,12 @@ class RandomErasing:
     max_attempts: int = 10
 
     def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1 or self.max_attempts < 1:
-            raise ValueError(
-                "RandomErasing must have probability in 0..1 and max_attempts >= 1, "
-                f"got {self.probability} and {self.max_attempts}."
-            )
-        if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise ValueError(
-                f"RandomErasing.area must be 0 < low <= high <= 1, got {self.area}."
-            )
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(
-                f"RandomErasing.ratio must be 0 < low <= high, got {self.ratio}."
-            )
+        arguments.settle_numbers(self, ["probability"], least=0, most=1)
+        arguments.settle_ints(self, ["max_attempts"], least=1)
+        arguments.settle_range(self, "area", above=0, most=1)
+        arguments.settle_range(self, "ratio", above=0)
         if self.fill is not None:
-            _require_fill(self, self.fill)
+            _settle_fill(self, self.fill)
 
     def __call__(self, example: Example) -> Example:
         image = _pixels(self, example)

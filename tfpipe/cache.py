@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import tfpipe
 from tfpipe import host, index, repeatable, store, store_folder
+from tfpipe.arguments import settle_ints
 from tfpipe.filled import Filled, features
 from tfpipe.interleave import RECORD_SPEC, Interleave
 from tfpipe.pipeline import Stage
@@ -78,9 +79,7 @@ class Cache:
                 'Cache needs a directory for "disk" and none for "ram", '
                 f"got {self.where!r} and {self.directory!r}."
             )
-        for name in ("max_bytes", "num_parallel_reads"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"Cache.{name} must be >= 1, got {value}.")
+        settle_ints(self, ["max_bytes", "num_parallel_reads"], least=1, also=[None])
 
     def tuned(self, tuning: Tuning) -> "Cache":
         reads = self.num_parallel_reads or tuning.num_parallel_reads

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfpipe import index
+from tfpipe import arguments, index
 from tfpipe.pipeline import Pipeline
 from tfpipe.state import SavedState
 from tfpipe.step_times import StepTimer
@@ -74,15 +74,14 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         save_freq: str | int = "epoch",
     ) -> None:
         super().__init__()
+        arguments.require_kind(self, "pipeline", pipeline, Pipeline)
+        arguments.require_kind(self, "saved", saved, SavedState)
         if not hasattr(pipeline.source, "advance"):
             raise TypeError(
                 "SaveState must have a pipeline whose source says where it is, as "
                 f"TFRecordSource does with advance, got {pipeline.source!r}."
             )
-        if save_freq != "epoch" and (isinstance(save_freq, str) or save_freq < 1):
-            raise ValueError(
-                f"save_freq must be 'epoch' or a number >= 1, got {save_freq!r}."
-            )
+        arguments.require_int(self, "save_freq", save_freq, least=1, also=["epoch"])
         names = {} if save_freq == "epoch" else {"batch": 1}
         try:
             os.fspath(path or "").format(epoch=1, **names)
@@ -172,6 +171,7 @@ class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
 
     def __init__(self, timer: StepTimer) -> None:
         super().__init__()
+        arguments.require_kind(self, "timer", timer, StepTimer)
         self.timer = timer
         self._probe = WaitProbe()
         self._ended_at: float = 0.0

@@ -12,13 +12,17 @@ from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
-from tfpipe import crop_stock, draws, native
+from tfpipe import arguments, crop_stock, draws, native
 from tfpipe.native import CropOp
 from tfpipe.ops import Example, Flip, Normalize, op_seed
 
 Quality = Literal["fast", "exact"]
 Dtype = Literal["uint8", "float32", "bfloat16"]
 Layout = Literal["NHWC", "NCHW"]
+
+
+# The largest that the native op makes; kMaxImageSize in native/crop.cc.
+MAX_IMAGE_SIZE = 1 << 14
 
 
 class _Crop(Protocol):
@@ -44,8 +48,8 @@ class _Crop(Protocol):
 def _require(op: _Crop) -> None:
     """Checks what all crops have in common, and settles which op they use."""
     name = type(op).__name__
-    if op.image_size < 1:
-        raise ValueError(f"{name}.image_size must be >= 1, got {op.image_size}.")
+    arguments.settle_ints(op, ["image_size"], least=1, most=MAX_IMAGE_SIZE)
+    arguments.require_kind(op, "normalize", op.normalize, Normalize, or_none=True)
     if op.quality not in ("fast", "exact"):
         raise ValueError(f"{name}.quality must be fast or exact, got {op.quality!r}.")
     if op.dtype not in ("uint8", "float32", "bfloat16"):
@@ -101,18 +105,10 @@ class RandomCrop:
 
     def __post_init__(self) -> None:
         _require(self)
-        if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise ValueError(
-                f"RandomCrop.area must be 0 < low <= high <= 1, got {self.area}."
-            )
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(
-                f"RandomCrop.ratio must be 0 < low <= high, got {self.ratio}."
-            )
-        if self.max_attempts < 1:
-            raise ValueError(
-                f"RandomCrop.max_attempts must be >= 1, got {self.max_attempts}."
-            )
+        arguments.settle_range(self, "area", above=0, most=1)
+        arguments.settle_range(self, "ratio", above=0)
+        arguments.settle_ints(self, ["max_attempts"], least=1)
+        arguments.settle_bools(self, "flip")
 
     def __call__(self, example: Example) -> Example:
         return _with_image(self, example, flip=self.flip)
@@ -164,11 +160,8 @@ class RandomScaleCrop:
 
     def __post_init__(self) -> None:
         _require(self)
-        if not self.image_size <= self.short_side[0] <= self.short_side[1]:
-            raise ValueError(
-                "RandomScaleCrop.short_side must be image_size <= low <= high, got "
-                f"image_size {self.image_size} and {self.short_side}."
-            )
+        arguments.settle_range(self, "short_side", least=self.image_size, whole=True)
+        arguments.settle_bools(self, "flip")
 
     def __call__(self, example: Example) -> Example:
         return _with_image(self, example, flip=self.flip)
@@ -220,10 +213,7 @@ class CenterCrop:
 
     def __post_init__(self) -> None:
         _require(self)
-        if not 0 < self.fraction <= 1:
-            raise ValueError(
-                f"CenterCrop.fraction must be 0 < fraction <= 1, got {self.fraction}."
-            )
+        arguments.settle_numbers(self, ["fraction"], above=0, most=1)
 
     def __call__(self, example: Example) -> Example:
         return _with_image(self, example)
@@ -317,7 +307,9 @@ def crop_image(
         tf.errors.InvalidArgumentError: If the bytes are no JPEG, or the window is not
             within the image; the native op says which, and of which of the batch.
         RuntimeError: If `crop_op` is "native" and that is not built.
+        ValueError: If `image_size` is not from 1 to MAX_IMAGE_SIZE.
     """
+    arguments.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
     encoded = tf.convert_to_tensor(encoded)
     if native.resolve(crop_op) == "native":
         return native.load()[0].tfpipe_crop(

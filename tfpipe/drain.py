@@ -43,6 +43,16 @@ class Spent:
         return max(0.0, self.wall - self.cpu - max(0.0, self.delay))
 
 
+NOTHING = "The dataset must have at least one element, got none."
+
+
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without end: one that ends begins again."""
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        return dataset
+    return dataset.repeat()
+
+
 class Drain:
     """A dataset, read group by group; one that ends begins again.
 
@@ -55,17 +65,16 @@ class Drain:
     """
 
     def __init__(self, dataset: tf.data.Dataset, group: int) -> None:
-        endless = dataset.repeat()
         # `shard` skips, and readers skip records without reading them. The assertion
         # is the cheapest transformation that passes elements on one by one.
-        endless = endless.apply(
+        repeated = dataset.repeat().apply(
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
         options = tf.data.Options()
         # Otherwise a thread goes on with the next group after the clock is stopped.
         options.experimental_optimization.inject_prefetch = False
         self.group = group
-        self.iterator = iter(endless.shard(group, group - 1).with_options(options))
+        self.iterator = iter(repeated.shard(group, group - 1).with_options(options))
 
     def pull(self, num_groups: int = 1) -> Spent:
         """Reads so many groups; returns what that took, for each element.
@@ -88,9 +97,7 @@ class Drain:
         except tf.errors.FailedPreconditionError as error:
             if "contained only 0 elements" not in error.message:
                 raise
-            raise ValueError(
-                "The dataset must have at least one element, got none."
-            ) from error
+            raise ValueError(NOTHING) from error
 
 
 def calibrate(dataset: tf.data.Dataset, seconds: float) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tfpipe import errors, index
+from tfpipe import arguments, errors, index
 
 # What to do about damaged records, at the end of each error about them.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
@@ -67,9 +67,8 @@ class FaultLog:
         *,
         locate: Callable[[int], tuple[str, int]] | None = None,
     ) -> None:
-        if max_faults < 0:
-            raise ValueError(f"max_faults must be >= 0, got {max_faults}.")
-        self.max_faults = max_faults
+        self.max_faults = arguments.require_int(self, "max_faults", max_faults, least=0)
+        arguments.require_callable(self, "locate", locate, or_none=True)
         self.locate = locate
         self._faults: dict[int, Fault] = {}
         self._lock = threading.Lock()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfpipe import arguments
 from tfpipe.at_once import first_batch
 from tfpipe.damaged import read_damaged
 from tfpipe.faults import FaultLog
@@ -57,8 +58,9 @@ class Interleave:
     _spare: Spare | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        require_positive(self, "num_parallel_reads")
-        require_positive(self, "read_buffer_bytes")
+        require_positive(self, "num_parallel_reads", None)
+        require_positive(self, "read_buffer_bytes", None)
+        arguments.require_kind(self, "faults", self.faults, FaultLog, or_none=True)
 
     def tuned(self, tuning: Tuning) -> "Interleave":
         return dataclasses.replace(

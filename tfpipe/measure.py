@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from tfpipe import bound, drain, host, prefixes, runs
+from tfpipe import arguments, bound, drain, host, prefixes, runs
 from tfpipe.bound import Host, StageCost
 from tfpipe.costs import Profile, Rate, Storage
 from tfpipe.drain import Drain, Spent
@@ -105,12 +105,9 @@ def throughput(
     Raises:
         ValueError: If the dataset is empty, or a number is out of range.
     """
-    _require_positive(
-        num_elements=num_elements,
-        seconds=seconds,
-        num_warmup=num_warmup,
-        repeats=repeats,
-    )
+    arguments.require_kind("", "dataset", dataset, tf.data.Dataset)
+    _require_extent(num_elements, seconds, repeats)
+    arguments.require_int("", "num_warmup", num_warmup, least=1, also=[None])
     start = time.perf_counter()
     Drain(dataset, 1).pull()
     first = time.perf_counter() - start
@@ -166,9 +163,9 @@ def profile(
     Raises:
         ValueError: If the pipeline has no elements, or a number is out of range.
     """
-    _require_positive(num_elements=num_elements, seconds=seconds, repeats=repeats)
-    ram_left = host.ram_left()
-    steps = prefixes.steps(pipeline, per_op=per_op)
+    _require_profile(pipeline, consumer_seconds, storage_bytes_per_second)
+    _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
+    ram_left, steps = host.ram_left(), prefixes.steps(pipeline, per_op=per_op)
     with tqdm.tqdm(
         total=5 + repeats * sum(step.is_measured for step in steps),
         desc="profile",
@@ -220,10 +217,23 @@ def examples_in(spec: Any) -> int | None:
     return size
 
 
-def _require_positive(**values: float | None) -> None:
-    for name, value in values.items():
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} must be > 0, got {value}.")
+def _require_extent(
+    num_elements: int | None, seconds: float, repeats: int, **switches: bool
+) -> None:
+    arguments.require_bools("", **switches)
+    arguments.require_int("", "num_elements", num_elements, least=1, also=[None])
+    arguments.require_number("", "seconds", seconds, above=0)
+    arguments.require_int("", "repeats", repeats, least=1)
+
+
+def _require_profile(
+    pipeline: Pipeline, consumer_seconds: float, bandwidth: float | None
+) -> None:
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
+    arguments.require_number("", "consumer_seconds", consumer_seconds, least=0)
+    arguments.require_number(
+        "", "storage_bytes_per_second", bandwidth, above=0, or_none=True
+    )
 
 
 def _rate(spent: Sequence[Spent]) -> Rate:

@@ -19,13 +19,11 @@ import dataclasses
 
 import tensorflow as tf
 
+from tfpipe import arguments
 from tfpipe.ops import Example, op_seed
 
-
-def _require_alpha(op: object, alpha: float) -> None:
-    # Below, draws of the gamma distribution underflow; nothing would be blended anyway.
-    if alpha < 0.01:
-        raise ValueError(f"{type(op).__name__}.alpha must be >= 0.01, got {alpha}.")
+# Below, draws of the gamma distribution underflow; nothing would be blended anyway.
+_LEAST_ALPHA = 0.01
 
 
 def _require_batch(op: object, batch: Example) -> None:
@@ -86,7 +84,7 @@ class MixUp:
     alpha: float = 0.2
 
     def __post_init__(self) -> None:
-        _require_alpha(self, self.alpha)
+        arguments.settle_numbers(self, ["alpha"], least=_LEAST_ALPHA)
 
     def __call__(self, batch: Example) -> Example:
         _require_batch(self, batch)
@@ -123,7 +121,7 @@ class CutMix:
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        _require_alpha(self, self.alpha)
+        arguments.settle_numbers(self, ["alpha"], least=_LEAST_ALPHA)
 
     def __call__(self, batch: Example) -> Example:
         _require_batch(self, batch)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfpipe import index
+from tfpipe import arguments, fault_logs, index
+from tfpipe.faults import FaultLog
 from tfpipe.order import Ints
 from tfpipe.pipeline import Pipeline
 from tfpipe.state import State
@@ -55,9 +56,8 @@ class Mixture:
 
     def __post_init__(self) -> None:
         _check_parts(self.pipelines, self.weights)
-        for name in ("batch_size", "epoch_steps"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"Mixture.{name} must be >= 1, got {value}.")
+        arguments.settle_ints(self, ["batch_size"], least=1)
+        arguments.settle_ints(self, ["epoch_steps"], least=1, also=[None])
         _ = self._schedule  # the weights are checked
 
     @property
@@ -69,6 +69,11 @@ class Mixture:
     def num_ranks(self) -> int:
         """All processes."""
         return int(self._sources[0].num_ranks)
+
+    @property
+    def faults(self) -> FaultLog | None:
+        """The damaged records that the pipelines met, of all their logs, or None."""
+        return fault_logs.combined([pipeline.faults for pipeline in self.pipelines])
 
     @property
     def steps_per_epoch(self) -> int:
@@ -145,7 +150,7 @@ class Mixture:
         count = self.num_records(state, num_epochs)
         choice = _choice(self._schedule, begin, count)
         mixed = tf.data.Dataset.choose_from_datasets(parts, choice)
-        # TensorFlow takes it for endless, as its parts are.
+        # TensorFlow takes it for endless, as its parts are, and puts nothing after it.
         known = tf.data.INFINITE_CARDINALITY if count is None else count
         return mixed.apply(tf.data.experimental.assert_cardinality(known))
 
@@ -169,8 +174,8 @@ def integer_weights(weights: Sequence[float | fractions.Fraction]) -> list[int]:
         ValueError: If a weight is not > 0, or the numbers add up to more than
             MAX_PERIOD.
     """
-    if not all(0 < weight < math.inf for weight in weights):
-        raise ValueError(f"Weights must be finite and > 0, got {list(weights)}.")
+    for weight in weights:
+        arguments.require_number("", "Weights", weight, above=0)
     # As it is written: 0.7 is 7/10, not the binary fraction nearest to it.
     exact = [fractions.Fraction(str(weight)) for weight in weights]
     scale = math.lcm(*(weight.denominator for weight in exact))
@@ -225,6 +230,7 @@ def _check_parts(
             f"{len(pipelines)} pipelines and {len(weights)} weights."
         )
     for number, pipeline in enumerate(pipelines):
+        arguments.require_kind("Mixture", "pipelines", pipeline, Pipeline)
         _check_source(pipeline.source, number)
     sources: list[Any] = [pipeline.source for pipeline in pipelines]
     ranks = [(source.rank, source.num_ranks) for source in sources]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfpipe import records
+from tfpipe import arguments, records
 
 Example = dict[str, tf.Tensor]
 
@@ -44,6 +44,9 @@ class Parse:
 
     label_base: int
     label_offset: int = 0
+
+    def __post_init__(self) -> None:
+        arguments.settle_ints(self, ["label_base", "label_offset"])
 
     def __call__(self, example: Example) -> Example:
         scalar = tf.io.FixedLenFeature([], tf.int64)
@@ -115,11 +118,11 @@ class Normalize:
         return cls(mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))
 
     def __post_init__(self) -> None:
-        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
-            raise ValueError(
-                "Normalize must have 3 values of mean and 3 of std, each std > 0; "
-                f"got mean={self.mean}, std={self.std}."
-            )
+        mean = arguments.require_numbers(self, "mean", self.mean, count=3)
+        std = arguments.require_numbers(self, "std", self.std, count=3, above=0)
+        arguments.settle(self, "mean", mean)
+        arguments.settle(self, "std", std)
+        arguments.settle_bools(self, "bgr")
 
     def __call__(self, example: Example) -> Example:
         # One multiplication and one addition a value, not a subtraction and a division.
@@ -202,11 +205,8 @@ class OneHot:
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.num_classes < 1 or not 0 <= self.smoothing < 1:
-            raise ValueError(
-                "OneHot must have num_classes >= 1 and 0 <= smoothing < 1, got "
-                f"{self.num_classes} and {self.smoothing}."
-            )
+        arguments.settle_ints(self, ["num_classes"], least=1)
+        arguments.settle_numbers(self, ["smoothing"], least=0, below=1)
 
     def __call__(self, example: Example) -> Example:
         label = example["label"]
@@ -241,6 +241,10 @@ class Reseed:
     op: Callable[[Example], Example]
     salt: int
 
+    def __post_init__(self) -> None:
+        arguments.require_callable(self, "op", self.op)
+        arguments.settle_ints(self, ["salt"])
+
     def __call__(self, example: Example) -> Example:
         seed = example["seed"]
         # The first half is common to an epoch; in the second another salt would only
@@ -261,6 +265,8 @@ class Select:
     names: tuple[str, ...]
 
     def __init__(self, *names: str) -> None:
+        for name in names:
+            arguments.require_kind(self, "names", name, str)
         object.__setattr__(self, "names", names)
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfpipe import philox
+from tfpipe import arguments, philox
 
 Ints = npt.NDArray[np.int64]
 Remainder = Literal["drop", "pad"]
@@ -163,11 +163,9 @@ class Order:
                 raise ValueError(
                     f"{name} must be one of {', '.join(choices)}, got {value!r}."
                 )
-        for name in ("block_length", "window_size", "num_ranks", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}.")
-        if not 0 <= self.seed < 1 << 64:
-            raise ValueError(f"seed must be 0 to 2**64 - 1, got {self.seed}.")
+        sizes = ("block_length", "window_size", "num_ranks", "batch_size")
+        arguments.settle_ints(self, sizes, least=1)
+        arguments.settle_ints(self, ["seed"], least=0, most=arguments.MOST_SEED)
         if self.num_records == 0 or self.num_steps() == 0:
             raise ValueError(
                 f"An epoch must have at least one step: {self.num_records} records "

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import at_exit, building, identity, index
+from tfpipe import arguments, at_exit, building, fault_logs, identity, index
 from tfpipe.building import Source, Stage, Tunable, Wrapper
 from tfpipe.state import State
 from tfpipe.tuning import Tuning
@@ -41,12 +41,12 @@ class Pipeline:
     device_ops: Sequence[DeviceOp] = ()
 
     def __post_init__(self) -> None:
+        arguments.require_callable(self, "source", self.source)
+        arguments.require_kind(self, "tuning", self.tuning, Tuning)
+        for op in self.device_ops:
+            arguments.require_callable(self, "device_ops", op)
         for number, stage in enumerate(self.stages, start=1):
-            if not callable(stage) and not isinstance(stage, Wrapper):
-                raise TypeError(
-                    f"Stage {number} must be callable Dataset -> Dataset, "
-                    f"got {stage!r}."
-                )
+            _require_stage(number, stage)
         building.check_batch_size(self.source, self.stages)
 
     def build(
@@ -73,8 +73,7 @@ class Pipeline:
             ValueError: If a number is out of range, or the state belongs to other data.
             Exception: What a stage raises, with a note that names the stage.
         """
-        if num_epochs is not None and num_epochs < 1:
-            raise ValueError(f"num_epochs must be >= 1 or None, got {num_epochs}.")
+        _require_place(epoch, num_epochs, start_step, state)
         if state is None:
             state = State(epoch=epoch, step=start_step)
         elif epoch or start_step:
@@ -103,9 +102,9 @@ class Pipeline:
 
     @property
     def faults(self) -> Any:
-        """The log of damaged records that the stages share, or None."""
-        logs = (getattr(stage, "faults", None) for stage in self.stages)
-        return next((log for log in logs if log is not None), None)
+        """The log of damaged records, of the source and all stages, or None."""
+        having = (self.source, *self.stages)
+        return fault_logs.combined([getattr(each, "faults", None) for each in having])
 
     @property
     def fingerprint(self) -> str:
@@ -118,10 +117,8 @@ class Pipeline:
 
     def prefix(self, num_stages: int) -> "Pipeline":
         """The pipeline up to and with its first `num_stages` stages."""
-        if not 0 <= num_stages <= len(self.stages):
-            raise ValueError(
-                f"num_stages must be 0 to {len(self.stages)}, got {num_stages}."
-            )
+        most = len(self.stages)
+        arguments.require_int("", "num_stages", num_stages, least=0, most=most)
         return dataclasses.replace(self, stages=self.stages[:num_stages])
 
     def tuned_stages(self) -> list[Stage | Wrapper]:
@@ -136,6 +133,24 @@ class Pipeline:
         ]
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
         return "\n".join([*lines, f"   {self.tuning!r}"])
+
+
+def _require_stage(number: int, stage: object) -> None:
+    if isinstance(stage, type) and dataclasses.is_dataclass(stage):
+        arguments.require_callable("", f"Stage {number}", stage)
+    if not callable(stage) and not isinstance(stage, Wrapper):
+        raise TypeError(
+            f"Stage {number} must be callable Dataset -> Dataset, got {stage!r}."
+        )
+
+
+def _require_place(
+    epoch: int, num_epochs: int | None, start_step: int, state: State | None
+) -> None:
+    arguments.require_int("", "num_epochs", num_epochs, least=1, also=[None])
+    arguments.require_int("", "epoch", epoch, least=0)
+    arguments.require_int("", "start_step", start_step, least=0)
+    arguments.require_kind("", "state", state, State, or_none=True)
 
 
 def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:

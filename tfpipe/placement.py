@@ -33,6 +33,10 @@ class Placement:
     num_ops: int
     directory: str | os.PathLike[str] | None = None
 
+    def __post_init__(self) -> None:
+        if self.directory is not None:  # as it is in a file of JSON
+            object.__setattr__(self, "directory", os.fspath(self.directory))
+
     def __str__(self) -> str:
         what = (
             f"the result of {self.num_ops} ops" if self.num_ops else "encoded records"

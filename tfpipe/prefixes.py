@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe import drain
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.stages import Map, Prefetch, as_it_is
 from tfpipe.tuning import Tuning
@@ -107,6 +108,17 @@ def prefixes(pipeline: Pipeline, all_steps: Sequence[Step]) -> list[tf.data.Data
         )
         for step in all_steps
     ]
+
+
+def endless(pipeline: Pipeline) -> Pipeline:
+    """The pipeline that begins again when it ends; a Prefetch at its end stays there.
+
+    tf.data adds a buffer of its own behind what does not end in one.
+    """
+    stages = [*pipeline.stages]
+    at = len(stages) - int(bool(stages) and isinstance(stages[-1], Prefetch))
+    stages.insert(at, drain.endless)
+    return dataclasses.replace(pipeline, stages=stages)
 
 
 def tallied(

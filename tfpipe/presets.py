@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from tfpipe import errors, index
-from tfpipe.crop import CROPS, Dtype, Quality
+from tfpipe import arguments, errors, index
+from tfpipe.crop import CROPS, MAX_IMAGE_SIZE, Dtype, Quality
 from tfpipe.faults import FaultLog
 from tfpipe.interleave import Interleave
 from tfpipe.native import CropOp
@@ -103,6 +103,7 @@ def imagenet_train(
         BadIndexError: If the data set is not complete.
         ValueError: If an argument is wrong, or there is not one step in an epoch.
     """
+    _require(image_size, recipe, max_faults, decode, with_record_id, whole_batches)
     source = TFRecordSource(
         data_dir,
         split,
@@ -163,6 +164,7 @@ def imagenet_eval(
         BadIndexError: If the data set is not complete.
         ValueError: If an argument is wrong.
     """
+    _require(image_size, recipe, max_faults, decode, with_record_id, whole_batches)
     source = TFRecordSource(
         data_dir,
         split,
@@ -187,6 +189,18 @@ def imagenet_eval(
         whole_batches=whole_batches,
         tuning=tuning,
     )
+
+
+def _require(
+    image_size: int, recipe: MakeRecipe, max_faults: int, *switches: bool
+) -> None:
+    """Checks what else would fail late, or in other words."""
+    arguments.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
+    arguments.require_callable("", "recipe", recipe)
+    arguments.require_int("", "max_faults", max_faults, least=0)
+    names = ("decode", "with_record_id", "whole_batches")
+    for name, value in zip(names, switches, strict=True):
+        arguments.require_bool("", name, value)
 
 
 def _compose(

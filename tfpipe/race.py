@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfpipe import drain, nodes
+from tfpipe import arguments, drain, nodes
 from tfpipe.cache import Cache
 from tfpipe.drain import Spent
 
@@ -79,6 +79,9 @@ class Runner:
 
     Attributes:
         grows: Whether its buffers grow when they are emptied.
+
+    Raises:
+        ValueError: If the dataset is empty.
     """
 
     def __init__(
@@ -87,7 +90,10 @@ class Runner:
         self.grows = nodes.has_growing_buffer(dataset)
         self._caches = caches
         self._iterator = iter(dataset)
-        self.pull(1)
+        try:
+            self.pull(1)
+        except tf.errors.OutOfRangeError as error:
+            raise ValueError(drain.NOTHING) from error
 
     def close(self) -> None:
         """Ends it; it may not be read any more."""
@@ -115,9 +121,20 @@ class Runner:
 def compare(
     datasets: Mapping[str, tf.data.Dataset], *, seconds: float, num_rounds: int
 ) -> dict[str, Turns]:
-    """The rates of datasets that do not end; see `run`."""
+    """The rates of datasets; see `run`. One that ends begins again.
+
+    Raises:
+        ValueError: If there is no dataset, one of them is empty, or a number is out of
+            range.
+    """
+    if not datasets:
+        raise ValueError("datasets must be at least one dataset, got none.")
+    for name, dataset in datasets.items():
+        arguments.require_kind("", f"datasets[{name!r}]", dataset, tf.data.Dataset)
+    arguments.require_number("", "seconds", seconds, above=0)
+    arguments.require_int("", "num_rounds", num_rounds, least=1)
     pollers = drain.pollers()
-    runners = {name: Runner(dataset) for name, dataset in datasets.items()}
+    runners = {name: Runner(drain.endless(each)) for name, each in datasets.items()}
     return run(runners, seconds=seconds, num_rounds=num_rounds, ignored=pollers)
 
 

@@ -6,6 +6,7 @@ of an image is decoded, what is done to its pixels, how they are normalized.
 
 import dataclasses
 
+from tfpipe import arguments
 from tfpipe.augment import DistortColor
 from tfpipe.crop import CenterCrop, Dtype, Quality, RandomCrop, RandomScaleCrop
 from tfpipe.ops import VGG_MEAN, Normalize
@@ -26,6 +27,12 @@ class Recipe:
     train: tuple[Op, ...]
     evaluate: tuple[Op, ...]
     normalize: Normalize
+
+    def __post_init__(self) -> None:
+        for name in ("train", "evaluate"):
+            for op in getattr(self, name):
+                arguments.require_callable(self, name, op)
+        arguments.require_callable(self, "normalize", self.normalize)
 
 
 def resnet(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
@@ -81,6 +88,7 @@ def vgg(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
     Convolutional Networks for Large-Scale Image Recognition", 2014, section 3.1,
     without its shift of colors.
     """
+    arguments.require_int("", "image_size", image_size, least=1)
     return Recipe(
         train=(
             RandomScaleCrop(

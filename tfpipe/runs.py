@@ -122,11 +122,12 @@ def bandwidth(task: Task) -> tuple[float, float] | None:
 
 def plan(task: Task, num_elements: int | None) -> Plan:
     """Counts what passes where, and how much to read; fills caches."""
+    sums = [tf.Variable([0, 0], dtype=tf.int64) for _ in task.steps]
+    tallied = prefixes.tallied(task.pipeline, task.steps, sums)
     if num_elements is None:
-        each = drain.calibrate(task.prefixes[-1], task.seconds / 5)
-        num_elements = max(1, round(task.seconds / each))
+        num_elements = _num_elements(task, tallied)
     task.bar.update()
-    visits, num_bytes = _tally(task, num_elements)
+    visits, num_bytes = _tally(task, tallied, sums, num_elements)
     task.bar.update()
     reader = _reader(task)
     window = _window(task, visits[reader])
@@ -147,20 +148,36 @@ def plan(task: Task, num_elements: int | None) -> Plan:
     )
 
 
-def _tally(task: Task, num_elements: int) -> tuple[list[float], list[float]]:
+def _num_elements(task: Task, tallied: tf.data.Dataset) -> int:
+    """Outputs that take about as long as a run."""
+    last = task.prefixes[-1]
+    each = drain.calibrate(last, task.seconds / 5)
+    if last.cardinality() != tf.data.INFINITE_CARDINALITY:
+        # It begins again and again, which takes longest where it is counted.
+        each = max(each, drain.calibrate(tallied, task.seconds / 5))
+    return max(1, round(task.seconds / each))
+
+
+def _tally(
+    task: Task,
+    tallied: tf.data.Dataset,
+    sums: Sequence[tf.Variable],
+    num_elements: int,
+) -> tuple[list[float], list[float]]:
     """Elements and bytes that pass each step for an output; nan if not known.
 
     Of the source the bytes of an element.
     """
-    sums = [tf.Variable([0, 0], dtype=tf.int64) for _ in task.steps]
-    dataset = prefixes.tallied(task.pipeline, task.steps, sums)
-    reader = Drain(dataset, math.ceil(num_elements / _PULLS))
+    reader = Drain(tallied, math.ceil(num_elements / _PULLS))
     reader.pull()
     counted = [step.number >= max(1, task.first) for step in task.steps]
     before = after = _values(sums)
     num_pulls = 0
     # Windows and chunks pass at once: few outputs may all lie within one.
-    while num_pulls < _MOST_PULLS and not (after > before)[counted, 0].all():
+    # A pipeline without stages has nothing that must be seen to pass.
+    while not num_pulls or (
+        num_pulls < _MOST_PULLS and not (after > before)[counted, 0].all()
+    ):
         reader.pull(_PULLS)
         after, num_pulls = _values(sums), num_pulls + _PULLS
     passed = (after - before) / (num_pulls * reader.group)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfpipe import space, tuning
+from tfpipe import arguments, space, tuning
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -58,7 +58,8 @@ class Search:
 
     Attributes:
         pipeline: With the best setting.
-        setting: The best setting.
+        setting: The best setting; that of the pipeline as it was given, as far as it is
+            one, where that stays.
         autotuned: AUTOTUNE's, within the same budgets.
         trials: All that was tried, in order.
         ratio: The rate to that of AUTOTUNE in the last race; 1 where it is AUTOTUNE.
@@ -66,6 +67,8 @@ class Search:
             one could not be run.
         profile: The costs it began with.
         fingerprint: Of the pipeline as it was given.
+        is_as_given: Whether the pipeline is the one that was given, unchanged.
+        given_excess: What that one takes beyond the budget; empty if nothing.
     """
 
     pipeline: Pipeline
@@ -76,6 +79,8 @@ class Search:
     given_ratio: float | None
     profile: Profile
     fingerprint: str
+    is_as_given: bool = False
+    given_excess: str = ""
 
     def __str__(self) -> str:
         head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
@@ -84,9 +89,16 @@ class Search:
     @property
     def sentence(self) -> str:
         """What came of it."""
+        if self.is_as_given:
+            return (
+                "The pipeline as it was is the fastest, as no setting is "
+                f"{GAIN - 1:.0%} faster: it stays, at {self.ratio:.2f} times AUTOTUNE."
+            )
         given = "the pipeline as it was could not be run"
         if self.given_ratio is not None:
             given = f"{self.given_ratio:.2f} times the pipeline as it was"
+        if self.given_excess:
+            given += f", which exceeds the budget ({self.given_excess})"
         if self.ratio < GAIN:
             return f"AUTOTUNE is as good as all that was tried; {given}."
         chosen = space.words(self.setting)
@@ -98,6 +110,8 @@ class Search:
             "setting": dataclasses.asdict(self.setting),
             "ratio_to_autotune": self.ratio,
             "ratio_to_given": self.given_ratio,
+            "is_as_given": self.is_as_given,
+            "given_excess": self.given_excess,
             "sentence": self.sentence,
             "trials": [dataclasses.asdict(trial) for trial in self.trials],
         }
@@ -112,6 +126,7 @@ class Search:
             path,
             made_for=tuning.made_for(self.fingerprint),
             cache=self.as_json()["setting"]["cache"],
+            is_as_given=self.is_as_given,
             evidence=self.as_json(),
         )
 
@@ -119,17 +134,21 @@ class Search:
 def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
     """A pipeline with the setting that a search found, as `Search.save` wrote it.
 
-    Where it was made for another host, TensorFlow or pipeline this warns, and gives the
-    pipeline as it is, with the default tuning.
+    The pipeline as it is, where the search found that to be the fastest. Where it was
+    made for another host, TensorFlow or pipeline this warns, and gives the pipeline as
+    it is, with the default tuning.
 
     Raises:
         OSError: If the file cannot be read.
         ValueError: If it is no such file.
     """
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
     loaded = Tuning.load(path, fingerprint=pipeline.fingerprint)
     saved = tuning.read_saved(path)
     if loaded != Tuning(**saved["tuning"]):
         return dataclasses.replace(pipeline, tuning=loaded)
+    if saved.get("is_as_given"):
+        return pipeline
     cache = saved.get("cache")
     setting = Setting(tuning=loaded, cache=Placement(**cache) if cache else None)
     return setting.of(space.opened(pipeline))

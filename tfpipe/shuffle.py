@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe import arguments
+
 
 @dataclasses.dataclass(frozen=True)
 class Shuffle:
@@ -40,12 +42,8 @@ class Shuffle:
     )
 
     def __post_init__(self) -> None:
-        if self.buffer_size < 1:
-            raise ValueError(
-                f"Shuffle.buffer_size must be >= 1, got {self.buffer_size}."
-            )
-        if not 0 <= self.seed < 1 << 64:
-            raise ValueError(f"Shuffle.seed must be 0 to 2**64 - 1, got {self.seed}.")
+        arguments.settle_ints(self, ["buffer_size"], least=1)
+        arguments.settle_ints(self, ["seed"], least=0, most=arguments.MOST_SEED)
 
     def num_out(self, num_in: int) -> int:
         """Elements that it gives for those of an epoch."""

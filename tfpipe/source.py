@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfpipe import errors, index, scan
+from tfpipe import arguments, errors, index, scan
 from tfpipe import state as state_of_run
 from tfpipe.order import Ints, Order, Place, Remainder, Shuffle
 from tfpipe.state import State
@@ -69,11 +69,11 @@ class TFRecordSource:
     window_size: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.num_ranks:
-            raise ValueError(
-                f"TFRecordSource.rank must be 0 to num_ranks - 1 = "
-                f"{self.num_ranks - 1}, got {self.rank}."
-            )
+        sizes = ("num_ranks", "batch_size", "block_length", "window_size")
+        arguments.settle_ints(self, sizes, least=1)
+        arguments.settle_ints(self, ["rank"], least=0)
+        arguments.settle_ints(self, ["seed"], least=0, most=arguments.MOST_SEED)
+        _require_rank(self.rank, self.num_ranks)
         index.check(self.index, self.data_dir, self.split)
         _ = self.order, self._byte_offsets  # the catalog must be there too
 
@@ -186,6 +186,14 @@ def _windows(source: TFRecordSource) -> Windows:
     )
 
 
+def _require_rank(rank: int, num_ranks: int) -> None:
+    if rank >= num_ranks:
+        raise ValueError(
+            f"TFRecordSource.rank must be 0 to num_ranks - 1 = {num_ranks - 1}, "
+            f"got {rank}."
+        )
+
+
 def _digest(shards: Sequence[index.Shard], order: object) -> str:
     """Of shards and what decides their order, 32 characters."""
     files = [dataclasses.astuple(shard) for shard in shards]
@@ -232,11 +240,11 @@ class SyntheticSource:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "steps_per_epoch", "image_size", "num_classes"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"SyntheticSource.{name} must be >= 1, got {getattr(self, name)}."
-                )
+        sizes = ("batch_size", "steps_per_epoch", "image_size", "num_classes")
+        arguments.settle_ints(self, sizes, least=1)
+        arguments.settle_ints(self, ["seed"], least=0)
+        dtypes = ("uint8", "float32", "bfloat16", "float16", "int32", "float64")
+        arguments.require_choice(self, "dtype", self.dtype, dtypes)
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         random = np.random.default_rng(self.seed)

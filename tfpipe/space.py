@@ -10,7 +10,8 @@ import math
 import os
 from collections.abc import Sequence
 
-from tfpipe import placement
+from tfpipe import arguments, host, placement
+from tfpipe.cache import Cache
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
@@ -46,11 +47,9 @@ class Budget:
     any_order: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("num_threads", 1), ("ram_bytes", 1), ("disk_bytes", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"Budget.{name} must be >= {least}, got {getattr(self, name)}."
-                )
+        arguments.settle_ints(self, ["num_threads", "ram_bytes"], least=1)
+        arguments.settle_ints(self, ["disk_bytes"], least=0)
+        arguments.settle_bools(self, "any_order")
         if bool(self.disk_bytes) != (self.cache_dir is not None):
             raise ValueError(
                 "Budget must have both disk_bytes and cache_dir or neither, got "
@@ -65,6 +64,10 @@ class Setting:
     tuning: Tuning
     cache: Placement | None = None
 
+    def __post_init__(self) -> None:
+        arguments.require_kind(self, "tuning", self.tuning, Tuning)
+        arguments.require_kind(self, "cache", self.cache, Placement, or_none=True)
+
     def of(self, pipeline: Pipeline) -> Pipeline:
         """The pipeline with this setting; its stages must be open."""
         placed = placement.with_cache(pipeline, self.cache)
@@ -76,8 +79,35 @@ class Setting:
         return dataclasses.replace(placed, tuning=tuned)
 
 
+def of_pipeline(pipeline: Pipeline) -> Setting:
+    """The tuning that a pipeline has, and where its cache stands."""
+    return Setting(tuning=pipeline.tuning, cache=placement.of_pipeline(pipeline))
+
+
+def excess(pipeline: Pipeline, budget: Budget) -> str:
+    """What a pipeline takes more than a budget allows; empty if it does not.
+
+    Counted are its threads, and what its caches have when they are full: a cache in a
+    folder of its own may be there where the budget says nothing of a disk.
+    """
+    threads = pipeline.tuning.private_threadpool_size or host.num_cores()
+    if threads > budget.num_threads:
+        return f"it has {threads} threads, {budget.num_threads} are allowed"
+    for number, stage in enumerate(pipeline.stages):
+        if not isinstance(stage, Cache):
+            continue
+        most = budget.ram_bytes if stage.where == "ram" else budget.disk_bytes
+        size = stage.num_bytes(pipeline.source, pipeline.stages[:number])
+        if size > most and (stage.where == "ram" or most):
+            return (
+                f"its cache needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} are allowed"
+            )
+    return ""
+
+
 def opened(pipeline: Pipeline) -> Pipeline:
     """The pipeline without cache, every knob of its stages open, ending in Prefetch."""
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
     stages = [
         stage.opened() if hasattr(stage, "opened") else stage
         for stage in placement.without_cache(pipeline).stages

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe import arguments
 from tfpipe.at_once import at_once, first_batch
 from tfpipe.faults import FaultLog, Uncounted
 from tfpipe.stand_in import Spare, leave_out, stand_in
@@ -27,19 +28,9 @@ Op = Callable[[Example], Example]
 as_it_is = tf.autograph.experimental.do_not_convert
 
 
-def require_positive(stage: object, name: str) -> None:
-    """Checks that a knob that is set is >= 1."""
-    value = getattr(stage, name)
-    if value is not None and value < 1:
-        raise ValueError(f"{type(stage).__name__}.{name} must be >= 1, got {value}.")
-
-
-def _require_positive_or_autotune(stage: object, name: str) -> None:
-    value = getattr(stage, name)
-    if value is not None and value != AUTOTUNE and value < 1:
-        raise ValueError(
-            f"{type(stage).__name__}.{name} must be >= 1 or AUTOTUNE, got {value}."
-        )
+def require_positive(stage: object, name: str, *also: int | None) -> None:
+    """Checks that a knob is a whole number >= 1, or one of some other values."""
+    arguments.settle_ints(stage, [name], least=1, also=also)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +44,11 @@ class AssertCardinality:
     """
 
     num_elements: int | None = None
+
+    def __post_init__(self) -> None:
+        if not tf.is_tensor(self.num_elements):  # as `Map` gives it
+            also = (None, tf.data.INFINITE_CARDINALITY)
+            arguments.settle_ints(self, ["num_elements"], least=0, also=also)
 
     def sized(self, num_records: int | None) -> "AssertCardinality":
         if self.num_elements is not None:
@@ -109,6 +105,9 @@ class Map:
     ) -> None:
         if not ops:
             raise ValueError("Map must have at least one op, got none.")
+        for number, op in enumerate(ops, start=1):
+            arguments.require_callable(self, f"ops, number {number},", op)
+        arguments.require_kind(self, "faults", faults, FaultLog, or_none=True)
         if faults is not None and faults.locate is None:
             raise ValueError(
                 "Map.faults must know where records are: give it "
@@ -118,7 +117,7 @@ class Map:
         object.__setattr__(self, "num_parallel_calls", num_parallel_calls)
         object.__setattr__(self, "faults", faults)
         object.__setattr__(self, "_spare", None)
-        _require_positive_or_autotune(self, "num_parallel_calls")
+        require_positive(self, "num_parallel_calls", None, AUTOTUNE)
 
     def __repr__(self) -> str:
         parts = [*map(repr, self.ops), f"num_parallel_calls={self.num_parallel_calls}"]
@@ -229,6 +228,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         require_positive(self, "batch_size")
+        arguments.settle_bools(self, "drop_remainder")
 
     def num_out(self, num_in: int) -> int:
         """Elements that it gives for those of an epoch."""
@@ -252,7 +252,7 @@ class Prefetch:
     buffer_size: int | None = None
 
     def __post_init__(self) -> None:
-        _require_positive_or_autotune(self, "buffer_size")
+        require_positive(self, "buffer_size", None, AUTOTUNE)
 
     def tuned(self, tuning: Tuning) -> "Prefetch":
         size = self.buffer_size or tuning.prefetch_buffer_size

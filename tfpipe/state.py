@@ -9,7 +9,7 @@ import json
 
 import tensorflow as tf
 
-from tfpipe import order
+from tfpipe import arguments, order
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,14 +37,11 @@ class State:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        if self.epoch < 0 or self.step < 0:
-            raise ValueError(
-                "State.epoch and State.step must be >= 0, "
-                f"got {self.epoch} and {self.step}."
-            )
-        for name in ("num_ranks", "batch_size"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"State.{name} must be >= 1, got {value}.")
+        arguments.settle_ints(self, ["epoch", "step"], least=0)
+        arguments.settle_ints(self, ["num_ranks", "batch_size"], least=1, also=[None])
+        arguments.require_kind(self, "digest", self.digest, str)
+        phases = [_checked(phase) for phase in self.phases]
+        arguments.settle(self, "phases", tuple(phases))
 
     def to_json(self) -> str:
         """One line."""
@@ -63,6 +60,14 @@ class State:
             return cls(**fields, phases=phases)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"Not a state of a pipeline: {text!r}.") from error
+
+
+def _checked(phase: tuple[int, int]) -> order.Phase:
+    num_ranks, num_records = phase
+    return order.Phase(
+        arguments.require_int("State.phases", "num_ranks", num_ranks, least=1),
+        arguments.require_int("State.phases", "num_records", num_records, least=0),
+    )
 
 
 def place(state: State, of: order.Order) -> order.Place:
@@ -130,6 +135,7 @@ class SavedState(tf.train.experimental.PythonState):  # type: ignore[misc]  # TF
     """
 
     def __init__(self, state: State | None = None) -> None:
+        arguments.require_kind(self, "state", state, State, or_none=True)
         self.state = state or State()
 
     def serialize(self) -> str:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tfpipe import arguments
+
 T = TypeVar("T")
 
 # Training without any wait would be faster by less than this: the step holds it back.
@@ -208,8 +210,12 @@ class StepTimer:
         parallelism: Callable[[Any], object] | None = None,
         report: Callable[[StepFigures], object] | None = None,
     ) -> None:
-        _require_at_least(1, batch_size=batch_size, every=every)
-        _require_at_least(0, rank=rank, first_step=first_step)
+        arguments.require_int(self, "batch_size", batch_size, least=1)
+        arguments.require_int(self, "every", every, least=1)
+        arguments.require_int(self, "rank", rank, least=0)
+        arguments.require_int(self, "first_step", first_step, least=0)
+        arguments.require_callable(self, "parallelism", parallelism, or_none=True)
+        arguments.require_callable(self, "report", report, or_none=True)
         self.figures: StepFigures | None = None
         self._batch_size = batch_size
         self._every = every
@@ -276,6 +282,7 @@ class StepTimer:
         self, wait_seconds: float, compute_seconds: float, *, num_steps: int = 1
     ) -> None:
         """Counts steps that were timed elsewhere: their wait and compute in all."""
+        arguments.require_int("", "num_steps", num_steps, least=1)
         is_first = self._step == self._first_step
         self._step += num_steps
         if self._first_batch_seconds is None:
@@ -326,9 +333,3 @@ def _require_tensorboard() -> None:
             "log_dir needs TensorBoard, which this TensorFlow came without: "
             "pip install tensorboard, or leave log_dir out."
         )
-
-
-def _require_at_least(least: int, **numbers: int) -> None:
-    for name, value in numbers.items():
-        if value < least:
-            raise ValueError(f"{name} must be >= {least}, got {value}.")

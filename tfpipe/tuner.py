@@ -3,9 +3,11 @@
 In: a pipeline, and what it may use of the host. Out: the same pipeline with every knob
 set, and the record of what was tried. It begins with the setting that the measured
 costs ask for, believes only races, leaves AUTOTUNE as it is unless something is 3 %
-better, and stays within the budgets, which the ranks of a host share.
+better, and stays within the budgets, which the ranks of a host share. A pipeline that
+is within them stays as it was given unless a setting is 3 % faster than that.
 """
 
+import dataclasses
 import itertools
 import math
 import os
@@ -18,12 +20,15 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from tfpipe import drain, host, measure, placement, race, space
+from tfpipe import arguments, drain, host, measure, placement, prefixes, race, space
 from tfpipe.costs import Profile
 from tfpipe.pipeline import Pipeline
 from tfpipe.placement import Placement
 from tfpipe.search import GAIN, Search, Trial
 from tfpipe.space import Budget, Setting
+
+# What runs in a race: settings, and None for the pipeline as it was given.
+_Lanes = Mapping[str, Setting | None]
 
 _TURN_SECONDS = 0.4
 _GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
@@ -59,10 +64,13 @@ def search_tuning(
 
     Never changes which elements come, nor their order unless `any_order`. Knobs that
     stages were given are opened; a Prefetch is added at the end if there is none; a
-    cache may be added, moved or left out.
+    cache may be added, moved or left out. The pipeline itself takes part in the last
+    race, with its own cache and knobs, and is returned as it is unless a setting is
+    3 % faster; if its threads or its cache exceed a budget, it is only told about.
 
     Args:
-        pipeline: As it is; its elements should be the batches that a step takes.
+        pipeline: As it is; its elements should be the batches that a step takes. One
+            that ends begins again.
         cpu_budget: Threads for all ranks of the host; None is its cores.
         ram_budget_bytes: Memory for buffers and caches, for all ranks of the host; None
             is half of what is left.
@@ -78,23 +86,48 @@ def search_tuning(
             what the search misses.
 
     Raises:
-        ValueError: If an argument is wrong.
+        ValueError: If an argument is wrong, or the pipeline is empty.
         Exception: What the pipeline raises with AUTOTUNE's setting.
     """
-    if time_limit <= 0 or num_local_ranks < 1:
-        raise ValueError(
-            "time_limit must be > 0 and num_local_ranks >= 1, got "
-            f"{time_limit} and {num_local_ranks}."
-        )
-    budget = Budget(
-        num_threads=max(1, (cpu_budget or host.num_cores()) // num_local_ranks),
-        ram_bytes=(ram_budget_bytes or host.ram_left() // 2) // num_local_ranks,
-        disk_bytes=disk_budget_bytes,
-        cache_dir=cache_dir,
-        any_order=any_order,
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
+    arguments.require_number("", "time_limit", time_limit, above=0)
+    arguments.require_bools("", any_order=any_order, exhaustive=exhaustive)
+    ram_left = host.ram_left()
+    budget = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left // 2)
+    # A cache that was given may have all that is left, unless a budget says less.
+    own = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left)
+    arguments.require_int("", "disk_budget_bytes", disk_budget_bytes, least=0)
+    budget = dataclasses.replace(
+        budget, disk_bytes=disk_budget_bytes, cache_dir=cache_dir, any_order=any_order
     )
+    own = dataclasses.replace(own, disk_bytes=disk_budget_bytes, cache_dir=cache_dir)
     clock = _Clock(None if exhaustive else time_limit)
-    return _Run(pipeline, budget, clock).search(exhaustive=exhaustive)
+    run = _Run(pipeline, budget, clock)
+    return run.search(exhaustive=exhaustive, excess=_excess(pipeline, own))
+
+
+def _share(
+    cpu_budget: int | None, ram_bytes: int | None, num_ranks: int, ram_default: int
+) -> Budget:
+    """The part of one of several ranks of a host."""
+    arguments.require_int("", "num_local_ranks", num_ranks, least=1)
+    arguments.require_int("", "cpu_budget", cpu_budget, least=1, also=[None])
+    # Each rank has a byte at least.
+    least = num_ranks
+    arguments.require_int("", "ram_budget_bytes", ram_bytes, least=least, also=[None])
+    threads = host.num_cores() if cpu_budget is None else cpu_budget
+    bytes_in_all = max(ram_default, num_ranks) if ram_bytes is None else ram_bytes
+    return Budget(
+        num_threads=max(1, threads // num_ranks), ram_bytes=bytes_in_all // num_ranks
+    )
+
+
+def _excess(pipeline: Pipeline, budget: Budget) -> str:
+    """As `space.excess`; empty for a cache that cannot be, as the race then tells."""
+    try:
+        return space.excess(pipeline, budget)
+    except ValueError:
+        return ""
 
 
 class _Clock:
@@ -126,14 +159,13 @@ class _Run:
         self._open = space.opened(pipeline)
         self._budget = budget
         self._clock = clock
-        # Of the caches that do not fit it is recorded why not.
         self._caches, self._trials = _caches(self._open, budget)
         self._released: threading.Thread | None = None
         self._pollers = drain.pollers()
         self._seconds_kept = 0.0  # for a step and the last race
 
-    def search(self, *, exhaustive: bool) -> Search:
-        """All of it."""
+    def search(self, *, exhaustive: bool, excess: str) -> Search:
+        """All of it; `excess` is what the given pipeline takes beyond the budget."""
         autotune = space.autotuned(self._budget)
         with self._clock.bar:
             self._clock.show("costs of the stages")
@@ -142,20 +174,21 @@ class _Run:
                 best = self._best_of_grid(autotune)
             else:
                 best = self._climb(self._first(autotune, profile), profile)
-            lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
+            lanes: _Lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
             turns = self._race(lanes, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
-        won = turns[_BEST].beats(turns[_AUTOTUNE], GAIN)
-        winner, setting = (_BEST, best) if won else (_AUTOTUNE, autotune)
-        given = turns.get(_GIVEN)
+        winner, given = chosen(turns, may_stay=not excess), turns.get(_GIVEN)
+        setting = lanes[winner]
         return Search(
-            pipeline=setting.of(self._open),
-            setting=setting,
+            pipeline=setting.of(self._open) if setting else self._given,
+            setting=setting or space.of_pipeline(self._given),
             autotuned=autotune,
             trials=self._trials,
             ratio=turns[winner].ratio(turns[_AUTOTUNE]),
             given_ratio=turns[winner].ratio(given) if given else None,
             profile=profile,
             fingerprint=self._given.fingerprint,
+            is_as_given=setting is None,
+            given_excess=excess,
         )
 
     def _first(self, autotune: Setting, profile: Profile) -> Setting:
@@ -241,6 +274,23 @@ class _Run:
         return turns
 
 
+def chosen(turns: Mapping[str, race.Turns], *, may_stay: bool) -> str:
+    """The lane of the last race that is taken.
+
+    AUTOTUNE, unless the best of all settings is 3 % faster; and the pipeline as it was
+    given, unless one of both is 3 % faster than that.
+
+    Args:
+        turns: Of the last race; those of the pipeline as it was given may be missing.
+        may_stay: Whether that is within the budget.
+    """
+    winner = _BEST if turns[_BEST].beats(turns[_AUTOTUNE], GAIN) else _AUTOTUNE
+    if not may_stay or _GIVEN not in turns:
+        return winner
+    faster = (n for n in (winner, _BEST) if turns[n].beats(turns[_GIVEN], GAIN))
+    return next(faster, _GIVEN)
+
+
 def _goes_on(
     against: str, clock: _Clock, *, knock_out: bool
 ) -> Callable[[Mapping[str, race.Turns]], bool]:
@@ -268,7 +318,8 @@ def _runner(pipeline: Pipeline, *, is_ours: bool) -> race.Runner:
     caches = placement.caches(pipeline) if is_ours else []
     try:
         raced = space.with_steady_buffers(placement.of_first_window(pipeline))
-        return race.Runner(raced.build(num_epochs=None), caches=caches)
+        dataset = prefixes.endless(raced).build(num_epochs=None)
+        return race.Runner(dataset, caches=caches)
     except BaseException:
         for cache in caches:
             cache.close()

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import host
+from tfpipe import arguments, host
 
 AUTOTUNE = -1  # tf.data.AUTOTUNE, so that a printed tuning says what it is
 
@@ -67,11 +67,13 @@ class Tuning:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            checked: Any
             # A file of JSON has a list.
-            if isinstance(value, list):
-                object.__setattr__(self, field.name, tuple(value))
-            for item in value if isinstance(value, (tuple, list)) else [value]:
-                _require(field.name, item)
+            if field.name == "num_parallel_maps" and isinstance(value, list | tuple):
+                checked = tuple(_checked(field.name, item) for item in value)
+            else:
+                checked = _checked(field.name, value)
+            arguments.settle(self, field.name, checked)
 
     def num_parallel_calls(self, number: int) -> int:
         """num_parallel_maps of one Map, counted from 0.
@@ -96,8 +98,7 @@ class Tuning:
         Raises:
             ValueError: If num_local_ranks is below 1.
         """
-        if num_local_ranks < 1:
-            raise ValueError(f"num_local_ranks must be >= 1, got {num_local_ranks}.")
+        arguments.require_int("", "num_local_ranks", num_local_ranks, least=1)
         cores = host.num_cores()
         return cls(private_threadpool_size=max(1, cores // num_local_ranks))
 
@@ -200,9 +201,14 @@ def made_for(fingerprint: str) -> dict[str, Any]:
     }
 
 
-def _require(name: str, value: Any) -> None:
-    if isinstance(value, bool) or (name in _OPEN and value == _OPEN[name]):
-        return
-    if value is None or value < 1:
-        choice = f" or {_OPEN[name]}" if name in _OPEN else ""
-        raise ValueError(f"Tuning.{name} must be >= 1{choice}, got {value}.")
+def _checked(name: str, value: Any) -> Any:
+    if name in ("fuse_map_and_batch", "deterministic"):
+        return arguments.require_bool("Tuning", name, value)
+    also = [_OPEN[name]] if name in _OPEN else []
+    most = _MOST_THREADS if name in _THREADS else None
+    return arguments.require_int("Tuning", name, value, least=1, most=most, also=also)
+
+
+# tf.data keeps numbers of threads in 32 bits.
+_THREADS = ("private_threadpool_size", "max_intra_op_parallelism")
+_MOST_THREADS = (1 << 31) - 1

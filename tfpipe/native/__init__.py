@@ -8,11 +8,14 @@ library is that rewrites JPEGs for it, which needs no TensorFlow.
 
 builds both; nothing is ever compiled without being asked. The libraries are kept in
 `folder()`, by names that hold what they were made of, so that several environments and
-releases share a folder. They are not in the package, which may be read-only.
+releases share a folder. They are not in the package, which may be read-only. A JSON
+file beside each says how long it is and its digest: a library that was cut off kills
+the process that loads it, so nothing is loaded before it has been compared with them.
 """
 
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -75,13 +78,12 @@ def _say_stock(reason: str) -> None:
 def load() -> tuple[Any, str]:
     """The module of the op, which has `tfpipe_crop`, or None; and why it is None.
 
-    Raises nothing: a library that does not load is a reason as well.
+    Raises nothing: a library that is damaged or does not load is a reason as well.
     """
     try:
-        path = library()
+        return _load(library()), ""
     except OSError as error:
         return None, str(error)
-    return _load(path) if path.exists() else (None, f"{path.name} is not built")
 
 
 def library() -> pathlib.Path:
@@ -107,6 +109,40 @@ def rewrite_library() -> pathlib.Path:
         OSError: If it cannot be built here at all; says why.
     """
     return folder() / f"rewrite-{_digest(REWRITE_SOURCES, [])}.so"
+
+
+def require_sound(path: pathlib.Path) -> None:
+    """Checks that a library is there, with the bytes that it was built with.
+
+    Raises:
+        OSError: If it is not; says why.
+    """
+    if not path.exists():
+        raise OSError(f"{path.name} is not built")
+    known, named = description(path), path.with_suffix(".json").name
+    for name, value in describe(path.read_bytes()).items():
+        if name not in known:
+            raise OSError(f"{path} cannot be checked: {named} must say its {name}")
+        if known[name] != value:
+            raise OSError(
+                f"{path} is damaged: its {name} must be {known[name]}, as {named} "
+                f"says, got {value}"
+            )
+
+
+def describe(library: bytes) -> dict[str, Any]:
+    """What a library is compared with before it is loaded."""
+    digest = hashlib.sha256(library).hexdigest()
+    return {"num_bytes": len(library), "sha256": digest}
+
+
+def description(path: pathlib.Path) -> dict[str, Any]:
+    """What the JSON file beside a library says; empty if there is none."""
+    try:
+        content = json.loads(path.with_suffix(".json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _digest(sources: Iterable[pathlib.Path], others: Iterable[str]) -> str:
@@ -140,11 +176,12 @@ def libjpeg() -> pathlib.Path:
     return found[0]
 
 
-@functools.cache
-def _load(path: pathlib.Path) -> tuple[Any, str]:
+@functools.cache  # not of errors: the library may be built later
+def _load(path: pathlib.Path) -> Any:
     import tensorflow as tf
 
+    require_sound(path)
     try:
-        return tf.load_op_library(str(path)), ""
+        return tf.load_op_library(str(path))
     except (tf.errors.OpError, RuntimeError) as error:
-        return None, f"{path} does not load: {error}"
+        raise OSError(f"{path} does not load: {error}") from error

@@ -6,8 +6,9 @@ Also builds the library that --restart_rows of the converters needs.
 
 Needs a C++ compiler, about ten seconds, and nothing else: TensorFlow's wheel has the
 headers, Pillow's the library. Pipelines that are made from then on use it. Run it again
-after TensorFlow, Pillow or tfpipe has changed: what is still good is kept. The last
-line on stdout is one JSON object; the exit code is 0 if the op works, otherwise 1.
+after TensorFlow, Pillow or tfpipe has changed: what is still good is kept, and what is
+damaged is built again. The last line on stdout is one JSON object; the exit code is 0
+if the op works, otherwise 1.
 
 $TFPIPE_NATIVE_DIR is the folder to keep it in, $CXX the compiler.
 """
@@ -56,6 +57,7 @@ def main() -> int:
     begin = time.perf_counter()
     try:
         path = build(force=arguments.force)
+        _require_loading(force=arguments.force)
         report = _checked() | {"library": str(path), "compiler": made_by(path)}
         report |= {"rewrite_library": str(native.rewrite_library())}
         if arguments.fuzz:
@@ -72,6 +74,14 @@ def main() -> int:
     }
     print(json.dumps(report, sort_keys=True))
     return 0 if report["max_difference"] <= 1 else 1
+
+
+def _require_loading(*, force: bool) -> None:
+    """Raises OSError if sound libraries do not load, as those of another host."""
+    module, reason = native.load()
+    if module is None:
+        remedy = "" if force else ". Run: python -m tfpipe.native --force"
+        raise OSError(f"{reason}{remedy}")
 
 
 def _checked() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 In: the sources beside this file, the headers in TensorFlow's wheel, the library in
 Pillow's. Out: shared libraries in `tfpipe.native.folder()`, and beside each a JSON file
-that says which compiler made it.
+that says which compiler made it, how long it is, and its digest.
 """
 
 import json
@@ -19,7 +19,7 @@ from tfpipe import native
 
 
 def build(*, force: bool) -> pathlib.Path:
-    """Compiles what is not there yet, made by the same compiler.
+    """Compiles what is not there yet, made by the same compiler, or is damaged.
 
     Processes may do so at once: each makes files of its own and renames them.
 
@@ -42,25 +42,31 @@ def build(*, force: bool) -> pathlib.Path:
 def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Path:
     compiler = find_compiler()
     version = _version(compiler)
-    if not force and path.exists() and made_by(path) == version:
+    if not force and _is_sound(path) and made_by(path) == version:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = pathlib.Path(folder) / path.name
         run_compiler([*compiler, *native.FLAGS, *compile_flags(), *inputs], made)
         described = made.with_suffix(".json")
-        described.write_text(json.dumps({"compiler": version}) + "\n")
+        content = {"compiler": version, **native.describe(made.read_bytes())}
+        described.write_text(json.dumps(content) + "\n")
         os.replace(described, path.with_suffix(".json"))
         os.replace(made, path)
     return path
 
 
+def _is_sound(path: pathlib.Path) -> bool:
+    try:
+        native.require_sound(path)
+    except OSError:
+        return False
+    return True
+
+
 def made_by(library: pathlib.Path) -> str:
     """The compiler that made a library, or an empty string."""
-    try:
-        return str(json.loads(library.with_suffix(".json").read_text())["compiler"])
-    except (OSError, ValueError, KeyError):
-        return ""
+    return str(native.description(library).get("compiler", ""))
 
 
 def find_compiler() -> list[str]:

@@ -11,11 +11,12 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfpipe import arguments, drain, prefixes
 from tfpipe.pipeline import Pipeline
 
 Step = Callable[[Any], Any]
@@ -120,9 +121,10 @@ def headspace(
 ) -> Headspace:
     """Runs a training step with a cached batch and with the pipeline, in turns.
 
-    Cores are taken from the whole process, by its affinity, halving their number until
-    the input holds the step back; they are given back at the end. A step on the same
-    cores gets slower with them, so it is compared with itself on as many.
+    Cores are taken from all threads of the process, halving their number until the
+    input holds the step back. Each thread gets its own back at the end; one that is
+    pinned never gets others. A step on fewer cores is slower by itself, so it is
+    compared with itself on as many. A pipeline that ends begins again.
 
     Args:
         pipeline: Its elements are what the step takes.
@@ -133,15 +135,14 @@ def headspace(
         fewer_cores: Whether to take cores away.
 
     Raises:
-        ValueError: If a number is not positive.
+        ValueError: If a number is not positive, or the pipeline is empty.
     """
-    if seconds <= 0 or num_rounds < 1:
-        raise ValueError(
-            f"seconds must be > 0 and num_rounds >= 1, got {seconds} and {num_rounds}."
-        )
-    dataset = pipeline.build(num_epochs=None)
-    cached = dataset.take(1).cache().repeat()
-    sources = {"cached": iter(cached), "pipeline": iter(dataset)}
+    arguments.require_kind("", "pipeline", pipeline, Pipeline)
+    arguments.require_callable("", "step", step)
+    arguments.require_number("", "seconds", seconds, above=0)
+    arguments.require_int("", "num_rounds", num_rounds, least=1)
+    arguments.require_bool("", "fewer_cores", fewer_cores)
+    sources = _sources(pipeline)
     for source in sources.values():
         _run(source, step, 0.0)  # compiles, and fills the cache
     cores = sorted(os.sched_getaffinity(0))
@@ -154,6 +155,13 @@ def headspace(
             break
         number //= 2
     return Headspace(rates=rates)
+
+
+def _sources(pipeline: Pipeline) -> dict[str, Iterator[Any]]:
+    """One batch again and again, and the pipeline without end."""
+    dataset = prefixes.endless(pipeline).build(num_epochs=None)
+    cached = dataset.take(1).cache().repeat()
+    return {"cached": iter(cached), "pipeline": iter(dataset)}
 
 
 def _measure(
@@ -184,7 +192,9 @@ def _run(source: Iterator[Any], step: Step, seconds: float) -> float:
     """Steps per second, of one step at least."""
     count, start = 0, time.perf_counter()
     while not count or time.perf_counter() - start < seconds:
-        _wait_for(step(next(source)))
+        if (batch := next(source, None)) is None:
+            raise ValueError(drain.NOTHING)
+        _wait_for(step(batch))
         count += 1
     return count / (time.perf_counter() - start)
 
@@ -198,16 +208,47 @@ def _wait_for(result: Any) -> None:
 
 @contextlib.contextmanager
 def _only(cores: Sequence[int]) -> Iterator[None]:
-    """Keeps all threads of this process on those cores."""
-    before = os.sched_getaffinity(0)
-    _set_affinity(cores)
+    """Keeps each thread of this process on those of its own cores that are among these.
+
+    A thread that was pinned to other cores stays there: elsewhere it would be slower
+    than the training that is measured.
+    """
+    mine, before = os.sched_getaffinity(0), _kept_to(set(cores))
     try:
         yield
     finally:
-        _set_affinity(before)
+        for thread in _threads():
+            # One that was born meanwhile has what its parent had then.
+            limited = _affinity(thread) == mine & set(cores)
+            own = before.get(thread, mine if limited else set())
+            if own:
+                _set_affinity(thread, own)
 
 
-def _set_affinity(cores: Iterable[int]) -> None:
-    for thread in pathlib.Path("/proc/self/task").iterdir():
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.sched_setaffinity(int(thread.name), cores)
+def _kept_to(cores: set[int]) -> dict[int, set[int]]:
+    """Takes all other cores from every thread; the cores that each had before."""
+    before: dict[int, set[int]] = {}
+    # A thread that is born meanwhile may have the cores of one that was not seen yet.
+    while new := [thread for thread in _threads() if thread not in before]:
+        for thread in new:
+            before[thread] = _affinity(thread)
+            if left := before[thread] & cores:
+                _set_affinity(thread, left)
+    return before
+
+
+def _threads() -> list[int]:
+    return [int(path.name) for path in pathlib.Path("/proc/self/task").iterdir()]
+
+
+def _affinity(thread: int) -> set[int]:
+    """The cores of a thread; none if it has ended."""
+    try:
+        return os.sched_getaffinity(thread)
+    except ProcessLookupError:
+        return set()
+
+
+def _set_affinity(thread: int, cores: set[int]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        os.sched_setaffinity(thread, cores)
