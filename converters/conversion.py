@@ -18,10 +18,10 @@ from converters import (
     flags,
     inputs,
     job_flags,
+    output,
     plan,
     run,
     summary,
-    work,
     workers,
 )
 from converters.classes import Class
@@ -106,20 +106,24 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     try:
-        summary.print_summary(convert_flags())
-    except (ValueError, OSError, errors.TfpipeError) as error:
+        with workers.terminate_as_interrupt():
+            summary.print_summary(convert_flags())
+    except (ValueError, FileExistsError, errors.TfpipeError) as error:
+        # The same command would fail again.
         message = str(error)
+    except OSError as error:
+        message = f"{error}{_how_to_go_on()}"
     except KeyboardInterrupt:
-        message = "interrupted."
+        message = f"interrupted.{_how_to_go_on()}"
     else:
         return 0
-    print(f"Error: {message}{_how_to_go_on()}", file=sys.stderr)
+    print(f"Error: {message}", file=sys.stderr)
     return 1
 
 
 def _how_to_go_on() -> str:
     """What to do about a job that has been begun."""
     output_dir = pathlib.Path(flags.OUTPUT_DIR.value)
-    if not (output_dir.expanduser() / work.WORK_DIR_NAME).exists():
+    if not (output_dir.expanduser() / output.WORK_DIR_NAME).exists():
         return ""
     return " Complete shards are kept. Run the same command again to go on."

@@ -48,12 +48,46 @@ Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One shard file: its name, size and the digest of its bytes."""
+    """One shard file: its name, size and the digest of its bytes.
+
+    Raises:
+        ValueError: If the name is not that of a file in the data set's own folder, or a
+            value is of another type.
+    """
 
     name: str
     num_records: int
     num_bytes: int
     digest: str
+
+    def __post_init__(self) -> None:
+        require_base_name(self.name)
+        for number in (self.num_records, self.num_bytes):
+            if type(number) is not int or number < 0:
+                raise ValueError(
+                    f"shard {self.name!r} must have counts of 0 or more, got {number!r}"
+                )
+        if not isinstance(self.digest, str):
+            raise ValueError(
+                f"shard {self.name!r} must have a text as digest, got {self.digest!r}"
+            )
+
+
+def require_base_name(name: object) -> None:
+    """Checks that a name is that of a file in a folder, and of no other place.
+
+    Files are removed and replaced by such names: `../x` and `/x` must not be among
+    them, and what starts with a dot is never a part of a data set.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    plain = isinstance(name, str) and name and not name.startswith(".")
+    if not plain or "/" in str(name) or "\0" in str(name):
+        raise ValueError(
+            "a file of a data set must have a plain name, without a folder and without "
+            f"a dot in front, got {name!r}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +155,7 @@ def _from_document(document: Mapping[str, Any], path: pathlib.Path) -> Index:
             },
             made_by=document["made_by"],
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise errors.BadIndexError(
             f"{path} is not a tfpipe index: {error!r}. Convert the data set again."
         ) from error
