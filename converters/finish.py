@@ -164,13 +164,17 @@ def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:
 def left_over(job: "Job") -> index.Index | None:
     """The index, if a run of this job was cut off while it published; it is ended here.
 
-    None where the job is still to be done.
+    None where the job is still to be done, as where an image was edited since.
     """
-    if job.overwrite or not (job.output_dir / output.WORK_DIR_NAME).exists():
+    if not (job.output_dir / output.WORK_DIR_NAME).exists():
         return None
     with work.claimed(job.output_dir) as work_dir:
-        ended = work.end_cut_off(work_dir, give_up=False, fsync=job.fsync)
-    return index.load(job.output_dir) if job.identity in ended else None
+        job_dir = work.job_dir(job.output_dir, job.identity)
+        edited = work.outdated(job.input_dir, job.plans, job_dir)
+        ended = work.end_cut_off(work_dir, give_up=job.overwrite, fsync=job.fsync)
+        if job.identity in ended and not edited:
+            return index.load(job.output_dir)
+    return None
 
 
 def _lines(items: Iterable[Mapping[str, Any]]) -> bytes:

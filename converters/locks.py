@@ -92,7 +92,9 @@ def holding(descriptor: int) -> Iterator[None]:
 
 
 def is_held(path: pathlib.Path) -> bool:
-    """Whether another process, or another descriptor of this one, has a lock."""
+    """Whether another process has a lock."""
+    if any(_is_at(own, path) for own in _descriptors):
+        return False
     try:
         # A file system of a network may demand that a file to lock can be written.
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)

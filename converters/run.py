@@ -152,7 +152,7 @@ def run(
             except ValueError:
                 # The same input would fail again: there is nothing to go on from.
                 if job.num_tasks == 1:
-                    work.drop(job_dir, job.task_index)
+                    work.drop(job_dir)
                     if made:
                         _remove_if_empty(job.output_dir)
                 raise
@@ -219,7 +219,7 @@ def _write_missing(
             on_span=on_span,
         )
     finally:
-        work.sweep(job_dir, job.task_index)  # what a worker left that was killed
+        work.sweep(job_dir)  # what a worker left that was killed
 
 
 def _boxes(job: Job, plan: ShardPlan) -> dict[str, Sequence[shards.Box]]:

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from converters import locks, output, publish, shards
-from converters.plan import ShardPlan
 from converters.output import WORK_DIR_NAME
+from converters.plan import ShardPlan
 from tfpipe import index
 
 _JOB_PREFIX = "job-"
@@ -86,7 +86,7 @@ def _require_own(work_dir: pathlib.Path) -> None:
 
 
 def _remove_if_idle(work_dir: pathlib.Path) -> None:
-    if _jobs(work_dir):
+    if _jobs(work_dir) or is_live(work_dir):
         return
     for lock in sorted(work_dir.glob(f"*{_LOCK_SUFFIX}"), key=_claim_last):
         lock.unlink(missing_ok=True)
@@ -136,8 +136,8 @@ def open_work_dir(
         if lock is None:
             raise _is_running(output_dir)
         try:
-            folder = _claim(work_dir, task, description, restart=restart, fsync=fsync)
-            sweep(folder, task)
+            folder = _claim(work_dir, description, restart=restart, fsync=fsync)
+            sweep(folder)
         except BaseException:
             locks.release(lock)
             raise
@@ -172,7 +172,6 @@ def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[st
 
 def _claim(
     work_dir: pathlib.Path,
-    task: int,
     description: Description,
     *,
     restart: bool,
@@ -192,7 +191,7 @@ def _claim(
                 f"this one: {_explained(folder, wanted)}. Finish that one with its own "
                 "input and options, or drop it with --overwrite."
             )
-        if is_live(work_dir, but=task):
+        if is_live(work_dir):
             raise _is_running(work_dir.parent)
     for folder in _jobs(work_dir):
         if folder != mine:
@@ -204,11 +203,9 @@ def _claim(
     return mine
 
 
-def is_live(work_dir: pathlib.Path, *, but: int) -> bool:
-    """Whether a task other than one runs, of whatever job."""
-    own = f"task-{but:05d}{_LOCK_SUFFIX}"
-    paths = work_dir.glob(f"task-*{_LOCK_SUFFIX}")
-    return any(locks.is_held(path) for path in paths if path.name != own)
+def is_live(work_dir: pathlib.Path) -> bool:
+    """Whether a task runs in another process, of whatever job."""
+    return any(map(locks.is_held, work_dir.glob(f"task-*{_LOCK_SUFFIX}")))
 
 
 def _description(folder: pathlib.Path) -> Any:
@@ -226,18 +223,15 @@ def _explained(folder: pathlib.Path, wanted: Mapping[str, Any]) -> str:
     return "; ".join(_differences(found, wanted))
 
 
-def sweep(folder: pathlib.Path, task: int) -> None:
-    """Removes the unfinished files of a job's tasks that were killed.
+def sweep(folder: pathlib.Path) -> None:
+    """Removes the unfinished files in a job's folder that no running task writes.
 
-    Args:
-        folder: The job's folder.
-        task: A task, held by this process, whose files are all finished or given up.
+    This process is at none of its own.
     """
     for path in folder.glob("*.part"):
         writer = re.fullmatch(r".*\.(\d+)-\d+\.part", path.name, re.DOTALL)
-        other = int(writer[1]) if writer else task
-        lock = folder.parent / f"task-{other:05d}{_LOCK_SUFFIX}"
-        if other == task or not locks.is_held(lock):
+        task = writer[1] if writer else None
+        if not locks.is_held(folder.parent / f"task-{task}{_LOCK_SUFFIX}"):
             path.unlink(missing_ok=True)
 
 
@@ -313,16 +307,11 @@ def forget(markers: Sequence[pathlib.Path], folder: pathlib.Path) -> None:
                 marker.unlink(missing_ok=True)
 
 
-def drop(folder: pathlib.Path, task: int) -> None:
-    """Removes a job that cannot be ended, unless another task is at it.
-
-    Args:
-        folder: The job's folder.
-        task: The task that this process holds.
-    """
+def drop(folder: pathlib.Path) -> None:
+    """Removes a job that cannot be ended, unless another task is at it."""
     with claimed(folder.parent.parent) as work_dir:
         published = (folder / publish.JOURNAL_NAME).exists()
-        if folder.exists() and not published and not is_live(work_dir, but=task):
+        if folder.exists() and not published and not is_live(work_dir):
             publish.remove_job(folder)
 
 

@@ -99,12 +99,12 @@ def test_complete_shards_are_not_written_again(
     folder = tmp_path / "out"
     process = subprocess.Popen(_command(raw_dir, folder), stdout=subprocess.DEVNULL)
     work_dir = folder / work.WORK_DIR_NAME
-    while process.poll() is None and len(list(work_dir.glob("*.done"))) < 5:
+    while process.poll() is None and len(list(work_dir.glob("*/*.done"))) < 5:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     time.sleep(0.5)  # the workers end with their parent
-    places = [work_dir / path.stem for path in work_dir.glob("*.done")]
+    places = [path.with_suffix("") for path in work_dir.glob("*/*.done")]
     before = {path.name: path.stat().st_ino for path in places}
 
     subprocess.run(_command(raw_dir, folder), check=True, stdout=subprocess.DEVNULL)
@@ -130,7 +130,7 @@ def test_signal_ends_it_soon_and_says_how_to_go_on(
             stderr=subprocess.PIPE,
             text=True,
         )
-        while not list((folder / work.WORK_DIR_NAME).glob("*.done")):
+        while not list((folder / work.WORK_DIR_NAME).glob("*/*.done")):
             time.sleep(0.005)
             if process.poll() is not None:
                 break
