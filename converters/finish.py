@@ -143,8 +143,8 @@ def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
         yield
     except duckdb.Error as error:
         raise OSError(
-            f"{catalog} cannot be made: {str(error).splitlines()[0]}. Make room if the "
-            "disk is full."
+            f"{catalog} cannot be made: {str(error).splitlines()[0].rstrip('.')}. Make "
+            "room if the disk is full."
         ) from error
     except RuntimeError as error:
         if str(error) == "Query interrupted":

@@ -33,9 +33,11 @@ def require_free(
     """
     if (output_dir / index.INDEX_NAME).exists():
         if not overwrite:
+            begun = any((output_dir / WORK_DIR_NAME).glob("job-*"))
+            more = " An unfinished conversion that is to replace it goes on likewise."
             raise ValueError(
-                f"--output_dir {output_dir} already holds a data set. "
-                "Choose another folder, or replace it with --overwrite."
+                f"--output_dir {output_dir} already holds a data set. Choose another "
+                f"folder, or replace it with --overwrite.{more if begun else ''}"
             )
         publish.old_files(output_dir, names)
         return

@@ -35,7 +35,7 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import adopt, check, indexed, input_flags, worker_flags
+from converters import adopt, check, indexed, input_flags, work, worker_flags
 from converters.check import Result
 from tfpipe import errors, host, index
 
@@ -126,6 +126,7 @@ def verify(config: Config) -> Result:
         num_workers=config.num_workers or host.num_cores(),
     )
     if not (data_dir / index.INDEX_NAME).exists():
+        work.require_whole(data_dir)
         return adopt.check_foreign(request, write=config.write_index)
     if config.write_index:
         raise ValueError(

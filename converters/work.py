@@ -65,7 +65,10 @@ def claimed(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
         try:
             yield work_dir
         finally:
-            _remove_if_idle(work_dir)
+            idle = _remove_if_idle(work_dir)
+    if idle:  # NFS had kept the file of the lock while it was held
+        with contextlib.suppress(OSError):
+            work_dir.rmdir()
 
 
 def _require_own(work_dir: pathlib.Path) -> None:
@@ -75,7 +78,8 @@ def _require_own(work_dir: pathlib.Path) -> None:
             "behind it is not touched. Move it away."
         )
     for entry in work_dir.iterdir() if work_dir.exists() else ():
-        if entry.name.endswith(_LOCK_SUFFIX):
+        # NFS keeps removed files that are open under hidden names.
+        if entry.name.endswith(_LOCK_SUFFIX) or entry.name.startswith("."):
             continue
         job = entry.name.startswith(_JOB_PREFIX) and entry.is_dir()
         if not job or entry.is_symlink():
@@ -85,14 +89,15 @@ def _require_own(work_dir: pathlib.Path) -> None:
             )
 
 
-def _remove_if_idle(work_dir: pathlib.Path) -> None:
+def _remove_if_idle(work_dir: pathlib.Path) -> bool:
     if _jobs(work_dir) or is_live(work_dir):
-        return
+        return False
     for lock in sorted(work_dir.glob(f"*{_LOCK_SUFFIX}"), key=_claim_last):
         lock.unlink(missing_ok=True)
     # A process that has just come may have made its lock.
     with contextlib.suppress(OSError):
         work_dir.rmdir()
+    return True
 
 
 def _claim_last(path: pathlib.Path) -> bool:
@@ -168,6 +173,20 @@ def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[st
         for folder in _jobs(work_dir)
         if publish.recover(folder, work_dir.parent, give_up=give_up, fsync=fsync)
     }
+
+
+def require_whole(data_dir: pathlib.Path) -> None:
+    """Refuses a folder whose files are half those of an old data set, half a new one's.
+
+    Raises:
+        ValueError: If a conversion was cut off, or is at it, while it published.
+    """
+    for journal in data_dir.glob(f"{WORK_DIR_NAME}/*/{publish.JOURNAL_NAME}"):
+        if (journal.parent / index.INDEX_NAME).exists():
+            raise ValueError(
+                f"A conversion to {data_dir} was cut off while its files were given "
+                "their places. Run it again: that ends it first."
+            )
 
 
 def _claim(

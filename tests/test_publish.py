@@ -1,0 +1,504 @@
+"""Conversions that are cut off, meet each other, or meet what is not theirs."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from converters import images, run, verify
+from tests.conftest import convert, make_tree
+from tests.test_imagenet import _digests
+from tfpipe import errors
+
+X = {"seed": 1, "num_train_shards": 6, "num_validation_shards": 1}
+Y = {"seed": 2, "num_train_shards": 6, "num_validation_shards": 1}
+SHARDS = 7
+
+# Converts, and ends or stops itself at one of its renames.
+_SCRIPT = """
+import fcntl, json, os, pathlib, sys
+from tests.conftest import convert
+
+raw_dir, folder, options, number, signal, lock = json.loads(sys.argv[1])
+replace, left = os.replace, iter(range(number))
+
+def end_itself(*arguments):
+    if next(left, None) is None:
+        if not os.path.exists(f"{folder}-{number}"):
+            open(f"{folder}-{number}", "w").close()
+            os.kill(os.getpid(), signal)
+    replace(*arguments)
+
+os.replace = end_itself
+if not lock:
+    fcntl.flock = lambda *arguments: None
+convert(pathlib.Path(raw_dir), pathlib.Path(folder), **options)
+"""
+_NEVER = 10_000
+
+
+def _start(
+    raw_dir: pathlib.Path,
+    folder: pathlib.Path,
+    options: dict[str, Any],
+    *,
+    at: int = _NEVER,
+    number: int = signal.SIGKILL,
+    lock: bool = True,
+) -> "subprocess.Popen[str]":
+    """A conversion in a process of its own, which gets a signal before a rename."""
+    values = json.dumps([str(raw_dir), str(folder), options, at, number, lock])
+    command = [sys.executable, "-c", _SCRIPT, values]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def _kill(
+    raw_dir: pathlib.Path, folder: pathlib.Path, at: int, **options: object
+) -> None:
+    process = _start(raw_dir, folder, options, at=at)
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors
+
+
+@pytest.fixture
+def stopped(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> Iterator["subprocess.Popen[str]"]:
+    """The second task of X, stopped after its first shard."""
+    options = X | {"task_index": 1, "num_tasks": 2}
+    process = _start(raw_dir, tmp_path / "out", options, at=5, number=signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+    yield process
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def expected(
+    raw_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, str]]:
+    """The files of X and Y by their digests."""
+    folder = tmp_path_factory.mktemp("expected")
+    for name, options in (("X", X), ("Y", Y)):
+        convert(raw_dir, folder / name, **options)
+    return {name: _digests(folder / name) for name in ("X", "Y")}
+
+
+def test_another_job_leaves_a_stopped_task_alone(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    stopped: "subprocess.Popen[str]",
+    expected: dict[str, dict[str, str]],
+) -> None:
+    out = tmp_path / "out"
+
+    with pytest.raises(ValueError, match="Another conversion is writing to"):
+        convert(raw_dir, out, overwrite=True, task_index=0, num_tasks=2, **Y)
+    stopped.send_signal(signal.SIGCONT)
+    assert stopped.wait() == 0
+    convert(raw_dir, out, task_index=0, num_tasks=2, **X)
+
+    assert _digests(out) == expected["X"]
+
+
+def test_jobs_are_not_mixed_even_where_locks_do_not_work(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    stopped: "subprocess.Popen[str]",
+    expected: dict[str, dict[str, str]],
+) -> None:
+    """As on a file system of a network that is mounted without them."""
+    out, options = tmp_path / "out", Y | {"overwrite": True, "num_tasks": 2}
+    first = _start(raw_dir, out, options | {"task_index": 0}, lock=False)
+    assert first.wait() == 0
+
+    stopped.send_signal(signal.SIGCONT)
+    told = stopped.stderr.read()
+    stopped.wait()
+    second = _start(raw_dir, out, options | {"task_index": 1}, lock=False)
+    second.wait()
+
+    assert stopped.returncode == 1
+    assert "was removed by another process" in told
+    assert _digests(out) == expected["Y"]
+
+
+def test_unfinished_files_of_killed_tasks_are_removed_and_of_running_ones_not(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    stopped: "subprocess.Popen[str]",
+    expected: dict[str, dict[str, str]],
+) -> None:
+    out, options = tmp_path / "out", X | {"num_tasks": 2}
+    _kill(raw_dir, out, 0, **options, task_index=0)
+    assert len(list(out.glob(".converting/**/*.part"))) == 3
+
+    convert(raw_dir, out, task_index=0, **options)
+
+    assert len(list(out.glob(".converting/**/*.part"))) == 1
+    stopped.send_signal(signal.SIGCONT)
+    assert stopped.wait() == 0
+    assert _digests(out) == expected["X"]
+
+
+def test_interrupted_overwrite_is_no_success_of_a_run_without_it(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, expected: dict[str, dict[str, str]]
+) -> None:
+    out = tmp_path / "out"
+    convert(raw_dir, out, **X)
+    _kill(raw_dir, out, 5, overwrite=True, **X)
+
+    with pytest.raises(ValueError, match=r"already holds a data set.*An unfinished"):
+        convert(raw_dir, out, **X)
+
+    assert convert(raw_dir, out, overwrite=True, **X)["write_seconds"] > 0
+    assert _digests(out) == expected["X"]
+
+
+def test_image_edited_after_a_kill_while_publishing_is_noticed(
+    tmp_path: pathlib.Path,
+) -> None:
+    raw_dir, out = make_tree(tmp_path / "raw", num_images=8), tmp_path / "out"
+    options = {"num_train_shards": 2}
+    _kill(raw_dir, out, 12, **options)
+    assert list(out.glob("labels.txt"))  # it was about to publish
+    path = raw_dir / "train" / "n01443537" / "n01443537_5.JPEG"
+    path.write_bytes(path.read_bytes()[:-3] + b"\x01\xff\xd9")
+    os.utime(path, ns=(1 << 62, 1 << 62))
+
+    with pytest.raises(ValueError, match="already holds a data set"):
+        convert(raw_dir, out, **options)
+
+    convert(raw_dir, out, overwrite=True, **options)
+    config = verify.Config(
+        data_dir=str(out), level="source", input_dir=str(raw_dir), num_workers=1
+    )
+    assert not verify.verify(config).num_faults
+
+
+@pytest.mark.parametrize("name", ["../victim", "{tmp}/victim", "folder", ".hidden"])
+def test_overwrite_removes_no_file_that_is_not_of_the_data_set(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, name: str
+) -> None:
+    """Whatever the index lists."""
+    out = tmp_path / "out"
+    convert(raw_dir, out, num_train_shards=1)
+    (tmp_path / "victim").write_text("kept")
+    (out / ".hidden").write_text("kept")
+    (out / "folder").mkdir()
+    (out / "folder" / "file").write_text("kept")
+    index_path = out / "index.json"
+    document = json.loads(index_path.read_text())
+    document["splits"]["train"][0]["name"] = name.format(tmp=tmp_path)
+    index_path.write_text(json.dumps(document))
+    before = _digests(tmp_path)
+
+    with pytest.raises(
+        (errors.BadIndexError, FileExistsError), match=r"must (have|be)"
+    ):
+        convert(raw_dir, out, overwrite=True)
+
+    assert _digests(tmp_path) == before
+
+
+def _damage_index(out: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (out / "index.json").write_text('{"format_version": 1')
+
+
+def _link_work_dir(out: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (out / ".converting").symlink_to(tmp_path / "precious")
+
+
+def _link_dali(out: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (out / "dali_idx").rename(tmp_path / "old_dali_idx")
+    (out / "dali_idx").symlink_to(tmp_path / "precious")
+
+
+def _fill_work_dir(out: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (out / ".converting").mkdir()
+    (out / ".converting" / "notes").write_text("kept")
+
+
+def _add_shard(out: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (out / "train-00000-of-00006").write_text("of somebody else")
+
+
+def _put_folder(out: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (out / "rejects.jsonl").mkdir()
+    (out / "rejects.jsonl" / "file").write_text("kept")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_damage_index, r"index\.json cannot be read"),
+        (_link_work_dir, r"\.converting must be a folder of its own, got a link"),
+        (_link_dali, r"dali_idx must be a folder of its own"),
+        (_fill_work_dir, r"holds notes, which this version of the converters did not"),
+        (_add_shard, r"holds train-00000-of-00006, which a new file would replace"),
+        (_put_folder, r"rejects\.jsonl must be a file, got a folder"),
+    ],
+)
+def test_overwrite_refuses_what_is_not_a_converters_before_any_work(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[pathlib.Path, pathlib.Path], None],
+    message: str,
+) -> None:
+    out = tmp_path / "out"
+    convert(raw_dir, out, num_train_shards=1)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("kept")
+    change(out, tmp_path)
+    before = _digests(tmp_path)
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("the work was begun")
+
+    monkeypatch.setattr(run.shards, "write_shard", fail)
+    with pytest.raises((ValueError, OSError, errors.BadIndexError), match=message):
+        convert(raw_dir, out, overwrite=True, **X)
+
+    assert _digests(tmp_path) == before
+
+
+def test_repair_writes_to_no_folder_behind_a_link(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    convert(raw_dir, tmp_path / "out", num_train_shards=1)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("kept")
+    (tmp_path / "out" / ".repairing").symlink_to(tmp_path / "precious")
+
+    with pytest.raises(ValueError, match="must be a folder of its own, got a link"):
+        run.rewrite(tmp_path / "out", raw_dir, ["train-00000-of-00001"], 1)
+
+    assert os.listdir(tmp_path / "precious") == ["file"]
+
+
+def test_repair_clears_up_after_one_that_was_killed(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    convert(raw_dir, tmp_path, num_train_shards=1)
+    before = _digests(tmp_path)
+    (tmp_path / ".repairing").mkdir()
+    (tmp_path / ".repairing" / "train-00000-of-00001.00000-1.part").write_text("x")
+
+    run.rewrite(tmp_path, raw_dir, ["train-00000-of-00001"], 1)
+
+    assert _digests(tmp_path) == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("pattern", ["**/job.json", "**/*-00001-of-*.done"])
+def test_file_that_a_power_loss_emptied_costs_at_most_its_shard(
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    expected: dict[str, dict[str, str]],
+    pattern: str,
+    overwrite: bool,
+) -> None:
+    out = tmp_path / "out"
+    convert(raw_dir, out, task_index=0, num_tasks=2, **X)
+    convert(raw_dir, out, task_index=1, num_tasks=3, **X)
+    work_dir = out / ".converting"
+    before = {path.stem: path.stat().st_ino for path in work_dir.glob("**/*.done")}
+    before = {name: next(work_dir.glob(f"**/{name}")).stat().st_ino for name in before}
+    (damaged,) = work_dir.glob(pattern)
+    damaged.write_text("")
+
+    convert(raw_dir, out, overwrite=overwrite, **X)
+
+    assert _digests(out) == expected["X"]
+    assert len(before) == 5
+    same = [name for name in before if (out / name).stat().st_ino == before[name]]
+    assert len(same) == 5 - (damaged.suffix == ".done")
+
+
+def test_description_of_another_job_that_was_emptied_is_said(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, expected: dict[str, dict[str, str]]
+) -> None:
+    out = tmp_path / "out"
+    convert(raw_dir, out, task_index=0, num_tasks=2, **Y)
+    (path,) = (out / ".converting").glob("**/job.json")
+    path.write_text("")
+
+    with pytest.raises(ValueError, match=r"job\.json cannot be read"):
+        convert(raw_dir, out, **X)
+    convert(raw_dir, out, overwrite=True, **X)
+
+    assert _digests(out) == expected["X"]
+
+
+def test_room_is_not_asked_for_bytes_that_shrinking_saves(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """31 images of 3 kB, for which a disk has 60 kB."""
+    free = lambda path: (10**6, 10**6, 60_000)  # noqa: E731
+    usage = type(run.output.shutil.disk_usage("/"))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(*free(path)))
+
+    with pytest.raises(OSError, match="Make room"):
+        convert(raw_dir, tmp_path / "out")
+    policy = images.Policy(max_side=8)
+    assert convert(raw_dir, tmp_path / "small", policy=policy)["num_bytes"] < 60_000
+
+
+def _catalog_size(raw_dir: pathlib.Path, folder: pathlib.Path) -> int:
+    convert(raw_dir, folder, num_train_shards=12)
+    return (folder / "catalog.parquet").stat().st_size
+
+
+_TIGHT_SCRIPT = """
+import pathlib, resource, signal, sys
+from tests.conftest import convert
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+try:
+    convert(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), num_train_shards=12)
+except OSError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_full_disk_while_the_catalog_is_made_is_one_line_and_can_be_gone_on_from(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A limit on the size of a file is what a test can set without a small disk."""
+    raw_dir = make_tree(tmp_path / "raw", num_images=12)
+    for number, path in enumerate(sorted(raw_dir.glob("train/*/*"))):
+        path.write_bytes(_tiny_jpeg(number))
+    size = _catalog_size(raw_dir, tmp_path / "expected")
+    largest = max(p.stat().st_size for p in (tmp_path / "expected").glob("*-of-*"))
+    assert largest + 300 < size
+    arguments = [raw_dir, tmp_path / "out", str(size - 100)]
+
+    done = subprocess.run(
+        [sys.executable, "-c", _TIGHT_SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "catalog.parquet cannot be made" in done.stderr
+    assert done.stderr.count("\n") == 1
+    convert(raw_dir, tmp_path / "out", num_train_shards=12)
+    assert _digests(tmp_path / "out") == _digests(tmp_path / "expected")
+
+
+def _tiny_jpeg(number: int) -> bytes:
+    import io
+
+    import PIL.Image
+
+    out = io.BytesIO()
+    PIL.Image.new("L", (8, 8), number).save(out, "JPEG")
+    return out.getvalue()
+
+
+# The query for duplicates takes hours; SIGTERM comes while it runs.
+_TERMINATED_SCRIPT = """
+import os, pathlib, signal, sys, time
+from absl import flags
+from converters import conversion, duplicates, flags as converter_flags
+from tests.conftest import convert
+
+raw_dir, folder = map(pathlib.Path, sys.argv[1:])
+many = "range(1000000000)"
+duplicates._GROUPS = f"SELECT $catalog, sum(i * j) FROM {many} a(i), {many} b(j)"
+if not os.fork():
+    while not list(folder.glob(".converting/**/catalog.parquet")):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(os.getppid(), signal.SIGTERM)
+    os._exit(0)
+flags.FLAGS(["x", f"--output_dir={folder}"])
+sys.exit(conversion.main(["x"], lambda: convert(raw_dir, folder)))
+"""
+
+
+def test_sigterm_while_the_catalog_is_made_is_one_line(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TERMINATED_SCRIPT, raw_dir, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: interrupted. Complete shards are kept. Run the same command again to "
+        "go on.\n"
+    )
+    assert convert(raw_dir, tmp_path / "out")["write_seconds"] == 0
+
+
+# Two tasks at a time from one interpreter, which go on together after the last shard.
+_TOGETHER_SCRIPT = """
+import os, pathlib, sys
+from converters import workers
+from tests.conftest import convert
+
+raw_dir, folder = map(pathlib.Path, sys.argv[1:])
+run_all = workers.run
+
+def meet(*arguments, **options):
+    results = run_all(*arguments, **options)
+    os.write(here, b"x")
+    os.read(there, 1)
+    return results
+
+workers.run = meet
+for number in range(12):
+    (read_a, write_a), (read_b, write_b) = os.pipe(), os.pipe()
+    children = []
+    for task, (here, there) in enumerate([(write_a, read_b), (write_b, read_a)]):
+        if not (child := os.fork()):
+            out = folder / str(number)
+            convert(raw_dir, out, num_train_shards=2, task_index=task, num_tasks=2)
+            os._exit(0)
+        children.append(child)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    there_is = (folder / str(number) / "index.json").exists()
+    left = (folder / str(number) / ".converting").exists()
+    print(statuses, there_is, left)
+"""
+
+
+@pytest.mark.slow
+def test_one_of_two_tasks_that_end_together_finishes(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TOGETHER_SCRIPT, raw_dir, tmp_path],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.splitlines() == ["[0, 0] True False"] * 12
+
+
+def test_verify_takes_no_half_published_folder_for_shards_of_another_tool(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    out = tmp_path / "out"
+    at = SHARDS * 3 + 1 + SHARDS + 4  # with the renames of shards, journal, side files
+    _kill(raw_dir, out, at + 3, **X)
+    assert list(out.glob("*-of-*"))
+    assert not (out / "index.json").exists()
+
+    with pytest.raises(ValueError, match="was cut off while its files were given"):
+        verify.verify(verify.Config(data_dir=str(out), write_index=True))
