@@ -2,12 +2,14 @@
 
 In: a job's folder in which every file of a data set is complete, its index among them.
 Out: the data set in the output folder. Before the first file of the old data set is
-removed, a journal in the job's folder says which files go and which come. Whoever
-meets a journal does what it says to the end before anything else: each of its steps can
-be done again. The old index goes first and the new index comes last, so that an output
-folder in between is never taken for a data set.
+removed, a journal in the job's folder says which files go and which come; when all of
+the old ones are gone, it says only which come. Whoever meets a journal does what it
+says to the end before anything else: each of its steps can be done again. The old index
+goes first and the new index comes last, so that an output folder in between is never
+taken for a data set.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -36,11 +38,11 @@ SIDE_FILE_NAMES = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Journal:
-    """What publishing does to the output folder, beside the index.
+    """What is left to do to publish a job.
 
     Attributes:
-        remove: Files of the old data set that have no successor.
-        move: Files of the new one.
+        remove: Files of the old data set, its index first; none once all are gone.
+        move: Files of the new one, without the index.
 
     Raises:
         ValueError: If a name is not that of a file of a data set.
@@ -53,9 +55,14 @@ class Journal:
         for name in (*self.remove, *self.move):
             index.require_base_name(name.removeprefix(f"{compat.DALI_DIR_NAME}/"))
 
+    def write(self, job_dir: pathlib.Path, *, fsync: bool) -> None:
+        """Puts it into the job's folder, in place of an earlier one."""
+        text = json.dumps(dataclasses.asdict(self))
+        index.replace_file(job_dir / JOURNAL_NAME, text.encode(), fsync=fsync)
+
 
 def old_files(output_dir: pathlib.Path, new: Sequence[str]) -> list[str]:
-    """The files of the data set that is there; none if there is no data set.
+    """The files of the data set that is there, the index first; none if there is none.
 
     Args:
         output_dir: Folder with or without a data set.
@@ -71,7 +78,7 @@ def old_files(output_dir: pathlib.Path, new: Sequence[str]) -> list[str]:
         known = index.load(output_dir)
         names = [shard.name for entries in known.splits.values() for shard in entries]
         names += [f"{compat.DALI_DIR_NAME}/{name}" for name in names]
-        names += sorted(SIDE_FILE_NAMES)
+        names = [index.INDEX_NAME, *names, *sorted(SIDE_FILE_NAMES)]
     dali = output_dir / compat.DALI_DIR_NAME
     if dali.is_symlink() or (dali.exists() and not dali.is_dir()):
         raise FileExistsError(f"{dali} must be a folder of its own. Move it away.")
@@ -103,11 +110,8 @@ def publish(
         new: The files, without the index.
         fsync: Whether each step is on the disk before the next one begins.
     """
-    kept = set(new)
-    gone = [name for name in old_files(output_dir, new) if name not in kept]
-    journal = Journal(remove=gone, move=new)
-    text = json.dumps(dataclasses.asdict(journal))
-    index.replace_file(job_dir / JOURNAL_NAME, text.encode(), fsync=fsync)
+    journal = Journal(remove=old_files(output_dir, new), move=new)
+    journal.write(job_dir, fsync=fsync)
     if fsync:  # else a power loss might cost the journal and not what follows
         index.sync_folder(job_dir.parent)
         index.sync_folder(output_dir)
@@ -119,19 +123,28 @@ def _replay(
 ) -> None:
     """Does what is left to do of a journal; without a new index, nothing is."""
     if (job_dir / index.INDEX_NAME).exists():
-        _remove_old(journal, output_dir, fsync=fsync)
+        if journal.remove:
+            _remove(journal.remove, output_dir, fsync=fsync)
+            Journal(remove=[], move=journal.move).write(job_dir, fsync=fsync)
         _move_all(journal.move, job_dir, output_dir, fsync=fsync)
         _move_all([index.INDEX_NAME], job_dir, output_dir, fsync=fsync)
     remove_job(job_dir)
 
 
-def _remove_old(journal: Journal, output_dir: pathlib.Path, *, fsync: bool) -> None:
-    if (output_dir / index.INDEX_NAME).exists():
-        (output_dir / index.INDEX_NAME).unlink()
-        if fsync:
-            index.sync_folder(output_dir)
-    for name in journal.remove:
+def _remove(names: Sequence[str], output_dir: pathlib.Path, *, fsync: bool) -> None:
+    for name in names:
         (output_dir / name).unlink(missing_ok=True)
+        if fsync and name == index.INDEX_NAME:
+            index.sync_folder(output_dir)
+    if fsync:
+        _sync_folders(names, output_dir)
+
+
+def _sync_folders(names: Sequence[str], output_dir: pathlib.Path) -> None:
+    # Once for all: a sync after each of thousands of files takes longer than they.
+    for folder in {output_dir, *((output_dir / name).parent for name in names)}:
+        if folder.exists():
+            index.sync_folder(folder)
 
 
 def _move_all(
@@ -146,9 +159,7 @@ def _move_all(
         if (job_dir / name).exists():  # else it was moved before a crash
             _move(name, job_dir, output_dir)
     if fsync:
-        # Once for all: a sync after each of thousands of files takes longer than they.
-        for folder in {output_dir, *((output_dir / name).parent for name in names)}:
-            index.sync_folder(folder)
+        _sync_folders(names, output_dir)
 
 
 def _move(name: str, job_dir: pathlib.Path, output_dir: pathlib.Path) -> None:
@@ -195,8 +206,10 @@ def recover(
             "it with --overwrite."
         )
     if journal is not None:
-        incomplete = Journal(remove=[*journal.remove, *journal.move], move=[])
-        _remove_old(incomplete, output_dir, fsync=fsync)
+        names = [index.INDEX_NAME, *journal.remove, *journal.move]
+        _remove(names, output_dir, fsync=fsync)
+        with contextlib.suppress(OSError):
+            (output_dir / compat.DALI_DIR_NAME).rmdir()
     remove_job(job_dir)
     return False
 
@@ -218,8 +231,10 @@ def _missing(
         return None if placed else index.INDEX_NAME
     if journal is None:
         return JOURNAL_NAME
+    # As long as old files are there, none has been moved.
+    places = (job_dir,) if journal.remove else (job_dir, output_dir)
     for name in journal.move:
-        if not any((folder / name).exists() for folder in (job_dir, output_dir)):
+        if not any((folder / name).exists() for folder in places):
             return name
     return None
 

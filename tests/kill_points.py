@@ -213,7 +213,7 @@ class Judge:
         return _Copy(source)
 
     def _kill(self, scenario: Scenario, start: pathlib.Path, at: int) -> None:
-        victim = scenario.victim
+        victim, had_data = scenario.victim, (start / "index.json").exists()
         with self._copy(start) as killed:
             outcome = run_killed(self.raw_dir, killed, victim, at)
             assert outcome.kind == "killed", outcome
@@ -225,13 +225,13 @@ class Judge:
                 Command("Z", overwrite=True),
             ):
                 with self._copy(killed) as place:
-                    for fault in self._follow(victim, follower, place):
+                    for fault in self._follow(victim, follower, place, had_data):
                         self.failures.append(
                             f"{scenario.name}, call {at}, then {follower}: {fault}"
                         )
 
     def _follow(
-        self, victim: Command, follower: Command, place: pathlib.Path
+        self, victim: Command, follower: Command, place: pathlib.Path, had_data: bool
     ) -> Iterator[str]:
         """Runs what comes after a kill; yields what is wrong then."""
         complete = _complete_shards(place, victim.job)
@@ -243,7 +243,7 @@ class Judge:
         if outcome.kind == "done":
             if content(place, work_too=True) != self.expected[follower.job]:
                 yield f"done, but not its data set: {sorted(content(place))}"
-            elif follower == victim and complete - _inodes(place):
+            if follower == victim and complete - _inodes(place):
                 yield "shards that were complete were written again"
         elif outcome.kind == "refused":
             yield from _wrong_refusal(outcome.message, bool(whole), place)
@@ -251,7 +251,10 @@ class Judge:
             yield outcome.message
         if (place / "index.json").exists() and not whole:
             yield f"an index over a mix: {sorted(content(place))}"
-        yield from self._settle(victim, place)
+        if had_data and not whole:
+            yield f"the old data set is lost: {sorted(content(place))}"
+        if outcome.kind != "done":
+            yield from self._settle(victim, place)
 
     def _settle(self, victim: Command, place: pathlib.Path) -> Iterator[str]:
         """Whatever was refused, the victim's job with --overwrite must succeed."""

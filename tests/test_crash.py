@@ -71,7 +71,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            time.sleep(generator.uniform(0.2, 1.2))
+            time.sleep(generator.uniform(0.1, 0.8))
             process.kill()
             if process.wait() == 0:
                 break

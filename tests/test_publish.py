@@ -284,19 +284,6 @@ def test_repair_writes_to_no_folder_behind_a_link(
     assert os.listdir(tmp_path / "precious") == ["file"]
 
 
-def test_repair_clears_up_after_one_that_was_killed(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    convert(raw_dir, tmp_path, num_train_shards=1)
-    before = _digests(tmp_path)
-    (tmp_path / ".repairing").mkdir()
-    (tmp_path / ".repairing" / "train-00000-of-00001.00000-1.part").write_text("x")
-
-    run.rewrite(tmp_path, raw_dir, ["train-00000-of-00001"], 1)
-
-    assert _digests(tmp_path) == before
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("pattern", ["**/job.json", "**/*-00001-of-*.done"])
 def test_file_that_a_power_loss_emptied_costs_at_most_its_shard(
@@ -445,60 +432,119 @@ def test_sigterm_while_the_catalog_is_made_is_one_line(
     assert convert(raw_dir, tmp_path / "out")["write_seconds"] == 0
 
 
-# Two tasks at a time from one interpreter, which go on together after the last shard.
+# The second task ends its shards while the first one, which has found that they are
+# missing, is still about to return.
 _TOGETHER_SCRIPT = """
-import os, pathlib, sys
-from converters import workers
+import os, pathlib, select, sys
+from converters import work, workers
 from tests.conftest import convert
 
 raw_dir, folder = map(pathlib.Path, sys.argv[1:])
-run_all = workers.run
+(look, looked), (end, ended) = os.pipe(), os.pipe()
+completed, run = work.completed, workers.run
 
-def meet(*arguments, **options):
-    results = run_all(*arguments, **options)
-    os.write(here, b"x")
-    os.read(there, 1)
-    return results
+def look_slowly(plans, folder):
+    found = completed(plans, folder)
+    if len(plans) == 2:
+        os.write(looked, b"x")
+        select.select([end], [], [], 1.0)  # until the other has ended, if it does
+    return found
 
-workers.run = meet
-for number in range(12):
-    (read_a, write_a), (read_b, write_b) = os.pipe(), os.pipe()
-    children = []
-    for task, (here, there) in enumerate([(write_a, read_b), (write_b, read_a)]):
-        if not (child := os.fork()):
-            out = folder / str(number)
-            convert(raw_dir, out, num_train_shards=2, task_index=task, num_tasks=2)
-            os._exit(0)
-        children.append(child)
-    statuses = [os.waitpid(child, 0)[1] for child in children]
-    there_is = (folder / str(number) / "index.json").exists()
-    left = (folder / str(number) / ".converting").exists()
-    print(statuses, there_is, left)
+def run_late(*arguments, **options):
+    os.read(look, 1)
+    return run(*arguments, **options)
+
+children = []
+for task in range(2):
+    if not (child := os.fork()):
+        if task == 0:
+            os.close(ended)
+            work.completed = look_slowly
+        else:
+            workers.run = run_late
+        convert(raw_dir, folder, num_train_shards=2, task_index=task, num_tasks=2)
+        os._exit(0)
+    children.append(child)
+os.close(ended)
+print([os.waitpid(child, 0)[1] for child in children])
 """
 
 
-@pytest.mark.slow
-def test_one_of_two_tasks_that_end_together_finishes(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_last_of_two_tasks_that_end_together_finishes(tmp_path: pathlib.Path) -> None:
+    raw_dir, out = make_tree(tmp_path / "raw", num_images=4), tmp_path / "out"
+
     done = subprocess.run(
-        [sys.executable, "-c", _TOGETHER_SCRIPT, raw_dir, tmp_path],
+        [sys.executable, "-c", _TOGETHER_SCRIPT, raw_dir, out],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
 
-    assert done.stdout.splitlines() == ["[0, 0] True False"] * 12
+    assert done.stdout == "[0, 0]\n"
+    assert (out / "index.json").exists()
+    assert not (out / ".converting").exists()
+
+
+@pytest.fixture
+def half_published(raw_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """Y, which X was to replace; the kill came when some shards had their places."""
+    out = tmp_path / "out"
+    convert(raw_dir, out, **Y)
+    before = SHARDS * 3 + 3  # the shards, their fragments and markers; three documents
+    _kill(raw_dir, out, before + SHARDS + 9, overwrite=True, **X)
+    assert not (out / "index.json").exists()
+    assert 0 < len(list(out.glob(".converting/*/*-of-0000?"))) < SHARDS
+    return out
 
 
 def test_verify_takes_no_half_published_folder_for_shards_of_another_tool(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+    half_published: pathlib.Path,
 ) -> None:
-    out = tmp_path / "out"
-    at = SHARDS * 3 + 1 + SHARDS + 4  # with the renames of shards, journal, side files
-    _kill(raw_dir, out, at + 3, **X)
-    assert list(out.glob("*-of-*"))
-    assert not (out / "index.json").exists()
-
     with pytest.raises(ValueError, match="was cut off while its files were given"):
-        verify.verify(verify.Config(data_dir=str(out), write_index=True))
+        verify.verify(verify.Config(data_dir=str(half_published), write_index=True))
+
+
+def _lose_shard(out: pathlib.Path) -> None:
+    next(out.glob(".converting/*/*-of-0000?")).unlink()
+
+
+def _empty_journal(out: pathlib.Path) -> None:
+    next(out.glob(".converting/*/publish.json")).write_text("")
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"), [(_lose_shard, "train-0000"), (_empty_journal, "publish.json")]
+)
+def test_publishing_that_cannot_be_ended_is_refused_and_can_be_given_up(
+    raw_dir: pathlib.Path,
+    half_published: pathlib.Path,
+    expected: dict[str, dict[str, str]],
+    damage: Callable[[pathlib.Path], None],
+    lost: str,
+) -> None:
+    damage(half_published)
+    before = _digests(half_published)
+
+    with pytest.raises(OSError, match=f"{lost}.* is not there any more"):
+        convert(raw_dir, half_published, **X)
+
+    assert _digests(half_published) == before
+    if damage is _lose_shard:
+        convert(raw_dir, half_published, overwrite=True, **X)
+        assert _digests(half_published) == expected["X"]
+    else:  # nobody knows which files are whose
+        with pytest.raises(ValueError, match="got other files"):
+            convert(raw_dir, half_published, overwrite=True, **X)
+
+
+def test_another_job_ends_what_was_half_published_before_anything_else(
+    raw_dir: pathlib.Path,
+    half_published: pathlib.Path,
+    expected: dict[str, dict[str, str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ValueError, match="already holds a data set"):
+        convert(raw_dir, half_published, seed=3)
+
+    assert "Ending a conversion to" in capsys.readouterr().err
+    assert _digests(half_published) == expected["X"]
