@@ -81,7 +81,7 @@ class Job:
                 f"--task_index must be 0 to --num_tasks - 1 = {self.num_tasks - 1}, "
                 f"got {self.task_index}."
             )
-        if self.max_bad is not None and self.max_bad < 0:
+        if self.max_bad is not None and not self.max_bad >= 0:  # NaN is not
             raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
 
     @functools.cached_property
