@@ -170,7 +170,9 @@ def left_over(job: "Job") -> index.Index | None:
         return None
     with work.claimed(job.output_dir) as work_dir:
         job_dir = work.job_dir(job.output_dir, job.identity)
-        edited = work.outdated(job.input_dir, job.plans, job_dir)
+        edited = []
+        if (job_dir / publish.JOURNAL_NAME).exists():
+            edited = work.outdated(job.input_dir, job.plans, job_dir)
         ended = work.end_cut_off(work_dir, give_up=job.overwrite, fsync=job.fsync)
         if job.identity in ended and not edited:
             return index.load(job.output_dir)

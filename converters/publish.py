@@ -189,15 +189,13 @@ def recover(
         return False
     journal = _read(job_dir / JOURNAL_NAME)
     lost = _missing(journal, job_dir, output_dir)
-    if not lost:
+    if journal is not None and not lost:
         print(
             f"Ending a conversion to {output_dir} that was cut off while its files "
             "were given their places.",
             file=sys.stderr,
         )
-        _replay(
-            journal or Journal(remove=[], move=[]), job_dir, output_dir, fsync=fsync
-        )
+        _replay(journal, job_dir, output_dir, fsync=fsync)
         return True
     if not give_up:
         raise OSError(
@@ -205,13 +203,20 @@ def recover(
             f"their places, and {lost} is not there any more. Remove what is left of "
             "it with --overwrite."
         )
-    if journal is not None:
+    if journal is not None and not _is_untouched(journal, output_dir):
         names = [index.INDEX_NAME, *journal.remove, *journal.move]
         _remove(names, output_dir, fsync=fsync)
         with contextlib.suppress(OSError):
             (output_dir / compat.DALI_DIR_NAME).rmdir()
     remove_job(job_dir)
     return False
+
+
+def _is_untouched(journal: Journal, output_dir: pathlib.Path) -> bool:
+    """Whether the old data set is still there as a whole."""
+    return bool(journal.remove) and all(
+        os.path.lexists(output_dir / name) for name in journal.remove
+    )
 
 
 def _read(path: pathlib.Path) -> Journal | None:
@@ -226,11 +231,12 @@ def _missing(
     journal: Journal | None, job_dir: pathlib.Path, output_dir: pathlib.Path
 ) -> str | None:
     """A file without which a publishing cannot be ended; None if all are there."""
-    if not (job_dir / index.INDEX_NAME).exists():
-        placed = (output_dir / index.INDEX_NAME).exists()
-        return None if placed else index.INDEX_NAME
     if journal is None:
         return JOURNAL_NAME
+    if not (job_dir / index.INDEX_NAME).exists():
+        # As long as old files are there, an index is that of the old data set.
+        placed = not journal.remove and (output_dir / index.INDEX_NAME).exists()
+        return None if placed else index.INDEX_NAME
     # As long as old files are there, none has been moved.
     places = (job_dir,) if journal.remove else (job_dir, output_dir)
     for name in journal.move:

@@ -537,6 +537,33 @@ def test_publishing_that_cannot_be_ended_is_refused_and_can_be_given_up(
             convert(raw_dir, half_published, overwrite=True, **X)
 
 
+def test_new_index_that_was_lost_costs_no_old_data_set(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, expected: dict[str, dict[str, str]]
+) -> None:
+    """A power loss after --nofsync, when the journal was there and no more."""
+    out = tmp_path / "out"
+    convert(raw_dir, out, **X)
+    _kill(raw_dir, out, SHARDS * 3 + 2, overwrite=True, **X)
+    (job_dir,) = out.glob(".converting/job-*")
+    (job_dir / "index.json").unlink()
+    old = ["index.json", *sorted(path.name for path in out.glob("*-of-*"))]
+    new = [path.name for path in job_dir.glob("*-of-0000?")]
+    (job_dir / "publish.json").write_text(json.dumps({"remove": old, "move": new}))
+
+    with pytest.raises(OSError, match=r"index\.json is not there any more"):
+        convert(raw_dir, out, **X)
+    _kill(raw_dir, out, 1, overwrite=True, **X)  # when it has given up the lost one
+    assert _digests_of_data(out) == expected["X"]
+
+    assert convert(raw_dir, out, overwrite=True, **X)["write_seconds"] > 0
+    assert _digests(out) == expected["X"]
+
+
+def _digests_of_data(out: pathlib.Path) -> dict[str, str]:
+    found = _digests(out)
+    return {name: found[name] for name in found if not name.startswith(".")}
+
+
 def test_another_job_ends_what_was_half_published_before_anything_else(
     raw_dir: pathlib.Path,
     half_published: pathlib.Path,
