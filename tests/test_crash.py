@@ -71,7 +71,10 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            time.sleep(generator.uniform(0.1, 0.8))
+            num_shards, work_dir = generator.randint(0, 43), folder / work.WORK_DIR_NAME
+            while process.poll() is None and _num_complete(work_dir) < num_shards:
+                time.sleep(0.002)
+            time.sleep(generator.uniform(0.0, 0.05))
             process.kill()
             if process.wait() == 0:
                 break
@@ -84,7 +87,11 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
 
         assert _digests(folder) == expected
 
-    assert kills > NUM_ROUNDS  # else the delays are too long for this machine
+    assert kills > NUM_ROUNDS
+
+
+def _num_complete(work_dir: pathlib.Path) -> int:
+    return len(list(work_dir.glob("*/*.done")))
 
 
 def _was_done(errors: str, folder: pathlib.Path) -> bool:
