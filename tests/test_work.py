@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from converters import output, plan, shards, work
+from converters import locks, output, plan, shards, work
 from converters.inputs import Image
 from tfpipe import index
 
@@ -150,6 +150,36 @@ def test_disk_that_is_too_small_is_an_error_before_the_start(
     ):
         output.require_space(tmp_path, plans, 0)
     output.require_space(tmp_path, plans, 10**18)
+
+
+_WAITING_SCRIPT = """
+import os, pathlib, sys
+from converters import locks
+
+descriptor = locks.acquire(pathlib.Path(sys.argv[1]), wait=True)
+print(os.path.samestat(os.fstat(descriptor), os.stat(sys.argv[1])))
+"""
+
+
+def test_lock_whose_file_was_removed_meanwhile_is_taken_anew(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Else two processes would each hold the lock on a file of their own."""
+    path = tmp_path / "claim.lock"
+    descriptor = locks.acquire(path)
+    assert descriptor is not None
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", _WAITING_SCRIPT, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    assert waiting.stderr.readline().startswith("Waiting for the process")
+    path.unlink()
+    locks.release(descriptor)
+
+    assert waiting.communicate() == ("True\n", "")
 
 
 _CLAIMING_SCRIPT = """
