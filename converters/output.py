@@ -8,11 +8,12 @@ import pathlib
 import shutil
 from collections.abc import Sequence
 
-from converters import publish
+from converters import listing, publish
 from converters.plan import ShardPlan
 from tfpipe import index
 
 WORK_DIR_NAME = ".converting"
+_OTHER_SUFFIXES = tuple({*listing.IMAGE_SUFFIXES} - {*listing.JPEG_SUFFIXES})
 
 
 def require_free(
@@ -68,11 +69,17 @@ def require_space(
     Raises:
         OSError: If they do not.
     """
-    images = [image.num_bytes for plan in plans for image in plan.images]
     # A record adds its other fields and frame: 1 kB is more than they take.
-    needed = 1024 * len(images)
+    needed = 1024 * sum(len(plan.images) for plan in plans)
     if not shrinks:
-        needed += sum(images) - num_complete_bytes
+        needed -= num_complete_bytes
+        # What is no JPEG becomes one, and that of a large bitmap is small.
+        needed += sum(
+            image.num_bytes
+            for plan in plans
+            for image in plan.images
+            if not listing.has_suffix(image.name, _OTHER_SUFFIXES)
+        )
     free = shutil.disk_usage(output_dir).free
     if needed > free:
         raise OSError(

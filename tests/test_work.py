@@ -150,6 +150,9 @@ def test_disk_that_is_too_small_is_an_error_before_the_start(
     ):
         output.require_space(tmp_path, plans, 0)
     output.require_space(tmp_path, plans, 10**18)
+    output.require_space(tmp_path, plans, 0, shrinks=True)
+    bitmap = plan.ShardPlan("train", 0, "a", [image._replace(name="train/x.BMP")])
+    output.require_space(tmp_path, [bitmap], 0)  # a JPEG of it is small
 
 
 _WAITING_SCRIPT = """
