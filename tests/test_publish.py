@@ -108,6 +108,7 @@ def test_another_job_leaves_a_stopped_task_alone(
     assert _digests(out) == expected["X"]
 
 
+@pytest.mark.slow
 def test_jobs_are_not_mixed_even_where_locks_do_not_work(
     raw_dir: pathlib.Path,
     tmp_path: pathlib.Path,
@@ -447,7 +448,7 @@ def look_slowly(plans, folder):
     found = completed(plans, folder)
     if len(plans) == 2:
         os.write(looked, b"x")
-        select.select([end], [], [], 1.0)  # until the other has ended, if it does
+        select.select([end], [], [], 0.5)  # until the other has ended, if it does
     return found
 
 def run_late(*arguments, **options):
@@ -470,6 +471,7 @@ print([os.waitpid(child, 0)[1] for child in children])
 """
 
 
+@pytest.mark.slow
 def test_last_of_two_tasks_that_end_together_finishes(tmp_path: pathlib.Path) -> None:
     raw_dir, out = make_tree(tmp_path / "raw", num_images=4), tmp_path / "out"
 
