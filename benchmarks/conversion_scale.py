@@ -125,9 +125,9 @@ def watch(
     )
     while process.poll() is None:
         parent = max(parent, _peak_rss(process.pid))
-        if first is None and any(work_dir.glob("*.part")):
+        if first is None and any(work_dir.glob("*/*.part")):
             first, planned = time.perf_counter() - start, parent
-        if kill_at is not None and len(list(work_dir.glob("*.done"))) == kill_at:
+        if kill_at is not None and len(list(work_dir.glob("*/*.done"))) == kill_at:
             process.kill()
         worker = max([worker, *map(_peak_rss, _workers(process.pid))])
         # A large run is long: looking at it must cost it nothing.

@@ -2,7 +2,7 @@
 
 In: the plans of a job that goes on, and what its complete shards noted of their images
 when they were written. Out: the names of those whose images are others now. Reads every
-image of a complete shard once; `work.forget_outdated` looks at times and reads none.
+image of a complete shard once; `work.outdated` looks at times and reads none.
 """
 
 import functools
@@ -46,12 +46,6 @@ def find(
     )
     found = zip(tasks, answers, strict=True)
     return [plan.name for (plan, _), is_changed in found if is_changed]
-
-
-def forget(names: Sequence[str], work_dir: pathlib.Path) -> None:
-    """Takes their markers from shards, so that they are written again."""
-    for name in names:
-        shards.marker_path(work_dir / name).unlink(missing_ok=True)
 
 
 def _is_changed(

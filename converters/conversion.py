@@ -20,10 +20,10 @@ from converters import (
     inputs,
     job_flags,
     listing,
+    output,
     plan,
     run,
     summary,
-    work,
     workers,
 )
 from converters.classes import Class
@@ -122,8 +122,9 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     try:
-        summary.print_summary(convert_flags())
-    except (ValueError, errors.TfpipeError) as error:
+        with workers.terminate_as_interrupt():
+            summary.print_summary(convert_flags())
+    except (ValueError, FileExistsError, errors.TfpipeError) as error:
         message = str(error)  # the same command would fail again
     except OSError as error:
         message = f"{error}{_how_to_go_on('Mend the cause, then run')}"
@@ -141,7 +142,7 @@ def _how_to_go_on(what_to_do: str) -> str:
     """What to do about a job that has been begun."""
     # These raise nothing, also where nothing can be looked at.
     output_dir = os.path.expanduser(flags.OUTPUT_DIR.value)
-    if not os.path.exists(os.path.join(output_dir, work.WORK_DIR_NAME)):
+    if not os.path.exists(os.path.join(output_dir, output.WORK_DIR_NAME)):
         return ""
     return f" Complete shards are kept. {what_to_do} the same command again to go on."
 
@@ -152,10 +153,10 @@ def _require_apart(
     splits: Mapping[str, Sequence[inputs.Image]],
 ) -> None:
     """Refuses an output folder that the next run would take for a class."""
-    output = pathlib.Path(os.path.realpath(output_dir))
+    real = pathlib.Path(os.path.realpath(output_dir))
     files = (image.file for images in splits.values() for image in images)
     for name in sorted({file.partition("/")[0] for file in files}):
-        if output.is_relative_to(os.path.realpath(input_dir / name)):
+        if real.is_relative_to(os.path.realpath(input_dir / name)):
             raise ValueError(
                 f"--output_dir must not be in {input_dir / name}, whose images are "
                 f"converted, got {output_dir}. Choose a folder beside the input."

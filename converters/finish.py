@@ -1,21 +1,21 @@
-"""Finish a data set: catalog, duplicates, side files, final names, the index last.
+"""Finish a data set: catalog, duplicates, side files, index, and then publish it.
 
-In: a job all of whose shards are complete in its working folder. Out: the data set. Any
-step can be cut off and done again: nothing in the working folder is lost before the
-index is written, and the index is written last.
+In: a job all of whose shards are complete in its folder. Out: the data set. Any step
+can be cut off and done again: until `publish` begins, nothing outside the job's folder
+is touched.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import pathlib
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters import compat, duplicates, shards, work
+from converters import compat, duplicates, output, publish, shards, work
 from tfpipe import index
 
 if TYPE_CHECKING:
@@ -25,22 +25,60 @@ CHANGES_NAME = "changes.jsonl"
 REJECTS_NAME = "rejects.jsonl"
 
 
-def finish(job: "Job", work_dir: pathlib.Path) -> index.Index | None:
+def finish(job: "Job", job_dir: pathlib.Path) -> index.Index | None:
     """Publishes the data set if all its shards are complete; None if some are not.
+
+    It waits for another task that is about to do the same: of tasks that end together,
+    the last one finds all shards complete.
 
     Raises:
         ValueError: If a split is left without any record.
+        FileNotFoundError: If the job's folder was removed.
         OSError: If a file cannot be written.
+        BadIndexError: If the old data set has an index that cannot be read.
     """
-    with work.finishing(work_dir) as free:
-        done = work.completed(job.plans, work_dir)
-        if not free or len(done) < len(job.plans):
+    with work.claimed(job.output_dir) as work_dir:
+        ended = work.end_cut_off(work_dir, give_up=False, fsync=job.fsync)
+        if job.identity in ended:
+            return index.load(job.output_dir)
+        if not (job_dir / publish.JOB_NAME).exists():
+            raise FileNotFoundError(f"{job_dir} was removed by another process.")
+        done = work.completed(job.plans, job_dir)
+        if len(done) < len(job.plans):
             return None
         written = [done[plan.name] for plan in job.plans]
         _require_records(written)
-        result = _publish(job, work_dir, written)
-        shutil.rmtree(work_dir)
-        return result
+        return _publish(job, job_dir, written)
+
+
+def index_state(output_dir: pathlib.Path) -> tuple[int, int] | None:
+    """What differs between an index and one that takes its place; None without one."""
+    try:
+        found = os.stat(output_dir / index.INDEX_NAME)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def published(job: "Job", before: tuple[int, int] | None) -> index.Index:
+    """The index that another task of a job wrote, whose folder is gone since.
+
+    Args:
+        job: The job.
+        before: The `index_state` when this task began.
+
+    Raises:
+        OSError: If no task has finished the job.
+    """
+    if index_state(job.output_dir) not in (None, before):
+        found = index.load(job.output_dir)
+        wanted = json.loads(json.dumps(job.description))
+        if all(found.made_by.get(key) == value for key, value in wanted.items()):
+            return found
+    raise OSError(
+        f"The working folder of this conversion in {job.output_dir} was removed by "
+        "another process. Run the same command again to begin anew."
+    )
 
 
 def _require_records(written: Sequence[shards.Written]) -> None:
@@ -56,11 +94,18 @@ def _require_records(written: Sequence[shards.Written]) -> None:
 
 
 def _publish(
-    job: "Job", work_dir: pathlib.Path, written: Sequence[shards.Written]
+    job: "Job", job_dir: pathlib.Path, written: Sequence[shards.Written]
 ) -> index.Index:
-    catalog = work_dir / index.CATALOG_NAME
-    fragments = [shards.fragment_path(work_dir / plan.name) for plan in job.plans]
-    with index.catalog_connection() as connection:
+    new = [plan.name for plan in job.plans]
+    if (job.output_dir / index.INDEX_NAME).exists() and not job.overwrite:
+        raise FileExistsError(
+            f"{job.output_dir} holds a data set that was not there when this "
+            "conversion began. Move it away, or replace it with --overwrite."
+        )
+    publish.old_files(job.output_dir, new)
+    catalog = job_dir / index.CATALOG_NAME
+    fragments = [shards.fragment_path(job_dir / name) for name in new]
+    with _catalog_errors(catalog), index.catalog_connection() as connection:
         index.write_catalog(connection, fragments, catalog)
         same = duplicates.find(connection, catalog)
         result = _make_index(job, written, same.summary)
@@ -78,26 +123,39 @@ def _publish(
         ),
         duplicates.NAME: _lines(same.groups),
     }
-    if (job.output_dir / index.INDEX_NAME).exists():
-        remove_data_set(job.output_dir)
     # An empty shard has an empty index file; an empty report is left out.
     side = {
         name: content
         for name, content in side.items()
         if content or not name.endswith(".jsonl")
     }
-    # Everything is written in the working folder and then moved: a crash leaves no
-    # temporary file among the final ones.
     for name, content in side.items():
-        _write(work_dir / name, content, fsync=job.fsync)
-    files = {name: index.describe(content) for name, content in side.items()}
-    files[catalog.name] = index.describe_file(catalog)
-    result = dataclasses.replace(result, files=files)
-    plain = [*(plan.name for plan in job.plans), catalog.name]
-    _move_all([*side, *plain], job, work_dir)
-    index.write(result, work_dir, fsync=job.fsync)
-    _move_all([index.INDEX_NAME], job, work_dir)
+        _write(job_dir / name, content, fsync=job.fsync)
+    described = {name: index.describe(content) for name, content in side.items()}
+    described[catalog.name] = index.describe_file(catalog)
+    result = dataclasses.replace(result, files=described)
+    index.write(result, job_dir, fsync=job.fsync)
+    files = [*side, *new, catalog.name]
+    publish.publish(job_dir, job.output_dir, new=files, fsync=job.fsync)
     return result
+
+
+@contextlib.contextmanager
+def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
+    """Raises what a full disk and Ctrl-C make of DuckDB as what they are elsewhere."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise OSError(
+            f"{catalog} cannot be made: {str(error).splitlines()[0].rstrip('.')}. Make "
+            "room if the disk is full."
+        ) from error
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:
@@ -109,39 +167,22 @@ def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _move_all(names: Sequence[str], job: "Job", work_dir: pathlib.Path) -> None:
-    """Gives files their final places, and has that on the disk before it returns."""
-    for name in names:
-        if (work_dir / name).exists():  # else it was moved before a crash
-            _move(name, work_dir, job.output_dir)
-    if job.fsync:
-        # Once for all: a sync after each of thousands of files takes longer than they.
-        for folder in {job.output_dir, *((job.output_dir / n).parent for n in names)}:
-            index.sync_folder(folder)
-
-
-def _move(name: str, work_dir: pathlib.Path, output_dir: pathlib.Path) -> None:
-    place = output_dir / name
-    place.parent.mkdir(exist_ok=True)
-    os.replace(work_dir / name, place)
-
-
 def left_over(job: "Job") -> index.Index | None:
-    """The index, if a run of this job ended after writing it; clears what it left.
+    """The index, if a run of this job was cut off while it published; it is ended here.
 
-    None where the job is still to be done.
+    None where the job is still to be done, as where an image was edited since.
     """
-    work_dir = job.output_dir / work.WORK_DIR_NAME
-    if job.overwrite or not work_dir.exists():
+    if not (job.output_dir / output.WORK_DIR_NAME).exists():
         return None
-    if not (job.output_dir / index.INDEX_NAME).exists():
-        return None
-    found = index.load(job.output_dir)
-    wanted = json.loads(json.dumps(job.description))
-    if any(found.made_by.get(key) != value for key, value in wanted.items()):
-        return None
-    shutil.rmtree(work_dir)
-    return found
+    with work.claimed(job.output_dir) as work_dir:
+        job_dir = work.job_dir(job.output_dir, job.identity)
+        edited = []
+        if (job_dir / publish.JOURNAL_NAME).exists():
+            edited = work.outdated(job.input_dir, job.plans, job_dir)
+        ended = work.end_cut_off(work_dir, give_up=job.overwrite, fsync=job.fsync)
+        if job.identity in ended and not edited:
+            return index.load(job.output_dir)
+    return None
 
 
 def _lines(items: Iterable[Mapping[str, Any]]) -> bytes:
@@ -193,16 +234,3 @@ def _psnr(values: Sequence[float]) -> dict[str, float] | None:
         "mean_db": round(mean, 2),
         "min_db": round(low, 2),
     }
-
-
-def remove_data_set(data_dir: pathlib.Path) -> None:
-    """Removes the files of the data set that the index lists, the index first."""
-    old = index.load(data_dir)
-    (data_dir / index.INDEX_NAME).unlink()
-    names = [shard.name for entries in old.splits.values() for shard in entries]
-    for name in (*names, *sorted(work.SIDE_NAMES)):
-        path = data_dir / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)

@@ -76,7 +76,7 @@ _FINALIZE = flags.DEFINE_bool(
     "finalize",
     False,
     "Write no shard; finish the data set of tasks that have all ended. Needed only if "
-    "the last one died while it finished.",
+    "the last one died before it finished.",
 )
 
 

@@ -82,11 +82,17 @@ def make_plan(
         dataset_name: Name of the data set; only the layout tfds shows it.
 
     Raises:
-        ValueError: If a split has fewer images than shards, or TFDS could not read the
-            shards' names.
+        ValueError: If a split has no image or fewer than shards, or TFDS could not read
+            the shards' names.
     """
     plans = []
     for split, images in splits.items():
+        if not images:
+            raise ValueError(
+                f"Split {split} must have at least one image, got none. Add some, or "
+                "take the split out of the input; --drop_duplicates may have left out "
+                "all, as copies of another split's."
+            )
         shards = num_shards.get(split) or _default_num_shards(split, images)
         if shards > len(images):
             raise ValueError(
@@ -129,4 +135,4 @@ def _shuffle(images: Sequence[Image], seed: int) -> list[Image]:
 def _default_num_shards(split: str, images: Sequence[Image]) -> int:
     num_bytes = sum(image.num_bytes for image in images)
     shards = min(math.ceil(num_bytes / SHARD_BYTES), MAX_DEFAULT_SHARDS[split])
-    return min(shards, len(images))
+    return max(1, min(shards, len(images)))  # files may be empty

@@ -7,18 +7,19 @@ finishes.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import xxhash
 
 import tfpipe
-from converters import changed, finish, images, inputs, shards, work, workers
+from converters import changed, finish, images, inputs, output, shards, work, workers
 from converters.boxes import Boxes, read_boxes
 from converters.classes import Class
 from converters.plan import ShardPlan
@@ -89,6 +90,11 @@ class Job:
             raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
 
     @functools.cached_property
+    def identity(self) -> str:
+        """What tells the job from any other one."""
+        return work.identity(self.description)
+
+    @functools.cached_property
     def description(self) -> dict[str, Any]:
         """What decides the bytes that are written; another one is another job."""
         digest, num_bytes = xxhash.xxh3_128(), 0
@@ -125,86 +131,105 @@ def run(
     Raises:
         ValueError: If the output folder holds something else, an image is bad and the
             policy is to fail, or too many are.
-        OSError: If a file cannot be read or written.
+        OSError: If a file cannot be read or written, or a cut-off conversion not ended.
+        BadIndexError: If the data set to replace has an index that cannot be read.
         KeyboardInterrupt: On Ctrl-C and SIGTERM.
     """
-    if (done := finish.left_over(job)) is not None:
-        return done
-    work.require_free(job.output_dir, job.plans, overwrite=job.overwrite)
-    made = not job.output_dir.exists()
-    with (
-        workers.terminate_as_interrupt(),
-        work.open_work_dir(
+    with workers.terminate_as_interrupt():
+        if (done := finish.left_over(job)) is not None:
+            return done
+        before = finish.index_state(job.output_dir)
+        made = not job.output_dir.exists()
+        with work.open_work_dir(
             job.output_dir,
             job.description,
             task=job.task_index,
             restart=job.overwrite,
+            names=[plan.name for plan in job.plans],
             fsync=job.fsync,
-        ) as work_dir,
-    ):
-        try:
-            if job.finalize:
-                _require_complete(job, work_dir)
-            else:
-                _write_missing(job, work_dir, on_span)
-            return finish.finish(job, work_dir)
-        except ValueError:
-            # The same input would fail again: there is nothing to go on from.
-            if job.num_tasks == 1:
-                shutil.rmtree(work_dir)
-                if made:
-                    job.output_dir.rmdir()
-            raise
+        ) as job_dir:
+            try:
+                return _complete(job, job_dir, on_span)
+            except FileNotFoundError:
+                if job_dir.exists():
+                    raise
+                return finish.published(job, before)
+            except ValueError:
+                # The same input would fail again: there is nothing to go on from.
+                if job.num_tasks == 1:
+                    work.drop(job_dir)
+                    if made:
+                        _remove_if_empty(job.output_dir)
+                raise
 
 
-def _require_complete(job: Job, work_dir: pathlib.Path) -> None:
-    done = work.completed(job.plans, work_dir)
+def _remove_if_empty(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _complete(
+    job: Job, job_dir: pathlib.Path, on_span: Callable[[workers.Span], object]
+) -> index.Index | None:
+    if job.finalize:
+        _require_complete(job, job_dir)
+    else:
+        _write_missing(job, job_dir, on_span)
+    return finish.finish(job, job_dir)
+
+
+def _require_complete(job: Job, job_dir: pathlib.Path) -> None:
+    done = work.completed(job.plans, job_dir)
     missing = [plan.name for plan in job.plans if plan.name not in done]
     if missing:
         raise OSError(
-            f"--finalize needs all {len(job.plans)} shards in {work_dir}, "
+            f"--finalize needs all {len(job.plans)} shards in {job_dir}, "
             f"{len(missing)} are missing, the first is {missing[0]}. "
             "Run the tasks that did not end."
         )
 
 
 def _write_missing(
-    job: Job, work_dir: pathlib.Path, on_span: Callable[[workers.Span], object]
+    job: Job, job_dir: pathlib.Path, on_span: Callable[[workers.Span], object]
 ) -> None:
     """Writes this task's shards that no earlier run completed."""
     mine = job.plans[job.task_index :: job.num_tasks]
-    stale: list[str] = []
+    stale = work.outdated(job.input_dir, mine, job_dir)
     if job.check_inputs == "digest":
-        known = work.completed(mine, work_dir)
-        stale = changed.find(job.input_dir, mine, known, job.policy, job.num_workers)
-    with work.finishing(work_dir) as free:
-        if free:  # else another task has all shards in its hands
-            work.forget_outdated(job.input_dir, mine, work_dir)
-            changed.forget(stale, work_dir)
-    done = work.completed(mine, work_dir)
+        known = work.completed(mine, job_dir)
+        names = changed.find(job.input_dir, mine, known, job.policy, job.num_workers)
+        stale += [shards.marker_path(job_dir / name) for name in names]
+    work.forget(stale, job_dir)
+    done = work.completed(mine, job_dir)
     missing = [plan for plan in mine if plan.name not in done]
-    num_bytes = sum(written.num_source_bytes for written in done.values())
     if not missing:
         return
-    work.require_space(job.output_dir, mine, num_bytes)
+    policy = job.policy
+    shrinks = policy.squeezes or (policy.max_side or policy.short_side) is not None
+    output.require_space(job.output_dir, missing, 0, shrinks=shrinks)
     settings = shards.Settings(
         input_dir=job.input_dir,
-        work_dir=work_dir,
+        work_dir=job_dir,
         classes=job.classes,
-        policy=job.policy,
+        policy=policy,
         fsync=job.fsync,
+        job=job.identity,
+        task=job.task_index,
     )
     limit = _BadLimit(job.max_bad, sum(len(plan.images) for plan in mine))
     for written in done.values():
         limit.add(written)
-    workers.run(
-        functools.partial(shards.write_shard, settings),
-        [shards.Task(plan, _boxes(job, plan)) for plan in missing],
-        num_workers=job.num_workers,
-        num_images=sum(len(plan.images) for plan in missing),
-        on_result=limit.add,
-        on_span=on_span,
-    )
+    try:
+        workers.run(
+            functools.partial(shards.write_shard, settings),
+            [shards.Task(plan, _boxes(job, plan)) for plan in missing],
+            num_workers=job.num_workers,
+            num_images=sum(len(plan.images) for plan in missing),
+            on_result=limit.add,
+            on_span=on_span,
+        )
+    finally:
+        work.sweep(job_dir)  # what a worker left that was killed
 
 
 def _boxes(job: Job, plan: ShardPlan) -> dict[str, Sequence[shards.Box]]:
@@ -247,12 +272,14 @@ def rewrite(
         OSError: If a file cannot be read or written.
     """
     known = index.load(data_dir)
-    work_dir = data_dir / _REPAIR_DIR_NAME
-    work_dir.mkdir(exist_ok=True)
-    try:
+    # No conversion replaces the data set meanwhile.
+    with work.claimed(data_dir) as claimed, _repair_dir(data_dir) as repair_dir:
+        work.end_cut_off(claimed, give_up=False, fsync=True)
+        if index.load(data_dir) != known:
+            raise OSError(f"{data_dir} was replaced just now. Check it again.")
         settings = shards.Settings(
             input_dir=input_dir,
-            work_dir=work_dir,
+            work_dir=repair_dir,
             classes=[
                 Class(label, synset, text)
                 for label, (synset, text) in enumerate(known.classes, known.label_base)
@@ -268,8 +295,24 @@ def rewrite(
             num_workers=num_workers,
             num_images=sum(len(task.plan.images) for task, _ in tasks),
         )
+
+
+@contextlib.contextmanager
+def _repair_dir(data_dir: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder for the shards of a repair, without what a killed one left in it."""
+    folder = data_dir / _REPAIR_DIR_NAME
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ValueError(
+            f"{folder} must be a folder of its own, got a link or a file. What is "
+            "behind it is not touched. Move it away."
+        )
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    try:
+        yield folder
     finally:
-        shutil.rmtree(work_dir)
+        shutil.rmtree(folder)
 
 
 def _rewrite_shard(

@@ -43,6 +43,8 @@ class Settings:
         policy: What to do about each kind of image.
         fsync: Whether a shard is on the disk, and not only with the kernel, when it is
             called complete.
+        job: Identity of the job, which its markers carry.
+        task: Which of the job's tasks writes, for the names of unfinished files.
 
     Raises:
         ValueError: If the policy needs a library that is not built.
@@ -53,6 +55,8 @@ class Settings:
     classes: Sequence[Class]
     policy: images.Policy
     fsync: bool
+    job: str = ""
+    task: int = 0
 
     def __post_init__(self) -> None:
         if self.policy.restart_rows:
@@ -82,6 +86,7 @@ class Written:
         num_bytes_saved: Bytes by which that made them smaller.
         source_digest: Of the digests of its images as they came; empty in a marker of
             an earlier version.
+        job: Identity of the job that wrote it.
     """
 
     split: str
@@ -94,6 +99,7 @@ class Written:
     num_rewritten: int
     num_bytes_saved: int
     source_digest: str = ""
+    job: str = ""
 
     def to_json(self) -> str:
         """The content of the marker."""
@@ -117,8 +123,8 @@ def write_shard(settings: Settings, task: Task) -> Written:
     path = settings.work_dir / task.plan.name
     tally = _Tally()
     with (
-        _NewFile(path, fsync=settings.fsync) as shard,
-        _NewFile(fragment_path(path), fsync=settings.fsync) as fragment,
+        _NewFile(path, settings) as shard,
+        _NewFile(fragment_path(path), settings) as fragment,
     ):
         digest = _write_records(settings, task, tally, shard, fragment)
     written = Written(
@@ -137,6 +143,7 @@ def write_shard(settings: Settings, task: Task) -> Written:
         num_rewritten=tally.num_rewritten,
         num_bytes_saved=tally.num_bytes_saved,
         source_digest=tally.source.hexdigest(),
+        job=settings.job,
     )
     marker = written.to_json().encode()
     index.replace_file(marker_path(path), marker, fsync=settings.fsync)
@@ -191,6 +198,17 @@ def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
     return shard_path.with_name(shard_path.name + MARKER_SUFFIX)
 
 
+def read_marker(shard_path: pathlib.Path) -> Written | None:
+    """What a shard's marker says; None if it is not there or was spoiled.
+
+    A power loss can empty a marker that was written with --nofsync.
+    """
+    try:
+        return Written.from_json(marker_path(shard_path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None
+
+
 class _Tally:
     """What was decided so far about the images of a shard."""
 
@@ -226,13 +244,15 @@ class _Tally:
 class _NewFile:
     """A file that gets its name when it is closed, whole; it counts its bytes."""
 
-    def __init__(self, path: pathlib.Path, *, fsync: bool) -> None:
+    def __init__(self, path: pathlib.Path, settings: Settings) -> None:
         self._path = path
-        # Another process may write the same shard, with the same bytes.
-        self._temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+        # Another process may write the same shard, with the same bytes. The task tells
+        # later runs whether its process may still be there.
+        writer = f"{settings.task:05d}-{os.getpid()}"
+        self._temporary = path.with_name(f"{path.name}.{writer}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._descriptor = os.open(self._temporary, flags, 0o666)
-        self._fsync = fsync
+        self._fsync = settings.fsync
         self._pending: list[bytes] = []
         self._num_written = 0
         self.num_bytes = 0
@@ -253,7 +273,7 @@ class _NewFile:
             if complete:
                 os.replace(self._temporary, self._path)
             else:
-                self._temporary.unlink()
+                self._temporary.unlink(missing_ok=True)
 
     def write(self, buffers: records.Buffers) -> None:
         self._pending += buffers

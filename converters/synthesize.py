@@ -16,6 +16,7 @@ writes
   /tmp/raw/train/n01440764/n01440764_1.JPEG ...   images, evenly over the classes
   /tmp/raw/val/ILSVRC2012_val_00000001.JPEG ...   validation images, shuffled
   /tmp/raw/synset_labels.txt                      line i: class of validation image i
+  /tmp/raw/.synthesized.json                      the options; --overwrite looks for it
 
 Classes are the first of ImageNet, with the real synset names; more than 1000 classes,
 or --made_up_synsets, get made-up ones, listed in synsets.txt (in label order) and
@@ -30,7 +31,6 @@ import functools
 import json
 import os
 import pathlib
-import shutil
 import sys
 import time
 from collections.abc import Iterable
@@ -44,6 +44,7 @@ from converters import (
     noise,
     paths,
     scenes,
+    whole_tree,
     worker_flags,
     workers,
 )
@@ -94,10 +95,7 @@ _SCHEMA_VERSION = 1
 # Random streams of the splits.
 _TRAIN, _VALIDATION = 1, 2
 _ORDER = 3
-# All that a tree can hold.
-_TREE_NAMES = frozenset(
-    {"train", "val", "synset_labels.txt", "synsets.txt", "synset_words.txt"}
-)
+_LIST_NAMES = ("synset_labels.txt", "synsets.txt", "synset_words.txt")
 # Enough tasks a worker to even out their costs, few enough to keep messages rare.
 _IMAGES_A_TASK = 8
 
@@ -142,6 +140,13 @@ class Config:
         """The fields as JSON values."""
         return dataclasses.asdict(self) | {"output_dir": str(self.output_dir)}
 
+    def to_mark(self) -> str:
+        """The fields that decide what is written, as JSON."""
+        fields = self.to_json()
+        for name in ("output_dir", "num_workers", "overwrite"):
+            del fields[name]
+        return json.dumps(fields) + "\n"
+
 
 @dataclasses.dataclass(frozen=True)
 class Image:
@@ -179,24 +184,13 @@ def synthesize(config: Config) -> Totals:
         OSError: If the output cannot be written.
     """
     output = config.output_dir.resolve()
-    _check_output(output, config.overwrite)
-    partial = output.with_name(f".{output.name}.partial-{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
-    except OSError as error:
-        raise OSError(
-            f"--output_dir must be in a folder that can be written, got {output}: "
-            f"{error.strerror}. Choose another folder."
-        ) from error
-    try:
-        synsets = list_classes(config)
-        images = plan(config, [one.synset for one in synsets])
-        _write_lists(config, partial, synsets, images)
-        totals = _run(config, partial, images)
-        _replace(partial, output)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return totals
+    with whole_tree.claimed(output):
+        _check_output(output, config.overwrite)
+        with whole_tree.filling(output, config.to_mark()) as partial:
+            synsets = list_classes(config)
+            images = plan(config, [one.synset for one in synsets])
+            _write_lists(config, partial, synsets, images)
+            return _run(config, partial, images)
 
 
 def list_classes(config: Config) -> list[classes.Class]:
@@ -246,11 +240,32 @@ def _check_output(output: pathlib.Path, overwrite: bool) -> None:
             f"--output_dir must be empty or not exist, but {output} holds files. "
             "Choose another folder, or pass --overwrite to replace it."
         )
-    if others := sorted(names - _TREE_NAMES):
+    if names:
+        _require_own(output)
+
+
+def _require_own(output: pathlib.Path) -> None:
+    """Checks that a tree is one of this command's, with nothing added to it."""
+    try:
+        mark = json.loads((output / whole_tree.MARK_NAME).read_text(encoding="utf-8"))
+        made = Config(output_dir=output, **mark)
+    except (OSError, ValueError, TypeError):
         raise ValueError(
-            f"--overwrite replaces only what a run like this wrote, but {output} holds "
-            f"{others[0]} too. Choose another folder."
-        )
+            f"--overwrite replaces only what a run like this wrote, but {output} has "
+            f"no {whole_tree.MARK_NAME} that says so. Remove the folder, or choose "
+            "another."
+        ) from None
+    images = plan(made, [one.synset for one in list_classes(made)])
+    known = {whole_tree.MARK_NAME, *_LIST_NAMES, *(image.path for image in images)}
+    for folder, folders, files in os.walk(output):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in sorted([*links, *files]):
+            found = os.path.relpath(os.path.join(folder, name), output)
+            if found not in known:
+                raise ValueError(
+                    "--overwrite replaces only what a run like this wrote, but "
+                    f"{output} holds {found} too. Choose another folder."
+                )
 
 
 def _write_lists(
@@ -304,19 +319,6 @@ def _make_images(config: Config, root: pathlib.Path, task: list[Image]) -> Total
         totals += Totals(1, len(encoded), width, height)
         workers.image_done()
     return totals
-
-
-def _replace(partial: pathlib.Path, output: pathlib.Path) -> None:
-    """Gives the complete tree its name; what had the name goes after that."""
-    old = partial.with_name(f"{partial.name}-old")
-    if output.exists():
-        output.rename(old)
-    try:
-        partial.rename(output)
-    except OSError:
-        old.rename(output)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def config_from_flags() -> Config:

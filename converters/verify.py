@@ -37,7 +37,7 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import adopt, check, indexed, input_flags, paths, worker_flags
+from converters import adopt, check, indexed, input_flags, paths, work, worker_flags
 from converters.check import Result
 from tfpipe import errors, host, index
 
@@ -128,6 +128,7 @@ def verify(config: Config) -> Result:
         num_workers=config.num_workers or host.num_cores(),
     )
     if not (data_dir / index.INDEX_NAME).exists():
+        work.require_whole(data_dir)
         return adopt.check_foreign(request, write=config.write_index)
     known = index.load(data_dir)
     if config.write_index and known.files is not None:

@@ -27,6 +27,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.1
+# How long a worker may take to end its image when a run is to stop; then it is killed.
+_GRACE_SECONDS = 5.0
 
 
 class Span(NamedTuple):
@@ -160,18 +162,35 @@ def _run_in_workers(
     bar: "tqdm.tqdm[Any]",
 ) -> list[Result]:
     pool, num_done, stop = _make_pool(function, num_workers)
-    with pool:
+    with pool, _ended(pool, stop):
         futures = [pool.submit(_call, task) for task in tasks]
         try:
             _wait(futures, on_result, lambda: bar.update(num_done.value - bar.n))
-        except BaseException as error:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            if isinstance(error, BrokenProcessPool):
-                raise _worker_died() from error
-            raise
+        except BrokenProcessPool as error:
+            raise _worker_died() from error
         bar.update((bar.total or 0) - bar.n)  # what the workers had not told yet
         return [future.result() for future in futures]
+
+
+@contextlib.contextmanager
+def _ended(pool: concurrent.futures.ProcessPoolExecutor, stop: Any) -> Iterator[None]:
+    """Ends the workers if the block is left by an exception, within a few seconds.
+
+    A worker that was stopped by SIGSTOP, or hangs in a read, would never end by itself.
+    """
+    others = set(multiprocessing.active_children())
+    try:
+        yield
+    except BaseException:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        workers = set(multiprocessing.active_children()) - others
+        for process in workers:
+            process.join(max(0.0, deadline - time.monotonic()))
+        for process in workers:
+            process.kill()
+        raise
 
 
 def _wait(
@@ -216,8 +235,8 @@ def stream(
     if num_workers == 1 or len(first) < 2:
         yield from map(function, remaining)
         return
-    pool, _, _ = _make_pool(function, num_workers)
-    with pool:
+    pool, _, stop = _make_pool(function, num_workers)
+    with pool, _ended(pool, stop):
         pending: collections.deque[concurrent.futures.Future[Result]]
         pending = collections.deque()
         try:
@@ -229,8 +248,6 @@ def stream(
                 yield pending.popleft().result()
         except BrokenProcessPool as error:
             raise _worker_died() from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _worker_died() -> OSError:

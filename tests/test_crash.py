@@ -71,7 +71,10 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            time.sleep(generator.uniform(0.2, 1.2))
+            num_shards, work_dir = generator.randint(0, 43), folder / work.WORK_DIR_NAME
+            while process.poll() is None and _num_complete(work_dir) < num_shards:
+                time.sleep(0.002)
+            time.sleep(generator.uniform(0.0, 0.05))
             process.kill()
             if process.wait() == 0:
                 break
@@ -84,7 +87,11 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
 
         assert _digests(folder) == expected
 
-    assert kills > NUM_ROUNDS  # else the delays are too long for this machine
+    assert kills > NUM_ROUNDS
+
+
+def _num_complete(work_dir: pathlib.Path) -> int:
+    return len(list(work_dir.glob("*/*.done")))
 
 
 def _was_done(errors: str, folder: pathlib.Path) -> bool:
@@ -99,12 +106,12 @@ def test_complete_shards_are_not_written_again(
     folder = tmp_path / "out"
     process = subprocess.Popen(_command(raw_dir, folder), stdout=subprocess.DEVNULL)
     work_dir = folder / work.WORK_DIR_NAME
-    while process.poll() is None and len(list(work_dir.glob("*.done"))) < 5:
+    while process.poll() is None and len(list(work_dir.glob("*/*.done"))) < 5:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     time.sleep(0.5)  # the workers end with their parent
-    places = [work_dir / path.stem for path in work_dir.glob("*.done")]
+    places = [path.with_suffix("") for path in work_dir.glob("*/*.done")]
     before = {path.name: path.stat().st_ino for path in places}
 
     subprocess.run(_command(raw_dir, folder), check=True, stdout=subprocess.DEVNULL)
@@ -130,7 +137,7 @@ def test_signal_ends_it_soon_and_says_how_to_go_on(
             stderr=subprocess.PIPE,
             text=True,
         )
-        while not list((folder / work.WORK_DIR_NAME).glob("*.done")):
+        while not list((folder / work.WORK_DIR_NAME).glob("*/*.done")):
             time.sleep(0.005)
             if process.poll() is not None:
                 break

@@ -206,6 +206,28 @@ def test_files_beside_the_shards_are_in_the_index(tmp_path):
     assert file == index.describe(b"abc" * 1_000_000)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("name", name) for name in ("../x", "/x", "a/b", "", ".", "..", ".x", "a\0")),
+        ("name", None),
+        ("num_records", -1),
+        ("num_records", 2.0),
+        ("num_bytes", "30"),
+        ("num_bytes", True),
+        ("digest", None),
+    ],
+)
+def test_shard_that_no_converter_lists_is_refused(tmp_path, field, value):
+    """Above all a name that leads out of the folder: files are removed by it."""
+    index.write(INDEX, tmp_path)
+    shard = {"name": "a", "num_records": 1, "num_bytes": 1, "digest": ""}
+    edit(tmp_path, splits={"train": [shard | {field: value}]})
+
+    with pytest.raises(errors.BadIndexError, match="is not a tfpipe index: "):
+        index.load(tmp_path)
+
+
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_check_passes_what_a_converter_wrote(data_dir, split):
     index.check(index.load(data_dir), data_dir, split)

@@ -76,6 +76,7 @@ def test_names_are_those_that_readers_expect(layout: str, names: list[str]) -> N
         ("train", 1000, 110_000, 3),
         ("train", 1, 10, 1),
         ("train", 2, 500_000_000, 2),  # never more shards than images
+        ("train", 3, 0, 1),  # empty files
     ],
 )
 def test_default_number_of_shards(
@@ -91,6 +92,11 @@ def test_more_shards_than_images_is_an_error() -> None:
         ValueError, match="--num_train_shards must be at most the 3 imag"
     ):
         plan.make_plan({"train": _images(3)}, {"train": 4}, seed=0)
+
+
+def test_split_without_images_is_an_error() -> None:
+    with pytest.raises(ValueError, match="Split validation must have at least one"):
+        plan.make_plan({"train": _images(3), "validation": []}, {}, seed=0)
 
 
 def test_packed_images_are_the_same_in_little_memory() -> None:

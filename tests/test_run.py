@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from converters import classes, finish, images, inputs, plan, run, work
+from converters import classes, finish, images, inputs, plan, publish, run, work
 from tests.conftest import make_jpeg, make_tree
 from tfpipe import index
 
@@ -147,7 +147,7 @@ def test_image_edited_between_runs_costs_its_shard_alone(
     # As if each run were cut off when all its shards are complete.
     monkeypatch.setattr(finish, "finish", lambda job, work_dir: None)
     run.run(job)
-    work_dir = tmp_path / "out" / work.WORK_DIR_NAME
+    work_dir = work.job_dir(tmp_path / "out", job.identity)
     before = {path.name: path.stat().st_ino for path in work_dir.glob("*-of-00002")}
     edited = job.plans[1].images[0]
     path = raw_dir / edited.name
@@ -279,16 +279,6 @@ def test_rewrite_refuses_what_is_no_longer_the_same(tmp_path: pathlib.Path) -> N
         assert (tmp_path / "out" / name).read_bytes() == content
 
 
-def test_run_that_ended_before_it_cleared_up_is_done(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    expected = run.run(_job(raw_dir, tmp_path))
-    (tmp_path / work.WORK_DIR_NAME).mkdir()
-
-    assert run.run(_job(raw_dir, tmp_path)) == expected
-    assert not (tmp_path / work.WORK_DIR_NAME).exists()
-
-
 def test_crash_while_files_are_moved_is_gone_on_from(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,17 +287,17 @@ def test_crash_while_files_are_moved_is_gone_on_from(
     files = [path for path in (tmp_path / "expected").rglob("*") if path.is_file()]
     for number in range(len(files)):
         folder = tmp_path / str(number)
-        monkeypatch.setattr(finish, "_move", _cut_off_at(number))
+        monkeypatch.setattr(publish, "_move", _cut_off_at(number))
         with pytest.raises(_CutOffError):
             run.run(_job(raw_dir, folder, num_workers=1))
-        monkeypatch.setattr(finish, "_move", MOVE)
+        monkeypatch.setattr(publish, "_move", MOVE)
 
         assert run.run(_job(raw_dir, folder)) == expected
         names = {path.name for path in folder.iterdir()}
         assert names == {path.name for path in (tmp_path / "expected").iterdir()}
 
 
-MOVE = finish._move
+MOVE = publish._move
 
 
 class _CutOffError(OSError):

@@ -4,6 +4,7 @@ import collections
 import io
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -44,7 +45,7 @@ def test_layout_is_that_of_imagenet(tree):
     validation = {f"val/ILSVRC2012_val_{i:08d}.JPEG" for i in range(1, 8)}
     train = {f"train/{w}/{w}_{k}.JPEG" for w in wnids for k in range(1, 5)}
     train |= {f"train/{w}/{w}_5.JPEG" for w in wnids[:3]}
-    assert names == validation | train | {"synset_labels.txt"}
+    assert names == validation | train | {"synset_labels.txt", ".synthesized.json"}
     assert totals.images == 30
     assert totals.bytes == sum(p.stat().st_size for p in root.rglob("*.JPEG"))
 
@@ -188,43 +189,127 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
         synthesize.synthesize(_config(tmp_path / "file" / "raw"))
 
 
-def test_overwrite_replaces_everything(tmp_path):
-    root = tmp_path / "raw"
-    (root / "train").mkdir(parents=True)
-    (root / "train" / "stale").write_text("")
+@pytest.fixture
+def copied(tree, tmp_path):
+    """A copy of the tree, to be replaced."""
+    return pathlib.Path(shutil.copytree(tree[0], tmp_path / "raw"))
 
-    synthesize.synthesize(_config(root, overwrite=True))
 
-    assert not (root / "train" / "stale").exists()
-    assert (root / "synset_labels.txt").exists()
+def test_overwrite_replaces_a_tree_of_its_own(copied, tmp_path):
+    synthesize.synthesize(_config(copied, num_images=6, overwrite=True))
+
+    assert len(list(copied.glob("train/*/*"))) == 6
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-def test_failure_leaves_the_old_tree_and_nothing_else(tmp_path, monkeypatch):
-    root = tmp_path / "raw"
-    root.mkdir()
-    (root / "synsets.txt").write_text("kept")
+def _fail(*_: object, **__: object) -> None:
+    raise OSError("No space left on device")
 
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("No space left on device")
 
-    monkeypatch.setattr(synthesize.scenes, "make_image", fail)
+def test_failure_leaves_the_old_tree_and_nothing_else(copied, tmp_path, monkeypatch):
+    before = _contents(tmp_path)
+    monkeypatch.setattr(synthesize.scenes, "make_image", _fail)
 
     with pytest.raises(OSError, match="No space left"):
-        synthesize.synthesize(_config(root, overwrite=True))
+        synthesize.synthesize(_config(copied, overwrite=True))
 
-    assert _contents(tmp_path) == {"raw/synsets.txt": b"kept"}
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+    assert _contents(tmp_path) == before
 
 
-def test_overwrite_spares_what_no_run_wrote(tmp_path):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "thesis.tex").write_text("kept")
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["train/n01440764/n01440764_1.JPEG", "val/ILSVRC2012_val_00000001.JPEG"],
+        ["synsets.txt"],
+        ["train/n01440764/mine.JPEG", ".synthesized.json"],
+    ],
+)
+def test_overwrite_spares_a_tree_that_no_run_wrote(tmp_path, files):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("kept")
 
-    with pytest.raises(ValueError, match=r"holds thesis\.tex too"):
+    with pytest.raises(ValueError, match=r"has no \.synthesized\.json that says so"):
         synthesize.synthesize(_config(tmp_path, overwrite=True))
 
-    assert (tmp_path / "thesis.tex").read_text() == "kept"
+    assert _contents(tmp_path) == dict.fromkeys(files, b"kept")
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "train/n01440764/mine.JPEG"])
+def test_overwrite_spares_what_was_added_to_a_tree(copied, name):
+    (copied / name).write_text("kept")
+
+    with pytest.raises(ValueError, match=f"holds {name} too"):
+        synthesize.synthesize(_config(copied, overwrite=True))
+
+    assert (copied / name).read_text() == "kept"
+
+
+def test_overwrite_spares_what_a_link_in_a_tree_leads_to(copied, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (copied / "train" / "more").symlink_to(tmp_path / "photos")
+
+    with pytest.raises(ValueError, match="holds train/more too"):
+        synthesize.synthesize(_config(copied, overwrite=True))
+
+
+_KILLED_SCRIPT = """
+import os, pathlib, sys
+from converters import synthesize
+
+def kill_at(number):
+    left = iter(range(number))
+    for module, name in ((os, "rename"), (os, "unlink"), (os, "rmdir"), (os, "mkdir")):
+        def call(*arguments, original=getattr(module, name), **options):
+            if next(left, None) is None:
+                os.kill(os.getpid(), 9)
+            return original(*arguments, **options)
+        setattr(module, name, call)
+
+def run(number):
+    synthesize.synthesize(
+        synthesize.Config(
+            output_dir=folder / "raw",
+            num_images=4,
+            num_classes=2,
+            size_scale=0.02,
+            seed=number,
+            overwrite=True,
+        )
+    )
+
+folder, status, number = pathlib.Path(sys.argv[1]), None, 0
+run(0)
+while status != 0:
+    if not (child := os.fork()):
+        kill_at(number)
+        run(number)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    places = [folder / "raw", folder / ".raw.synthesize-old"]
+    assert any(len(list(place.glob("train/*/*"))) == 4 for place in places)
+    number += 1
+print(number)
+"""
+
+
+@pytest.mark.slow
+def test_run_killed_at_any_change_of_a_file_is_cleared_up_by_the_next(tmp_path):
+    """Each run over what the one before left; the last one is not killed."""
+    script = tmp_path / "script.py"
+    script.write_text(_KILLED_SCRIPT)
+    (tmp_path / "out").mkdir()
+
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["raw"]
 
 
 def test_worker_failure_ends_the_run(tmp_path):

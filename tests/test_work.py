@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from converters import plan, shards, work
+from converters import locks, output, plan, shards, work
 from converters.inputs import Image
 from tfpipe import index
 
@@ -67,7 +67,7 @@ def test_lock_of_a_killed_process_is_free(tmp_path: pathlib.Path) -> None:
     subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
 
     with _open(tmp_path, description={}) as folder:
-        assert folder == tmp_path / work.WORK_DIR_NAME
+        assert folder == work.job_dir(tmp_path, work.identity({}))
 
 
 def _finish_shard(folder: pathlib.Path, name: str, content: bytes) -> None:
@@ -83,13 +83,14 @@ def _finish_shard(folder: pathlib.Path, name: str, content: bytes) -> None:
         psnr=[],
         num_rewritten=0,
         num_bytes_saved=0,
+        job=work.identity(DESCRIPTION),
     )
     shards.marker_path(path).write_text(written.to_json())
 
 
 def test_only_shards_with_marker_and_size_are_complete(tmp_path: pathlib.Path) -> None:
     plans = [
-        plan.ShardPlan("train", number, f"train-{number}", []) for number in range(5)
+        plan.ShardPlan("train", number, f"train-{number}", []) for number in range(6)
     ]
     names = [item.name for item in plans]
     with _open(tmp_path) as folder:
@@ -97,9 +98,14 @@ def test_only_shards_with_marker_and_size_are_complete(tmp_path: pathlib.Path) -
         (folder / names[1]).write_bytes(b"abc")  # no marker yet
         _finish_shard(folder, names[2], b"ab")  # cut short
         _finish_shard(folder, names[3], b"abc")
-        (folder / names[3]).rename(tmp_path / names[3])  # already at its place
+        (folder / names[3]).rename(tmp_path / names[3])  # of a data set
+        for name, text in ((names[4], ""), (names[5], '{"shard": {"name": 3}}')):
+            _finish_shard(folder, name, b"abc")
+            shards.marker_path(folder / name).write_text(text)  # after a power loss
 
-        assert sorted(work.completed(plans, folder)) == [names[0], names[3]]
+        assert list(work.completed(plans, folder)) == [names[0]]
+        shards.marker_path(folder / names[0]).rename(folder / f"{names[1]}.done")
+        assert not work.completed(plans, folder)  # of another shard
 
 
 _FORKING_SCRIPT = """
@@ -142,8 +148,41 @@ def test_disk_that_is_too_small_is_an_error_before_the_start(
     with pytest.raises(
         OSError, match=r"needs 1000000000\.00 GB .* GB free\. Make room"
     ):
-        work.require_space(tmp_path, plans, 0)
-    work.require_space(tmp_path, plans, 10**18)
+        output.require_space(tmp_path, plans, 0)
+    output.require_space(tmp_path, plans, 10**18)
+    output.require_space(tmp_path, plans, 0, shrinks=True)
+    bitmap = plan.ShardPlan("train", 0, "a", [image._replace(name="train/x.BMP")])
+    output.require_space(tmp_path, [bitmap], 0)  # a JPEG of it is small
+
+
+_WAITING_SCRIPT = """
+import os, pathlib, sys
+from converters import locks
+
+descriptor = locks.acquire(pathlib.Path(sys.argv[1]), wait=True)
+print(os.path.samestat(os.fstat(descriptor), os.stat(sys.argv[1])))
+"""
+
+
+def test_lock_whose_file_was_removed_meanwhile_is_taken_anew(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Else two processes would each hold the lock on a file of their own."""
+    path = tmp_path / "claim.lock"
+    descriptor = locks.acquire(path)
+    assert descriptor is not None
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", _WAITING_SCRIPT, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    assert waiting.stderr.readline().startswith("Waiting for the process")
+    path.unlink()
+    locks.release(descriptor)
+
+    assert waiting.communicate() == ("True\n", "")
 
 
 _CLAIMING_SCRIPT = """

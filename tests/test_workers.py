@@ -148,3 +148,51 @@ def _is_running(pid: str) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+_STOPPED_SCRIPT = """
+import os, pathlib, sys, time
+from converters import workers
+
+def wait(folder):
+    (pathlib.Path(folder) / str(os.getpid())).touch()
+    for _ in range(6000):
+        time.sleep(0.01)
+        workers.image_done()
+
+if __name__ == "__main__":
+    with workers.terminate_as_interrupt():
+        if sys.argv[2] == "run":
+            workers.run(wait, [sys.argv[1]] * 4, num_workers=2, num_images=4)
+        else:
+            list(workers.stream(wait, [sys.argv[1]] * 4, num_workers=2))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["run", "stream"])
+@pytest.mark.parametrize("num_stopped", [1, 2])
+def test_sigterm_ends_a_run_whose_workers_are_stopped(
+    tmp_path: pathlib.Path, how: str, num_stopped: int
+) -> None:
+    script, folder = tmp_path / "script.py", tmp_path / "pids"
+    script.write_text(_STOPPED_SCRIPT)
+    folder.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, script, folder, how], stderr=subprocess.PIPE
+    )
+    _wait_until(lambda: len(os.listdir(folder)) == 2)
+    pids = os.listdir(folder)
+    for pid in pids[:num_stopped]:
+        os.kill(int(pid), signal.SIGSTOP)
+
+    try:
+        parent.terminate()
+        _, errors = parent.communicate(timeout=30)
+    finally:
+        parent.kill()
+        for pid in filter(_is_running, pids):
+            os.kill(int(pid), signal.SIGKILL)
+
+    assert b"KeyboardInterrupt" in errors
+    assert not any(_is_running(pid) for pid in pids)
