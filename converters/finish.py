@@ -114,21 +114,7 @@ def _publish(
     if job.fsync:
         with open(catalog, "rb") as file:
             os.fsync(file.fileno())
-    side |= {
-        CHANGES_NAME: _lines(change for item in written for change in item.changes),
-        REJECTS_NAME: _lines(
-            itertools.chain(
-                job.left_out, job.dropped, *(item.rejects for item in written)
-            )
-        ),
-        duplicates.NAME: _lines(same.groups),
-    }
-    # An empty shard has an empty index file; an empty report is left out.
-    side = {
-        name: content
-        for name, content in side.items()
-        if content or not name.endswith(".jsonl")
-    }
+    side |= _reports(job, written, same.groups)
     for name, content in side.items():
         _write(job_dir / name, content, fsync=job.fsync)
     described = {name: index.describe(content) for name, content in side.items()}
@@ -138,6 +124,21 @@ def _publish(
     files = [*side, *new, catalog.name]
     publish.publish(job_dir, job.output_dir, new=files, fsync=job.fsync)
     return result
+
+
+def _reports(
+    job: "Job",
+    written: Sequence[shards.Written],
+    same: Iterable[Mapping[str, Any]],
+) -> dict[str, bytes]:
+    """Contents of the reports by name; an empty one is left out."""
+    rejects = (job.left_out, job.dropped, *(item.rejects for item in written))
+    reports = {
+        CHANGES_NAME: _lines(change for item in written for change in item.changes),
+        REJECTS_NAME: _lines(itertools.chain(*rejects)),
+        duplicates.NAME: _lines(same),
+    }
+    return {name: content for name, content in reports.items() if content}
 
 
 @contextlib.contextmanager

@@ -5,7 +5,16 @@ import pathlib
 
 import pytest
 
-from converters import changed, finish, imagenet, images, inputs, job_flags, run, work
+from converters import (
+    changed,
+    finish,
+    imagenet,
+    images,
+    inputs,
+    job_flags,
+    output,
+    run,
+)
 from tests.conftest import SYNSETS, make_tree
 from tfpipe import index
 
@@ -36,7 +45,7 @@ def _leave_unfinished(
     with monkeypatch.context() as patch:
         patch.setattr(finish, "finish", lambda job, work_dir: None)
         _run(root, out)
-    found = (out / work.WORK_DIR_NAME).glob("train-*-of-00002")
+    found = (out / output.WORK_DIR_NAME).glob("job-*/train-*-of-00002")
     return {path.name: path.stat().st_ino for path in found}
 
 

@@ -135,7 +135,7 @@ def test_dataset_info_says_what_the_shards_hold(layout: str) -> None:
 def test_features_are_those_of_the_records(data_dir: pathlib.Path) -> None:
     """Each key of features.json is in a record; so is its number of labels."""
     shard = data_dir / index.load(data_dir).splits["train"][0].name
-    offset, num_bytes = next(records.scan(shard))
+    offset, num_bytes, _ = next(records.scan(shard))
     record = shard.read_bytes()[offset : offset + num_bytes]
 
     listed = compat.features(1001)["featuresDict"]["features"]
@@ -349,7 +349,8 @@ def readable_dir(
     places = {}
     for shard in (shard for shards in data.splits.values() for shard in shards):
         (folder / shard.name).symlink_to(data_dir / shard.name)
-        places[shard.name] = list(records.scan(folder / shard.name))
+        found = records.scan(folder / shard.name)
+        places[shard.name] = [(place.byte_offset, place.num_bytes) for place in found]
     for name, content in compat.side_files(data, places.items()).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)

@@ -77,7 +77,7 @@ def test_fragment_says_where_each_record_is(
     lines = shards.fragment_path(path).read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     places = [(row["byte_offset"], row["num_bytes"]) for row in rows]
-    assert places == list(records.scan(path))
+    assert places == [place[:2] for place in records.scan(path)]
     encoded = (raw_dir / rows[0]["filename"]).read_bytes()
     assert rows[0]["digest"] == xxhash.xxh3_128_hexdigest(encoded)
 
