@@ -90,5 +90,5 @@ def test_strings_and_scalars():
 def test_wrong_arguments_are_those_of_build():
     pipeline = tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=2), [])
 
-    with pytest.raises(ValueError, match="num_epochs must be >= 1"):
+    with pytest.raises(ValueError, match="num_epochs must be a whole number >= 1"):
         pipeline.to_numpy(num_epochs=0)

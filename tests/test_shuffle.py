@@ -20,8 +20,10 @@ LATE = [tfpipe.AssertCardinality(), tfpipe.Batch(3), tfpipe.Shuffle(3)]
 TWICE = [tfpipe.Shuffle(5), tfpipe.Batch(3), tfpipe.Shuffle(3, seed=1)]
 
 
-@pytest.mark.parametrize("stages", [BATCHED, LATE, TWICE])
-@pytest.mark.parametrize("options", [{}, {"num_ranks": 2, "remainder": "pad"}])
+@pytest.mark.parametrize(
+    ("stages", "options"),
+    [(BATCHED, {}), (LATE, {"num_ranks": 2, "remainder": "pad"}), (TWICE, {})],
+)
 def test_epochs_stay_whole_and_a_run_goes_on_with_what_would_have_followed(
     data_dir, stages, options
 ):
