@@ -112,6 +112,8 @@ def code(value: object) -> dict[str, str]:
         thing = left.pop()
         if inspect.ismodule(thing):
             names.add(thing.__name__)
+        elif thing.__module__ in sys.builtin_module_names:
+            continue
         elif _file(thing.__module__) is not None:
             names.add(thing.__module__)
         elif (name := f"{thing.__module__}.{thing.__qualname__}") not in found:
@@ -132,9 +134,17 @@ def _files(names: Iterable[str]) -> dict[str, str]:
         if package := _package(path, name):
             found[package[0]] = package[1]
         elif not path.is_relative_to(_STANDARD_LIBRARY):
-            found[name] = xxhash.xxh3_128_hexdigest(path.read_bytes())
-            left += _imports(path, name)
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_size)
+            found[name], imports = _read(path, name, stamp)
+            left += imports
     return found
+
+
+@functools.lru_cache(maxsize=1024)  # every build of a pipeline with a cache asks
+def _read(path: pathlib.Path, name: str, _: tuple[int, int]) -> tuple[str, list[str]]:
+    """A digest of a module's file, and what it imports; anew if its stamp differs."""
+    return xxhash.xxh3_128_hexdigest(path.read_bytes()), _imports(path, name)
 
 
 def _bytecode(value: Any) -> tuple[str, list[Any]]:
@@ -215,12 +225,17 @@ def _package(path: pathlib.Path, module: str) -> tuple[str, str] | None:
     if not any(path.is_relative_to(folder) for folder in _PACKAGES):
         return None
     top = module.partition(".")[0]
+    return top, _version(top, path)
+
+
+@functools.cache
+def _version(package: str, path: pathlib.Path) -> str:
     try:
-        return top, importlib.metadata.version(top)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         # The package is called otherwise; most modules know their version.
-        version = getattr(sys.modules.get(top), "__version__", None)
-        return top, str(version or xxhash.xxh3_128_hexdigest(path.read_bytes()))
+        version = getattr(sys.modules.get(package), "__version__", None)
+        return str(version or xxhash.xxh3_128_hexdigest(path.read_bytes()))
 
 
 def _imports(path: pathlib.Path, module: str) -> list[str]:
