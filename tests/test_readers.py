@@ -30,7 +30,7 @@ Image = tuple[str, int, npt.NDArray[np.uint8]]
 def add_side_files(data_dir: pathlib.Path, data: index.Index) -> None:
     """Writes the side files, places taken from the shards themselves."""
     places = {
-        shard.name: list(records.scan(data_dir / shard.name))
+        shard.name: [place[:2] for place in records.scan(data_dir / shard.name)]
         for shards in data.splits.values()
         for shard in shards
     }
