@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tfpipe
 from tests.conftest import convert, make_tree
-from tfpipe import faults, index, records
+from tfpipe import faults, index, lengths, records
 
 NUM_TRAIN, NUM_VALIDATION = 24, 7
 
@@ -486,6 +486,32 @@ def test_wrong_length_is_named_by_a_scan_and_by_a_cache(copy_dir, tmp_path):
     (copy_dir / "index.json").unlink()
     with pytest.raises(tfpipe.BadIndexError, match=f"record 3 at byte {offset} is cut"):
         tfpipe.TFRecordSource(copy_dir, "train")
+
+
+def test_lengths_are_looked_at_where_a_shard_is_younger_than_its_index(
+    copy_dir, monkeypatch
+):
+    looked_at = []
+    real = lengths.is_right
+
+    def is_right(path, *places):
+        looked_at.append(os.path.basename(path))
+        return real(path, *places)
+
+    monkeypatch.setattr(lengths, "is_right", is_right)
+    source = tfpipe.TFRecordSource(copy_dir, "train")
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+    list(pipeline.build())
+    assert looked_at == []
+
+    os.utime(copy_dir / "train-00001-of-00003")
+    source = tfpipe.TFRecordSource(copy_dir, "train")
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+    list(pipeline.build())
+    assert set(looked_at) == {"train-00001-of-00003"}
+    looked_at.clear()
+    list(pipeline.build(epoch=1))
+    assert looked_at == []
 
 
 def assert_all_but(batches, bad, total=NUM_TRAIN):

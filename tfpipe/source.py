@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import arguments, errors, index, scan
@@ -145,8 +146,8 @@ class TFRecordSource:
 
     def num_records(self, state: State, num_epochs: int | None) -> int | None:
         """Records that this rank reads in that time; None without end."""
-        num_steps = self.num_steps(state, num_epochs)
-        return None if num_steps is None else num_steps * self.batch_size
+        steps = self.num_steps(state, num_epochs)
+        return None if steps is None else steps * self.batch_size
 
     def in_order(self) -> "TFRecordSource":
         """All records of the split on one rank, as they lie on disk."""
@@ -158,9 +159,7 @@ class TFRecordSource:
         """The path of the shard that a record is in, and its byte offset there."""
         ends = np.cumsum(self.order.shard_sizes)
         number = int(np.searchsorted(ends, record_id, side="right"))
-        shard = self.index.splits[self.split][number]
-        path = os.path.join(self.data_dir, shard.name)
-        return path, int(self._byte_offsets[record_id])
+        return _paths(self)[number], int(self._byte_offsets[record_id])
 
     @functools.cached_property
     def _byte_offsets(self) -> Ints:
@@ -168,11 +167,32 @@ class TFRecordSource:
             return self._scan.byte_offsets
         return _load_byte_offsets(self.index, self.data_dir, self.split)
 
+    @functools.cached_property
+    def _is_checked(self) -> npt.NDArray[np.bool_]:
+        return _has_old_shard(self)
+
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         place = self.place(state)
-        if num_epochs is not None:
-            num_epochs -= place.epoch - state.epoch
-        return _windows(self).dataset(place, num_epochs)
+        passed = place.epoch - state.epoch
+        return _windows(self).dataset(place, num_epochs and num_epochs - passed)
+
+
+def _has_old_shard(source: TFRecordSource) -> npt.NDArray[np.bool_]:
+    """bool [num_records], whether a shard is not younger than what tells of it.
+
+    Converters write the index last, and a scan has read every header. Only a shard that
+    was written later may hold lengths that nobody has looked at.
+    """
+    if source._scan is not None:
+        return np.ones(source.order.num_records, np.bool_)
+    told = os.stat(os.path.join(source.data_dir, index.INDEX_NAME)).st_mtime_ns
+    is_old = [os.stat(path).st_mtime_ns <= told for path in _paths(source)]
+    return np.repeat(is_old, source.order.shard_sizes)
+
+
+def _paths(source: TFRecordSource) -> list[str]:
+    shards = source.index.splits[source.split]
+    return [os.path.join(source.data_dir, shard.name) for shard in shards]
 
 
 def _windows(source: TFRecordSource) -> Windows:
@@ -180,9 +200,10 @@ def _windows(source: TFRecordSource) -> Windows:
     return Windows(
         order=source.order,
         rank=source.rank,
-        paths=[os.path.join(source.data_dir, shard.name) for shard in shards],
+        paths=_paths(source),
         byte_offsets=source._byte_offsets,
         shard_bytes=np.array([shard.num_bytes for shard in shards], np.int64),
+        is_checked=source._is_checked,
     )
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import lengths
-from tfpipe.order import Ints, Order, Place, by_shard, epoch_seed
+from tfpipe.order import Ints, Order, Place, Runs, by_shard, epoch_seed
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,6 +28,7 @@ class Windows:
         paths: The shards.
         byte_offsets: int64 [num_records], where each record starts in its shard.
         shard_bytes: int64 [num_shards], the size of each shard.
+        is_checked: bool [num_records], whose lengths were found right; is written to.
     """
 
     order: Order
@@ -35,6 +36,7 @@ class Windows:
     paths: Sequence[str]
     byte_offsets: Ints
     shard_bytes: Ints
+    is_checked: npt.NDArray[np.bool_]
 
     def dataset(self, place: Place, num_epochs: int | None) -> tf.data.Dataset:
         """Those from a place on, to the end of as many epochs; None without end."""
@@ -81,24 +83,33 @@ class Windows:
         shard, runs = by_shard(window.runs, self.order.shard_sizes)
         records = runs.records()
         offsets = self.byte_offsets[records]
-        right = lengths.are_right(
-            [self.paths[number] for number in shard],
-            np.split(offsets, np.cumsum(runs.length)[:-1]),
-            np.split(self._num_bytes[records], np.cumsum(runs.length)[:-1]),
-        )
         return {
             "path": self._paths[shard],
             "byte_offset": self.byte_offsets[runs.first],
             "num_records": runs.length,
             "first_record": runs.first,
             "record_byte_offset": offsets,
-            "has_right_lengths": np.bool_(right),
+            "has_right_lengths": np.bool_(self._has_right_lengths(shard, runs)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
             "epoch_seed": np.int64(epoch_seed(seed=self.order.seed, epoch=place.epoch)),
             "is_real": np.bool_(window.real),
             "shuffle_seed": np.array(window.seed or (0, 0), np.int64),
         }
+
+    def _has_right_lengths(self, shard: Ints, runs: Runs) -> bool:
+        """Looks at the extents that were not looked at before."""
+        bounds = np.cumsum(runs.length)[:-1]
+        for number, records in zip(
+            shard, np.split(runs.records(), bounds), strict=True
+        ):
+            if self.is_checked[records].all():
+                continue
+            places = self.byte_offsets[records], self._num_bytes[records]
+            if not lengths.is_right(self.paths[number], *places):
+                return False
+            self.is_checked[records] = True
+        return True
 
     @functools.cached_property
     def _num_bytes(self) -> Ints:
