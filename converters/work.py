@@ -146,8 +146,24 @@ def open_work_dir(
         except BaseException:
             locks.release(lock)
             raise
-    with locks.holding(lock):
-        yield folder
+    try:
+        with locks.holding(lock):
+            yield folder
+    finally:
+        _leave(work_dir)
+
+
+def _leave(work_dir: pathlib.Path) -> None:
+    """Removes the working folder after the last task of a job that is done.
+
+    Tasks that end together see each other's locks while they publish, so each looks
+    once more after it has given its own back. Who has the claim then does it instead.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = locks.acquire(work_dir / _CLAIM_NAME)
+        if descriptor is not None:
+            with locks.holding(descriptor):
+                _remove_if_idle(work_dir)
 
 
 def _is_running(output_dir: pathlib.Path) -> ValueError:

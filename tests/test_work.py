@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from converters import locks, output, plan, shards, work
+from converters import locks, output, plan, publish, shards, work
 from converters.inputs import Image
 from tfpipe import index
 
@@ -217,3 +217,13 @@ def test_tasks_that_start_together_share_the_folder(tmp_path: pathlib.Path) -> N
         task.communicate("end\n")
 
     assert [task.returncode for task in tasks] == [0] * 4
+
+
+def test_locks_of_tasks_that_end_together_are_removed(tmp_path: pathlib.Path) -> None:
+    """The last task to publish saw the other one's lock, which was still held."""
+    out = tmp_path / "out"
+    with work.open_work_dir(out, {}, task=0, restart=False) as folder:
+        publish.remove_job(folder)
+        assert (folder.parent / "task-00000.lock").exists()
+
+    assert not (out / work.WORK_DIR_NAME).exists()
