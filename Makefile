@@ -95,10 +95,11 @@ demo: venv  ## From nothing to a trained model and a report, in demo/
 test: venv lint test-fast test-slow  ## Lint, types and every test
 
 .PHONY: lint
-lint: venv  ## Style and types
+lint: venv  ## Style, types and who may import whom
 	ruff check
 	ruff format --check
 	mypy
+	lint-imports --no-logo
 
 .PHONY: test-fast
 test-fast: venv  ## The tests without ranks, wheels and training
