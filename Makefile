@@ -49,7 +49,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory check-horovod
 	touch $@
 
-$(VENV)/native: $(VENV)/ready $(wildcard tfpipe/native/*.cc tfpipe/native/*.h tfpipe/native/*.py)
+$(VENV)/native: $(VENV)/ready $(wildcard tfpipe/native/src/* tfpipe/native/*.py)
 	python -m tfpipe.native || echo "Without it TensorFlow's own ops decode and crop."
 	touch $@
 
@@ -70,7 +70,7 @@ check-horovod:  ## Prove that Horovod was built with TensorFlow and Gloo and add
 	@horovodrun --check-build > $(VENV)/check-build.txt 2>/dev/null
 	@grep -q '\[X\] TensorFlow' $(VENV)/check-build.txt
 	@grep -q '\[X\] Gloo' $(VENV)/check-build.txt
-	horovodrun -np 2 python -m benchmarks.ranks
+	horovodrun -np 2 python -m benchmarks.distributed.ranks
 
 .PHONY: demo
 demo: venv  ## From nothing to a trained model and a report, in demo/

@@ -33,20 +33,14 @@ from typing import Any
 from absl import app, flags
 
 import tfpipe
-from benchmarks import (
-    environment,
-    input_chart,
-    input_flags,
-    models,
-    numa,
-    output,
-    ranks,
-)
-from benchmarks import flags as benchmark_flags
-from benchmarks.input_flags import InputConfig
-from benchmarks.numa import Seat
-from benchmarks.ranks import Ranks
-from benchmarks.setting import make_tuning, recipe_of
+from benchmarks.distributed import numa, ranks
+from benchmarks.distributed.numa import Seat
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.models import catalog
+from benchmarks.options import input_flags, train_flags as benchmark_flags
+from benchmarks.options.input_flags import InputConfig
+from benchmarks.reporting import charts, environment, output
+from benchmarks.training.setting import make_tuning, recipe_of
 
 flags.adopt_module_key_flags(benchmark_flags)
 flags.adopt_module_key_flags(input_flags)
@@ -63,7 +57,7 @@ def make_pipeline(
     """
     if config.pipeline is not None:
         return _pipeline_of(config.pipeline, world)
-    model = models.MODELS[config.model]
+    model = catalog.MODELS[config.model]
     preset = getattr(tfpipe, config.preset)
     pipeline: tfpipe.Pipeline = preset(
         config.data_dir,
@@ -128,7 +122,7 @@ def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
     world.gather(None)
     found = tfpipe.profile(measured.pipeline, seconds=config.seconds / 3)
     measured.results["profile"] = found.as_json()
-    measured.picture = input_chart.draw(found)
+    measured.picture = charts.draw(found)
     return str(found)
 
 
@@ -156,9 +150,9 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """How far the input is from holding the training step of the model back."""
-    from benchmarks import compute  # Keras starts slowly
+    from benchmarks.training import steps
 
-    step = compute.make_step(config.model, measured.pipeline, seed=config.seed)
+    step = steps.make_step(config.model, measured.pipeline, seed=config.seed)
     world.gather(None)
     found = tfpipe.headspace(measured.pipeline, step, seconds=config.seconds / 2)
     measured.results["headspace"] = found.as_json()

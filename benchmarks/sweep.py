@@ -1,4 +1,4 @@
-r"""Runs benchmarks.train with every combination of settings, and says how it scales.
+r"""RecordRanges benchmarks.train with every combination of settings, and says how it scales.
 
   python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --models=resnet50,vgg16 \
       --ranks=1,2,4,8 --batch_sizes=64,128 --repeats=3 -- --num_steps=100
@@ -29,8 +29,10 @@ from typing import Any
 import tqdm
 from absl import app, flags
 
-from benchmarks import output, scaling, sweep_flags, sweep_run
-from benchmarks.sweep_plan import Result, Run, Series, Sweep, estimate_seconds
+from benchmarks.options import sweep_flags
+from benchmarks.reporting import output
+from benchmarks.sweeps import run as run_sweeps, scaling
+from benchmarks.sweeps.plan import Result, Run, Series, Sweep, estimate_seconds
 
 flags.adopt_module_key_flags(sweep_flags)
 
@@ -38,7 +40,7 @@ Results = dict[Run, Result]
 
 
 def run_missing(sweep: Sweep, folder: pathlib.Path) -> tuple[Results, dict[Run, str]]:
-    """Runs what has no result yet.
+    """RecordRanges what has no result yet.
 
     Returns:
         The results of all runs that have one, and the errors of those that failed.
@@ -56,7 +58,7 @@ def run_missing(sweep: Sweep, folder: pathlib.Path) -> tuple[Results, dict[Run, 
         for number, run in enumerate(missing):
             left = time_text(_seconds(missing[number:], results))
             bar.set_postfix_str(f"{run.name}, {left} left")
-            result, error = sweep_run.keep_result(folder, run, sweep.run_timeout)
+            result, error = run_sweeps.keep_result(folder, run, sweep.run_timeout)
             if result is None:
                 errors[run] = error
                 bar.write(f"{run.name}: {error}", file=sys.stderr)
@@ -80,7 +82,7 @@ def read_results(sweep: Sweep, folder: pathlib.Path) -> Results:
     Raises:
         ValueError: If a file in the folder is not what its name says.
     """
-    found = {run: sweep_run.read_result(folder, run) for run in sweep.runs()}
+    found = {run: run_sweeps.read_result(folder, run) for run in sweep.runs()}
     return {run: result for run, result in found.items() if result is not None}
 
 
@@ -233,7 +235,7 @@ def check_data(sweep: Sweep) -> None:
 
 
 def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
-    """Runs and reports it; the exit code."""
+    """RecordRanges and reports it; the exit code."""
     errors: dict[Run, str] = {}
     if sweep_flags.is_dry_run():
         results = read_results(sweep, folder)
@@ -251,7 +253,7 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
     if errors:
         print(
             f"Error: {len(errors)} of {result['num_runs']} runs failed; see "
-            f"{folder / sweep_run.FAILED_DIR}. Start again to run only these.",
+            f"{folder / run_sweeps.FAILED_DIR}. Start again to run only these.",
             file=sys.stderr,
         )
     return 1 if errors else 0

@@ -28,8 +28,10 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import bars, metrics, mlperf_storage, numa, output, ranks, run
-from benchmarks import flags as benchmark_flags
+from benchmarks.distributed import numa, ranks
+from benchmarks.options import train_flags as benchmark_flags
+from benchmarks.reporting import mlperf_storage, output
+from benchmarks.training import bars, metrics, run
 from tfpipe import errors
 
 flags.adopt_module_key_flags(benchmark_flags)

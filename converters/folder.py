@@ -22,19 +22,12 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import (
-    classtree,
-    compat,
-    conversion,
-    input_flags,
-    inputs,
-    job_flags,
-    paths,
-    run,
-)
+from converters.inputs import classtree, ilsvrc
+from converters.jobs import run, side_files
+from converters.options import command, input_flags, job as job_options, paths
 
 flags.adopt_module_key_flags(input_flags)
-flags.adopt_module_key_flags(job_flags)
+flags.adopt_module_key_flags(job_options)
 
 _NAME = flags.DEFINE_string(
     "name",
@@ -77,7 +70,7 @@ class Config:
     """
 
     input_dir: str
-    job: job_flags.JobConfig
+    job: job_options.JobConfig
     name: str = "folder"
     label_map: str | None = None
     label_base: int | None = None
@@ -85,7 +78,7 @@ class Config:
     validation_fraction: float = 0.0
 
     def __post_init__(self) -> None:
-        compat.require_name(self.name)
+        side_files.require_name(self.name)
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
                 "--validation_fraction must be at least 0 and below 1, so that images "
@@ -109,7 +102,7 @@ def config_from_flags() -> Config:
         raise app.UsageError("--input_dir must be given: the folder to convert.")
     return Config(
         input_dir=input_flags.INPUT_DIR.value,
-        job=job_flags.job_config_from_flags(),
+        job=job_options.job_config_from_flags(),
         name=_NAME.value,
         label_map=_LABEL_MAP.value,
         label_base=_LABEL_BASE.value,
@@ -125,7 +118,7 @@ def convert(config: Config) -> dict[str, Any]:
         ValueError: If the input or the output folder is not as it must be.
         OSError: If a file cannot be read or written.
     """
-    return conversion.convert(
+    return command.convert(
         "converters.folder", config.to_json(), lambda: make_job(config)
     )
 
@@ -139,7 +132,7 @@ def make_job(config: Config) -> run.Job:
     """
     input_dir = paths.path_of("--input_dir", config.input_dir)
     labels, tree = _read_input(input_dir, config)
-    return conversion.make_job(
+    return command.make_job(
         config.job,
         command="converters.folder",
         name=config.name,
@@ -152,7 +145,7 @@ def make_job(config: Config) -> run.Job:
 
 def _read_input(
     input_dir: pathlib.Path, config: Config
-) -> tuple[dict[str, int], inputs.Tree]:
+) -> tuple[dict[str, int], ilsvrc.Tree]:
     """Label of each class, in label order, and the images of each split."""
     found = classtree.read_class_tree(input_dir)
     if config.validation_fraction and "validation" in found.splits:
@@ -181,7 +174,7 @@ def _labels(config: Config, found: classtree.ClassTree) -> dict[str, int]:
 
 
 def main(argv: Sequence[str]) -> int:
-    return conversion.main(argv, lambda: convert(config_from_flags()))
+    return command.main(argv, lambda: convert(config_from_flags()))
 
 
 if __name__ == "__main__":

@@ -30,26 +30,18 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import (
-    boxes,
-    classes,
-    conversion,
-    expect,
-    input_flags,
-    inputs,
-    job_flags,
-    paths,
-    run,
-)
+from converters.inputs import boxes, classes, expected, ilsvrc
+from converters.jobs import run
+from converters.options import command, input_flags, job as job_options, paths
 from tfpipe import host
 
 flags.adopt_module_key_flags(input_flags)
-flags.adopt_module_key_flags(job_flags)
+flags.adopt_module_key_flags(job_options)
 
 _EXPECT = flags.DEFINE_enum(
     "expect",
-    expect.NONE,
-    expect.EXPECTATIONS,
+    expected.NONE,
+    expected.EXPECTATIONS,
     "Data set that the input must be all of; what is missing is an error that names "
     "it. ilsvrc2012: 1,281,167 and 50,000 images, 1000 classes, 615,299 boxes.",
 )
@@ -60,8 +52,8 @@ class Config:
     """One conversion as its flags say; see the flags' help."""
 
     input_dir: str
-    job: job_flags.JobConfig
-    expect: str = expect.NONE
+    job: job_options.JobConfig
+    expect: str = expected.NONE
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON values, those of the job among them."""
@@ -80,7 +72,7 @@ def config_from_flags() -> Config:
         raise app.UsageError("--input_dir must be given: the folder to convert.")
     return Config(
         input_dir=input_flags.INPUT_DIR.value,
-        job=job_flags.job_config_from_flags(),
+        job=job_options.job_config_from_flags(),
         expect=_EXPECT.value,
     )
 
@@ -92,7 +84,7 @@ def convert(config: Config) -> dict[str, Any]:
         ValueError: If the input or the output folder is not as it must be.
         OSError: If a file cannot be read or written.
     """
-    return conversion.convert(
+    return command.convert(
         "converters.imagenet", config.to_json(), lambda: make_job(config)
     )
 
@@ -106,11 +98,11 @@ def make_job(config: Config) -> run.Job:
     """
     input_dir = paths.path_of("--input_dir", config.input_dir)
     class_list = classes.read_classes(input_dir)
-    tree = inputs.read_tree(input_dir, class_list)
+    tree = ilsvrc.read_tree(input_dir, class_list)
     num_workers = config.job.num_workers or host.num_cores()
     found_boxes = boxes.read_boxes(input_dir, num_workers=num_workers)
-    expect.check_expected(config.expect, tree, class_list, found_boxes)
-    return conversion.make_job(
+    expected.check_expected(config.expect, tree, class_list, found_boxes)
+    return command.make_job(
         config.job,
         command="converters.imagenet",
         name="imagenet",
@@ -129,7 +121,7 @@ def _options(found: boxes.Boxes) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    return conversion.main(argv, lambda: convert(config_from_flags()))
+    return command.main(argv, lambda: convert(config_from_flags()))
 
 
 if __name__ == "__main__":

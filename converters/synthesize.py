@@ -37,18 +37,10 @@ from collections.abc import Iterable
 
 from absl import app, flags
 
-from converters import (
-    camera,
-    classes,
-    looks,
-    noise,
-    paths,
-    scenes,
-    whole_tree,
-    worker_flags,
-    workers,
-)
-from converters import flags as converter_flags
+from converters.engines import processes
+from converters.inputs import classes
+from converters.options import paths, shared as converter_flags, worker_flags
+from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import host
 
 flags.adopt_module_key_flags(converter_flags)
@@ -120,9 +112,9 @@ class Config:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.num_classes <= looks.NUM_LOOKS:
+        if not 1 <= self.num_classes <= objects.NUM_LOOKS:
             raise ValueError(
-                f"--num_classes must be 1 to {looks.NUM_LOOKS}, the number of "
+                f"--num_classes must be 1 to {objects.NUM_LOOKS}, the number of "
                 f"different looks, got {self.num_classes}."
             )
         if self.num_images < self.num_classes:
@@ -202,7 +194,7 @@ def list_classes(config: Config) -> list[classes.Class]:
         classes.Class(
             label=classes.LABEL_BASE + index,
             synset=f"n9{index:07d}",
-            text=looks.look_of(index).name,
+            text=objects.look_of(index).name,
         )
         for index in range(config.num_classes)
     ]
@@ -296,7 +288,7 @@ def _run(config: Config, root: pathlib.Path, images: list[Image]) -> Totals:
         for first in range(0, len(images), _IMAGES_A_TASK)
     ]
     make = functools.partial(_make_images, config, root)
-    results = workers.run(
+    results = processes.run(
         make, tasks, num_workers=config.num_workers, num_images=len(images)
     )
     return sum(results, Totals())
@@ -317,7 +309,7 @@ def _make_images(config: Config, root: pathlib.Path, task: list[Image]) -> Total
         )
         (root / image.path).write_bytes(encoded)
         totals += Totals(1, len(encoded), width, height)
-        workers.image_done()
+        processes.image_done()
     return totals
 
 
@@ -364,7 +356,7 @@ def main(argv: list[str]) -> int:
     start = time.perf_counter()
     try:
         config = config_from_flags()
-        with workers.terminate_as_interrupt():
+        with processes.terminate_as_interrupt():
             totals = synthesize(config)
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)

@@ -37,15 +37,18 @@ from typing import Any
 
 from absl import app, flags
 
-from converters import adopt, check, indexed, input_flags, paths, work, worker_flags
-from converters.check import Result
-from tfpipe import errors, host, index
+from converters.checks import adopt, dataset, shard
+from converters.checks.shard import Result
+from converters.jobs import work_dir
+from converters.options import input_flags, paths, worker_flags
+from tfpipe import errors, host
+from tfpipe.shards import index
 
 flags.adopt_module_key_flags(input_flags)
 flags.adopt_module_key_flags(worker_flags)
 
 _LEVEL = flags.DEFINE_enum(
-    "level", "crc", check.LEVELS, "How much to check; see the list above."
+    "level", "crc", shard.LEVELS, "How much to check; see the list above."
 )
 _REPAIR = flags.DEFINE_boolean(
     "repair", False, "Build the faulty shards anew from --input_dir."
@@ -76,9 +79,9 @@ class Config:
     write_index: bool = False
 
     def __post_init__(self) -> None:
-        if self.level not in check.LEVELS:
+        if self.level not in shard.LEVELS:
             raise ValueError(
-                f"--level must be one of {', '.join(check.LEVELS)}, got {self.level!r}."
+                f"--level must be one of {', '.join(shard.LEVELS)}, got {self.level!r}."
             )
         for flag, needed in (
             ("--repair", self.repair),
@@ -121,14 +124,14 @@ def verify(config: Config) -> Result:
     input_dir = None
     if config.input_dir is not None:
         input_dir = paths.path_of("--input_dir", config.input_dir)
-    request = check.Request(
+    request = shard.Request(
         data_dir=data_dir,
         level=config.level,
         input_dir=input_dir,
         num_workers=config.num_workers or host.num_cores(),
     )
     if not (data_dir / index.INDEX_NAME).exists():
-        work.require_whole(data_dir)
+        work_dir.require_whole(data_dir)
         return adopt.check_foreign(request, write=config.write_index)
     known = index.load(data_dir)
     if config.write_index and known.files is not None:
@@ -137,11 +140,11 @@ def verify(config: Config) -> Result:
             f"version, but {data_dir} has {index.INDEX_NAME} with all there is to say. "
             "Remove it first if it is to be made anew."
         )
-    result = indexed.check_data_set(request, known)
+    result = dataset.check_data_set(request, known)
     if config.write_index:
-        return indexed.complete_index(request, known, result)
+        return dataset.complete_index(request, known, result)
     if config.repair and result.num_faults:
-        result = indexed.repair(request, known, result)
+        result = dataset.repair(request, known, result)
     return result
 
 

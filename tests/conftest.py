@@ -1,63 +1,14 @@
 """Fixtures: a raw tree of tiny images, and the data set made of it, once a session."""
 
-import io
-import json
 import os
 import pathlib
-from typing import Any
 
-import numpy as np
-import PIL.Image
 import pytest
 
-from converters import imagenet, job_flags
-from tfpipe import index
+from tests.support.data import convert, make_tree
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
-
-
-def make_jpeg(
-    seed: int, *, height: int = 32, width: int = 40, mode: str = "RGB"
-) -> bytes:
-    """A small JPEG of smooth noise, another one for each seed."""
-    random = np.random.default_rng(seed)
-    small = PIL.Image.fromarray(random.integers(0, 256, (4, 5, 3), dtype=np.uint8))
-    image = small.resize((width, height), PIL.Image.Resampling.BICUBIC).convert(mode)
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=95, subsampling=0)
-    return out.getvalue()
-
-
-def make_tree(
-    folder: pathlib.Path, *, num_images: int, num_validation_images: int = 0
-) -> pathlib.Path:
-    """An ImageNet-style tree over SYNSETS, image sizes differing by a few pixels."""
-    for number in range(num_images):
-        synset = SYNSETS[number % len(SYNSETS)]
-        path = folder / "train" / synset / f"{synset}_{number}.JPEG"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(make_jpeg(number, height=32 + number % 3))
-    labels = []
-    for number in range(num_validation_images):
-        path = folder / "val" / f"ILSVRC2012_val_{number + 1:08d}.JPEG"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(make_jpeg(1000 + number, width=40 + number % 2))
-        labels.append(SYNSETS[number % len(SYNSETS)] + "\n")
-    if labels:
-        (folder / "synset_labels.txt").write_text("".join(labels))
-    return folder
-
-
-def convert(
-    raw_dir: pathlib.Path, output_dir: pathlib.Path, **options: Any
-) -> dict[str, Any]:
-    """Runs converters.imagenet in this process, by default with one worker."""
-    options = {"num_workers": 1, "fsync": False, **options}
-    job = job_flags.JobConfig(output_dir=str(output_dir), **options)
-    return imagenet.convert(imagenet.Config(input_dir=str(raw_dir), job=job))
 
 
 @pytest.fixture(scope="session")
@@ -75,12 +26,3 @@ def data_dir(
     folder = tmp_path_factory.mktemp("data") / "records"
     convert(raw_dir, folder, num_train_shards=3, num_validation_shards=2, num_workers=1)
     return folder
-
-
-def forget_digests(data_dir: pathlib.Path) -> None:
-    """Makes the index of a data set one of an older version: without new keys."""
-    path = data_dir / index.INDEX_NAME
-    document = json.loads(path.read_text(encoding="utf-8"))
-    del document["files"], document["digest"]
-    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    path.write_text(text, encoding="utf-8")

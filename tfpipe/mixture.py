@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfpipe import arguments, fault_logs, index
-from tfpipe.faults import FaultLog
-from tfpipe.order import Ints
+from tfpipe import errors
 from tfpipe.pipeline import Pipeline
-from tfpipe.state import State
+from tfpipe.reading.state import State
+from tfpipe.shards import index
+from tfpipe.shards.records import Ints
+from tfpipe.stages import fault_logs
+from tfpipe.stages.faults import FaultLog
 
 MAX_PERIOD = 1 << 20
 
@@ -56,8 +58,8 @@ class Mixture:
 
     def __post_init__(self) -> None:
         _check_parts(self.pipelines, self.weights)
-        arguments.settle_ints(self, ["batch_size"], least=1)
-        arguments.settle_ints(self, ["epoch_steps"], least=1, also=[None])
+        errors.settle_ints(self, ["batch_size"], least=1)
+        errors.settle_ints(self, ["epoch_steps"], least=1, also=[None])
         _ = self._schedule  # the weights are checked
 
     @property
@@ -175,7 +177,7 @@ def integer_weights(weights: Sequence[float | fractions.Fraction]) -> list[int]:
             MAX_PERIOD.
     """
     for weight in weights:
-        arguments.require_number("", "Weights", weight, above=0)
+        errors.require_number("", "Weights", weight, above=0)
     # As it is written: 0.7 is 7/10, not the binary fraction nearest to it.
     exact = [fractions.Fraction(str(weight)) for weight in weights]
     scale = math.lcm(*(weight.denominator for weight in exact))
@@ -230,7 +232,7 @@ def _check_parts(
             f"{len(pipelines)} pipelines and {len(weights)} weights."
         )
     for number, pipeline in enumerate(pipelines):
-        arguments.require_kind("Mixture", "pipelines", pipeline, Pipeline)
+        errors.require_kind("Mixture", "pipelines", pipeline, Pipeline)
         _check_source(pipeline.source, number)
     sources: list[Any] = [pipeline.source for pipeline in pipelines]
     ranks = [(source.rank, source.num_ranks) for source in sources]

@@ -11,9 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import arguments, at_exit, building, fault_logs, identity, index
-from tfpipe.building import Source, Stage, Tunable, Wrapper
-from tfpipe.state import State
+from tfpipe import at_exit, errors
+from tfpipe.ops import identity
+from tfpipe.reading.state import State
+from tfpipe.shards import index
+from tfpipe.stages import building, fault_logs
+from tfpipe.stages.building import Source, Stage, Tunable, Wrapper
 from tfpipe.tuning import Tuning
 
 __all__ = ["Pipeline", "Source", "Stage", "Wrapper"]
@@ -41,10 +44,10 @@ class Pipeline:
     device_ops: Sequence[DeviceOp] = ()
 
     def __post_init__(self) -> None:
-        arguments.require_callable(self, "source", self.source)
-        arguments.require_kind(self, "tuning", self.tuning, Tuning)
+        errors.require_callable(self, "source", self.source)
+        errors.require_kind(self, "tuning", self.tuning, Tuning)
         for op in self.device_ops:
-            arguments.require_callable(self, "device_ops", op)
+            errors.require_callable(self, "device_ops", op)
         for number, stage in enumerate(self.stages, start=1):
             _require_stage(number, stage)
         building.check_batch_size(self.source, self.stages)
@@ -118,7 +121,7 @@ class Pipeline:
     def prefix(self, num_stages: int) -> "Pipeline":
         """The pipeline up to and with its first `num_stages` stages."""
         most = len(self.stages)
-        arguments.require_int("", "num_stages", num_stages, least=0, most=most)
+        errors.require_int("", "num_stages", num_stages, least=0, most=most)
         return dataclasses.replace(self, stages=self.stages[:num_stages])
 
     def tuned_stages(self) -> list[Stage | Wrapper]:
@@ -137,7 +140,7 @@ class Pipeline:
 
 def _require_stage(number: int, stage: object) -> None:
     if isinstance(stage, type) and dataclasses.is_dataclass(stage):
-        arguments.require_callable("", f"Stage {number}", stage)
+        errors.require_callable("", f"Stage {number}", stage)
     if not callable(stage) and not isinstance(stage, Wrapper):
         raise TypeError(
             f"Stage {number} must be callable Dataset -> Dataset, got {stage!r}."
@@ -147,10 +150,10 @@ def _require_stage(number: int, stage: object) -> None:
 def _require_place(
     epoch: int, num_epochs: int | None, start_step: int, state: State | None
 ) -> None:
-    arguments.require_int("", "num_epochs", num_epochs, least=1, also=[None])
-    arguments.require_int("", "epoch", epoch, least=0)
-    arguments.require_int("", "start_step", start_step, least=0)
-    arguments.require_kind("", "state", state, State, or_none=True)
+    errors.require_int("", "num_epochs", num_epochs, least=1, also=[None])
+    errors.require_int("", "epoch", epoch, least=0)
+    errors.require_int("", "start_step", start_step, least=0)
+    errors.require_kind("", "state", state, State, or_none=True)
 
 
 def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:
@@ -163,11 +166,14 @@ def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wr
             calls = tuning.num_parallel_calls(num_maps)
             mine = dataclasses.replace(tuning, num_parallel_maps=calls)
             num_maps += 1
-        tuned.append(stage.tuned(mine) if isinstance(stage, Tunable) else stage)
+        tuned.append(stage.with_tuning(mine) if isinstance(stage, Tunable) else stage)
     return tuned
 
 
 def _fingerprint(source: Source, stages: Sequence[object], *others: object) -> str:
     data = getattr(source, "digest", None) or source
-    opened = [stage.opened() if hasattr(stage, "opened") else stage for stage in stages]
+    opened = [
+        stage.without_tuning() if hasattr(stage, "without_tuning") else stage
+        for stage in stages
+    ]
     return index.digest(identity.content((data, opened, *others)))

@@ -9,17 +9,18 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from tfpipe import arguments, errors, index
-from tfpipe.crop import CROPS, MAX_IMAGE_SIZE, Dtype, Quality
-from tfpipe.faults import FaultLog
-from tfpipe.interleave import Interleave
+from tfpipe import errors
 from tfpipe.native import CropOp
-from tfpipe.ops import Cast, Normalize, Parse, Select
-from tfpipe.order import Shuffle
+from tfpipe.ops.basic import Cast, Normalize, Parse, Select
+from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, Quality
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
+from tfpipe.reading.order import Shuffle
+from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, resnet
-from tfpipe.source import TFRecordSource
-from tfpipe.stages import AssertCardinality, Batch, Map, Op, Prefetch
+from tfpipe.shards import index
+from tfpipe.stages.basic import AssertCardinality, Batch, Map, Op, Prefetch
+from tfpipe.stages.faults import FaultLog
+from tfpipe.stages.interleave import Interleave
 from tfpipe.tuning import Tuning
 
 Path = str | os.PathLike[str]
@@ -195,12 +196,12 @@ def _require(
     image_size: int, recipe: MakeRecipe, max_faults: int, *switches: bool
 ) -> None:
     """Checks what else would fail late, or in other words."""
-    arguments.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
-    arguments.require_callable("", "recipe", recipe)
-    arguments.require_int("", "max_faults", max_faults, least=0)
+    errors.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
+    errors.require_callable("", "recipe", recipe)
+    errors.require_int("", "max_faults", max_faults, least=0)
     names = ("decode", "with_record_id", "whole_batches")
     for name, value in zip(names, switches, strict=True):
-        arguments.require_bool("", name, value)
+        errors.require_bool("", name, value)
 
 
 def _compose(
@@ -262,7 +263,7 @@ def _quality(source: TFRecordSource, image_size: int) -> Quality:
     """ "fast" if the median short side is at least three times `image_size`.
 
     Then most windows are decoded at half their size or less. Of smaller images few are:
-    to look whether costs 5 % then and gains nothing, as `benchmarks.decode` shows.
+    to look whether costs 5 % then and gains nothing, as `benchmarks.studies.decode` shows.
     """
     try:
         short_side = index.median_short_side(source.data_dir, source.split)

@@ -6,11 +6,11 @@ of an image is decoded, what is done to its pixels, how they are normalized.
 
 import dataclasses
 
-from tfpipe import arguments
-from tfpipe.augment import DistortColor
-from tfpipe.crop import CenterCrop, Dtype, Quality, RandomCrop, RandomScaleCrop
-from tfpipe.ops import VGG_MEAN, Normalize
-from tfpipe.stages import Op
+from tfpipe import errors
+from tfpipe.ops.augment import DistortColor
+from tfpipe.ops.basic import VGG_MEAN, Normalize
+from tfpipe.ops.crop import CenterCrop, Dtype, Quality, RandomCrop, RandomScaleCrop
+from tfpipe.stages.basic import Op
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("train", "evaluate"):
             for op in getattr(self, name):
-                arguments.require_callable(self, name, op)
-        arguments.require_callable(self, "normalize", self.normalize)
+                errors.require_callable(self, name, op)
+        errors.require_callable(self, "normalize", self.normalize)
 
 
 def resnet(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
@@ -88,7 +88,7 @@ def vgg(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
     Convolutional Networks for Large-Scale Image Recognition", 2014, section 3.1,
     without its shift of colors.
     """
-    arguments.require_int("", "image_size", image_size, least=1)
+    errors.require_int("", "image_size", image_size, least=1)
     return Recipe(
         train=(
             RandomScaleCrop(

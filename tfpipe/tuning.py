@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import arguments, host
+from tfpipe import errors, host
 
 AUTOTUNE = -1  # tf.data.AUTOTUNE, so that a printed tuning says what it is
 
@@ -73,7 +73,7 @@ class Tuning:
                 checked = tuple(_checked(field.name, item) for item in value)
             else:
                 checked = _checked(field.name, value)
-            arguments.settle(self, field.name, checked)
+            errors.settle(self, field.name, checked)
 
     def num_parallel_calls(self, number: int) -> int:
         """num_parallel_maps of one Map, counted from 0.
@@ -98,7 +98,7 @@ class Tuning:
         Raises:
             ValueError: If num_local_ranks is below 1.
         """
-        arguments.require_int("", "num_local_ranks", num_local_ranks, least=1)
+        errors.require_int("", "num_local_ranks", num_local_ranks, least=1)
         cores = host.num_cores()
         return cls(private_threadpool_size=max(1, cores // num_local_ranks))
 
@@ -203,10 +203,10 @@ def made_for(fingerprint: str) -> dict[str, Any]:
 
 def _checked(name: str, value: Any) -> Any:
     if name in ("fuse_map_and_batch", "deterministic"):
-        return arguments.require_bool("Tuning", name, value)
+        return errors.require_bool("Tuning", name, value)
     also = [_OPEN[name]] if name in _OPEN else []
     most = _MOST_THREADS if name in _THREADS else None
-    return arguments.require_int("Tuning", name, value, least=1, most=most, also=also)
+    return errors.require_int("Tuning", name, value, least=1, most=most, also=also)
 
 
 # tf.data keeps numbers of threads in 32 bits.

@@ -14,10 +14,10 @@ import PIL.Image
 import PIL.ImageDraw
 import tensorflow as tf
 
-from tfpipe import arguments
-from tfpipe.ops import IMAGENET_MEAN, IMAGENET_STD, Parse
+from tfpipe import errors
+from tfpipe.ops.basic import IMAGENET_MEAN, IMAGENET_STD, Parse
 from tfpipe.pipeline import Pipeline
-from tfpipe.stages import Map
+from tfpipe.stages.basic import Map
 
 Pixels = npt.NDArray[Any]
 
@@ -44,8 +44,8 @@ def contact_sheet(
     Raises:
         ValueError: If `image` is not of that shape, or a number is below 1.
     """
-    arguments.require_int("", "num_columns", num_columns, least=1)
-    arguments.require_int("", "max_images", max_images, least=1)
+    errors.require_int("", "num_columns", num_columns, least=1)
+    errors.require_int("", "max_images", max_images, least=1)
     images = _as_uint8(np.asarray(batch["image"])[:max_images])
     labels = np.asarray(batch["label"])[:max_images]
     num_images, height, width, _ = images.shape
@@ -94,9 +94,9 @@ def before_and_after(
         ValueError: If no Map of the pipeline has a Parse, its images are not as for
             `contact_sheet`, or a number is below 1.
     """
-    arguments.require_kind("", "pipeline", pipeline, Pipeline)
-    arguments.require_int("", "num_images", num_images, least=1)
-    arguments.require_int("", "num_columns", num_columns, least=1)
+    errors.require_kind("", "pipeline", pipeline, Pipeline)
+    errors.require_int("", "num_images", num_images, least=1)
+    errors.require_int("", "num_columns", num_columns, least=1)
     dataset = pipeline.build(epoch=epoch)
     if dataset.element_spec["image"].shape.rank == 4:
         dataset = dataset.unbatch()

@@ -29,7 +29,7 @@ import PIL
 
 CropOp = Literal["auto", "native", "stock"]
 
-_HERE = pathlib.Path(__file__).parent
+_HERE = pathlib.Path(__file__).parent / "src"
 
 _NAMES = ("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h", "pool.h")
 SOURCES = tuple(_HERE / name for name in _NAMES)
@@ -102,7 +102,7 @@ def library() -> pathlib.Path:
 def rewrite_library() -> pathlib.Path:
     """Where the library that rewrites JPEGs is, or will be when it is built.
 
-    Its one function has C types only; `rewrite.h` describes it, `converters.restart`
+    Its one function has C types only; `rewrite.h` describes it, `converters.images.restart`
     calls it.
 
     Raises:

@@ -25,10 +25,10 @@ import PIL.Image
 import tensorflow as tf
 
 from tfpipe import native
-from tfpipe.crop import crop_image
 from tfpipe.native import CropOp
 from tfpipe.native.build import build, made_by
 from tfpipe.native.fuzz import fuzz
+from tfpipe.ops.crop import crop_image
 
 # Of ImageNet, about: a crop of 300 x 300 to 224.
 _SIDES = (400, 500)

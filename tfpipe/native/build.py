@@ -98,7 +98,7 @@ def libjpeg_flags(*sources: pathlib.Path) -> list[str]:
 
 
 def run_compiler(command: list[str], output: pathlib.Path) -> None:
-    """Runs a compiler's command, with an output.
+    """RecordRanges a compiler's command, with an output.
 
     Raises:
         OSError: If it fails; carries what it printed.

@@ -19,7 +19,7 @@ import PIL.Image
 
 from tfpipe.native import build, libjpeg
 
-_FOLDER = pathlib.Path(__file__).parent
+_FOLDER = pathlib.Path(__file__).parent / "src"
 _FLAGS = (
     *("-O1", "-g", "-ffp-contract=off"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),

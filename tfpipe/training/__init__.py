@@ -1,5 +1,5 @@
-"""What stands beside a training loop: how far its input is from holding a step back.
+"""What stands beside a training loop.
 
-In: a pipeline and a training step. Out: figures, and a sentence about them. Nothing
-here is imported by `tfpipe`'s other modules.
+In: a pipeline and the loop's steps. Out: waiting times, saved states, checks, figures.
+Never here: models and optimizers; Keras is imported here and nowhere else in tfpipe.
 """

@@ -16,8 +16,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import arguments, drain, prefixes
+from tfpipe import errors
 from tfpipe.pipeline import Pipeline
+from tfpipe.profiling import prefixes, timed_reader
 
 Step = Callable[[Any], Any]
 
@@ -119,7 +120,7 @@ def headspace(
     num_rounds: int = 3,
     fewer_cores: bool = True,
 ) -> Headspace:
-    """Runs a training step with a cached batch and with the pipeline, in turns.
+    """RecordRanges a training step with a cached batch and with the pipeline, in turns.
 
     Cores are taken from all threads of the process, halving their number until the
     input holds the step back. Each thread gets its own back at the end; one that is
@@ -137,11 +138,11 @@ def headspace(
     Raises:
         ValueError: If a number is not positive, or the pipeline is empty.
     """
-    arguments.require_kind("", "pipeline", pipeline, Pipeline)
-    arguments.require_callable("", "step", step)
-    arguments.require_number("", "seconds", seconds, above=0)
-    arguments.require_int("", "num_rounds", num_rounds, least=1)
-    arguments.require_bool("", "fewer_cores", fewer_cores)
+    errors.require_kind("", "pipeline", pipeline, Pipeline)
+    errors.require_callable("", "step", step)
+    errors.require_number("", "seconds", seconds, above=0)
+    errors.require_int("", "num_rounds", num_rounds, least=1)
+    errors.require_bool("", "fewer_cores", fewer_cores)
     sources = _sources(pipeline)
     for source in sources.values():
         _run(source, step, 0.0)  # compiles, and fills the cache
@@ -193,7 +194,7 @@ def _run(source: Iterator[Any], step: Step, seconds: float) -> float:
     count, start = 0, time.perf_counter()
     while not count or time.perf_counter() - start < seconds:
         if (batch := next(source, None)) is None:
-            raise ValueError(drain.NOTHING)
+            raise ValueError(timed_reader.NOTHING)
         _wait_for(step(batch))
         count += 1
     return count / (time.perf_counter() - start)

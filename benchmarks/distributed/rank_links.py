@@ -1,0 +1,216 @@
+"""Connections between the ranks of a run, beside Horovod: from every rank to rank 0.
+
+In: the ranks. Out: `Links`, on rank 0 to each other rank, on the others to rank 0. A
+link carries lines of JSON and never blocks. Horovod only tells the others where rank 0
+listens.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from benchmarks.distributed.ranks import Ranks
+
+Message = dict[str, Any]
+
+_ADDRESS_SECONDS = 3.0  # that an address of rank 0 has to answer
+_CONNECT_SECONDS = 30.0  # that all ranks have to connect
+_SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
+
+
+class _Offer(NamedTuple):
+    """Where rank 0 listens; the token tells its run from others."""
+
+    addresses: list[str]
+    port: int
+    token: str
+
+
+class Link:
+    """A connection to one rank.
+
+    Attributes:
+        rank: The rank at the other end.
+        socket: For a selector to wait on.
+    """
+
+    def __init__(self, sock: socket.socket, rank: int) -> None:
+        sock.setblocking(False)
+        self.rank = rank
+        self.socket = sock
+        self._received = b""
+        self._unsent = b""
+
+    def send(self, message: Message) -> None:
+        """Sends a message, or drops it if those before it did not get through yet."""
+        if not self._unsent:
+            self._unsent = json.dumps(message).encode() + b"\n"
+        # A connection that broke is seen by who receives from it.
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self._unsent = self._unsent[self.socket.send(self._unsent) :]
+
+    def receive(self) -> list[Message] | None:
+        """The messages that came; None once the other end has gone."""
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except (ConnectionError, TimeoutError):
+            return None
+        if not data:
+            return None
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self, seconds: float) -> None:
+        """Ends the connection once the other end has what was sent, or has had time."""
+        # A close before the other end is through may take back what was sent: tcp(7).
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+            self.socket.settimeout(seconds)
+            while self.socket.recv(1 << 16):
+                pass
+        self.socket.close()
+
+
+class Links:
+    """The links of a rank, waited on together."""
+
+    def __init__(self, links: Iterable[Link]) -> None:
+        self._selector = selectors.DefaultSelector()
+        for link in links:
+            self._selector.register(link.socket, selectors.EVENT_READ, link)
+
+    def receive(self, seconds: float) -> list[tuple[int, list[Message] | None]]:
+        """What came from which rank within a time; None once, if that rank has gone."""
+        found = []
+        for key, _ in self._selector.select(seconds):
+            messages = key.data.receive()
+            found.append((key.data.rank, messages))
+            if messages is None:
+                self._selector.unregister(key.fileobj)
+                key.data.socket.close()
+        return found
+
+    def send(self, message: Message) -> None:
+        """Sends a message to each rank."""
+        for key in self._selector.get_map().values():
+            key.data.send(message)
+
+    def close(self, seconds: float) -> None:
+        """Ends each link once the other end has what was sent, or has had time."""
+        for key in self._selector.get_map().values():
+            key.data.close(seconds)
+        self._selector.close()
+
+
+def connect(ranks: Ranks) -> tuple[Links, list[str]]:
+    """Connects every rank with rank 0; all ranks call it together.
+
+    Returns:
+        The links of this rank, and the host of every rank.
+
+    Raises:
+        OSError: On every rank, if one of them does not reach rank 0.
+    """
+    if ranks.is_first:
+        with socket.create_server(("", 0), backlog=ranks.num_ranks) as server:
+            return _accept(server, ranks)
+    offer = ranks.gather(None)[0]
+    link = _reach(offer, ranks.rank)
+    hosts = _agree(ranks, offer, link is not None)
+    return Links([link] if link else []), hosts
+
+
+def _accept(server: socket.socket, ranks: Ranks) -> tuple[Links, list[str]]:
+    offer = _Offer(_addresses(), server.getsockname()[1], secrets.token_hex(16))
+    links: list[Link] = []
+    # While this thread waits for the others to say whether they are connected.
+    thread = threading.Thread(
+        target=_accept_others, args=(server, offer.token, ranks, links), daemon=True
+    )
+    thread.start()
+    ranks.gather(offer)
+    hosts = _agree(ranks, offer, True)
+    thread.join()
+    return Links(links), hosts
+
+
+def _agree(ranks: Ranks, offer: _Offer, is_connected: bool) -> list[str]:
+    """The host of every rank, all of which are connected."""
+    everyone = ranks.gather((is_connected, socket.gethostname()))
+    lost = [str(rank) for rank, (connected, _) in enumerate(everyone) if not connected]
+    if lost:
+        raise OSError(
+            f"Every rank must reach rank 0 on one of {', '.join(offer.addresses)}, "
+            f"port {offer.port}; rank {', '.join(lost)} did not. Open the ports "
+            "between the hosts, as for Horovod."
+        )
+    return [host for _, host in everyone]
+
+
+def _accept_others(
+    server: socket.socket, token: str, ranks: Ranks, links: list[Link]
+) -> None:
+    end = time.monotonic() + _CONNECT_SECONDS
+    server.settimeout(1.0)
+    while len(links) < ranks.num_ranks - 1 and time.monotonic() < end:
+        try:
+            sock, _ = server.accept()
+        except TimeoutError:
+            continue
+        except OSError:  # closed, as a rank did not reach it
+            return
+        if (rank := _greeting(sock, token)) is None:
+            sock.close()  # somebody else's
+        else:
+            links.append(Link(sock, rank))
+
+
+def _greeting(sock: socket.socket, token: str) -> int | None:
+    """The rank that connected; None if it is none of this run."""
+    sock.settimeout(_ADDRESS_SECONDS)
+    try:
+        found, _, rank = sock.recv(256).decode().partition(" ")
+        if found != token:
+            return None
+        sock.sendall(token.encode())
+        return int(rank)
+    except (OSError, ValueError):
+        return None
+
+
+def _reach(offer: _Offer, rank: int) -> Link | None:
+    """A link to rank 0 on the first of its addresses that answers."""
+    for address in offer.addresses:
+        with contextlib.suppress(OSError):
+            sock = socket.create_connection((address, offer.port), _ADDRESS_SECONDS)
+            # One segment each way: both are far shorter than what a packet holds.
+            sock.sendall(f"{offer.token} {rank}".encode())
+            if sock.recv(256).decode() == offer.token:
+                return Link(sock, 0)
+            sock.close()
+    return None
+
+
+def _addresses() -> list[str]:
+    """Names and IPv4 addresses of this host, those that others can use first."""
+    names = [os.environ.get("HOROVOD_HOSTNAME", ""), socket.gethostname()]
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, interface in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no IPv4 address
+                request = struct.pack("256s", interface.encode()[:15])
+                answer = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, request)
+                found.append(socket.inet_ntoa(answer[20:24]))
+    found.sort(key=lambda address: address.startswith("127."))
+    return list(dict.fromkeys([name for name in names if name] + found))

@@ -1,0 +1,260 @@
+"""A watch over the ranks: if one is lost, the others end with an error that names it.
+
+A collective operation waits for every rank, so a rank that died, was stopped or gets no
+data leaves the others waiting. Here each rank has a thread that tells rank 0 over TCP
+how far the rank is, and rank 0 answers; no collective is part of it. Rank 0 judges the
+others, they judge rank 0.
+
+In: the ranks, a time-out, and a call a step. Out: nothing; or "Error: " with the rank
+and its last step on stderr of every other rank, and exit code 1, even if the main
+thread is stuck.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from benchmarks.distributed import rank_links
+from benchmarks.distributed.liveness import Peer, Place, Progress
+from benchmarks.distributed.rank_links import Links, Message
+from benchmarks.distributed.ranks import Ranks
+
+_INTERVAL_SECONDS = 0.1  # between messages of a rank; longer on very many ranks
+_INTERVAL_SECONDS_PER_RANK = 0.002
+_INTERVALS_PER_TIMEOUT = 10  # at least
+_SILENCE_SECONDS = 2.0  # after which a rank is the reason that a collective broke
+_PATIENCE_SECONDS = 5.0  # for news of a rank whose loss would explain an error
+_LAST_WORDS_SECONDS = 2.0  # after SIGTERM, for the watch to say why
+_OWN_ERROR_SECONDS = 0.3  # for a rank to fail as another one did
+_CLOSE_SECONDS = 1.0  # for another rank to read the last message
+_MAX_TEXT = 500
+
+
+class Beat:
+    """What the loop tells the watch; a call costs about a microsecond."""
+
+    def __init__(self) -> None:
+        self.place = Place()
+
+    def __call__(self, step: int) -> None:
+        """So many steps are done; from now on the rank waits for its next batch."""
+        self.place = Place(step)
+
+    def fed(self) -> None:
+        """The batch of the next step is there."""
+        self.place = Place(self.place.step, True)
+
+
+def end_process(message: str) -> None:
+    """Prints an error and ends the process with exit code 1, whatever else it does."""
+    # Past sys.stderr, whose lock the main thread may hold for good.
+    os.write(2, f"Error: {message}\n".encode())
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def watched(
+    ranks: Ranks,
+    timeout: float,
+    *,
+    is_elastic: bool = False,
+    end: Callable[[str], None] = end_process,
+) -> Iterator[Beat]:
+    """Ends this process if another rank is lost while the block runs.
+
+    All ranks enter it together; each leaves it when all have come to its end. A rank
+    that leaves it by an exception tells the others, which end with its message. One
+    rank alone is not watched.
+
+    Args:
+        ranks: All of them.
+        timeout: Seconds that a rank may stay without a step, or a batch; also before
+            the first step.
+        is_elastic: Leaves a rank that dies to elastic Horovod, which raises an error in
+            the others; one that is stopped or gets no data still ends them.
+        end: What to do about a loss, with the message; called in another thread.
+
+    Raises:
+        OSError: If a rank does not reach rank 0.
+    """
+    beat = Beat()
+    if ranks.num_ranks == 1:
+        yield beat
+        return
+    others, hosts = rank_links.connect(ranks)
+    now = time.monotonic()
+    peers = {
+        rank: Peer(rank=rank, host=host, heard=now, moved=now)
+        for rank, host in enumerate(hosts)
+        if ranks.is_first or rank in (0, ranks.rank)
+    }
+    progress = Progress(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
+    watch = _Watch(ranks.rank, progress, others, beat, is_elastic, end)
+    threading.Thread(target=watch.run, name="watch", daemon=True).start()
+    with _last_words(watch.has_ended):
+        try:
+            yield beat
+        except BaseException as error:
+            watch.fail(error)
+            raise
+        watch.finish()
+
+
+@contextlib.contextmanager
+def _last_words(has_ended: threading.Event) -> Iterator[None]:
+    """Lets this process live on for a moment when it is told to end.
+
+    A launcher that sees one rank die ends the others, which may not have said yet what
+    they know of it. A handler alone would wait for the main thread, which may be stuck.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+
+    def end() -> None:
+        while number := os.read(told, 1):
+            if number[0] == signal.SIGTERM:
+                has_ended.wait(_LAST_WORDS_SECONDS)
+                os._exit(128 + signal.SIGTERM)
+        os.close(told)
+
+    threading.Thread(target=end, name="last words", daemon=True).start()
+    handler = signal.signal(signal.SIGTERM, lambda *_: None)
+    before = signal.set_wakeup_fd(tell)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGTERM, handler)
+        os.close(tell)
+
+
+class _Watch:
+    """The thread of a rank that listens to the others and tells them of it."""
+
+    def __init__(
+        self,
+        rank: int,
+        progress: Progress,
+        others: Links,
+        beat: Beat,
+        is_elastic: bool,
+        end: Callable[[str], None],
+    ) -> None:
+        self._rank, self._progress, self._others = rank, progress, others
+        self._beat, self._is_elastic, self._end = beat, is_elastic, end
+        longest = max(
+            _INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * progress.num_ranks
+        )
+        self._interval = min(longest, progress.timeout / _INTERVALS_PER_TIMEOUT)
+        # Set by the main thread.
+        self._is_done, self._is_broken, self._has_left = False, False, False
+        self._failure, self._verdict = "", ""
+        self._is_ending = False
+        self._has_failed, self.has_ended = threading.Event(), threading.Event()
+
+    def finish(self) -> None:
+        """Says that this rank is done, and returns when all are."""
+        self._is_done = True
+        self.has_ended.wait()
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the others of an error, unless the loss of one of them explains it."""
+        if type(error).__name__ == "HostsUpdatedInterrupt":  # no error: ranks change
+            self._has_left = True
+        elif type(error).__module__.startswith(("tensorflow", "horovod")):
+            # What a broken collective raises: the thread may be about to say why.
+            self._is_broken = True
+            self.has_ended.wait(_PATIENCE_SECONDS)
+            self._has_left = self._is_elastic
+        text = str(error).partition("\n")[0][:_MAX_TEXT]
+        self._failure = text or type(error).__name__
+        self._has_failed.set()
+        self.has_ended.wait(_PATIENCE_SECONDS)
+
+    def run(self) -> None:
+        """Watches until all ranks are done or one is lost."""
+        try:
+            self._loop()
+        except Exception as error:
+            self._conclude(f"The watch over the ranks broke: {error!r}")
+        self._others.close(_CLOSE_SECONDS)
+        # An error of its own says more to its user than what became of it elsewhere.
+        if self._verdict and not self._has_failed.wait(_OWN_ERROR_SECONDS):
+            self._end(self._verdict)
+        self.has_ended.set()
+
+    def _loop(self) -> None:
+        due = time.monotonic()
+        while not self._is_ending:
+            wait = max(0.0, due - time.monotonic())
+            for rank, messages in self._others.receive(wait):
+                if messages is None:
+                    self._lose(rank)
+                for message in messages or ():
+                    self._take(message, self._progress.peers[rank])
+            now = time.monotonic()
+            if now < due or self._is_ending:
+                continue
+            # If this process was stopped for a time, the others may have been too.
+            if now - due > self._progress.timeout / 2:
+                self._progress.forgive(now - due)
+            due = now + self._interval
+            self._tell(now)
+
+    def _lose(self, rank: int) -> None:
+        error = self._progress.lose(rank)
+        if error and self._is_elastic:
+            self._stop()
+        else:
+            self._conclude(error)
+
+    def _stop(self) -> None:
+        """Ends the watch on every rank, with no error."""
+        if self._rank == 0:
+            self._others.send({"is_over": True})
+        self._is_ending = True
+
+    def _take(self, message: Message, peer: Peer) -> None:
+        if "error" in message:
+            self._conclude(message["error"])
+        elif "is_over" in message:
+            self._is_ending = True
+        else:
+            place, is_done = Place(*message["place"]), message["is_done"]
+            peer.hear(place, is_done=is_done, now=time.monotonic())
+
+    def _tell(self, now: float) -> None:
+        """Says where this rank is, and judges the others."""
+        place, is_done = self._beat.place, self._is_done
+        own = self._progress.peers[self._rank]
+        own.hear(place, is_done=is_done, now=now)
+        if self._has_left or (self._rank == 0 and self._progress.is_all_done):
+            self._stop()
+        elif self._failure:
+            name = self._progress.names([own])
+            self._others.send({"error": f"{name} failed, {place}: {self._failure}"})
+            self._is_ending = True
+        else:
+            self._others.send({"place": place, "is_done": is_done})
+            # Gloo gives a silent rank up on its own, after 30 s, and says not which.
+            limit = self._progress.timeout
+            if self._is_broken:
+                limit = min(limit, max(_SILENCE_SECONDS, 2 * self._interval))
+            self._conclude(self._progress.judge(now, silence_limit=limit))
+
+    def _conclude(self, error: str | None) -> None:
+        """Ends the watch by an error, which the others are told."""
+        if error is None or self._is_ending:
+            return
+        self._is_ending, self._verdict = True, error
+        # Rank 0 passes it on; it could see no more than that this rank is gone.
+        self._others.send({"error": error})

@@ -1,0 +1,131 @@
+"""Every flag of benchmarks.input, once, and their way into an `InputConfig`."""
+
+import dataclasses
+from typing import Any
+
+from absl import flags
+
+from benchmarks.options import train_flags as benchmark_flags
+
+PRESETS = ("imagenet_train", "imagenet_eval")
+PARTS = ("throughput", "profile", "tune", "headspace")
+
+_PRESET = flags.DEFINE_enum(
+    "preset", "imagenet_train", PRESETS, "Pipeline to measure over --data_dir."
+)
+_PIPELINE = flags.DEFINE_string(
+    "pipeline",
+    None,
+    "module:function that returns a tfpipe.Pipeline of your own, in place of a preset. "
+    "It is called with rank and num_ranks if it takes them.",
+)
+_DO = flags.DEFINE_list(
+    "do",
+    list(PARTS),
+    "What to do, one after the other. throughput: images/s and CPU time. profile: the "
+    "cost of each stage and what binds. tune: search the best setting within the "
+    "budgets. headspace: how far the input is from holding --model back.",
+)
+_SECONDS = flags.DEFINE_float(
+    "seconds", 3.0, "About how long each measurement takes.", lower_bound=0.1
+)
+_TIME_LIMIT = flags.DEFINE_float(
+    "time_limit", 60.0, "Seconds that tune may take.", lower_bound=1.0
+)
+_CPU_BUDGET = flags.DEFINE_integer(
+    "cpu_budget",
+    None,
+    "Threads that the pipelines of all ranks of a host may have. Default: its cores.",
+    lower_bound=1,
+)
+_RAM_BUDGET_GB = flags.DEFINE_float(
+    "ram_budget_gb",
+    None,
+    "Memory for their buffers and caches, in GB. Default: half of what is left.",
+    lower_bound=0.0,
+)
+_DISK_BUDGET_GB = flags.DEFINE_float(
+    "disk_budget_gb",
+    0.0,
+    "Disk space for a cache in --cache_dir, in GB; tune tries none without both.",
+    lower_bound=0.0,
+)
+_CACHE_DIR = flags.DEFINE_string(
+    "cache_dir", None, "Folder on a disk of this host, for a cache that tune may add."
+)
+_ANY_ORDER = flags.DEFINE_bool(
+    "any_order",
+    False,
+    "Whether tune may also let elements come as they become ready, in an order that is "
+    "not reproducible.",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputConfig:
+    """What to measure; the flags' help says more about each field."""
+
+    data_dir: str | None = None
+    pipeline: str | None = None
+    preset: str = "imagenet_train"
+    do: tuple[str, ...] = PARTS
+    model: str = "resnet50"
+    image_size: int | None = None
+    batch_size: int | None = None
+    seed: int = 0
+    seconds: float = 3.0
+    time_limit: float = 60.0
+    cpu_budget: int | None = None
+    ram_budget_bytes: int | None = None
+    disk_budget_bytes: int = 0
+    cache_dir: str | None = None
+    any_order: bool = False
+    tuning: str | None = None
+    whole_batches: bool = False
+    report_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data_dir is None) == (self.pipeline is None):
+            raise ValueError(
+                "One of --data_dir and --pipeline must be given, and not both; got "
+                f"data_dir={self.data_dir}, pipeline={self.pipeline}."
+            )
+        if self.pipeline is not None and ":" not in self.pipeline:
+            raise ValueError(
+                f"--pipeline must be module:function, got {self.pipeline!r}."
+            )
+        if unknown := set(self.do) - set(PARTS):
+            raise ValueError(
+                f"--do must be of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}."
+            )
+        if bool(self.disk_budget_bytes) != bool(self.cache_dir):
+            raise ValueError(
+                "--disk_budget_gb and --cache_dir must be given together, got "
+                f"{self.disk_budget_bytes / 1e9} and {self.cache_dir}."
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as a dict that JSON can hold."""
+        return dataclasses.asdict(self)
+
+
+def config_from_flags() -> InputConfig:
+    """The only reader of these flags' values.
+
+    Raises:
+        ValueError: If flags contradict each other.
+    """
+    ram = _RAM_BUDGET_GB.value
+    return InputConfig(
+        pipeline=_PIPELINE.value,
+        preset=_PRESET.value,
+        do=tuple(_DO.value),
+        seconds=_SECONDS.value,
+        time_limit=_TIME_LIMIT.value,
+        cpu_budget=_CPU_BUDGET.value,
+        ram_budget_bytes=None if ram is None else int(ram * 1e9),
+        disk_budget_bytes=int(_DISK_BUDGET_GB.value * 1e9),
+        cache_dir=_CACHE_DIR.value,
+        any_order=_ANY_ORDER.value,
+        **benchmark_flags.shared(),
+    )

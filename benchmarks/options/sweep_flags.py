@@ -1,0 +1,171 @@
+"""Every flag of benchmarks.sweep, once, and their way into a `Sweep`."""
+
+import dataclasses
+import json
+import pathlib
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from benchmarks.sweeps.plan import SCALINGS, Sweep
+
+_SWEEP_DIR = flags.DEFINE_string(
+    "sweep_dir",
+    None,
+    "Folder for one JSON a run. RecordRanges that are there already are not run again.",
+    required=True,
+)
+_SWEEP_FILE = flags.DEFINE_string(
+    "sweep_file",
+    None,
+    "JSON or TOML file of these settings, by the names of the flags (arguments: a list "
+    "of flags of benchmarks.train); flags that are given count instead.",
+)
+_MODELS = flags.DEFINE_list("models", None, "Models to run. Default: resnet50.")
+_RANKS = flags.DEFINE_list(
+    "ranks",
+    None,
+    "Numbers of ranks to run on. Default: 1. Efficiency needs 1 among them.",
+)
+_BATCH_SIZES = flags.DEFINE_list(
+    "batch_sizes",
+    None,
+    "Examples in a batch: of each rank with --scaling=weak, of all together with "
+    "--scaling=strong. Default: the model's own, of each rank.",
+)
+_DATA_DIRS = flags.DEFINE_list(
+    "data_dirs", None, "Folders of converted data sets to run on."
+)
+_SCALING = flags.DEFINE_list(
+    "scaling",
+    None,
+    "weak: the batch of each rank is the same on any number of ranks. strong: the "
+    f"global batch is. Any of {','.join(SCALINGS)}. Default: weak.",
+)
+_REPEATS = flags.DEFINE_integer(
+    "repeats",
+    None,
+    "RecordRanges of each setting. Confidence intervals need 2, and are wide with fewer than "
+    "5. Default: 1.",
+    lower_bound=1,
+)
+_RUN_TIMEOUT = flags.DEFINE_float(
+    "run_timeout",
+    None,
+    "Seconds after which a run is ended and counts as failed. Default: 3600.",
+    lower_bound=1.0,
+)
+_HOROVODRUN_ARGUMENTS = flags.DEFINE_string(
+    "horovodrun_arguments",
+    None,
+    'More arguments for horovodrun, in one string: "-H host1:8,host2:8".',
+)
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "Print the runs and the estimated time, and run nothing."
+)
+
+
+def sweep_dir() -> pathlib.Path:
+    """Where the results go."""
+    return pathlib.Path(_SWEEP_DIR.value)
+
+
+def is_dry_run() -> bool:
+    """Whether only to plan."""
+    return bool(_DRY_RUN.value)
+
+
+def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
+    """The only reader of the other flags' values.
+
+    Args:
+        arguments: What came after `--`, flags of benchmarks.train.
+
+    Raises:
+        ValueError: If settings contradict each other, or the file is none of them.
+        OSError: If the file cannot be read.
+    """
+    given = {
+        "models": _MODELS.value,
+        "ranks": _RANKS.value and _numbers("ranks", _RANKS.value),
+        "batch_sizes": _BATCH_SIZES.value
+        and _numbers("batch_sizes", _BATCH_SIZES.value),
+        "data_dirs": _DATA_DIRS.value,
+        "scaling": _SCALING.value,
+        "repeats": _REPEATS.value,
+        "run_timeout": _RUN_TIMEOUT.value,
+        "arguments": arguments or None,
+        "horovodrun_arguments": shlex.split(_HOROVODRUN_ARGUMENTS.value or "") or None,
+    }
+    in_file = read_file(_SWEEP_FILE.value) if _SWEEP_FILE.value else {}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return make_sweep({**in_file, **chosen})
+
+
+def _numbers(name: str, values: Sequence[str]) -> list[int]:
+    try:
+        return [int(value) for value in values]
+    except ValueError:
+        raise ValueError(
+            f"--{name} must be whole numbers, got {','.join(values)}."
+        ) from None
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """The settings in a file, of TOML if its name ends in .toml, else of JSON.
+
+    Raises:
+        ValueError: If it is neither.
+        OSError: If it cannot be read.
+    """
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    try:
+        found = _parse_toml(text) if path.endswith(".toml") else json.loads(text)
+    except ValueError as error:  # both parsers' errors are
+        raise ValueError(f"--sweep_file={path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"--sweep_file={path} must hold an object, got {text[:40]!r}.")
+    return found
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:
+        raise ValueError("TOML needs Python 3.11; write it as JSON.") from None
+    return tomllib.loads(text)
+
+
+def make_sweep(settings: Mapping[str, Any]) -> Sweep:
+    """A sweep from settings by name, as a file holds them.
+
+    Raises:
+        ValueError: If a setting is not known or not of its type.
+    """
+    known = {field.name: field for field in dataclasses.fields(Sweep)}
+    values = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise ValueError(
+                f"A sweep has the settings {', '.join(known)}; got {name}."
+            )
+        like = known[name].default
+        values[name] = _checked(name, value, like)
+    return Sweep(**values)
+
+
+def _checked(name: str, value: Any, like: Any) -> Any:
+    """A value of the type that the setting has by default."""
+    if not isinstance(like, tuple):
+        if isinstance(value, bool) or not isinstance(value, (int, type(like))):
+            raise ValueError(f"{name} must be a number, got {value!r}.")
+        return value
+    kind = int if name in ("ranks", "batch_sizes") else str
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise ValueError(f"{name} must be a list, got {value!r}.")
+    if any(isinstance(item, bool) or not isinstance(item, kind) for item in value):
+        what = "whole numbers" if kind is int else "strings"
+        raise ValueError(f"{name} must be a list of {what}, got {value!r}.")
+    return tuple(value)

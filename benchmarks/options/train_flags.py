@@ -1,0 +1,229 @@
+"""Every flag of the training benchmarks, once, and their way into a `Config`."""
+
+from typing import Any
+
+from absl import flags, logging
+
+from benchmarks.models import accelerators, catalog
+from benchmarks.options import config
+from benchmarks.system import residency
+
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of a converted data set, with its index.json."
+)
+_MODEL = flags.DEFINE_enum(
+    "model", "resnet50", sorted(catalog.MODELS), "Which model to train or evaluate."
+)
+_MODE = flags.DEFINE_enum(
+    "mode",
+    "train",
+    config.MODES,
+    "train: optimize on the train split and time the steps. eval: accuracy on the "
+    "validation split, every record once, of the newest checkpoint. infer: the model "
+    "forward only, on the validation split again and again, timed.",
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size",
+    None,
+    "Examples in a batch of each rank. Default: the model's own.",
+    lower_bound=1,
+)
+_IMAGE_SIZE = flags.DEFINE_integer(
+    "image_size",
+    None,
+    "Height and width in pixels. Default: what the model was published with.",
+    lower_bound=32,
+)
+_NUM_STEPS = flags.DEFINE_integer(
+    "num_steps",
+    None,
+    "Timed steps, after the warm-up steps. Default: one epoch; 100 with --synthetic.",
+    lower_bound=1,
+)
+_NUM_EPOCHS = flags.DEFINE_integer(
+    "num_epochs",
+    None,
+    "Epochs to train in all, those of a restored checkpoint included.",
+    lower_bound=1,
+)
+_NUM_WARMUP_STEPS = flags.DEFINE_integer(
+    "num_warmup_steps",
+    None,
+    "First steps that are not timed. Default: 10, or a tenth of all if that is less.",
+    lower_bound=0,
+)
+_LEARNING_RATE = flags.DEFINE_float(
+    "learning_rate",
+    None,
+    "Peak learning rate for a global batch of 256; scaled linearly with the global "
+    "batch. Default: the model's own.",
+    lower_bound=0.0,
+)
+_SYNTHETIC = flags.DEFINE_bool(
+    "synthetic", False, "Feed one random batch again and again instead of real data."
+)
+_CHECKPOINT_DIR = flags.DEFINE_string(
+    "checkpoint_dir",
+    None,
+    "Save the model here after each epoch, and go on from the newest checkpoint there.",
+)
+_REPORT_DIR = flags.DEFINE_string(
+    "report_dir",
+    None,
+    "Write the result (JSON) and a picture of the first batch here, for "
+    "python -m benchmarks.report.",
+)
+_SEED = flags.DEFINE_integer(
+    "seed",
+    0,
+    "Of weights, order and augmentation; the same on all ranks.",
+    lower_bound=0,
+    # The converters have a --seed too; only tests import both.
+    allow_override=True,
+)
+_ON_ERROR = flags.DEFINE_enum(
+    "on_error",
+    "raise",
+    ["raise", "skip"],
+    "At a damaged record or image: stop and name it, or go on without it, count it and "
+    "name it in the result.",
+)
+_TUNING = flags.DEFINE_string(
+    "tuning",
+    None,
+    "JSON file of a tuning: benchmarks.input writes it, benchmarks.train uses it.",
+)
+_WHOLE_BATCHES = flags.DEFINE_bool(
+    "whole_batches",
+    False,
+    "Decode and crop whole batches at once: the same batches, cheaper with the native "
+    "op. Not for recipes that distort colors.",
+)
+_NUM_CLASSES = flags.DEFINE_integer(
+    "num_classes",
+    None,
+    "Outputs of the model. Default: the classes of the data set; 1000 with "
+    "--synthetic.",
+    lower_bound=2,
+    allow_override=True,  # converters.synthesize has one too
+)
+_PRECISION = flags.DEFINE_enum(
+    "precision",
+    "float32",
+    config.PRECISIONS,
+    "What the model computes in; its weights stay float32. float16 scales the loss.",
+)
+_DATA_FORMAT = flags.DEFINE_enum(
+    "data_format",
+    "NHWC",
+    config.DATA_FORMATS,
+    "Whether channels come last or first in the model. NCHW needs a GPU or --xla.",
+)
+_XLA = flags.DEFINE_bool("xla", False, "Compile the step with XLA.")
+_EMULATE = flags.DEFINE_enum(
+    "emulate",
+    None,
+    sorted(accelerators.ACCELERATORS),
+    "Replace the model by the time that it takes on this accelerator, as published; "
+    "the input path and the copy to the device stay real.",
+)
+_STEP_TIME_MS = flags.DEFINE_float(
+    "step_time_ms",
+    None,
+    "Replace the model by this time a step, in milliseconds.",
+    lower_bound=0.0,
+)
+_CACHE = flags.DEFINE_enum(
+    "cache",
+    "as_is",
+    residency.STATES,
+    "State of the page cache to start from, for the files of the split: cold empties "
+    "it, warm fills it. A run in which storage gave other than that is an error.",
+)
+_BARS = flags.DEFINE_bool(
+    "bars",
+    False,
+    "Measure the input alone and the model on synthetic data too, and say what binds.",
+)
+_REPEAT = flags.DEFINE_integer(
+    "repeat",
+    1,
+    "Run so many times; the result is the median one. They must agree within 5 %.",
+    lower_bound=1,
+)
+_REQUIRE = flags.DEFINE_list(
+    "require",
+    [],
+    "What the result must fulfill, such as stall<=3%,au>=0.9,real/synthetic>=0.97; the "
+    "exit code is 2 where it does not.",
+)
+_RANK_TIMEOUT = flags.DEFINE_float(
+    "rank_timeout",
+    300.0,
+    "Seconds that a rank may go without a step before the run ends with an error.",
+    lower_bound=1.0,
+)
+_ELASTIC = flags.DEFINE_bool(
+    "elastic",
+    False,
+    "Go on without a rank that dies: under horovodrun with --min-np and "
+    "--host-discovery-script, with --num_epochs.",
+)
+_MAX_FAULTS = flags.DEFINE_integer(
+    "max_faults",
+    100,
+    "How many records --on_error=skip may skip on a rank.",
+    lower_bound=0,
+)
+
+
+def config_from_flags() -> config.Config:
+    """The only reader of the flags' values.
+
+    Raises:
+        ValueError: If flags contradict each other.
+    """
+    return config.Config(
+        mode=_MODE.value,
+        num_steps=_NUM_STEPS.value,
+        num_epochs=_NUM_EPOCHS.value,
+        num_warmup_steps=_NUM_WARMUP_STEPS.value,
+        learning_rate=_LEARNING_RATE.value,
+        synthetic=_SYNTHETIC.value,
+        checkpoint_dir=_CHECKPOINT_DIR.value,
+        on_error=_ON_ERROR.value,
+        max_faults=_MAX_FAULTS.value,
+        num_classes=_NUM_CLASSES.value,
+        precision=_PRECISION.value,
+        data_format=_DATA_FORMAT.value,
+        xla=_XLA.value,
+        emulate=_EMULATE.value,
+        step_time_ms=_STEP_TIME_MS.value,
+        cache=_CACHE.value,
+        rank_timeout=_RANK_TIMEOUT.value,
+        elastic=_ELASTIC.value,
+        bars=_BARS.value,
+        repeat=_REPEAT.value,
+        require=_REQUIRE.value,
+        **shared(),
+    )
+
+
+def shared() -> dict[str, Any]:
+    """The values that benchmarks.input takes too, by name."""
+    return {
+        "data_dir": _DATA_DIR.value,
+        "model": _MODEL.value,
+        "image_size": _IMAGE_SIZE.value,
+        "batch_size": _BATCH_SIZE.value,
+        "seed": _SEED.value,
+        "tuning": _TUNING.value,
+        "whole_batches": _WHOLE_BATCHES.value,
+        "report_dir": _REPORT_DIR.value,
+    }
+
+
+def quiet_libraries() -> None:
+    """Leaves TensorFlow's INFO remarks out, unless --verbosity asks for them."""
+    if not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)

@@ -1,0 +1,277 @@
+"""Ways from JPEG records to batches, each run alone and measured in CPU-seconds.
+
+  python -m benchmarks.studies.decode_variants NAME '{"data_dir": "DIR", ...}'
+
+In: the name of a way and the fields of `Job`. Out: a line of JSON. `benchmarks.studies.decode`
+runs all of them in turns, each in its own process.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+import tfpipe
+
+_MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What every way does: batches of random crops of the train split, shuffled.
+
+    Attributes:
+        data_dir: The data set.
+        rewritten_data_dir: The same images, converted with --restart_rows; None if no
+            way needs them.
+        image_size: Side of the crops in pixels.
+        batch_size: Images of a batch.
+        num_warmup_images: Images before those that are timed.
+        num_timed_images: Images that are timed.
+    """
+
+    data_dir: str
+    rewritten_data_dir: str | None = None
+    image_size: int = 224
+    batch_size: int = 64
+    num_warmup_images: int = 1000
+    num_timed_images: int = 4000
+
+
+def measure(name: str, job: Job) -> dict[str, float]:
+    """Seconds and CPU-seconds of this process for the timed images."""
+    warmup, timed = (
+        -(-count // job.batch_size)
+        for count in (job.num_warmup_images, job.num_timed_images)
+    )
+    batches = iter(WAYS[name](job))
+    for _ in range(warmup):
+        next(batches)
+    seconds, cpu_seconds = time.perf_counter(), time.process_time()
+    for _ in range(timed):
+        next(batches)
+    return {
+        "cpu_seconds": time.process_time() - cpu_seconds,
+        "seconds": time.perf_counter() - seconds,
+        "num_images": timed * job.batch_size,
+    }
+
+
+def _records(job: Job, function: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:
+    """A well-tuned pipeline as one writes it by hand."""
+    paths = sorted(map(str, pathlib.Path(job.data_dir).glob("train-*-of-*")))
+    dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
+        lambda path: tf.data.TFRecordDataset(path, buffer_size=1 << 20),
+        cycle_length=4,
+        num_parallel_calls=4,
+    )
+    dataset = dataset.repeat().shuffle(1024)
+    dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    options.threading.max_intra_op_parallelism = 1
+    dataset = dataset.batch(job.batch_size, drop_remainder=True)
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+    number = tf.io.FixedLenFeature([], tf.int64)
+    text = tf.io.FixedLenFeature([], tf.string)
+    keys = ("image/height", "image/width", "image/class/label")
+    return tf.io.parse_single_example(
+        record, {"image/encoded": text} | dict.fromkeys(keys, number)
+    )
+
+
+def _window(shape: tf.Tensor) -> tf.Tensor:
+    begin, size, _ = tf.image.sample_distorted_bounding_box(
+        shape,
+        tf.zeros([1, 0, 4]),
+        min_object_covered=0.1,
+        aspect_ratio_range=(0.75, 1.33),
+        area_range=(0.08, 1.0),
+        max_attempts=100,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.stack([begin[0], begin[1], size[0], size[1]])
+
+
+def _garden(job: Job, dtype: str) -> tf.data.Dataset:
+    """As TensorFlow Model Garden's ResNet reads: size from the JPEG header."""
+    size = [job.image_size, job.image_size]
+
+    def load(record: tf.Tensor) -> Any:
+        parsed = _parse(record)
+        encoded = parsed["image/encoded"]
+        window = _window(tf.image.extract_jpeg_shape(encoded))
+        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+        image = tf.image.random_flip_left_right(image)
+        image = tf.image.resize(image, size)
+        image = tf.ensure_shape(image, [*size, 3])
+        if dtype == "uint8":
+            image = tf.cast(tf.round(image), tf.uint8)
+        else:
+            image = (image - tf.constant(_MEAN)) / tf.constant(_STD)
+        return image, tf.cast(parsed["image/class/label"], tf.int32)
+
+    return _records(job, load)
+
+
+def _hand(
+    job: Job,
+    *,
+    dtype: str = "uint8",
+    dct: str = "INTEGER_FAST",
+    fancy: bool = False,
+    resize: str = "image",
+    rounding: str = "round",
+) -> tf.data.Dataset:
+    """Size from the record; whatever stock TensorFlow offers to be faster."""
+    size = [job.image_size, job.image_size]
+
+    def load(record: tf.Tensor) -> Any:
+        parsed = _parse(record)
+        sides = [parsed["image/height"], parsed["image/width"], tf.constant(3, "int64")]
+        image = tf.image.decode_and_crop_jpeg(
+            parsed["image/encoded"],
+            _window(tf.cast(tf.stack(sides), tf.int32)),
+            channels=3,
+            dct_method=dct,
+            fancy_upscaling=fancy,
+        )
+        image = tf.ensure_shape(_RESIZE[resize](image, size), [*size, 3])
+        if dtype == "uint8":
+            image = _ROUND[rounding](image)
+        image = tf.image.random_flip_left_right(image)
+        if dtype == "float32":
+            image *= tf.constant([1 / std for std in _STD])
+            image += tf.constant([-m / s for m, s in zip(_MEAN, _STD, strict=True)])
+        return image, tf.cast(parsed["image/class/label"], tf.int32)
+
+    return _records(job, load)
+
+
+def _quantize(image: tf.Tensor) -> tf.Tensor:
+    options = {"mode": "SCALED", "round_mode": "HALF_TO_EVEN"}
+    return tf.bitcast(
+        tf.raw_ops.QuantizeV2(
+            input=image, min_range=0.0, max_range=255.0, T=tf.quint8, **options
+        ).output,
+        tf.uint8,
+    )
+
+
+def _crop_and_resize(image: tf.Tensor, size: list[int]) -> tf.Tensor:
+    whole = [[0.0, 0.0, 1.0, 1.0]]
+    return tf.image.crop_and_resize(image[tf.newaxis], whole, [0], size)[0]
+
+
+_RESIZE: dict[str, Callable[[tf.Tensor, list[int]], tf.Tensor]] = {
+    "image": tf.image.resize,
+    "kernel": lambda image, size: tf.raw_ops.ResizeBilinear(
+        images=image[tf.newaxis], size=size, half_pixel_centers=True
+    )[0],
+    "crop_and_resize": _crop_and_resize,
+}
+_ROUND: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "round": lambda image: tf.cast(tf.round(image), tf.uint8),
+    "quantize": _quantize,
+}
+
+
+def _tfpipe(
+    job: Job,
+    dtype: str = "uint8",
+    quality: str | None = None,
+    crop_op: str = "stock",
+    *,
+    whole: bool = False,
+) -> tf.data.Dataset:
+    pipeline = tfpipe.imagenet_train(
+        job.data_dir,
+        image_size=job.image_size,
+        batch_size=job.batch_size,
+        dtype=dtype,
+        quality=quality,
+        crop_op=crop_op,
+        whole_batches=whole,
+    )
+    return pipeline.build(num_epochs=None)
+
+
+def _rewritten(
+    job: Job, crop_op: str, dtype: str = "uint8", *, whole: bool = False
+) -> tf.data.Dataset:
+    if job.rewritten_data_dir is None:
+        raise ValueError("A way on rewritten data needs --rewritten_data_dir.")
+    other = dataclasses.replace(job, data_dir=job.rewritten_data_dir)
+    return _tfpipe(other, dtype, crop_op=crop_op, whole=whole)
+
+
+def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
+    return lambda job: _tfpipe(job, dtype, crop_op="native", whole=True)
+
+
+def _on_one_core(
+    way: Callable[[Job], tf.data.Dataset],
+) -> Callable[[Job], tf.data.Dataset]:
+    def make(job: Job) -> tf.data.Dataset:
+        # Threads inherit it; those of the pipeline do not run yet.
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        return way(job)
+
+    return make
+
+
+_LEAN = {"resize": "kernel", "rounding": "quantize"}
+
+# Way -> its dataset. The last words say in what a way differs from the one before it.
+WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
+    "garden_float32": lambda job: _garden(job, "float32"),
+    "garden_uint8": lambda job: _garden(job, "uint8"),
+    "hand_uint8": _hand,
+    "hand_float32": lambda job: _hand(job, dtype="float32"),
+    "hand_uint8_accurate_fancy": lambda job: _hand(
+        job, dct="INTEGER_ACCURATE", fancy=True
+    ),
+    "hand_uint8_crop_and_resize": lambda job: _hand(job, resize="crop_and_resize"),
+    "lean_uint8": lambda job: _hand(job, **_LEAN),
+    "lean_uint8_accurate": lambda job: _hand(job, dct="INTEGER_ACCURATE", **_LEAN),
+    "lean_uint8_accurate_fancy": lambda job: _hand(
+        job, dct="INTEGER_ACCURATE", fancy=True, **_LEAN
+    ),
+    "tfpipe_uint8": _tfpipe,
+    "tfpipe_uint8_fast": lambda job: _tfpipe(job, quality="fast"),
+    "tfpipe_float32": lambda job: _tfpipe(job, "float32"),
+    "tfpipe_bfloat16": lambda job: _tfpipe(job, "bfloat16"),
+    "tfpipe_native_uint8": lambda job: _tfpipe(job, crop_op="native"),
+    "tfpipe_native_uint8_fast": lambda job: _tfpipe(
+        job, quality="fast", crop_op="native"
+    ),
+    "tfpipe_native_float32": lambda job: _tfpipe(job, "float32", crop_op="native"),
+    "tfpipe_native_bfloat16": lambda job: _tfpipe(job, "bfloat16", crop_op="native"),
+    "tfpipe_whole_uint8": _whole("uint8"),
+    "tfpipe_whole_float32": _whole("float32"),
+    "tfpipe_whole_bfloat16": _whole("bfloat16"),
+    "tfpipe_whole_uint8_one_core": _on_one_core(_whole("uint8")),
+    "rewritten_uint8": lambda job: _rewritten(job, "stock"),
+    "rewritten_native_uint8": lambda job: _rewritten(job, "native"),
+    "rewritten_whole_uint8": lambda job: _rewritten(job, "native", whole=True),
+    "rewritten_native_float32": lambda job: _rewritten(job, "native", "float32"),
+}
+# Ways that read `Job.rewritten_data_dir`.
+REWRITTEN = frozenset(name for name in WAYS if name.startswith("rewritten_"))
+
+
+def main(argv: list[str]) -> None:
+    """Measures one way."""
+    print(json.dumps(measure(argv[1], Job(**json.loads(argv[2])))))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

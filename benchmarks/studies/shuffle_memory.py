@@ -1,0 +1,133 @@
+"""How much memory does shuffling by windows take?
+
+  python -m benchmarks.studies.shuffle_memory --data_dir=DIR
+
+Question: are two windows of encoded records all that is in memory, whatever the size of
+the data set? For each size of window a process of its own reads the train split of DIR,
+encoded, and tells how much more memory it had at the most than with windows of one
+block; that is compared with the size of a window. Twice: as it is, and with one arena
+(MALLOC_ARENA_MAX=1), where glibc gives back what is freed: in several, it keeps some.
+
+Read `windows`, that memory in windows. The last line on stdout is one JSON object; exit
+code 2 if 1024 records take more than two windows with one arena.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+from absl import app, flags as absl_flags
+
+import tfpipe
+from benchmarks.options import train_flags
+from benchmarks.reporting import environment, output
+
+_RESULT = absl_flags.DEFINE_string(
+    "memory_result", None, "File to write the JSON object to as well."
+)
+
+_BLOCK, _SIZES = 32, (32, 512, 1024, 2048)
+_MOST_WINDOWS = 2
+_ALLOCATORS = {"as it is": {}, "one arena": {"MALLOC_ARENA_MAX": "1"}}
+
+
+def peak_bytes(data_dir: str, window_size: int, variables: dict[str, str]) -> int:
+    """The most memory that a process has that reads windows of that size.
+
+    Raises:
+        OSError: If it fails; carries what it printed.
+    """
+    code = (
+        "import sys; from benchmarks import shuffle_memory; "
+        "print(shuffle_memory.read(sys.argv[1], int(sys.argv[2])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, data_dir, str(window_size)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | variables,
+    )
+    if done.returncode:
+        raise OSError(f"Reading ended with {done.returncode}: {done.stderr}")
+    return int(done.stdout.split()[-1])
+
+
+def read(data_dir: str, window_size: int) -> int:
+    """Reads three epochs; returns the peak of this process' memory in bytes."""
+    source = tfpipe.TFRecordSource(
+        data_dir, "train", batch_size=32, block_length=_BLOCK, window_size=window_size
+    )
+    pipeline = tfpipe.Pipeline(
+        source,
+        [tfpipe.Interleave(), tfpipe.Batch(32), tfpipe.Prefetch(buffer_size=1)],
+        tuning=tfpipe.Tuning(num_parallel_reads=1, private_threadpool_size=1),
+    )
+    for _ in pipeline.build(num_epochs=3):
+        pass
+    with open("/proc/self/status", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["VmHWM"].split()[0]) * 1024
+
+
+def measure(data_dir: str) -> dict[str, Any]:
+    """Memory of each size of window."""
+    index = tfpipe.TFRecordSource(data_dir, "train").index
+    num_bytes = sum(shard.num_bytes for shard in index.splits["train"])
+    each = num_bytes / index.num_records("train")
+    rows = []
+    for allocator, variables in _ALLOCATORS.items():
+        peaks = {size: peak_bytes(data_dir, size, variables) for size in _SIZES}
+        for size in _SIZES[1:]:
+            more = peaks[size] - peaks[_BLOCK]
+            rows.append(
+                {
+                    "allocator": allocator,
+                    "window_size": size,
+                    "window_bytes": round(size * each),
+                    "peak_bytes": peaks[size],
+                    "more_bytes": more,
+                    "windows": more / (size * each),
+                }
+            )
+    return {"sizes": rows}
+
+
+def main(argv: list[str]) -> int:
+    """Prints the memory of windows over --data_dir."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    config = train_flags.config_from_flags()
+    try:
+        measured = measure(str(config.data_dir))
+    except (OSError, ValueError, tfpipe.TfpipeError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    report = {
+        "command": "benchmarks.studies.shuffle_memory",
+        "schema_version": 1,
+        "config": {"data_dir": pathlib.Path(str(config.data_dir)).resolve().name},
+        **measured,
+        "environment": environment.describe(),
+    }
+    if _RESULT.value:
+        output.write(report, _RESULT.value)
+    for row in measured["sizes"]:
+        print(
+            f"{row['allocator']:10} {row['window_size']:5} records of "
+            f"{row['window_bytes'] / 1e6:6.1f} MB: "
+            f"{row['more_bytes'] / 1e6:7.1f} MB, {row['windows']:.2f} windows"
+        )
+    output.print_line(report)
+    windows = {
+        row["window_size"]: row["windows"]
+        for row in measured["sizes"]
+        if row["allocator"] == "one arena"
+    }
+    return 0 if windows[1024] <= _MOST_WINDOWS else 2
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,280 @@
+"""Does the tuner find the best setting: six pipelines that were set badly.
+
+  python -m benchmarks.studies.tuning --data_dir=DIR
+
+Question: how near does `tfpipe.tune` come to the best that an exhaustive search of the
+same space finds, from what beginning, and in what time? Each pipeline is run as it was
+given, with AUTOTUNE, with what the tuner found and with the best of the grid, all of
+them in turns. Its elements come from the train split of DIR, of small images, so that a
+setting matters. And does the profile of the pipeline with AUTOTUNE predict the rates of
+other settings?
+
+Read `tuned_of_best` (at least 0.95 is wanted), `tuned_of_autotune` (at least 0.97),
+`tune_seconds` (at most 60) and `predicted_of_measured` (0.85 to 1.15): medians over the
+rounds of ratios. Profiles are taken before and after the turns, a minute apart; on a
+machine whose speed changes meanwhile `predicted_of_measured_to_autotune` is the fairer
+figure: rates by that of the pipeline that was profiled, predicted over measured. The
+last line on stdout is one JSON object.
+"""
+
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import app, flags as absl_flags
+
+import tfpipe
+from benchmarks.options import train_flags
+from benchmarks.reporting import environment, output
+
+_RESULT = absl_flags.DEFINE_string(
+    "tuning_result", None, "File to write the JSON object to as well."
+)
+_CASES = absl_flags.DEFINE_list(
+    "cases", None, "Which of the pipelines to tune; all of them by default."
+)
+
+_BATCH_SIZE = 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A pipeline that was set badly, and what the tuner may use for it."""
+
+    pipeline: tfpipe.Pipeline
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def serial_map(data_dir: str, _: str) -> Case:
+    """Decodes one image at a time."""
+    return Case(pipeline=_with_map(_preset(data_dir), num_parallel_calls=1))
+
+
+def no_prefetch(data_dir: str, _: str) -> Case:
+    """Normalizes whole batches in the thread that the training step waits for."""
+    pipeline = _with_map(_preset(data_dir), num_parallel_calls=2)
+    stages = [stage for stage in pipeline.stages if type(stage) is not tfpipe.Prefetch]
+    stages.append(tfpipe.Map(tfpipe.Normalize(), num_parallel_calls=1))
+    return Case(pipeline=dataclasses.replace(pipeline, stages=stages))
+
+
+def one_reader(data_dir: str, _: str) -> Case:
+    """Reads one extent at a time through a small buffer, and decodes nothing."""
+    pipeline = _preset(data_dir, decode=False)
+    return Case(
+        pipeline=dataclasses.replace(
+            pipeline,
+            tuning=tfpipe.Tuning(num_parallel_reads=1, read_buffer_bytes=4096),
+        )
+    )
+
+
+def cache_that_does_not_fit(data_dir: str, cache_dir: str) -> Case:
+    """Keeps decoded images in more RAM than there is."""
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=_BATCH_SIZE)
+    stages = [
+        tfpipe.Interleave(),
+        tfpipe.AssertCardinality(),
+        tfpipe.Map(
+            tfpipe.Parse(label_base=source.index.label_base),
+            tfpipe.CenterCrop(image_size=224),
+        ),
+        tfpipe.Cache("ram", max_bytes=1_000_000),
+        tfpipe.Map(tfpipe.Flip(), tfpipe.Select("image", "label")),
+        tfpipe.Batch(_BATCH_SIZE),
+        tfpipe.Prefetch(),
+    ]
+    size = sum(shard.num_bytes for shard in source.index.splits["train"])
+    return Case(
+        pipeline=tfpipe.Pipeline(source, stages),
+        options={
+            "ram_budget_bytes": size // 2,
+            "disk_budget_bytes": 1 << 34,
+            "cache_dir": cache_dir,
+        },
+    )
+
+
+def too_many_threads(data_dir: str, _: str) -> Case:
+    """64 threads, each of them with 64 more."""
+    tuning = tfpipe.Tuning(
+        num_parallel_maps=64,
+        private_threadpool_size=64,
+        max_intra_op_parallelism=64,
+        prefetch_buffer_size=64,
+    )
+    pipeline = _preset(data_dir)
+    return Case(pipeline=dataclasses.replace(pipeline, tuning=tuning))
+
+
+def tiny_batch_copies(_: str, __: str) -> Case:
+    """Copies elements of 16 bytes into batches, one after the other."""
+
+    def numbers(state: tfpipe.State, num_epochs: int | None) -> tf.data.Dataset:
+        dataset = tf.data.Dataset.range(1 << 20).map(lambda x: {"number": x})
+        return dataset.repeat(num_epochs)
+
+    def square(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return example | {"square": example["number"] ** 2}
+
+    stages = [tfpipe.Map(square, num_parallel_calls=8), tfpipe.Batch(512)]
+    tuning = tfpipe.Tuning(fuse_map_and_batch=False)
+    return Case(pipeline=tfpipe.Pipeline(numbers, stages, tuning=tuning))
+
+
+CASES: dict[str, Callable[[str, str], Case]] = {
+    "serial map": serial_map,
+    "no prefetch": no_prefetch,
+    "one reader": one_reader,
+    "cache that does not fit": cache_that_does_not_fit,
+    "64 threads": too_many_threads,
+    "tiny batch copies": tiny_batch_copies,
+}
+
+
+def _preset(data_dir: str, **options: Any) -> tfpipe.Pipeline:
+    return tfpipe.imagenet_train(
+        data_dir, image_size=64, batch_size=_BATCH_SIZE, window_size=256, **options
+    )
+
+
+def _with_map(pipeline: tfpipe.Pipeline, *, num_parallel_calls: int) -> tfpipe.Pipeline:
+    stages = [
+        tfpipe.Map(*stage.ops, num_parallel_calls=num_parallel_calls)
+        if isinstance(stage, tfpipe.Map)
+        else stage
+        for stage in pipeline.stages
+    ]
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Tunes a pipeline both ways, and lets the four of them run in turns."""
+    start = time.perf_counter()
+    found = tfpipe.search_tuning(case.pipeline, **case.options)
+    seconds = time.perf_counter() - start
+    best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
+    pipelines = _lanes(case.pipeline, found, best)
+    before = tfpipe.profile(pipelines["AUTOTUNE"])
+    turns = tfpipe.compare(
+        {name: made.build(num_epochs=None) for name, made in pipelines.items()},
+        seconds=1.0,
+        num_rounds=7,
+    )
+    profiles = (before, tfpipe.profile(pipelines["AUTOTUNE"]))
+    tunings = {name: pipelines[name].tuning for name in ("AUTOTUNE", "one thread")}
+    for name, search in (("tuned", found), ("best", best)):
+        if search.setting.cache is None:
+            tunings[name] = search.setting.tuning
+    predicted = {name: _predicted(profiles, tuning) for name, tuning in tunings.items()}
+    tuned, given = turns["tuned"], turns.get("as given")
+    return {
+        "elements_per_second": {name: mine.rate for name, mine in turns.items()},
+        "tuned_of_best": tuned.ratio(turns["best"]),
+        "tuned_of_autotune": tuned.ratio(turns["AUTOTUNE"]),
+        "tuned_of_given": None if given is None else tuned.ratio(given),
+        "predicted_of_measured": {
+            name: rate / turns[name].rate for name, rate in predicted.items()
+        },
+        "predicted_of_measured_to_autotune": {
+            name: rate / predicted["AUTOTUNE"] / turns[name].ratio(turns["AUTOTUNE"])
+            for name, rate in predicted.items()
+            if name != "AUTOTUNE"
+        },
+        "tune_seconds": seconds,
+        "num_tried": len(found.trials),
+        "num_in_grid": len(best.trials),
+        "trials": found.as_json()["trials"],
+        "found": found.sentence,
+        "best": best.sentence,
+    }
+
+
+def _predicted(profiles: Sequence[tfpipe.Profile], tuning: tfpipe.Tuning) -> float:
+    """Elements per second: the mean over profiles taken before and after the turns.
+
+    A machine drifts in a minute by as much as a prediction may be wrong.
+    """
+    return statistics.mean(profile.predict(tuning) for profile in profiles)
+
+
+def _lanes(
+    given: tfpipe.Pipeline, found: tfpipe.Search, best: tfpipe.Search
+) -> dict[str, tfpipe.Pipeline]:
+    """The pipelines that run in turns."""
+    opened = tfpipe.opened(given)
+    # Of what the profile has not seen, and the tuner would not choose.
+    one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
+    lanes = {
+        "AUTOTUNE": dataclasses.replace(opened, tuning=found.autotuned.tuning),
+        "tuned": found.pipeline,
+        "best": best.pipeline,
+        "one thread": dataclasses.replace(opened, tuning=one_thread),
+    }
+    return lanes if found.given_ratio is None else lanes | {"as given": given}
+
+
+def table(cases: dict[str, dict[str, Any]]) -> str:
+    """One line a pipeline, in batches per second."""
+    names = ("as given", "AUTOTUNE", "tuned", "best")
+    heads = [*names, "of best", "of AUTOTUNE", "seconds"]
+    lines = [f"{'pipeline':24}" + "".join(f"{head:>13}" for head in heads)]
+    for name, case in cases.items():
+        rates = [case["elements_per_second"].get(way) for way in names]
+        cells = ["-" if rate is None else f"{rate:.1f}" for rate in rates]
+        ratios = (case["tuned_of_best"], case["tuned_of_autotune"])
+        cells += [f"{ratio:.2f}" for ratio in ratios]
+        cells.append(f"{case['tune_seconds']:.0f}")
+        lines.append(f"{name:24}" + "".join(f"{cell:>13}" for cell in cells))
+    return "\n".join(lines)
+
+
+def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The figures of the pipelines of those names.
+
+    Raises:
+        ValueError: If a name is not known.
+    """
+    if unknown := set(names) - CASES.keys():
+        raise ValueError(
+            f"--cases must be of {', '.join(CASES)}; got {', '.join(sorted(unknown))}."
+        )
+    results = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as cache_dir:
+            results[name] = measure(CASES[name](data_dir, cache_dir))
+        print(json.dumps({name: results[name]}), file=sys.stderr, flush=True)
+    return results
+
+
+def main(argv: list[str]) -> int:
+    """Prints the comparison that the flags describe."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    config = train_flags.config_from_flags()
+    try:
+        cases = run(str(config.data_dir), _CASES.value or list(CASES))
+    except (OSError, ValueError, tfpipe.TfpipeError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    report = {
+        "command": "benchmarks.studies.tuning",
+        "schema_version": 1,
+        "cases": cases,
+        "environment": environment.describe(),
+    }
+    if _RESULT.value:
+        output.write(report, _RESULT.value)
+    print(table(cases))
+    output.print_line(report)
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,182 @@
+"""A setting: a `Config` with the model's defaults filled in and the data looked at.
+
+In: a config and the ranks. Out: the pipeline of this rank, and how many steps to run.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import tfpipe
+from benchmarks.distributed import numa
+from benchmarks.distributed.numa import Seat
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.models import catalog
+from benchmarks.options.config import Config
+
+_DEFAULT_WARMUP_STEPS = 10
+_DEFAULT_SYNTHETIC_STEPS = 100
+_SYNTHETIC_CLASSES = 1000
+
+_RECIPES = {
+    "resnet": tfpipe.resnet,
+    "inception": tfpipe.inception,
+    "vgg": tfpipe.vgg,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a run needs to know before it starts.
+
+    Attributes:
+        config: The config with every default of the model filled in.
+        pipeline: Where this rank's batches come from.
+        num_records: Records in the split; 0 if synthetic.
+        class_names: Name of each class, which are the first outputs of the model.
+        seat: The cores of this rank.
+    """
+
+    config: Config
+    pipeline: tfpipe.Pipeline
+    num_records: int
+    class_names: tuple[str, ...]
+    seat: Seat
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of every rank in an epoch."""
+        return int(self.pipeline.source.steps_per_epoch)
+
+    @property
+    def num_training_steps(self) -> int | None:
+        """Steps from the first epoch on, if the config gives epochs; else None."""
+        if self.config.num_steps is not None or self.config.synthetic:
+            return None
+        return self.steps_per_epoch * (self.config.num_epochs or 1)
+
+    def num_steps(self, state: tfpipe.State) -> tuple[int, int]:
+        """Warm-up and timed steps to run from a state on.
+
+        Raises:
+            ValueError: If there is nothing left to run, or only warm-up.
+        """
+        warmup = self.config.num_warmup_steps
+        if self.num_training_steps is None:
+            timed = self.config.num_steps or _DEFAULT_SYNTHETIC_STEPS
+            return _DEFAULT_WARMUP_STEPS if warmup is None else warmup, timed
+        num_epochs = self.config.num_epochs or 1
+        left = 0
+        if state.epoch < num_epochs:
+            left = self.pipeline.source.num_steps(state, num_epochs - state.epoch)
+        if warmup is None:
+            warmup = min(_DEFAULT_WARMUP_STEPS, left // 10)
+        if left <= warmup:
+            raise ValueError(
+                f"--num_epochs={num_epochs} is {self.num_training_steps} steps, of "
+                f"which {left} are left and {warmup} are for warm-up: no step is left "
+                "to time. Raise --num_epochs, lower --num_warmup_steps, or choose "
+                "another --checkpoint_dir."
+            )
+        return warmup, left - warmup
+
+
+def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:
+    """Fills in the model's defaults and composes the pipeline of this rank.
+
+    Its threads and memory are this rank's share of the host.
+
+    Raises:
+        ValueError: If the config does not fit the data.
+        TfpipeError: If the data set is not complete.
+    """
+    model = catalog.MODELS[config.model]
+    seat = seat or numa.unbound(ranks.num_local_ranks)
+    config = dataclasses.replace(
+        config,
+        batch_size=config.batch_size or model.batch_size,
+        image_size=config.image_size or model.image_size,
+        learning_rate=config.learning_rate or model.learning_rate,
+    )
+    model.check_image_size(config.image_size)
+    tuning = make_tuning(seat, ranks)
+    if config.synthetic:
+        return _synthetic(config, tuning, seat)
+    pipeline = _pipeline(config, ranks, tuning)
+    index = pipeline.source.index
+    names = tuple(text for _, text in index.classes)
+    return Setting(
+        config=dataclasses.replace(config, num_classes=_num_classes(config, names)),
+        pipeline=pipeline,
+        num_records=index.num_records(pipeline.source.split),
+        class_names=names,
+        seat=seat,
+    )
+
+
+def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
+    """AUTOTUNE within the rank's share of the host."""
+    return tfpipe.Tuning(
+        private_threadpool_size=seat.num_threads,
+        ram_budget_bytes=tfpipe.ram_left() // 2 // ranks.num_local_ranks,
+    )
+
+
+def recipe_of(model: str) -> Callable[..., tfpipe.Recipe]:
+    """What makes the recipe of a model of that name, for the presets."""
+    return _RECIPES[catalog.MODELS[model].recipe]
+
+
+def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pipeline:
+    is_training = config.mode == "train"
+    preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
+    pipeline = preset(
+        config.data_dir,
+        recipe=recipe_of(config.model),
+        image_size=config.image_size,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        rank=ranks.rank,
+        num_ranks=ranks.num_ranks,
+        with_record_id=True,
+        on_error=config.on_error,
+        max_faults=config.max_faults,
+        whole_batches=config.whole_batches,
+        tuning=tuning,
+    )
+    if config.tuning is not None:
+        pipeline = tfpipe.load_tuned(config.tuning, pipeline)
+    return pipeline
+
+
+def _num_classes(config: Config, names: tuple[str, ...]) -> int:
+    if config.num_classes is not None and config.num_classes < len(names):
+        raise ValueError(
+            f"--num_classes must be >= {len(names)}, the classes of {config.data_dir}, "
+            f"got {config.num_classes}."
+        )
+    return config.num_classes or len(names)
+
+
+def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
+    """One batch, kept in memory and given again and again."""
+    num_classes = config.num_classes or _SYNTHETIC_CLASSES
+    recipe = recipe_of(config.model)
+    source = tfpipe.SyntheticSource(
+        batch_size=config.batch_size,
+        image_size=config.image_size,
+        num_classes=num_classes,
+        seed=config.seed,
+    )
+    return Setting(
+        config=dataclasses.replace(config, num_classes=num_classes),
+        pipeline=tfpipe.Pipeline(
+            source,
+            stages=[tfpipe.Prefetch()],
+            tuning=tuning,
+            # As on real data.
+            device_ops=[recipe(config.image_size, "uint8", "exact").normalize],
+        ),
+        num_records=0,
+        class_names=tuple(str(label) for label in range(num_classes)),
+        seat=seat,
+    )

@@ -1,0 +1,294 @@
+"""Give shards of another tool an index: label base, classes, index.json, catalog.
+
+In: what `foreign` found in the shards. Out: the classes that the labels stand for and
+why, remarks for people, and the files that tfpipe reads, written beside the shards
+without a change to them.
+"""
+
+import collections
+import contextlib
+import functools
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tfpipe
+from converters.checks import foreign, side_files as side_files_checks
+from converters.checks.foreign import Examined, Facts
+from converters.checks.shard import Fault, Request, Result
+from converters.inputs import classes
+from converters.jobs import side_files as side_files_jobs
+from tfpipe.shards import index, records
+
+COMMAND = "converters.verify"
+# Of the folder beside the shards for work in progress, which no reader looks at.
+_PREFIX = ".verifying-"
+# What the presets of tfpipe parse.
+_NEEDED = (records.ENCODED, records.HEIGHT, records.WIDTH, records.LABEL)
+
+# The (synset, text) pairs that come with each label.
+Names = Mapping[int, set[tuple[str, str]]]
+
+
+class Labels(NamedTuple):
+    """The classes that labels stand for: the label base, why, and the classes."""
+
+    base: int
+    reason: str
+    classes: Sequence[classes.Class]
+
+
+def check_foreign(request: Request, *, write: bool) -> Result:
+    """Checks shards that have no index; with `write`, makes one if they are sound.
+
+    Raises:
+        ValueError: If there are no shards, or the level needs an index.
+        OSError: If a file cannot be read or written.
+    """
+    data_dir, shards = request.data_dir, _find(request)
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if write:
+            # A name of its own: a link or another check may have a fixed one.
+            temporary = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=data_dir)
+            folder = pathlib.Path(stack.enter_context(temporary))
+        settings = foreign.Settings(
+            data_dir=data_dir, level=request.level, work_dir=folder
+        )
+        # How many records there are is not known before they are read.
+        examined: list[Examined] = request.run(
+            functools.partial(foreign.examine, settings), shards, num_records=0
+        )
+        facts = Facts()
+        for one in examined:
+            facts.add(one.facts)
+        labels = infer_labels(facts.labels)
+        result = _result(examined, facts)
+        result.add(foreign.name_faults(shards))
+        result.details |= _details(examined, facts, labels)
+        notes = result.details["remarks"]
+        notes += stray_remarks(data_dir, shards)
+        if folder is not None and labels is not None and not result.num_faults:
+            written = write_index(data_dir, folder, examined, facts, labels)
+            result.details["written"] = written
+        elif write:
+            notes.append("the index was not written, because there are faults")
+    return result
+
+
+def _find(request: Request) -> list[foreign.ForeignShard]:
+    """The shards of the folder, as `check_foreign` needs them."""
+    data_dir = request.data_dir
+    shards = foreign.find(data_dir)
+    if not shards:
+        raise ValueError(
+            f"{data_dir} must hold {index.INDEX_NAME} or shards named "
+            "<split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN, "
+            "got neither."
+        )
+    if request.level == "source":
+        raise ValueError(
+            f"--level=source needs {index.INDEX_NAME} with the names of the source "
+            f"files, but {data_dir} has none. Choose --level=decode."
+        )
+    return shards
+
+
+def _result(examined: Sequence[Examined], facts: Facts) -> Result:
+    """The faults of all shards together."""
+    result = Result(
+        num_records=facts.num_records,
+        num_shards=len(examined),
+        num_bytes=sum(one.entry.num_bytes for one in examined),
+    )
+    for one in examined:
+        result.add_findings(one.findings)
+    result.add(split_faults(examined))
+    result.add(label_faults(facts.labels))
+    return result
+
+
+def _details(
+    examined: Sequence[Examined], facts: Facts, labels: Labels | None
+) -> dict[str, Any]:
+    """What the JSON document says of foreign shards beside their faults."""
+    details: dict[str, Any] = {
+        "splits": {
+            split: sum(entry.num_records for entry in entries)
+            for split, entries in _by_split(examined).items()
+        },
+        "features": facts.common_features(),
+        "remarks": remarks(examined, facts),
+    }
+    if labels is not None:
+        details |= {
+            "label_range": [min(facts.labels), max(facts.labels)],
+            "label_base": labels.base,
+            "label_base_reason": labels.reason,
+            "num_classes": len(labels.classes),
+        }
+    return details
+
+
+def infer_labels(names: Names) -> Labels | None:
+    """The label base and the classes, from the labels and the names beside them.
+
+    The base is that of the ILSVRC-2012 list if the synsets are in its order; else 0 or
+    1 if that is the smallest label. Classes that no record names are called by their
+    label. None if there is no label.
+    """
+    labels = [label for label in names if label >= 0]
+    if not labels:
+        return None
+    listed = _listed_labels(names)
+    if listed is not None:
+        return listed
+    base = min(1, min(labels))
+    reason = f"the smallest label is {min(labels)}"
+    if min(labels) > 1:
+        reason += "; 1 is what the Inception scripts begin with"
+    found = []
+    for label in range(base, max(labels) + 1):
+        synset, text = min(names.get(label, {("", "")}))
+        name = text or synset or str(label)
+        found.append(classes.Class(label, synset or str(label), name))
+    return Labels(base, reason, found)
+
+
+def _listed_labels(names: Names) -> Labels | None:
+    """The classes of ILSVRC-2012, if every record's synset is where the list has it."""
+    known = classes.imagenet_classes()
+    place = {one.synset: number for number, one in enumerate(known)}
+    pairs = [(label, synset) for label in names for synset, _ in names[label]]
+    if not all(synset in place for _, synset in pairs):
+        return None
+    bases = {label - place[synset] for label, synset in pairs}
+    if bases not in ({0}, {1}):
+        return None
+    (base,) = bases
+    texts = {synset: text for named in names.values() for synset, text in named}
+    renumbered = [
+        classes.Class(base + number, one.synset, texts.get(one.synset) or one.text)
+        for number, one in enumerate(known)
+    ]
+    first = known[0].synset
+    reason = f"the synsets are in the order of ILSVRC-2012 with {first} at {base}"
+    return Labels(base, reason, renumbered)
+
+
+def label_faults(names: Names) -> Iterator[Fault]:
+    """Labels that stand for more than one class."""
+    for label, pairs in sorted(names.items()):
+        if len(pairs) > 1:
+            shown = ", ".join(map(repr, sorted(pairs)[:3]))
+            fault = f"label {label} must stand for one class, got {shown}"
+            yield Fault(shard="labels", fault=fault)
+
+
+def split_faults(examined: Sequence[Examined]) -> Iterator[Fault]:
+    """Splits without a record."""
+    for split, entries in _by_split(examined).items():
+        if not any(entry.num_records for entry in entries):
+            fault = f"split {split!r} has no record in any shard"
+            yield Fault(shard=entries[0].name, fault=fault)
+
+
+def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
+    """What is unusual but no fault: empty and uneven shards, features that lack."""
+    found = []
+    for split, entries in _by_split(examined).items():
+        counts = [entry.num_records for entry in entries]
+        if empty := counts.count(0):
+            found.append(f"{split}: {empty} of {len(counts)} shards are empty")
+        if max(counts) - min(counts) > 1:
+            found.append(
+                f"{split}: the shards are uneven, {min(counts)} to {max(counts)} "
+                "records; readers that share shards among ranks lose some"
+            )
+    features = facts.common_features()
+    lacking = [key for key in _NEEDED if key not in features]
+    if features and lacking:
+        found.append(
+            f"not every record has {', '.join(lacking)}: tfpipe.TFRecordSource reads "
+            "the records, but its presets need these features"
+        )
+    if facts.num_not_jpeg:
+        found.append(
+            f"{facts.num_not_jpeg:,} images are no JPEG: tfpipe.TFRecordSource reads "
+            "the records, but its presets decode JPEG alone"
+        )
+    return found
+
+
+def stray_remarks(
+    data_dir: pathlib.Path, shards: Sequence[foreign.ForeignShard]
+) -> list[str]:
+    """Other files that readers may take for shards."""
+    names = {shard.file for shard in shards}
+    return [
+        f"{path.name} is no shard, but readers that look by name may read it"
+        for path in sorted(data_dir.iterdir())
+        if path.name not in names and side_files_checks.is_taken_for_shard(path.name)
+    ]
+
+
+def _by_split(examined: Sequence[Examined]) -> dict[str, list[index.Shard]]:
+    splits: dict[str, list[index.Shard]] = collections.defaultdict(list)
+    for one in examined:
+        splits[one.split].append(one.entry)
+    return splits
+
+
+def write_index(
+    data_dir: pathlib.Path,
+    folder: pathlib.Path,
+    examined: Sequence[Examined],
+    facts: Facts,
+    labels: Labels,
+) -> list[str]:
+    """Writes the catalog, side files and, last, the index; returns their names.
+
+    Side files that are there stay as they are.
+
+    Args:
+        data_dir: Folder of the shards.
+        folder: Where the catalog fragments of all shards are.
+        examined: The shards, in order.
+        facts: What all of them say.
+        labels: What their labels stand for.
+    """
+    catalog = folder / index.CATALOG_NAME
+    fragments = [foreign.fragment_path(folder, one.entry.name) for one in examined]
+    made_by = {
+        "command": COMMAND,
+        "version": tfpipe.__version__,
+        "label_base_reason": labels.reason,
+        "features": facts.common_features(),
+        "decisions": {"foreign": facts.num_records},
+    }
+    result = index.Index(
+        name=data_dir.resolve().name,
+        label_base=labels.base,
+        classes=tuple((one.synset, one.text) for one in labels.classes),
+        splits={split: tuple(shards) for split, shards in _by_split(examined).items()},
+        made_by=made_by,
+    )
+    # DuckDB cannot read an empty file.
+    filled = [path for path in fragments if path.stat().st_size]
+    with index.catalog_connection() as connection:
+        index.write_catalog(connection, filled, catalog)
+        places = index.record_places(connection, catalog, result)
+        keys = facts.common_features()
+        side_files = side_files_jobs.side_files(result, places, keys=keys)
+    os.replace(catalog, data_dir / index.CATALOG_NAME)
+    written = [index.CATALOG_NAME]
+    for name, content in side_files.items():
+        path = data_dir / name
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            index.replace_file(path, content)
+            written.append(name)
+    index.write(side_files_checks.with_digests(result, data_dir), data_dir)
+    return [*written, index.INDEX_NAME]

@@ -1,0 +1,148 @@
+"""The catalog against the index, without reading a shard: columns, rows, places.
+
+In: a data set's folder and its index. Out: faults, and where the catalog says each
+record of each shard starts.
+"""
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from converters.checks.shard import Fault
+from tfpipe import errors
+from tfpipe.shards import index
+from tfpipe.shards.index import Index, Shard
+
+_Ints = npt.NDArray[np.int64]
+_PLACES = ("shard", "record", "byte_offset", "num_bytes")
+
+
+def load_byte_offsets(
+    known: Index, data_dir: pathlib.Path
+) -> tuple[dict[str, _Ints], list[Fault]]:
+    """Where the catalog says that each record starts, and what is wrong with it.
+
+    Returns:
+        int64 [num_records] by the name of the shard, without shards of which the
+        catalog has another number of records than the index; and the faults.
+    """
+    try:
+        faults = list(_column_faults(data_dir))
+        if faults:  # what such a catalog says of the records is worth nothing
+            return {}, faults
+        faults += _split_faults(known, data_dir)
+        found: dict[str, _Ints] = {}
+        for split, shards in known.splits.items():
+            table = index.load_catalog(data_dir, split, _PLACES)
+            faults += _place_faults(shards, table, found)
+            faults += _class_faults(known, data_dir, split)
+    except errors.BadIndexError as error:
+        return {}, [_fault(str(error))]
+    return found, faults
+
+
+def _fault(fault: str) -> Fault:
+    return Fault(shard=index.CATALOG_NAME, fault=fault)
+
+
+def _column_faults(data_dir: pathlib.Path) -> Iterator[Fault]:
+    """Columns that are missing, of another type, or without a value somewhere."""
+    query = "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet(?))"
+    got = dict(index.query_catalog(data_dir, query, []))
+    wrong = False
+    for name, kind in index.CATALOG_COLUMNS.items():
+        if name not in got:
+            yield _fault(f"must have a column {name}, got {', '.join(got)}")
+            wrong = True
+        elif got[name] != kind:
+            yield _fault(f"column {name} must be {kind}, got {got[name]}")
+            wrong = True
+    if wrong:
+        return
+    counts = ", ".join(f"count({name})" for name in index.CATALOG_COLUMNS)
+    query = f"SELECT count(*), {counts} FROM read_parquet(?)"
+    ((num_rows, *numbers),) = index.query_catalog(data_dir, query, [])
+    for name, number in zip(index.CATALOG_COLUMNS, numbers, strict=True):
+        if number != num_rows:
+            empty = num_rows - number
+            yield _fault(f"column {name} must have a value in each row, {empty} do not")
+
+
+def _split_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
+    """Rows of splits that the index does not have."""
+    query = "SELECT split, count(*) FROM read_parquet(?) GROUP BY split ORDER BY split"
+    for split, count in index.query_catalog(data_dir, query, []):
+        if split not in known.splits:
+            yield _fault(f"has {count} rows of split {split!r}, which is not there")
+
+
+def _place_faults(
+    shards: Sequence[Shard], table: Mapping[str, _Ints], found: dict[str, _Ints]
+) -> Iterator[Fault]:
+    """Rows that are not one a record, end to end; adds to `found` what can be used."""
+    numbers = table["shard"]
+    outside = int(np.count_nonzero((numbers < 0) | (numbers >= len(shards))))
+    if outside:
+        last = len(shards) - 1
+        yield _fault(f"the numbers of shards must be 0 to {last}, {outside} are not")
+    # Rows come in the order of shards.
+    bounds = np.searchsorted(numbers, np.arange(len(shards) + 1))
+    for shard, start, stop in zip(shards, bounds[:-1], bounds[1:], strict=True):
+        if stop - start != shard.num_records:
+            yield _fault(
+                f"must have a row for each of the {shard.num_records} records of "
+                f"{shard.name}, got {stop - start}"
+            )
+            continue
+        rows = {name: table[name][start:stop].astype(np.int64) for name in _PLACES}
+        found[shard.name] = rows["byte_offset"]
+        yield from _chain_faults(shard, rows)
+
+
+def _chain_faults(shard: Shard, rows: Mapping[str, _Ints]) -> Iterator[Fault]:
+    """Records that are not numbered one by one, or do not lie end to end."""
+    wrong = np.flatnonzero(rows["record"] != np.arange(shard.num_records))
+    if len(wrong):
+        number = int(wrong[0])
+        got = int(rows["record"][number])
+        yield _fault(
+            f"record {number} of {shard.name} must have this number, got {got}"
+        )
+    ends = rows["byte_offset"] + rows["num_bytes"]
+    starts = np.append(rows["byte_offset"], shard.num_bytes)
+    wrong = np.flatnonzero(np.insert(ends, 0, 0) != starts)
+    if len(wrong):
+        number = int(wrong[0])
+        before = 0 if number == 0 else int(ends[number - 1])
+        what = f"record {number} of {shard.name} must start"
+        if number == shard.num_records:
+            what = f"{shard.name} must end"
+        yield _fault(
+            f"{what} at byte {before}, where the record before it ends, got "
+            f"{int(starts[number])}"
+        )
+
+
+def _class_faults(known: Index, data_dir: pathlib.Path, split: str) -> Iterator[Fault]:
+    """Labels without a class, and synsets that are not those of their labels."""
+    query = (
+        "SELECT DISTINCT label, synset FROM read_parquet(?) WHERE split = ? "
+        "ORDER BY label, synset"
+    )
+    last = known.label_base + known.num_classes - 1
+    for label, synset in index.query_catalog(data_dir, query, [split]):
+        if not known.label_base <= label <= last:
+            yield _fault(
+                f"labels of split {split!r} must be {known.label_base} to {last}, got "
+                f"{label}"
+            )
+            continue
+        expected = known.classes[label - known.label_base][0]
+        # Shards of another tool may name no synset in their records.
+        if synset not in (expected, ""):
+            yield _fault(
+                f"the synset of label {label} must be {expected!r} as the index says, "
+                f"got {synset!r}"
+            )

@@ -1,0 +1,189 @@
+"""Check a data set that has an index, and build its faulty shards anew.
+
+In: a folder with index.json, and the input folder where it is needed. Out: a `Result`.
+"""
+
+import functools
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from converters.checks import adopt, catalog, files, shard as shard_checks, side_files
+from converters.checks.shard import Fault, Request, Result
+from converters.images import policy
+from converters.jobs import run
+from tfpipe import errors
+from tfpipe.shards import index
+
+_OLD_INDEX = (
+    f"{index.INDEX_NAME} is of an older version and has no digests of itself, of "
+    f"{index.CATALOG_NAME} and of the side files, so that not every change in them "
+    "can be found; --write_index adds the digests"
+)
+
+
+def check_data_set(request: Request, known: index.Index) -> Result:
+    """Checks index, catalog and shards up to the level of the request.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    return _check(request, known, None)
+
+
+def _check(
+    request: Request, known: index.Index, names: Collection[str] | None
+) -> Result:
+    """Checks all shards, or the files of all and the records of those named."""
+    listed = [shard for shards in known.splits.values() for shard in shards]
+    result = Result(
+        num_records=sum(shard.num_records for shard in listed),
+        num_shards=len(listed),
+        num_bytes=sum(shard.num_bytes for shard in listed),
+    )
+    if known.files is None:
+        result.details["remarks"] = [_OLD_INDEX]
+    byte_offsets, faults = _check_files(request, known)
+    result.add(faults)
+    if request.level == "quick":
+        return result
+    settings = _settings(request, known)
+    tasks = [
+        task
+        for task in _tasks(known, byte_offsets)
+        if (request.data_dir / task.shard.name).is_file()
+        and (names is None or task.shard.name in names)
+    ]
+    findings = request.run(
+        functools.partial(shard_checks.check_shard, settings),
+        tasks,
+        num_records=sum(task.shard.num_records for task in tasks),
+    )
+    for found in findings:
+        result.add_findings(found)
+    if request.level == "source":
+        count = sum(found.num_not_comparable for found in findings)
+        result.details["num_not_comparable"] = count
+    return result
+
+
+def _check_files(
+    request: Request, known: index.Index
+) -> tuple[Mapping[str, npt.NDArray[np.int64]], list[Fault]]:
+    """Where records start, as the catalog says, and the faults of all but records."""
+    data_dir = request.data_dir
+    faults = [
+        *files.index_faults(known, data_dir),
+        *files.shard_faults(known, data_dir),
+        *side_files.stray_faults(known, data_dir),
+        *side_files.file_faults(known, data_dir, read=request.level != "quick"),
+    ]
+    if any(fault.shard == index.CATALOG_NAME for fault in faults):
+        return {}, faults
+    byte_offsets, catalog_faults = catalog.load_byte_offsets(known, data_dir)
+    return byte_offsets, [*faults, *catalog_faults]
+
+
+def _settings(request: Request, known: index.Index) -> shard_checks.Settings:
+    return shard_checks.Settings(
+        data_dir=request.data_dir,
+        level=request.level,
+        features=_adopted_features(known) if _is_adopted(known) else None,
+        classes=known.classes,
+        label_base=known.label_base,
+        input_dir=request.input_dir,
+    )
+
+
+def _is_adopted(known: index.Index) -> bool:
+    """Whether the shards were made by another tool, and only the index by this one."""
+    return bool(known.made_by.get("command") == adopt.COMMAND)
+
+
+def _adopted_features(known: index.Index) -> Mapping[str, str]:
+    """Kind of each feature that all records of another tool's shards have."""
+    features = known.made_by.get("features")
+    if not isinstance(features, dict):
+        raise errors.BadIndexError(
+            f"made_by.features in {index.INDEX_NAME} must be an object, got "
+            f"{features!r}. Remove the index and make it anew with --write_index."
+        )
+    return features
+
+
+def _tasks(
+    known: index.Index, byte_offsets: Mapping[str, npt.NDArray[np.int64]]
+) -> Iterator[shard_checks.Task]:
+    for split, shards in known.splits.items():
+        for number, shard in enumerate(shards):
+            offsets = byte_offsets.get(shard.name)
+            yield shard_checks.Task(
+                split=split, number=number, shard=shard, byte_offsets=offsets
+            )
+
+
+def repair(request: Request, known: index.Index, before: Result) -> Result:
+    """Builds what has faults anew, shards and side files, and checks it again.
+
+    Raises:
+        ValueError: If another tool wrote the shards, the source has changed, or index
+            or catalog have faults: they say what is in a shard.
+        TfpipeError: If the catalog cannot be read.
+        OSError: If a file cannot be read or written.
+    """
+    listed = {shard.name for shards in known.splits.values() for shard in shards}
+    names = sorted(before.bad_names & listed)
+    if request.input_dir is None or _is_adopted(known):
+        raise ValueError(
+            f"--repair needs shards that a converter of this package wrote, but those "
+            f"of {request.data_dir} are another tool's. The first of their "
+            f"{before.num_faults} faults is {before.faults[0]}."
+        )
+    for name in (index.INDEX_NAME, index.CATALOG_NAME):
+        if name in before.bad_names:
+            raise ValueError(
+                f"--repair builds anew what {name} describes, but that has faults "
+                f"itself in {request.data_dir}. Copy it again or convert the data set "
+                f"again. The first of {before.num_faults} faults is {before.faults[0]}."
+            )
+    if names:
+        _require_policy(known)
+        run.rewrite(request.data_dir, request.input_dir, names, request.num_workers)
+    restored = side_files.restore(known, request.data_dir, before.bad_names)
+    result = _check(request, known, names)
+    repaired = [name for name in names if name not in result.bad_names]
+    result.details["repaired"] = [*repaired, *restored]
+    result.details["num_faults_before_repair"] = before.num_faults
+    return result
+
+
+def _require_policy(known: index.Index) -> None:
+    """Checks that the index says what was done to each kind of image.
+
+    Raises:
+        BadIndexError: If it does not.
+    """
+    try:
+        policy.policy_of(known.made_by["options"]["policy"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.BadIndexError(
+            f"made_by.options.policy in {index.INDEX_NAME} must be the policy of a "
+            f"conversion, but it cannot be used: {error!r}. Convert the data set again."
+        ) from error
+
+
+def complete_index(request: Request, known: index.Index, result: Result) -> Result:
+    """Gives an index of an older version digests, if the data set has no fault.
+
+    Raises:
+        OSError: If a file cannot be read or written.
+    """
+    remarks = result.details.setdefault("remarks", [])
+    remarks.clear()
+    if result.num_faults:
+        remarks.append("the index was not written, because there are faults")
+        return result
+    index.write(side_files.with_digests(known, request.data_dir), request.data_dir)
+    result.details["written"] = [index.INDEX_NAME]
+    return result

@@ -1,0 +1,366 @@
+"""What is in a record, checked: features, label, size, pixels, source bytes.
+
+In: the data of one record, its catalog row and what the index says. Out: what is wrong,
+as text that says what was got and what was expected. Reads no shard.
+"""
+
+import io
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import PIL.Image
+import PIL.ImageChops
+import xxhash
+
+from converters.images import jpeg_header, pillow
+from converters.inputs import ilsvrc
+from tfpipe import errors
+from tfpipe.shards import records
+
+Example = Mapping[str, records.Feature]
+
+# Names of a feature in the formats of the Inception scripts and of TFDS.
+ENCODED_KEYS = (records.ENCODED, "image")
+LABEL_KEYS = (records.LABEL, "label")
+FILENAME_KEYS = ("image/filename", "file_name")
+SYNSET_KEYS = ("image/class/synset",)
+TEXT_KEYS = ("image/class/text",)
+HEIGHT_KEYS = (records.HEIGHT,)
+WIDTH_KEYS = (records.WIDTH,)
+
+SCALARS: Mapping[str, records.Kind] = {
+    records.ENCODED: "bytes",
+    "image/format": "bytes",
+    records.HEIGHT: "int64",
+    records.WIDTH: "int64",
+    "image/channels": "int64",
+    "image/colorspace": "bytes",
+    "image/filename": "bytes",
+    records.LABEL: "int64",
+    "image/class/synset": "bytes",
+    "image/class/text": "bytes",
+}
+_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
+_BOX_LABELS = ("image/object/bbox/label", "image/object/class/label")
+# What the converters write: every record has these features and no other.
+FEATURES: Mapping[str, records.Kind] = {
+    **SCALARS,
+    **dict.fromkeys(_SIDES, "float"),
+    **dict.fromkeys(_BOX_LABELS, "int64"),
+}
+_CONSTANTS = {
+    "image/format": b"JPEG",
+    "image/channels": 3,
+    "image/colorspace": b"RGB",
+}
+
+
+class Row(NamedTuple):
+    """What the catalog says of a record; see index.CATALOG_COLUMNS."""
+
+    label: int
+    synset: str
+    height: int
+    width: int
+    filename: str
+    decision: str
+    digest: str
+
+
+def int_of(example: Example, keys: Sequence[str]) -> int | None:
+    """The integer in the first of these features that holds just one; else None."""
+    return next(_scalars(example, keys, "int64"), None)
+
+
+def bytes_of(example: Example, keys: Sequence[str]) -> bytes | None:
+    """The byte string in the first of these features that holds just one; else None."""
+    return next(_scalars(example, keys, "bytes"), None)
+
+
+def _scalars(
+    example: Example, keys: Sequence[str], kind: records.Kind
+) -> Iterator[Any]:
+    for key in keys:
+        feature = example.get(key)
+        if feature is not None and feature.kind == kind and len(feature.values) == 1:
+            yield feature.values[0]
+
+
+def text(value: bytes | None) -> str:
+    """A byte string as text that JSON can hold; nothing for None."""
+    return (value or b"").decode(errors="replace")
+
+
+def file_name(value: bytes | None) -> str:
+    """A stored file name as the catalog spells it."""
+    return ilsvrc.catalog_name((value or b"").decode(errors="surrogateescape"))
+
+
+def schema_faults(
+    data: bytes,
+    row: Row,
+    *,
+    features: Mapping[str, str] | None,
+    classes: Sequence[tuple[str, str]],
+    label_base: int,
+) -> Iterator[str]:
+    """Faults of the features and of what they say, against index and catalog.
+
+    Args:
+        data: The serialized example.
+        row: Its row of the catalog.
+        features: Kind of each feature that it must have; None stands for those that
+            the converters write, and no other.
+        classes: (synset, text) of each class, in label order.
+        label_base: Label of the first class.
+    """
+    try:
+        example = records.decode_example(data)
+    except errors.BadRecordError as error:
+        yield str(error)
+        return
+    wrong = list(_feature_faults(example, FEATURES if features is None else features))
+    if features is None:
+        for key in sorted(example.keys() - FEATURES.keys()):
+            wrong.append(f"feature {key} is not one of those that the converters write")
+    yield from wrong
+    if wrong:
+        return  # what the features say is known only if they are right
+    if features is None:
+        yield from _own_faults(example)
+    yield from _class_faults(example, classes, label_base)
+    yield from _row_faults(example, row)
+    yield from size_faults(example)
+
+
+def _feature_faults(example: Example, features: Mapping[str, str]) -> Iterator[str]:
+    """Features that are missing, of another type, or not one value."""
+    for key, kind in features.items():
+        feature = example.get(key)
+        if feature is None:
+            yield f"feature {key} is missing"
+        elif feature.kind != kind and not (
+            feature.kind == "empty" and key not in SCALARS
+        ):
+            yield f"feature {key} must be of type {kind}, got {feature.kind}"
+        elif key in SCALARS and len(feature.values) != 1:
+            yield f"feature {key} must have one value, got {len(feature.values)}"
+
+
+def _own_faults(example: Example) -> Iterator[str]:
+    """Faults of what is the same in every record, and of the boxes."""
+    for key, expected in _CONSTANTS.items():
+        if (got := example[key].values[0]) != expected:
+            yield f"{key} must be {expected!r}, got {got!r}"
+    counts = {key: len(example[key].values) for key in (*_SIDES, *_BOX_LABELS)}
+    if len(set(counts.values())) > 1:
+        yield f"the features of the boxes must have one length, got {counts}"
+    for key in _SIDES:
+        if not all(0 <= side <= 1 for side in example[key].values):
+            yield f"{key} must be 0 to 1, got {example[key].values}"
+    label = example[records.LABEL].values[0]
+    for key in _BOX_LABELS:
+        if set(example[key].values) - {label}:
+            yield f"{key} must repeat the label {label}, got {example[key].values}"
+
+
+def _class_faults(
+    example: Example, classes: Sequence[tuple[str, str]], label_base: int
+) -> Iterator[str]:
+    label = int_of(example, LABEL_KEYS)
+    if label is None:
+        return
+    last = label_base + len(classes) - 1
+    if not label_base <= label <= last:
+        yield f"the label must be {label_base} to {last}, got {label}"
+        return
+    names = zip((SYNSET_KEYS, TEXT_KEYS), classes[label - label_base], strict=True)
+    for keys, expected in names:
+        got = bytes_of(example, keys)
+        if got is not None and text(got) != expected:
+            yield f"{keys[0]} of label {label} must be {expected!r}, got {text(got)!r}"
+
+
+def _row_faults(example: Example, row: Row) -> Iterator[str]:
+    filename = bytes_of(example, FILENAME_KEYS)
+    encoded = bytes_of(example, ENCODED_KEYS)
+    synset = bytes_of(example, SYNSET_KEYS)
+    pairs = {
+        "the label": (int_of(example, LABEL_KEYS), row.label),
+        "the synset": (None if synset is None else text(synset), row.synset),
+        "the height": (int_of(example, HEIGHT_KEYS), row.height),
+        "the width": (int_of(example, WIDTH_KEYS), row.width),
+        "the file name": (
+            None if filename is None else os.path.basename(file_name(filename)),
+            os.path.basename(row.filename),
+        ),
+        "the digest of the image": (
+            None if encoded is None else xxhash.xxh3_128_hexdigest(encoded),
+            row.digest,
+        ),
+    }
+    for name, (got, expected) in pairs.items():
+        if got is not None and got != expected:
+            yield f"{name} must be {expected!r} as the catalog says, got {got!r}"
+
+
+def size_faults(example: Example) -> Iterator[str]:
+    """Whether the image's own header says the height and width that are stored."""
+    encoded = bytes_of(example, ENCODED_KEYS)
+    if encoded is None:
+        return
+    try:
+        size = image_size(encoded)
+    except ValueError as error:
+        yield f"the image has no readable header: {error}"
+        return
+    yield from _size_faults(example, size, "the image's header says")
+
+
+def image_size(encoded: bytes) -> tuple[int, int]:
+    """(height, width) in pixels of a JPEG, or of another image, from its header.
+
+    Raises:
+        ValueError: If there is no such header.
+    """
+    try:
+        if encoded.startswith(jpeg_header.MAGIC):
+            header = jpeg_header.read_header(encoded)
+            return header.height, header.width
+        kind = pillow.sniff(encoded)
+        if kind is None:
+            raise ValueError(f"not an image: it begins with {encoded[:12]!r}")
+        size, _ = pillow.read_size(encoded, kind)
+    except jpeg_header.BadImageError as error:
+        raise ValueError(error.detail) from error
+    return size
+
+
+def _size_faults(example: Example, size: tuple[int, int], says: str) -> Iterator[str]:
+    stored = (int_of(example, HEIGHT_KEYS), int_of(example, WIDTH_KEYS))
+    if None not in stored and stored != size:
+        yield (
+            f"{says} height {size[0]} and width {size[1]}, "
+            f"the record says {stored[0]} and {stored[1]}"
+        )
+
+
+def decode_faults(example: Example) -> Iterator[str]:
+    """Whether TensorFlow decodes the image to the height and width that are stored."""
+    encoded = bytes_of(example, ENCODED_KEYS)
+    if encoded is None:
+        return
+    try:
+        _require_tensorflow(encoded)
+        image = _decode(encoded)
+    except _UNDECODABLE as why:
+        yield f"the image does not decode: {why}"
+        return
+    size = image.height, image.width
+    yield from _size_faults(example, size, "the decoded image has")
+
+
+def _require_tensorflow(encoded: bytes) -> None:
+    """Refuses what TensorFlow's decoder refuses though Pillow's takes it.
+
+    Without the end marker TensorFlow takes a few JPEGs and refuses most, depending on
+    the bits of the last block. All are refused here.
+
+    Raises:
+        ValueError: If TensorFlow would refuse the image.
+        BadImageError: If it is a JPEG without a header.
+    """
+    if not encoded.startswith(jpeg_header.MAGIC):
+        _require_png(encoded)
+        return
+    header = jpeg_header.read_header(encoded)
+    num_values = header.height * header.width * header.num_components
+    if num_values >= _MAX_VALUES:
+        raise ValueError(
+            f"TensorFlow decodes images of less than {_MAX_VALUES} values, got "
+            f"{header.width}x{header.height} pixels of {header.num_components}"
+        )
+    if not jpeg_header.has_end(encoded, header.scan):
+        raise ValueError(
+            "a JPEG must end in an EOI marker, and no marker before it may lead past "
+            f"it, got none in {len(encoded)} bytes: {_CUT}"
+        )
+
+
+def _require_png(encoded: bytes) -> None:
+    """Refuses what is no PNG, and one with a wrong checksum or without its end.
+
+    Raises:
+        ValueError: If TensorFlow would refuse the image.
+    """
+    kind = pillow.sniff(encoded)
+    if kind != "PNG":
+        raise ValueError(
+            "tf.io.decode_jpeg takes JPEG and PNG, got "
+            f"{kind or f'data that begins with {encoded[:12]!r}'}"
+        )
+    if _PNG_END not in encoded:
+        raise ValueError(f"a PNG must have an IEND chunk, got none: {_CUT}")
+    with PIL.Image.open(io.BytesIO(encoded), formats=["PNG"]) as image:
+        image.verify()  # the checksums, which decoding leaves out
+
+
+_MAX_VALUES = 1 << 29
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
+_CUT = "it is cut short or damaged"
+_UNDECODABLE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    jpeg_header.BadImageError,
+    PIL.Image.DecompressionBombError,
+)
+
+
+def _decode(encoded: bytes) -> PIL.Image.Image:
+    kind = "JPEG" if encoded.startswith(jpeg_header.MAGIC) else pillow.sniff(encoded)
+    # Pillow is offered no other format: some of those run programs.
+    formats = [] if kind is None else [kind]
+    stream = io.BytesIO(encoded)
+    with warnings.catch_warnings(), PIL.Image.open(stream, formats=formats) as image:
+        warnings.simplefilter("ignore")  # of odd but readable files
+        image.load()
+        return image
+
+
+def source_faults(example: Example, source: bytes) -> Iterator[str]:
+    """Whether the stored image is the source file, byte for byte."""
+    encoded = bytes_of(example, ENCODED_KEYS) or b""
+    if encoded == source:
+        return
+    differ = (
+        i for i, (a, b) in enumerate(zip(encoded, source, strict=False)) if a != b
+    )
+    first = next(differ, min(len(encoded), len(source)))
+    yield (
+        f"the image must be the {len(source)} bytes of the source, got "
+        f"{len(encoded)} bytes; they differ from byte {first} of the file on"
+    )
+
+
+def pixel_faults(example: Example, source: bytes) -> Iterator[str]:
+    """Whether the stored image decodes to the pixels of the source file."""
+    encoded = bytes_of(example, ENCODED_KEYS) or b""
+    try:
+        stored, original = _decode(encoded), _decode(source)
+    except _UNDECODABLE as why:
+        yield f"image and source must decode, to be compared: {why}"
+        return
+    if (stored.mode, stored.size) != (original.mode, original.size):
+        yield (
+            f"the image must be {original.mode} of {original.size} as the source, got "
+            f"{stored.mode} of {stored.size}"
+        )
+    elif stored.tobytes() != original.tobytes():
+        different = PIL.ImageChops.difference(stored, original).getbbox()
+        yield (
+            "the image must have the pixels of the source, got others within "
+            f"(left, top, right, bottom) {different}"
+        )

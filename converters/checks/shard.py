@@ -1,0 +1,320 @@
+"""Check one shard against index and catalog, record by record.
+
+In: a shard and what index and catalog say of it. Out: its faults, each with record,
+byte offset and source file. RecordRanges in worker processes; changes nothing.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from converters.checks import record as record_checks
+from converters.engines import processes
+from converters.inputs import ilsvrc
+from tfpipe.shards import index, records
+
+# Each includes those before it.
+LEVELS = ("quick", "crc", "schema", "decode", "source")
+# Faults that are kept of one shard, and listed in all; more are counted.
+MAX_FAULTS = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        shard: Name of the shard, or of the file beside the shards.
+        record: Number of the record in its shard; None for a fault of the file.
+        byte_offset: Where the record starts in the shard.
+        file: Source file of the record, as far as it is known.
+        fault: What is wrong, got and expected.
+    """
+
+    shard: str
+    record: int | None = None
+    byte_offset: int | None = None
+    file: str | None = None
+    fault: str
+
+    def __str__(self) -> str:
+        place = "" if self.record is None else f" record {self.record}"
+        place += "" if self.byte_offset is None else f" at byte {self.byte_offset}"
+        place += "" if self.file is None else f" ({self.file})"
+        return f"{self.shard}{place}: {self.fault}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the checks of all shards of a data set have in common.
+
+    Attributes:
+        data_dir: Folder of the shards.
+        level: One of LEVELS.
+        features: Kind of each feature that a record must have; None stands for those
+            that the converters write.
+        classes: (synset, text) of each class, in label order.
+        label_base: Label of the first class.
+        input_dir: Folder of the source images, for the level "source".
+    """
+
+    data_dir: pathlib.Path
+    level: str
+    features: Mapping[str, str] | None
+    classes: Sequence[tuple[str, str]]
+    label_base: int
+    input_dir: pathlib.Path | None
+
+    def reaches(self, level: str) -> bool:
+        """Whether the checks of a level are to be made."""
+        return LEVELS.index(self.level) >= LEVELS.index(level)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """One shard to check.
+
+    Attributes:
+        split: Its split.
+        number: Its number in the split.
+        shard: What the index says of it.
+        byte_offsets: int64 [num_records], where the catalog says each record starts;
+            None if the catalog cannot be used for this shard.
+    """
+
+    split: str
+    number: int
+    shard: index.Shard
+    byte_offsets: npt.NDArray[np.int64] | None
+
+
+@dataclasses.dataclass
+class Findings:
+    """What the check of a shard found.
+
+    Attributes:
+        shard: Its name.
+        faults: The first MAX_FAULTS of its faults.
+        num_faults: All of them.
+        num_not_comparable: Records that are not stored as the source has them, so that
+            the level "source" can say nothing of them.
+    """
+
+    shard: str
+    faults: list[Fault] = dataclasses.field(default_factory=list)
+    num_faults: int = 0
+    num_not_comparable: int = 0
+
+    def add(self, fault: Fault) -> None:
+        """Counts a fault, and keeps it while there are few."""
+        self.num_faults += 1
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(fault)
+
+
+@dataclasses.dataclass
+class Result:
+    """What a check found; `details` goes into the JSON document as it is."""
+
+    num_records: int
+    num_shards: int
+    num_bytes: int
+    faults: list[Fault] = dataclasses.field(default_factory=list)
+    num_faults: int = 0
+    bad_names: set[str] = dataclasses.field(default_factory=set)
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def add(self, faults: Iterable[Fault]) -> None:
+        """Adds faults; keeps the first of them, counts all."""
+        for fault in faults:
+            self.num_faults += 1
+            self.bad_names.add(fault.shard)
+            if len(self.faults) < MAX_FAULTS:
+                self.faults.append(fault)
+
+    def add_findings(self, findings: Findings) -> None:
+        """Adds the faults of one shard, of which it may have kept only some."""
+        self.add(findings.faults)
+        self.num_faults += findings.num_faults - len(findings.faults)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to check and how: a folder, a level, the source if there is one, workers."""
+
+    data_dir: pathlib.Path
+    level: str
+    input_dir: pathlib.Path | None
+    num_workers: int
+
+    def run(
+        self,
+        function: Callable[[Any], Any],
+        tasks: Sequence[Any],
+        *,
+        num_records: int,
+    ) -> list[Any]:
+        """Calls a function on every task, one a shard, in the worker processes."""
+        if not tasks:
+            return []
+        num_workers = min(self.num_workers, len(tasks))
+        with processes.terminate_as_interrupt():
+            return processes.run(
+                function, tasks, num_workers=num_workers, num_images=num_records
+            )
+
+
+def check_shard(settings: Settings, task: Task) -> Findings:
+    """Reads a shard whole and checks it up to the level of the settings."""
+    checker = _Checker(settings, task)
+    checker.check()
+    return checker.findings
+
+
+class _Checker:
+    """The check of one shard; reads the catalog's rows only if they are needed."""
+
+    def __init__(self, settings: Settings, task: Task) -> None:
+        self._settings = settings
+        self._task = task
+        self.findings = Findings(task.shard.name)
+
+    def check(self) -> None:
+        digest = xxhash.xxh3_128()
+        offsets = self._task.byte_offsets
+        path = self._settings.data_dir / self._task.shard.name
+        number = 0
+        for record in read_shard(path, offsets, digest.update):
+            for fault in self._record_faults(number, record):
+                self._add(number, record.byte_offset, fault)
+            number += 1
+            processes.image_done()
+        expected = self._task.shard
+        if number < expected.num_records:
+            offset = None if offsets is None else int(offsets[number])
+            last = expected.num_records - 1
+            self._add(
+                number, offset, f"missing, with all up to record {last}, the last"
+            )
+        # A damaged record has changed the digest too; it is the fault to name.
+        elif not self.findings.num_faults and digest.hexdigest() != expected.digest:
+            fault = (
+                f"the digest must be {expected.digest} as the index says, got "
+                f"{digest.hexdigest()}, though every CRC is right: the shard was "
+                "written anew; --level=schema compares its records with the catalog"
+            )
+            self.findings.add(Fault(shard=expected.name, fault=fault))
+
+    def _add(self, number: int, byte_offset: int | None, fault: str) -> None:
+        rows = self._rows
+        file = rows[number].filename if number < len(rows) else None
+        self.findings.add(
+            Fault(
+                shard=self._task.shard.name,
+                record=number,
+                byte_offset=byte_offset,
+                file=file or None,
+                fault=fault,
+            )
+        )
+
+    @functools.cached_property
+    def _rows(self) -> Sequence[record_checks.Row]:
+        if self._task.byte_offsets is None:
+            return ()
+        return load_rows(self._settings.data_dir, self._task.split, self._task.number)
+
+    def _record_faults(self, number: int, record: records.Record) -> Iterator[str]:
+        if record.fault:
+            yield record.fault
+            return  # what its data says is worth nothing
+        num_records = self._task.shard.num_records
+        if number >= num_records:
+            yield f"too many: the index says that the shard has {num_records} records"
+            return
+        offsets = self._task.byte_offsets
+        if offsets is None:
+            return
+        if record.byte_offset != offsets[number]:
+            yield f"the catalog says that it starts at byte {offsets[number]}"
+        if self._settings.reaches("schema"):
+            yield from self._content_faults(record.data, self._rows[number])
+
+    def _content_faults(self, data: bytes, row: record_checks.Row) -> Iterator[str]:
+        settings = self._settings
+        wrong = list(
+            record_checks.schema_faults(
+                data,
+                row,
+                features=settings.features,
+                classes=settings.classes,
+                label_base=settings.label_base,
+            )
+        )
+        yield from wrong
+        if wrong or not settings.reaches("decode"):
+            return
+        example = records.decode_example(data)
+        yield from record_checks.decode_faults(example)
+        if settings.reaches("source"):
+            yield from self._source_faults(example, row)
+
+    def _source_faults(
+        self, example: record_checks.Example, row: record_checks.Row
+    ) -> Iterator[str]:
+        rewritten = row.decision.startswith("rewritten")
+        if not rewritten and not row.decision.startswith("kept"):
+            self.findings.num_not_comparable += 1
+            return
+        assert self._settings.input_dir is not None, "the level source has a source"
+        try:
+            # The class is not asked for.
+            found = ilsvrc.locate(self._settings.input_dir, [row.filename], [0])
+            source = ilsvrc.read_image(self._settings.input_dir, found[0])
+        except (ValueError, OSError) as error:
+            yield f"the source cannot be read: {error}"
+            return
+        faults = (
+            record_checks.pixel_faults if rewritten else record_checks.source_faults
+        )
+        yield from faults(example, source)
+
+
+def read_shard(
+    path: pathlib.Path,
+    byte_offsets: npt.NDArray[np.int64] | None,
+    on_bytes: Callable[[bytes], object],
+) -> Iterator[records.Record]:
+    """`records.read`, where what the disk does not give is one more bad record."""
+    known: Sequence[int] = () if byte_offsets is None else byte_offsets.tolist()
+    end = 0
+    try:
+        for record in records.read(path, byte_offsets=known, on_bytes=on_bytes):
+            end = record.byte_offset + record.num_bytes
+            yield record
+    except OSError as error:
+        fault = f"the shard cannot be read from here on: {error.strerror}"
+        yield records.Record(end, 0, b"", fault)
+
+
+def load_rows(
+    data_dir: pathlib.Path, split: str, number: int
+) -> list[record_checks.Row]:
+    """The catalog's rows of one shard.
+
+    Raises:
+        BadIndexError: If the catalog cannot be read.
+    """
+    names = ", ".join(record_checks.Row._fields)
+    query = (
+        f"SELECT {names} FROM read_parquet(?) "
+        "WHERE split = ? AND shard = ? ORDER BY record"
+    )
+    rows = index.query_catalog(data_dir, query, [split, number])
+    return [record_checks.Row(*row) for row in rows]

@@ -1,0 +1,130 @@
+"""The files beside the shards, against the index: the catalog and the side files.
+
+In: a data set's folder and its index. Out: faults of files that are missing, damaged or
+not of the data set; digests for an index without them; side files, made anew.
+"""
+
+import dataclasses
+import fnmatch
+import pathlib
+from collections.abc import Collection, Iterator, Mapping
+
+from converters.checks.files import parse_name
+from converters.checks.shard import Fault
+from converters.jobs import duplicates, publish, side_files
+from tfpipe.shards import index
+from tfpipe.shards.index import File, Index
+
+# What readers look for by name, beside the names of the splits themselves.
+_READER_GLOBS = ("train*", "valid*", "*.tfrecord*")
+
+
+def file_faults(known: Index, data_dir: pathlib.Path, *, read: bool) -> Iterator[Fault]:
+    """Files that the index lists beside the shards, and that are not what it says.
+
+    Args:
+        known: The index. One of an older version lists none.
+        data_dir: Folder of the data set.
+        read: Whether to read them; else only their sizes are looked at. The catalog is
+            always read, because the other checks believe what it says.
+    """
+    for path, expected in (known.files or {}).items():
+        whole = read or path == index.CATALOG_NAME
+        if fault := _file_fault(data_dir / path, expected, read=whole):
+            yield Fault(shard=path, fault=fault)
+
+
+def _file_fault(path: pathlib.Path, expected: File, *, read: bool) -> str:
+    try:
+        if not path.is_file():
+            return "the index lists it, but there is no such file"
+        size = path.stat().st_size
+        if size != expected.num_bytes:
+            return f"must have {expected.num_bytes} bytes as the index says, got {size}"
+        if not read:
+            return ""
+        got = index.describe_file(path).digest
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if got != expected.digest:
+        return f"the digest must be {expected.digest} as the index says, got {got}"
+    return ""
+
+
+def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
+    """Files that the index does not list, though readers or people take them for its.
+
+    Hidden files, which no glob takes, are left alone.
+    """
+    shards = {shard.name for shards in known.splits.values() for shard in shards}
+    parsed = [name for name in map(parse_name, shards) if name is not None]
+    prefixes = tuple({f"{name.prefix}-" for name in parsed})
+    listed = shards | {index.INDEX_NAME, *(known.files or ())}
+    for name in sorted(entry.name for entry in data_dir.iterdir()):
+        if name in listed:
+            continue
+        if name.startswith(prefixes) or is_taken_for_shard(name):
+            fault = "the index does not list it, but readers that look by name read it"
+            yield Fault(shard=name, fault=fault)
+        elif known.files is not None and name in _SIDE_FILES:
+            fault = "the index does not list it: it tells of another data set"
+            yield Fault(shard=name, fault=fault)
+    folder = data_dir / side_files.DALI_DIR_NAME
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    for name in sorted(names - shards):
+        path = f"{side_files.DALI_DIR_NAME}/{name}"
+        yield Fault(shard=path, fault="the index lists no shard of this name")
+
+
+_SIDE_FILES = (side_files.SIDE_NAMES - {side_files.DALI_DIR_NAME}) | {
+    index.CATALOG_NAME,
+    publish.CHANGES_NAME,
+    publish.REJECTS_NAME,
+    duplicates.NAME,
+}
+
+
+def is_taken_for_shard(name: str) -> bool:
+    """Whether a reader that looks for shards by name may read a file of this name."""
+    if name.startswith("."):  # no glob takes it
+        return False
+    taken = any(fnmatch.fnmatchcase(name, pattern) for pattern in _READER_GLOBS)
+    return taken or parse_name(name) is not None
+
+
+def with_digests(known: Index, data_dir: pathlib.Path) -> Index:
+    """The index with the files beside the shards as they are now.
+
+    Raises:
+        OSError: If one cannot be read.
+    """
+    shards = [shard.name for shards in known.splits.values() for shard in shards]
+    dali = [f"{side_files.DALI_DIR_NAME}/{name}" for name in shards]
+    paths = [index.CATALOG_NAME, *sorted(_SIDE_FILES - {index.CATALOG_NAME}), *dali]
+    files = {
+        path: index.describe_file(data_dir / path)
+        for path in paths
+        if (data_dir / path).is_file()
+    }
+    return dataclasses.replace(known, files=files)
+
+
+def restore(known: Index, data_dir: pathlib.Path, names: Collection[str]) -> list[str]:
+    """Writes those of the named files that follow from index and catalog; says which.
+
+    Raises:
+        OSError: If one cannot be written.
+    """
+    expected: Mapping[str, File] = known.files or {}
+    if expected.keys().isdisjoint(names):
+        return []
+    catalog = data_dir / index.CATALOG_NAME
+    restored = []
+    with index.catalog_connection() as connection:
+        places = index.record_places(connection, catalog, known)
+        for path, content in side_files.side_files(known, places).items():
+            if path in names and expected.get(path) == index.describe(content):
+                (data_dir / path).parent.mkdir(exist_ok=True)
+                index.replace_file(data_dir / path, content)
+                restored.append(path)
+    return restored

@@ -1,0 +1,363 @@
+"""Pixels of an image file with Pillow, and JPEG bytes of pixels.
+
+In: bytes, and what to make of them. Out: a picture of mode L or RGB, 8 bits a sample,
+as a reader of the records is to see it: transparency on white, CMYK by the formula of
+TensorFlow. Whatever Pillow raises or warns about damaged bytes becomes a
+`BadImageError`. Color profiles are dropped, as TensorFlow's decoder ignores them.
+"""
+
+import contextlib
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import PIL.Image
+from PIL import ImageChops, ImageFile, JpegImagePlugin, TiffImagePlugin
+
+from converters.images import jpeg_header, shrink
+
+# Formats other than JPEG that are known by their first bytes: Pillow's name, where the
+# bytes are, the bytes. Pillow is offered no other format: some of those run programs.
+_MAGIC = (
+    ("PNG", 0, b"\x89PNG\r\n\x1a\n"),
+    ("GIF", 0, b"GIF8"),
+    ("WEBP", 8, b"WEBPVP8"),
+    ("TIFF", 0, b"II*\0"),
+    ("TIFF", 0, b"MM\0*"),
+    ("AVIF", 4, b"ftypavif"),
+)
+# Rotations and mirrors that undo EXIF orientations 2 to 8.
+_TRANSPOSE = {
+    2: PIL.Image.Transpose.FLIP_LEFT_RIGHT,
+    3: PIL.Image.Transpose.ROTATE_180,
+    4: PIL.Image.Transpose.FLIP_TOP_BOTTOM,
+    5: PIL.Image.Transpose.TRANSPOSE,
+    6: PIL.Image.Transpose.ROTATE_270,
+    7: PIL.Image.Transpose.TRANSVERSE,
+    8: PIL.Image.Transpose.ROTATE_90,
+}
+_TURN_BACK = _TRANSPOSE | {
+    6: PIL.Image.Transpose.ROTATE_90,
+    8: PIL.Image.Transpose.ROTATE_270,
+}
+_ORIENTATION_TAG, _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 0x0112, 0x0142, 0x0143
+# Pixels that are converted at a time, so that the steps in between take little memory.
+_BAND_PIXELS = 1 << 22
+
+Size = tuple[int, int]
+
+
+class Picture(NamedTuple):
+    """Pixels with what is needed to encode them as they were.
+
+    Attributes:
+        image: Mode L or RGB.
+        tables: Quantization tables of luma and chroma, each 64 values row by row; empty
+            if the source has none that fit.
+        subsampling: Of chroma, as Pillow counts: 0 is 4:4:4, 1 is 4:2:2, 2 is 4:2:0.
+        orientation: EXIF orientation that the pixels still have.
+    """
+
+    image: PIL.Image.Image
+    tables: Sequence[Sequence[int]] = ()
+    subsampling: int = 0
+    orientation: int = 1
+
+
+@contextlib.contextmanager
+def _pillow() -> Iterator[None]:
+    """Keeps Pillow's warnings in, and turns what it raises into BadImageError.
+
+    Damaged bytes make its decoders raise nearly anything. Only MemoryError passes: it
+    says something of this machine, not of the image. The limit of pixels is checked by
+    the caller, between header and pixels; Pillow's own is out of force meanwhile.
+    """
+    limit = PIL.Image.MAX_IMAGE_PIXELS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            PIL.Image.MAX_IMAGE_PIXELS = None
+            yield
+        except (jpeg_header.BadImageError, MemoryError):
+            raise
+        except Exception as error:
+            cut = isinstance(error, EOFError) or "truncated" in str(error).lower()
+            raise jpeg_header.BadImageError(
+                "truncated" if cut else "undecodable",
+                f"the image must decode, got {type(error).__name__}: {_line(error)}",
+            ) from error
+        finally:
+            PIL.Image.MAX_IMAGE_PIXELS = limit
+
+
+def _line(error: Exception) -> str:
+    """The message on one line, without addresses that differ from run to run."""
+    return re.sub(r"<\S+ object at \w+>", "the data", " ".join(str(error).split()))
+
+
+def sniff(data: bytes) -> str | None:
+    """Pillow's name of the format that the bytes begin like; None if it is no image."""
+    for name, position, magic in _MAGIC:
+        if data.startswith(magic, position):
+            return name
+    # Two letters are no proof: the size of the header that follows is below 256.
+    if data.startswith(b"BM") and data[15:18] == b"\0\0\0":
+        return "BMP"
+    return None
+
+
+def check_jpeg(data: bytes) -> None:
+    """Decodes a JPEG and drops the pixels.
+
+    Every coefficient is read, but each block becomes one pixel, in half the time.
+
+    Raises:
+        BadImageError: If it does not decode.
+    """
+    with _pillow(), PIL.Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
+        image.draft(None, (1, 1))
+        image.load()
+
+
+def read_size(data: bytes, kind: str) -> tuple[Size, Size]:
+    """Height and width in pixels of an image that is no JPEG, from its header.
+
+    Returns:
+        size: Of the image.
+        decoded: Of what is decoded: the tiles of a TIFF may go beyond the image.
+
+    Raises:
+        BadImageError: If the header makes no sense.
+    """
+    if kind == "WEBP":
+        # Pillow would allocate the canvas to find out.
+        size = _webp_size(data)
+        return size, size
+    with _pillow(), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
+        size = image.height, image.width
+        if not isinstance(image, TiffImagePlugin.TiffImageFile):
+            return size, size
+        tags = image.tag_v2
+        tile = (int(tags.get(tag, 1)) for tag in (_TILE_LENGTH_TAG, _TILE_WIDTH_TAG))
+        height, width = (
+            -(-pixels // side) * side for pixels, side in zip(size, tile, strict=True)
+        )
+        return size, (height, width)
+
+
+def _webp_size(data: bytes) -> Size:
+    """Height and width of a WebP: lossy, lossless or extended."""
+    chunk, fields = data[12:16], data[20:30]
+    if len(fields) < 10:
+        raise jpeg_header.BadImageError(
+            "truncated", "a WebP must have a header: cut short"
+        )
+    if chunk == b"VP8 ":
+        width, height = (int.from_bytes(fields[i : i + 2], "little") for i in (6, 8))
+        return height & 0x3FFF, width & 0x3FFF
+    if chunk == b"VP8L":
+        bits = int.from_bytes(fields[1:5], "little")
+        return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
+    width, height = (int.from_bytes(fields[i : i + 3], "little") for i in (4, 7))
+    return height + 1, width + 1
+
+
+def decode_jpeg(data: bytes, header: jpeg_header.Header, size: Size | None) -> Picture:
+    """Decodes a JPEG.
+
+    Args:
+        data: The file.
+        header: What `jpeg.read_header` found in it.
+        size: Height and width to scale down to; None leaves the size.
+
+    Raises:
+        BadImageError: If it does not decode.
+    """
+    with _pillow(), PIL.Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
+        tables, subsampling = _settings(image)
+        scaled = image.copy() if size is None else resize(image, size)
+        if header.num_components == 4:
+            rgb = _cmyk_to_rgb(scaled, adobe=header.adobe_transform is not None)
+            return Picture(rgb, orientation=header.orientation)
+        return Picture(scaled, tables, subsampling, header.orientation)
+
+
+def _settings(image: PIL.Image.Image) -> tuple[Sequence[Sequence[int]], int]:
+    """Quantization tables and chroma subsampling of a JPEG."""
+    if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.layers == 4:
+        return (), 0
+    try:
+        # Above 255 they would need an extended frame.
+        tables = [
+            [min(value, 255) for value in image.quantization[layer[3]]]
+            for layer in image.layer[:2]
+        ]
+    except KeyError:  # a table that is defined after the first scan
+        return (), 0
+    # What Pillow has no name for is kept as 4:4:4, which loses nothing.
+    return tables, max(JpegImagePlugin.get_sampling(image), 0)
+
+
+def resize(image: PIL.Image.Image, size: Size) -> PIL.Image.Image:
+    """Scales down to a height and width, with a Lanczos filter at the end.
+
+    A JPEG that is not decoded yet goes most of the way by a cheaper decode.
+    """
+    height, width = size
+    gap = width * shrink.REDUCING_GAP, height * shrink.REDUCING_GAP
+    drafted = image.draft(None, gap) if image.format in ("JPEG", "MPO") else None
+    return image.resize(
+        (width, height),
+        PIL.Image.Resampling.LANCZOS,
+        box=drafted[1] if drafted else None,
+        reducing_gap=shrink.REDUCING_GAP,
+    )
+
+
+def _cmyk_to_rgb(image: PIL.Image.Image, *, adobe: bool) -> PIL.Image.Image:
+    """CMYK as libjpeg gives it to RGB, which equals what TensorFlow makes of it.
+
+    Adobe stores 255 for no ink, others store 0. Pillow takes all files for Adobe's.
+    """
+    return (image if adobe else ImageChops.invert(image)).convert("RGB")
+
+
+def decode_other(data: bytes, kind: str) -> Picture:
+    """Decodes the first frame of an image that is no JPEG.
+
+    Args:
+        data: The file.
+        kind: What `sniff` says that it is.
+
+    Raises:
+        BadImageError: If it does not decode.
+    """
+    with _pillow(), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
+        turned = _tiff_orientation(image)
+        image.load()
+        if turned != 1 and _tiff_orientation(image) == 1:
+            # Pillow has turned it, which is for the policy to decide.
+            return Picture(
+                _to_8_bits(image.transpose(_TURN_BACK[turned])), orientation=turned
+            )
+        exif = image.info.get("exif", b"")
+        start = 6 if exif.startswith(b"Exif\0\0") else 0
+        orientation = jpeg_header.exif_orientation(exif, start, len(exif))
+        if kind == "TIFF":
+            orientation = turned
+        return Picture(_to_8_bits(image), orientation=orientation)
+
+
+def _tiff_orientation(image: PIL.Image.Image) -> int:
+    """The orientation among the tags of a TIFF, 1 to 8; 1 for other formats."""
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return 1
+    value = image.tag_v2.get(_ORIENTATION_TAG, 1)
+    return value if value in _TRANSPOSE else 1
+
+
+def _to_8_bits(image: PIL.Image.Image) -> PIL.Image.Image:
+    """Any Pillow mode to L or RGB; transparency on white."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+        return _in_bands(image, "L", _shift_16_bits)
+    if image.mode in ("I", "F"):
+        raise jpeg_header.BadImageError(
+            "undecodable",
+            "samples must have at most 16 bits, got 32: their brightness is undefined",
+        )
+    gray = image.mode in ("1", "L", "LA", "La")
+    if image.mode in ("RGBa", "La") or image.has_transparency_data:
+        return _in_bands(image, "L" if gray else "RGB", _on_white)
+    # A copy even if the mode stays: the file behind the image is closed soon.
+    return image.convert("L") if gray else image.convert("RGB")
+
+
+def _in_bands(
+    image: PIL.Image.Image,
+    mode: str,
+    convert: Callable[[PIL.Image.Image], PIL.Image.Image],
+) -> PIL.Image.Image:
+    """Converts a few rows at a time to an image of this mode."""
+    height = max(_BAND_PIXELS // image.width, 1)
+    if height >= image.height:
+        return convert(image).convert(mode)
+    whole = PIL.Image.new(mode, image.size)
+    for top in range(0, image.height, height):
+        bottom = min(top + height, image.height)
+        band = convert(image.crop((0, top, image.width, bottom)))
+        whole.paste(band.convert(mode), (0, top))
+    return whole
+
+
+def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
+    top = image.convert("RGBA")
+    white = PIL.Image.new("RGBA", top.size, "white")
+    return PIL.Image.alpha_composite(white, top).convert("RGB")
+
+
+def _shift_16_bits(image: PIL.Image.Image) -> PIL.Image.Image:
+    """The high byte of each sample, as Pillow takes it of 16-bit color."""
+    samples = np.asarray(image).astype(np.int32)
+    high = np.clip(samples >> 8, 0, 255).astype(np.uint8)
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        high[samples == transparent] = 255
+    return PIL.Image.fromarray(high)
+
+
+def upright(picture: Picture) -> Picture:
+    """The picture as EXIF says to show it."""
+    orientation = picture.orientation
+    if orientation == 1:
+        return picture
+    tables, subsampling = picture.tables, picture.subsampling
+    if orientation >= 5:  # rows become columns, in the frequencies too
+        tables = [[t[i % 8 * 8 + i // 8] for i in range(64)] for t in tables]
+        # 4:2:2 would become 4:4:0, which Pillow does not write.
+        subsampling = 0 if subsampling == 1 else subsampling
+    image = picture.image.transpose(_TRANSPOSE[orientation])
+    return Picture(image, tables, subsampling)
+
+
+def encode(picture: Picture, *, quality: int | None, optimize: bool) -> bytes:
+    """A baseline JPEG of a picture, with no metadata but its EXIF orientation.
+
+    Args:
+        picture: What to encode, with the chroma subsampling to use.
+        quality: Of libjpeg, 1 to 100; None uses the tables of the picture.
+        optimize: Fit the Huffman tables to the picture.
+
+    Raises:
+        BadImageError: If JPEG cannot hold it, as with a side above 65500 pixels.
+    """
+    image = picture.image
+    options: dict[str, object] = {"quality": quality}
+    if quality is None:
+        options = {"qtables": [list(table) for table in picture.tables]}
+    if image.mode == "RGB":
+        options["subsampling"] = picture.subsampling
+    if picture.orientation != 1:
+        exif = PIL.Image.Exif()
+        exif[_ORIENTATION_TAG] = picture.orientation
+        options["exif"] = exif
+    out = io.BytesIO()
+    with _pillow(), _room_for(image):
+        image.save(out, "JPEG", optimize=optimize, comment=b"", **options)
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def _room_for(image: PIL.Image.Image) -> Iterator[None]:
+    """Lets Pillow have the buffer that fitted tables need.
+
+    It makes one that is too small for a noisy picture ("Suspension not allowed here").
+    """
+    before = ImageFile.MAXBLOCK
+    ImageFile.MAXBLOCK = max(before, 4 * image.width * image.height + 65536)
+    try:
+        yield
+    finally:
+        ImageFile.MAXBLOCK = before

@@ -1,0 +1,72 @@
+"""Class lists: which synset has which label and which name.
+
+In: a text file of one synset a line, in label order, or the ILSVRC-2012 list that
+ships with the package. Out: `Class` values; the label of the first line is the
+label base (1 for ImageNet, where 0 is the background class).
+"""
+
+import collections
+import dataclasses
+import importlib.resources
+import os
+import pathlib
+
+from converters.inputs import files
+
+LABEL_BASE = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Class:
+    """One class: its label on disk, its synset (folder name) and its name."""
+
+    label: int
+    synset: str
+    text: str
+
+
+def imagenet_classes() -> list[Class]:
+    """The 1000 classes of ILSVRC-2012 in label order (labels 1 to 1000)."""
+    data = importlib.resources.files("converters.inputs") / "data"
+    synsets = (data / "synsets.txt").read_text(encoding="utf-8")
+    words = (data / "synset_words.txt").read_text(encoding="utf-8")
+    return _classes(synsets.split(), _parse_words(words))
+
+
+def read_classes(input_dir: pathlib.Path) -> list[Class]:
+    """The classes of a raw tree: its own `synsets.txt` if it has one, else ImageNet's.
+
+    Names come from `synset_words.txt` beside it; a synset without a name is its own
+    name. The ImageNet list is used in full for a tree that holds a part of its
+    classes, so that a subset keeps its labels.
+
+    Raises:
+        ValueError: If `synsets.txt` is empty or lists a synset twice.
+    """
+    path = input_dir / "synsets.txt"
+    if not os.path.lexists(path):
+        return imagenet_classes()
+    synsets = files.read_text(path).split()
+    if not synsets:
+        raise ValueError(f"{path} must list at least one synset a line, got none.")
+    synset, count = collections.Counter(synsets).most_common(1)[0]
+    if count > 1:
+        raise ValueError(
+            f"{path} must list each synset once, got {synset} {count} times."
+        )
+    words = input_dir / "synset_words.txt"
+    names = _parse_words(files.read_text(words)) if os.path.lexists(words) else {}
+    return _classes(synsets, names)
+
+
+def _parse_words(text: str) -> dict[str, str]:
+    """Maps synset to name; a line is the synset, a tab or a space, and the name."""
+    fields = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
+    return {field[0]: field[-1].strip() for field in fields}
+
+
+def _classes(synsets: list[str], names: dict[str, str]) -> list[Class]:
+    return [
+        Class(label, synset, names.get(synset, synset))
+        for label, synset in enumerate(synsets, start=LABEL_BASE)
+    ]

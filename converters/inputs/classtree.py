@@ -1,0 +1,290 @@
+"""Any class-per-directory tree as classes and named images.
+
+In: a folder. A directory that holds images is a class; the class is named by the path
+to it, so that trees may be nested. `train/` and `val/` (or `validation/`) are splits if
+`train/` holds directories and no image; otherwise all is one split, `train`. Out: the
+images of each split and class. Files are listed, not opened.
+"""
+
+import collections
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import xxhash
+
+from converters.inputs import files, listing
+from converters.inputs.classes import Class
+from converters.inputs.ilsvrc import Image, Tree, catalog_name
+from converters.inputs.listing import LeftOut
+
+# A label, a colon or space, and a class.
+_NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
+_VALIDATION_NAMES = ("val", "validation")
+# A folder has one way to it, and one more for each link. Links from each folder to each
+# other one would make millions of classes of a few folders.
+_MAX_READS = 100
+
+_Identity = tuple[int, int]  # device and inode
+
+
+class ClassTree(NamedTuple):
+    """What a folder holds.
+
+    Attributes:
+        splits: Path, relative to the folder, and bytes of each image; by split, and by
+            class in the order of the names.
+        left_out: Names that were left out, and why.
+    """
+
+    splits: Mapping[str, Mapping[str, Sequence[tuple[str, int]]]]
+    left_out: Sequence[LeftOut]
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        """How many names were left out, by reason."""
+        return listing.count(self.left_out)
+
+    def class_names(self) -> list[str]:
+        """The classes of all splits, by name."""
+        return sorted({name for split in self.splits.values() for name in split})
+
+
+def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
+    """Lists a tree; links are followed, but not in circles.
+
+    Raises:
+        ValueError: If there is no image, or the splits are not as they must be.
+        OSError: If something cannot be looked at.
+    """
+    if not input_dir.is_dir():
+        raise ValueError(
+            f"--input_dir must be a folder, got {input_dir}: no such folder."
+        )
+    left_out: list[LeftOut] = []
+    splits = {}
+    for split, folder in _split_folders(input_dir, left_out).items():
+        found = _walk(input_dir, folder, left_out)
+        if not found:
+            endings = " ".join(f"*{suffix}" for suffix in listing.IMAGE_SUFFIXES)
+            raise ValueError(
+                f"{input_dir / folder} must hold a folder for each class, with images "
+                f"named {endings} in it; got none."
+            )
+        splits[split] = {name: found[name] for name in sorted(found)}
+    return ClassTree(splits, left_out)
+
+
+def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str, str]:
+    """The folder of each split, relative to the input folder; "" is all of it."""
+    top = listing.scan(input_dir, listing.IMAGE_SUFFIXES)
+    if "train" not in top.folders:
+        return {"train": ""}
+    train = listing.scan(input_dir / "train", listing.IMAGE_SUFFIXES)
+    if train.names or not train.folders:
+        return {"train": ""}  # a class of trains
+    validation = [name for name in _VALIDATION_NAMES if name in top.folders]
+    if len(validation) > 1:
+        raise ValueError(
+            f"{input_dir} must hold one validation split, got {validation[0]}/ and "
+            f"{validation[1]}/. Remove one of them."
+        )
+    left_out += top.left_out
+    others = [name for name in top.folders if name not in ("train", *validation)]
+    left_out += (LeftOut(f"{name}/", listing.NOT_A_SPLIT) for name in others)
+    left_out += (LeftOut(name, listing.NO_CLASS) for name, _ in top.files)
+    return {"train": "train"} | dict(zip(["validation"], validation, strict=False))
+
+
+class _Folder(NamedTuple):
+    """A folder to read: its class, how names in it begin, the folders above it."""
+
+    class_name: str
+    prefix: str
+    above: frozenset[_Identity]
+
+
+def _walk(
+    input_dir: pathlib.Path, top: str, left_out: list[LeftOut]
+) -> dict[str, list[tuple[str, int]]]:
+    """The images of each class in a folder and in all below it."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    num_reads: collections.Counter[_Identity] = collections.Counter()
+    pending = [_Folder("", f"{top}/" if top else "", frozenset())]
+    while pending:
+        class_name, prefix, above = pending.pop()
+        folder = input_dir / prefix
+        status = folder.stat()
+        identity = (status.st_dev, status.st_ino)
+        if identity in above:
+            left_out.append(LeftOut(prefix, listing.LINK_LOOP))
+            continue
+        num_reads[identity] += 1
+        if num_reads[identity] > _MAX_READS:
+            raise _too_many_ways(folder)
+        here = listing.scan(folder, listing.IMAGE_SUFFIXES)
+        left_out += (item.under(prefix) for item in here.left_out)
+        if here.files and class_name:
+            found[class_name] = [(prefix + name, size) for name, size in here.files]
+        elif here.files:
+            left_out += (
+                LeftOut(prefix + name, listing.NO_CLASS) for name, _ in here.files
+            )
+        elif not here.folders:
+            left_out.append(LeftOut(prefix, listing.EMPTY_FOLDER))
+        for name in reversed(here.folders):
+            below = f"{class_name}/{name}" if class_name else name
+            pending.append(_Folder(below, f"{prefix}{name}/", above | {identity}))
+    return found
+
+
+def _too_many_ways(folder: pathlib.Path) -> ValueError:
+    return ValueError(
+        f"A folder must be reached by at most {_MAX_READS} ways, got more for the one "
+        f"at {folder}: links lead from folder to folder. Remove the links that are no "
+        "classes of their own."
+    )
+
+
+def make_tree(
+    tree: ClassTree,
+    labels: Mapping[str, int],
+    *,
+    chosen: Sequence[str],
+    validation_fraction: float,
+    seed: int,
+) -> Tree:
+    """The images of each split with the number of their class.
+
+    Args:
+        tree: What the folder holds.
+        labels: Label of each class, in label order; the first is the label base.
+        chosen: Classes to take; all if there are none.
+        validation_fraction: Share of each class that goes to a validation split: as
+            many images as come nearest to it, but at least one of a class of two or
+            more, and never all. Which ones depends on their names and the seed only.
+        seed: Changes which ones.
+
+    Raises:
+        ValueError: If a class is not in the list, or nothing is left.
+    """
+    _require_known(tree, labels, chosen)
+    left_out = list(tree.left_out)
+    numbers = {name: number for number, name in enumerate(labels)}
+    splits: dict[str, list[Image]] = {split: [] for split in tree.splits}
+    if validation_fraction:
+        splits["validation"] = []
+    for split, found in tree.splits.items():
+        for name, paths in found.items():
+            if chosen and name not in chosen:
+                left_out += (LeftOut(path, listing.OTHER_CLASS) for path, _ in paths)
+                continue
+            images = [Image(path, numbers[name], path, 0, size) for path, size in paths]
+            held_out = _held_out(images, validation_fraction, seed)
+            splits[split] += [image for image in images if image.name not in held_out]
+            if held_out:
+                splits["validation"] += [i for i in images if i.name in held_out]
+    for split, of_split in splits.items():
+        if not of_split:
+            raise ValueError(
+                f"Split {split} must have at least one image, got none. Take more "
+                "--classes, or classes with two images or more."
+            )
+    return Tree(splits, left_out)
+
+
+def _require_known(
+    tree: ClassTree, labels: Mapping[str, int], chosen: Sequence[str]
+) -> None:
+    missing = [name for name in chosen if name not in labels]
+    if missing:
+        raise ValueError(
+            f"--classes must name classes of the input, got {missing[0]!r}. There are "
+            f"{len(labels)}, the first is {next(iter(labels))!r}."
+        )
+    unknown = [
+        name
+        for name in tree.class_names()
+        if name not in labels and (not chosen or name in chosen)
+    ]
+    if unknown:
+        raise ValueError(
+            f"--label_map must name every class of the input, {len(unknown)} are "
+            f"missing, the first is {unknown[0]!r}. Add them, or choose others with "
+            "--classes."
+        )
+
+
+def _held_out(images: Sequence[Image], fraction: float, seed: int) -> set[str]:
+    """Names of the images of one class that go to the validation split."""
+    if not fraction or len(images) < 2:
+        return set()
+    count = min(max(int(len(images) * fraction + 0.5), 1), len(images) - 1)
+
+    def key(name: str) -> tuple[int, str]:
+        text = f"validation/{seed}/{name}".encode(errors="surrogateescape")
+        return xxhash.xxh3_64_intdigest(text), name
+
+    return set(sorted((image.name for image in images), key=key)[:count])
+
+
+def sorted_labels(names: Sequence[str], label_base: int) -> dict[str, int]:
+    """Label of each class, counted up from `label_base` in the order given."""
+    return {name: label for label, name in enumerate(names, start=label_base)}
+
+
+def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
+    """Label of each class from a file of `<label> <class>` lines, or of classes only.
+
+    Args:
+        path: The file, UTF-8. If every line starts with a number, these are the labels.
+        label_base: First label; None is the lowest in the file, or 1 if it has none.
+
+    Raises:
+        ValueError: If labels or classes are there twice, or labels have gaps.
+    """
+    lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
+    lines = [line.strip() for line in lines if line.strip()]
+    matches = [match for line in lines if (match := _NUMBERED.fullmatch(line))]
+    if len(matches) == len(lines):
+        pairs = sorted((int(match[1]), match[2]) for match in matches)
+    else:
+        first = 1 if label_base is None else label_base
+        pairs = list(enumerate(lines, start=first))
+    _check_labels(path, pairs, label_base)
+    return {name: label for label, name in pairs}
+
+
+def _check_labels(
+    path: pathlib.Path, pairs: Sequence[tuple[int, str]], label_base: int | None
+) -> None:
+    if not pairs:
+        raise ValueError(f"{path} must name at least one class, got none.")
+    base = pairs[0][0]
+    if base not in (0, 1) or label_base not in (None, base):
+        wanted = "0 or 1" if label_base is None else f"--label_base={label_base}"
+        raise ValueError(f"The labels in {path} must start at {wanted}, got {base}.")
+    for expected, (label, name) in enumerate(pairs, start=base):
+        if label != expected:
+            raise ValueError(
+                f"{path} must give each label from {base} on to one class, got "
+                f"{label} ({name}) where {expected} is due. Add a line for a label "
+                "that no image has."
+            )
+    name, count = collections.Counter(name for _, name in pairs).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{path} must name each class once, got {name!r} twice.")
+
+
+def make_classes(labels: Mapping[str, int]) -> list[Class]:
+    """The classes in label order, named so that text files can list them."""
+    return [
+        Class(label, catalog_name(name), _printable(name))
+        for name, label in labels.items()
+    ]
+
+
+def _printable(name: str) -> str:
+    """A name with line breaks and the like as escapes."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)

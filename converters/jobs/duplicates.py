@@ -1,0 +1,164 @@
+"""Duplicates: images that are there more than once, found by their content digest.
+
+In: the catalog, or the images before they are planned. Out: one group a content with
+the counts for the summary, or the images without their copies. Only exact copies count.
+"""
+
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import xxhash
+
+from converters.engines import processes
+from converters.inputs.ilsvrc import Image, catalog_name, read_image
+
+if TYPE_CHECKING:
+    import duckdb
+
+NAME = "duplicates.jsonl"
+_CHUNK_IMAGES = 512
+_PIECE_BYTES = 64 << 20
+
+# Lists are made of the copies alone: most data sets have hardly any. Hashes of digests
+# take a third of the memory.
+_GROUPS = """
+    SELECT digest,
+           list(filename ORDER BY split, shard, record),
+           list(split ORDER BY split, shard, record),
+           list(synset ORDER BY split, shard, record)
+    FROM read_parquet($catalog) WHERE hash(digest) IN (
+        SELECT hash(digest) FROM read_parquet($catalog)
+        GROUP BY hash(digest) HAVING count(*) > 1
+    )
+    GROUP BY digest HAVING count(*) > 1
+    ORDER BY min(split), min(shard), min(record), digest
+"""
+
+
+class Duplicates(NamedTuple):
+    """Groups of equal images, and what they add up to."""
+
+    groups: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, int]
+
+
+def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Duplicates:
+    """Finds the images of a catalog that are equal byte for byte.
+
+    The summary counts `num_groups`, `num_copies` (images beyond the first of their
+    group), `num_groups_across_splits` (a leak from training into validation) and
+    `num_groups_with_several_classes` (at least one of the labels is wrong).
+
+    Args:
+        connection: An `index.catalog_connection`.
+        catalog: The catalog.
+    """
+    rows = connection.execute(_GROUPS, {"catalog": str(catalog)}).fetchall()
+    groups = [
+        {
+            "digest": digest,
+            "names": names,
+            "splits": sorted(set(splits)),
+            "synsets": sorted(set(synsets)),
+        }
+        for digest, names, splits, synsets in rows
+    ]
+    summary = {
+        "num_groups": len(groups),
+        "num_copies": sum(len(group["names"]) - 1 for group in groups),
+        "num_groups_across_splits": sum(len(group["splits"]) > 1 for group in groups),
+        "num_groups_with_several_classes": sum(
+            len(group["synsets"]) > 1 for group in groups
+        ),
+    }
+    return Duplicates(groups, summary)
+
+
+class Unique(NamedTuple):
+    """Images of each split without copies, and what was left out."""
+
+    splits: Mapping[str, Sequence[Image]]
+    rejects: Sequence[Mapping[str, str]]
+
+
+def drop(
+    input_dir: pathlib.Path,
+    splits: Mapping[str, Sequence[Image]],
+    which: Literal["same_class", "all"],
+    num_workers: int,
+) -> Unique:
+    """Leaves copies out before the plan is made. Reads every image once for it.
+
+    Of equal images the first by name is kept, one of the validation split before any
+    of the train split, so that what is validated stays whole.
+
+    Args:
+        input_dir: Folder that the images' files are relative to.
+        splits: Images of each split.
+        which: "same_class" leaves copies with another label alone; "all" does not.
+        num_workers: Processes that read.
+
+    Raises:
+        OSError: If an image cannot be read.
+    """
+    ordered = [
+        (split, image)
+        for split in sorted(splits, key=lambda split: split == "train")
+        for image in sorted(splits[split], key=lambda image: image.name)
+    ]
+    digests = _digests(input_dir, [image for _, image in ordered], num_workers)
+    first: dict[object, Image] = {}
+    kept: dict[str, list[Image]] = {split: [] for split in splits}
+    rejects = []
+    for (split, image), digest in zip(ordered, digests, strict=True):
+        same = digest if which == "all" else (digest, image.class_index)
+        original = first.setdefault(same, image)
+        if original is image:
+            kept[split].append(image)
+        else:
+            detail = f"equal to {catalog_name(original.name)}"
+            rejects.append(
+                {
+                    "name": catalog_name(image.name),
+                    "action": "skipped",
+                    "reason": "duplicate",
+                    "detail": detail,
+                }
+            )
+    return Unique(kept, rejects)
+
+
+def _digests(
+    input_dir: pathlib.Path, images: Sequence[Image], num_workers: int
+) -> list[bytes]:
+    chunks = [
+        images[start : start + _CHUNK_IMAGES]
+        for start in range(0, len(images), _CHUNK_IMAGES)
+    ]
+    parts = processes.run(
+        functools.partial(_digest_chunk, input_dir),
+        chunks,
+        num_workers=num_workers,
+        num_images=len(images),
+    )
+    return [digest for part in parts for digest in part]
+
+
+def _digest_chunk(input_dir: pathlib.Path, images: Sequence[Image]) -> list[bytes]:
+    digests = []
+    for image in images:
+        digests.append(_digest(input_dir, image))
+        processes.image_done()
+    return digests
+
+
+def _digest(input_dir: pathlib.Path, image: Image) -> bytes:
+    """Of a file of any size: what is too large to be stored is here all the same."""
+    digest = xxhash.xxh3_128()
+    for start in range(0, image.num_bytes, _PIECE_BYTES):
+        num_bytes = min(_PIECE_BYTES, image.num_bytes - start)
+        piece = image._replace(offset=image.offset + start, num_bytes=num_bytes)
+        digest.update(read_image(input_dir, piece))
+    return digest.digest()

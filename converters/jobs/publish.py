@@ -1,0 +1,246 @@
+"""Finish a data set: catalog, duplicates, side files, index, and then publish it.
+
+In: a job all of whose shards are complete in its folder. Out: the data set. Any step
+can be cut off and done again: until `publish` begins, nothing outside the job's folder
+is touched.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from converters.jobs import (
+    duplicates,
+    output,
+    replace,
+    side_files,
+    work_dir as work_dir_jobs,
+    write_shard,
+)
+from tfpipe.shards import index
+
+if TYPE_CHECKING:
+    from converters.jobs.run import Job
+
+CHANGES_NAME = "changes.jsonl"
+REJECTS_NAME = "rejects.jsonl"
+
+
+def finish(job: "Job", job_dir: pathlib.Path) -> index.Index | None:
+    """Publishes the data set if all its shards are complete; None if some are not.
+
+    It waits for another task that is about to do the same: of tasks that end together,
+    the last one finds all shards complete.
+
+    Raises:
+        ValueError: If a split is left without any record.
+        FileNotFoundError: If the job's folder was removed.
+        OSError: If a file cannot be written.
+        BadIndexError: If the old data set has an index that cannot be read.
+    """
+    with work_dir_jobs.claimed(job.output_dir) as work_dir:
+        ended = work_dir_jobs.end_cut_off(work_dir, give_up=False, fsync=job.fsync)
+        if job.identity in ended:
+            return index.load(job.output_dir)
+        if not (job_dir / replace.JOB_NAME).exists():
+            raise FileNotFoundError(f"{job_dir} was removed by another process.")
+        done = work_dir_jobs.completed(job.plans, job_dir)
+        if len(done) < len(job.plans):
+            return None
+        written = [done[plan.name] for plan in job.plans]
+        _require_records(written)
+        return _publish(job, job_dir, written)
+
+
+def index_state(output_dir: pathlib.Path) -> tuple[int, int] | None:
+    """What differs between an index and one that takes its place; None without one."""
+    try:
+        found = os.stat(output_dir / index.INDEX_NAME)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def published(job: "Job", before: tuple[int, int] | None) -> index.Index:
+    """The index that another task of a job wrote, whose folder is gone since.
+
+    Args:
+        job: The job.
+        before: The `index_state` when this task began.
+
+    Raises:
+        OSError: If no task has finished the job.
+    """
+    if index_state(job.output_dir) not in (None, before):
+        found = index.load(job.output_dir)
+        wanted = json.loads(json.dumps(job.description))
+        if all(found.made_by.get(key) == value for key, value in wanted.items()):
+            return found
+    raise OSError(
+        f"The working folder of this conversion in {job.output_dir} was removed by "
+        "another process. Run the same command again to begin anew."
+    )
+
+
+def _require_records(written: Sequence[write_shard.Written]) -> None:
+    records: collections.Counter[str] = collections.Counter()
+    for item in written:
+        records[item.split] += item.shard.num_records
+    for split, count in records.items():
+        if count == 0:
+            raise ValueError(
+                f"Not one image of split {split} could be stored. Reasons: "
+                f"{_total(item.decisions for item in written)}."
+            )
+
+
+def _publish(
+    job: "Job", job_dir: pathlib.Path, written: Sequence[write_shard.Written]
+) -> index.Index:
+    new = [plan.name for plan in job.plans]
+    if (job.output_dir / index.INDEX_NAME).exists() and not job.overwrite:
+        raise FileExistsError(
+            f"{job.output_dir} holds a data set that was not there when this "
+            "conversion began. Move it away, or replace it with --overwrite."
+        )
+    replace.old_files(job.output_dir, new)
+    catalog = job_dir / index.CATALOG_NAME
+    fragments = [write_shard.fragment_path(job_dir / name) for name in new]
+    with _catalog_errors(catalog), index.catalog_connection() as connection:
+        index.write_catalog(connection, fragments, catalog)
+        same = duplicates.find(connection, catalog)
+        result = _make_index(job, written, same.summary)
+        places = index.record_places(connection, catalog, result)
+        side = side_files.side_files(result, places)
+    if job.fsync:
+        with open(catalog, "rb") as file:
+            os.fsync(file.fileno())
+    side |= _reports(job, written, same.groups)
+    for name, content in side.items():
+        _write(job_dir / name, content, fsync=job.fsync)
+    described = {name: index.describe(content) for name, content in side.items()}
+    described[catalog.name] = index.describe_file(catalog)
+    result = dataclasses.replace(result, files=described)
+    index.write(result, job_dir, fsync=job.fsync)
+    files = [*side, *new, catalog.name]
+    replace.publish(job_dir, job.output_dir, new=files, fsync=job.fsync)
+    return result
+
+
+def _reports(
+    job: "Job",
+    written: Sequence[write_shard.Written],
+    same: Iterable[Mapping[str, Any]],
+) -> dict[str, bytes]:
+    """Contents of the reports by name; an empty one is left out."""
+    rejects = (job.left_out, job.dropped, *(item.rejects for item in written))
+    reports = {
+        CHANGES_NAME: _lines(change for item in written for change in item.changes),
+        REJECTS_NAME: _lines(itertools.chain(*rejects)),
+        duplicates.NAME: _lines(same),
+    }
+    return {name: content for name, content in reports.items() if content}
+
+
+@contextlib.contextmanager
+def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
+    """Raises what a full disk and Ctrl-C make of DuckDB as what they are elsewhere."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise OSError(
+            f"{catalog} cannot be made: {str(error).splitlines()[0].rstrip('.')}. Make "
+            "room if the disk is full."
+        ) from error
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def already_published(job: "Job") -> index.Index | None:
+    """The index, if a run of this job was cut off while it published; it is ended here.
+
+    None where the job is still to be done, as where an image was edited since.
+    """
+    if not (job.output_dir / output.WORK_DIR_NAME).exists():
+        return None
+    with work_dir_jobs.claimed(job.output_dir) as work_dir:
+        job_dir = work_dir_jobs.job_dir(job.output_dir, job.identity)
+        edited = []
+        if (job_dir / replace.JOURNAL_NAME).exists():
+            edited = work_dir_jobs.outdated(job.input_dir, job.plans, job_dir)
+        ended = work_dir_jobs.end_cut_off(
+            work_dir, give_up=job.overwrite, fsync=job.fsync
+        )
+        if job.identity in ended and not edited:
+            return index.load(job.output_dir)
+    return None
+
+
+def _lines(items: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(item) + "\n" for item in items).encode()
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: collections.Counter[str] = collections.Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
+
+
+def _make_index(
+    job: "Job", written: Sequence[write_shard.Written], same: Mapping[str, int]
+) -> index.Index:
+    splits: dict[str, list[index.Shard]] = {}
+    for item in written:
+        splits.setdefault(item.split, []).append(item.shard)
+    dropped = collections.Counter(f"skipped_{drop['reason']}" for drop in job.dropped)
+    made_by = {
+        **job.description,
+        "decisions": _total([*(item.decisions for item in written), dropped]),
+        "ignored": dict(sorted(job.ignored.items())),
+        "duplicates": dict(same),
+        "num_source_bytes": sum(item.num_source_bytes for item in written),
+        "psnr": _psnr([value for item in written for value in item.psnr]),
+        "rewritten": {
+            "num_images": sum(item.num_rewritten for item in written),
+            "num_bytes_saved": sum(item.num_bytes_saved for item in written),
+        },
+    }
+    return index.Index(
+        name=job.name,
+        label_base=job.classes[0].label,
+        classes=tuple((c.synset, c.text) for c in job.classes),
+        splits={split: tuple(entries) for split, entries in splits.items()},
+        made_by=made_by,
+    )
+
+
+def _psnr(values: Sequence[float]) -> dict[str, float] | None:
+    """Decibels over the sample of shrunk images; None if none was shrunk."""
+    if not values:
+        return None
+    mean, low = sum(values) / len(values), min(values)
+    return {
+        "num_images": len(values),
+        "mean_db": round(mean, 2),
+        "min_db": round(low, 2),
+    }

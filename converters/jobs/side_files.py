@@ -1,0 +1,333 @@
+"""Side files for other readers, and shard names that they know.
+
+In: the index of a data set, and where each record of each shard is. Out: the content of
+files by name: TFDS's metadata, DALI's index files, slim's label map. Pure functions; a
+caller writes the files. Readers find shards by globs such as `train*` and take all that
+match for TFRecords, so that no side file beside the shards may match one: DALI wants
+index files of the shards' own names and has them in a folder.
+"""
+
+import collections
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from converters.inputs.classes import Class
+from tfpipe.shards import index, records
+
+LABELS_NAME = "labels.txt"
+DATASET_INFO_NAME = "dataset_info.json"
+FEATURES_NAME = "features.json"
+# TFDS looks for `<feature>.labels.txt` with the slashes of the feature turned to dots.
+LABEL_NAMES_NAME = records.LABEL.replace("/", ".") + ".labels.txt"
+DALI_DIR_NAME = "dali_idx"
+
+# All that `side_files` may put beside the shards; the last is a folder.
+SIDE_NAMES = frozenset(
+    {LABELS_NAME, DATASET_INFO_NAME, FEATURES_NAME, LABEL_NAMES_NAME, DALI_DIR_NAME}
+)
+
+# Shard names of each layout, in TFDS's language of templates.
+LAYOUTS: Mapping[str, str] = {
+    "inception": "{SPLIT}-{SHARD_X_OF_Y}",
+    "tfds": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+}
+
+_BACKGROUND = "background"
+_FILE_FORMAT = "tfrecord"
+_MIN_DIGITS = 5
+
+# Names that TFDS writes itself; it can tell where one ends in a shard's name.
+_TFDS_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+_Feature = dict[str, Any]
+
+
+def shard_name(
+    layout: str, dataset_name: str, *, split: str, number: int, num_shards: int
+) -> str:
+    """File name of a shard, as the readers of a layout expect it.
+
+    Args:
+        layout: A key of `LAYOUTS`.
+        dataset_name: Name of the data set; only the layout tfds shows it.
+        split: Split of the shard.
+        number: Number of the shard, from 0.
+        num_shards: Number of shards of the split.
+
+    Returns:
+        `train-00003-of-00128` or `imagenet-train.tfrecord-00003-of-00128`.
+
+    Raises:
+        ValueError: If the layout is unknown, or TFDS could not read the name.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(
+            f"Unknown layout {layout!r}: choose one of {', '.join(LAYOUTS)}."
+        )
+    if layout == "tfds":
+        require_name(dataset_name)
+    return _expand(LAYOUTS[layout], dataset_name, split, number, num_shards)
+
+
+def require_name(dataset_name: str) -> None:
+    """Checks that TFDS can know a data set by this name.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    if not _TFDS_NAME.fullmatch(dataset_name):
+        raise ValueError(
+            "The name of a data set must be lower-case letters, digits and underscores "
+            f"and start with a letter, got {dataset_name!r}. Choose another one."
+        )
+
+
+def side_files(
+    index: index.Index,
+    record_places: Iterable[tuple[str, Sequence[tuple[int, int]]]],
+    *,
+    keys: Collection[str] | None = None,
+) -> dict[str, bytes]:
+    """Every side file of a data set: its content by its path in the data set.
+
+    TFDS's files are left out where `tfds_obstacle` says why TFDS cannot read the set.
+
+    Args:
+        index: The index of the data set.
+        record_places: For each shard its name and the (byte offset, bytes with header
+            and footer) of its records in order; taken one shard at a time.
+        keys: Keys that every record has, for a data set of another tool; None stands
+            for those that the converters write.
+
+    Raises:
+        ValueError: If the places contradict the index, or the label base is not 0 or 1.
+    """
+    classes = [
+        Class(label, synset, text)
+        for label, (synset, text) in enumerate(index.classes, start=index.label_base)
+    ]
+    names = label_names(classes)
+    files = {LABELS_NAME: labels_text(classes).encode()}
+    if tfds_obstacle(index) is None:
+        files[DATASET_INFO_NAME] = _json(dataset_info(index))
+        files[FEATURES_NAME] = _json(features(len(names), keys=keys))
+        files[LABEL_NAMES_NAME] = _lines(names)
+    known = {shard.name: shard for shards in index.splits.values() for shard in shards}
+    for name, places in record_places:
+        files[f"{DALI_DIR_NAME}/{name}"] = dali_index(known[name], places)
+    return files
+
+
+def labels_text(classes: Sequence[Class]) -> str:
+    """Label map as slim's dataset_utils reads it: `<label>:<name>`, one a line."""
+    background = [Class(0, "", _BACKGROUND)] if classes[0].label == 1 else []
+    return "".join(f"{c.label}:{_one_line(c.text)}\n" for c in [*background, *classes])
+
+
+def label_names(classes: Sequence[Class]) -> list[str]:
+    """The name of each label from 0 on, unique and on one line, as TFDS wants them.
+
+    Label 0 is `background` where the first class has label 1. Classes of one name get
+    their synset behind it: ImageNet has two cranes and two maillots.
+
+    Raises:
+        ValueError: If the first label is not 0 or 1.
+    """
+    base = classes[0].label if classes else None
+    if base not in (0, 1):
+        raise ValueError(f"The label of the first class must be 0 or 1, got {base}.")
+    names = [_BACKGROUND] * base + [_one_line(c.text or c.synset) for c in classes]
+    counts = collections.Counter(names)
+    taken = {name for name, count in counts.items() if count == 1}
+    for label, name in enumerate(names):
+        # The background is nobody's second name.
+        if counts[name] > 1 and label >= base:
+            names[label] = _free_name(name, classes[label - base], taken)
+        taken.add(names[label])
+    return names
+
+
+def _free_name(name: str, owner: Class, taken: Collection[str]) -> str:
+    name = f"{name} ({_one_line(owner.synset)})"
+    while name in taken:  # as where synsets differ only in white space
+        name += f" {owner.label}"
+    return name
+
+
+def _one_line(text: str) -> str:
+    """A name as a line that is not blank: white space collapsed, valid as UTF-8."""
+    printable = text.encode(errors="replace").decode()
+    return " ".join(printable.split()) or "?"
+
+
+def tfds_obstacle(index: index.Index) -> str | None:
+    """Why TFDS cannot read the shards as they are; None if it can.
+
+    The shards that a converter writes can always be read. Those of other tools need
+    names with `SSSSS-of-NNNNN` and nothing else that differs within a split.
+    """
+    for split, shards in index.splits.items():
+        if shards and _filepath_template(index.name, split, shards) is None:
+            return (
+                f"TFDS needs shard names of one form with {_place(0, len(shards))!r} "
+                f"in it for the {len(shards)} shards of split {split!r}, got "
+                f"{shards[0].name!r} to {shards[-1].name!r}. Rename the shards."
+            )
+    return None
+
+
+def dataset_info(index: index.Index) -> dict[str, Any]:
+    """TFDS's dataset_info.json of a data set without a `tfds_obstacle`."""
+    splits = [
+        {
+            "name": split,
+            "filepathTemplate": _filepath_template(index.name, split, shards),
+            # int64 is a string in the JSON of a protobuf.
+            "shardLengths": [str(shard.num_records) for shard in shards],
+            "numBytes": str(sum(map(_num_payload_bytes, shards))),
+        }
+        for split, shards in index.splits.items()
+        if shards
+    ]
+    return {
+        "name": index.name,
+        "version": "1.0.0",
+        "description": "Images as tf.train.Example, keys as the Inception scripts.",
+        "fileFormat": _FILE_FORMAT,
+        "splits": splits,
+        "supervisedKeys": {
+            "tuple": {
+                "items": [
+                    {"featureKey": records.ENCODED},
+                    {"featureKey": records.LABEL},
+                ]
+            }
+        },
+    }
+
+
+def _num_payload_bytes(shard: index.Shard) -> int:
+    """Bytes of a shard as TFDS counts them: without the records' frames."""
+    frame = records.HEADER_BYTES + records.FOOTER_BYTES
+    return shard.num_bytes - frame * shard.num_records
+
+
+def features(num_labels: int, *, keys: Collection[str] | None = None) -> dict[str, Any]:
+    """TFDS's features.json: the keys of a record and how TFDS decodes each.
+
+    Args:
+        num_labels: Labels, with the background if there is one.
+        keys: Keys that every record has; others are left out. None stands for all.
+    """
+    text = _feature("text_feature.Text", text={})
+    pixels = _tensor("int64")
+    floats, int64s = _sequence(_tensor("float32")), _sequence(_tensor("int64"))
+    known = {
+        records.ENCODED: _feature(
+            "image_feature.Image",
+            image={
+                "shape": {"dimensions": ["-1", "-1", "3"]},
+                "dtype": "uint8",
+                "encodingFormat": "jpeg",
+            },
+        ),
+        records.HEIGHT: pixels,
+        records.WIDTH: pixels,
+        records.LABEL: _feature(
+            "class_label_feature.ClassLabel",
+            classLabel={"numClasses": str(num_labels)},
+        ),
+        "image/class/synset": text,
+        "image/class/text": text,
+        "image/filename": text,
+        **{f"image/object/bbox/{s}": floats for s in ("xmin", "ymin", "xmax", "ymax")},
+        "image/object/bbox/label": int64s,
+    }
+    used = {key: known[key] for key in known if keys is None or key in keys}
+    return _feature("features_dict.FeaturesDict", featuresDict={"features": used})
+
+
+def _feature(class_name: str, **content: Any) -> _Feature:
+    return {"pythonClassName": f"tensorflow_datasets.core.features.{class_name}"} | (
+        content
+    )
+
+
+def _tensor(dtype: str) -> _Feature:
+    tensor = {"shape": {}, "dtype": dtype, "encoding": "none"}
+    return _feature("tensor_feature.Tensor", tensor=tensor)
+
+
+def _sequence(feature: _Feature) -> _Feature:
+    sequence = {"feature": feature, "length": "-1"}
+    return _feature("sequence_feature.Sequence", sequence=sequence)
+
+
+def dali_index(shard: index.Shard, places: Sequence[tuple[int, int]]) -> bytes:
+    """DALI's index file of a shard: `<byte offset> <bytes>`, one record a line.
+
+    Raises:
+        ValueError: If the places are not those of the shard's records, end to end.
+            DALI itself checks nothing: it would decode whatever is there.
+    """
+    end = 0
+    for offset, num_bytes in places:
+        if offset != end:
+            break
+        end += num_bytes
+    if (len(places), end) != (shard.num_records, shard.num_bytes):
+        raise ValueError(
+            f"{shard.name} must have {shard.num_records} records end to end in "
+            f"{shard.num_bytes} bytes as the index says, got {len(places)}, of which "
+            f"the first {end} bytes are without a gap. Make the catalog again."
+        )
+    return _lines([f"{offset} {num_bytes}" for offset, num_bytes in places])
+
+
+def _filepath_template(
+    dataset_name: str, split: str, shards: Sequence[index.Shard]
+) -> str | None:
+    """The template of which TFDS makes exactly these names; None if there is none."""
+    names = [shard.name for shard in shards]
+    count = len(names)
+    literal = names[0].replace(_place(0, count), "{SHARD_X_OF_Y}")
+    for template in (*LAYOUTS.values(), literal):
+        if _SAFE_TEMPLATE.fullmatch(template) and names == [
+            _expand(template, dataset_name, split, number, count)
+            for number in range(count)
+        ]:
+            return template
+    return None
+
+
+# One place for the shard's number, and no brace or slash of the name's own.
+_SAFE_TEMPLATE = re.compile(
+    r"([^{}/]|\{(DATASET|SPLIT|FILEFORMAT)\})*\{SHARD_X_OF_Y\}[^{}/]*"
+)
+
+
+def _expand(
+    template: str, dataset_name: str, split: str, number: int, num_shards: int
+) -> str:
+    return template.format(
+        DATASET=dataset_name,
+        SPLIT=split,
+        FILEFORMAT=_FILE_FORMAT,
+        SHARD_X_OF_Y=_place(number, num_shards),
+    )
+
+
+def _place(number: int, num_shards: int) -> str:
+    """`SSSSS-of-NNNNN`; more digits, in both, where the number of shards needs them."""
+    digits = max(_MIN_DIGITS, len(str(num_shards)))
+    return f"{number:0{digits}d}-of-{num_shards:0{digits}d}"
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def _lines(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

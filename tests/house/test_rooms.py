@@ -1,0 +1,105 @@
+"""Where modules stand and who imports what import-linter's contracts cannot say."""
+
+import ast
+import importlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import tfpipe
+from tests.house.code import MODULES, PACKAGES, ROOT, imports, name_of
+
+MAX_FILES_IN_A_ROOM = 12
+
+# All that may stand at the top of a package: what its users touch.
+AT_THE_TOP = {
+    "tfpipe": {
+        *("pipeline", "presets", "recipes", "mixture", "tuning", "view"),
+        *("errors", "host", "at_exit"),
+    },
+    "converters": {"imagenet", "folder", "synthesize", "verify"},
+    "benchmarks": {"train", "input", "sweep", "report"},
+}
+
+KERAS_MODULES = {
+    "benchmarks/models/architectures.py",
+    "benchmarks/models/catalog.py",
+    "benchmarks/training/loop.py",
+    "benchmarks/training/steps.py",
+    "tfpipe/training/callbacks.py",
+}
+
+# Public names of tfpipe, and the modules that the stub imports them from.
+HOMES = {
+    alias.name: f"tfpipe.{node.module}"
+    for node in ast.walk(ast.parse((ROOT / "tfpipe/__init__.pyi").read_text()))
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_only_what_users_touch_stands_at_the_top(package: str) -> None:
+    there = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
+
+    assert there == AT_THE_TOP[package]
+
+
+@pytest.mark.parametrize("room", sorted({path.parent for path in MODULES}), ids=name_of)
+def test_a_room_is_small_and_says_what_it_is_for(room: pathlib.Path) -> None:
+    files = [path for path in room.iterdir() if path.is_file()]
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
+
+    assert len(files) <= MAX_FILES_IN_A_ROOM, sorted(path.name for path in files)
+    assert text and len(text.splitlines()) >= 3
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_keras_horovod_and_private_modules_stay_where_they_belong(
+    path: pathlib.Path,
+) -> None:
+    names = imports(path)
+    tops = {name.split(".")[0] for name in names}
+    name = name_of(path)
+
+    if name.startswith("benchmarks/"):
+        private = {n for n in names if n.startswith("tfpipe.")}
+        allowed = {n for n in private if n.startswith("tfpipe.errors")}
+        assert private == allowed, "benchmarks uses the public names of tfpipe"
+    if name == "tfpipe/pipeline.py":
+        # A pipeline takes any source and any stages.
+        assert not {n for n in names if n.startswith("tfpipe.reading.source")}
+        assert not {n for n in names if n.startswith("tfpipe.stages.basic")}
+    if "keras" in tops:
+        assert name in KERAS_MODULES
+    if "horovod" in tops:
+        assert name == "benchmarks/distributed/ranks.py"
+
+
+def test_converters_import_without_tensorflow() -> None:
+    """The contract sees what is written; this sees what is loaded."""
+    code = "import sys, importlib\n"
+    for path in MODULES:
+        if path.relative_to(ROOT).parts[0] == "converters":
+            module = name_of(path).removesuffix(".py").replace("/", ".")
+            code += f"importlib.import_module({module.removesuffix('.__init__')!r})\n"
+    code += "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_public_names_are_complete_and_importable() -> None:
+    assert sorted(HOMES) == sorted(tfpipe.__all__)
+    for name, home in HOMES.items():
+        assert getattr(tfpipe, name) is getattr(importlib.import_module(home), name)
+    with pytest.raises(AttributeError, match="attribute nonsense"):
+        _ = tfpipe.nonsense
+
+
+def test_no_module_takes_the_name_of_what_is_public() -> None:
+    """Importing `tfpipe.x` binds the module to the name x of `tfpipe`."""
+    directly = {path.stem for path in (ROOT / "tfpipe").iterdir()}
+
+    assert not directly & set(tfpipe.__all__)

@@ -1,0 +1,99 @@
+"""Without a compiler: stock ops, said once, and the tests of crops pass with them."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+BATCHES = """
+import sys
+import tfpipe
+train = tfpipe.imagenet_train(sys.argv[1], image_size=16, batch_size=4, crop_op="auto")
+evaluate = tfpipe.imagenet_eval(sys.argv[1], image_size=16, batch_size=4)
+shapes = [batch["image"].shape for p in (train, evaluate) for batch in p.to_numpy()]
+print(set(shapes), len(shapes))
+print(train)
+print(evaluate)
+try:
+    tfpipe.imagenet_train(sys.argv[1], image_size=16, batch_size=4, crop_op="native")
+except RuntimeError as error:
+    print("RuntimeError:", error)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> Run:
+    """RecordRanges python where no program is on the PATH, and no native op is built."""
+    nothing, built = tmp_path / "bin", tmp_path / "native"
+    nothing.mkdir()
+    built.mkdir()
+    # Those of an outer pytest would make the inner one a worker of it.
+    left_out = ("CC", "CXX", "PYTEST_")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
+    kept |= {"PATH": str(nothing), "TFPIPE_NATIVE_DIR": str(built)}
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            env=kept | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert list(built.iterdir()) == []
+        return done
+
+    return run
+
+
+def test_the_command_says_what_is_missing_in_one_line(run: Run) -> None:
+    done = run("-m", "tfpipe.native")
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: no C++ compiler: install one (apt-get install")
+    assert done.stdout == ""
+
+
+def test_presets_run_on_stock_ops_and_say_so_once(
+    run: Run, data_dir: pathlib.Path
+) -> None:
+    done = run("-c", BATCHES, data_dir)
+
+    assert done.returncode == 0, done.stderr
+    shapes, *printed = done.stdout.splitlines()
+    assert shapes == "{(4, 16, 16, 3)} 8"
+    assert sum("crop_op='stock'" in line for line in printed) == 2
+    assert "is not built. Run: python -m tfpipe.native" in printed[-1]
+    assert printed[-1].startswith('RuntimeError: crop_op="native" needs')
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tfpipe: stock ops decode and crop, since ")
+    assert "less CPU time" in line
+    assert "python -m tfpipe.native" in line
+
+
+def test_the_tests_of_crops_pass(run: Run) -> None:
+    """Native ones are skipped, for that reason and for no other."""
+    tests = ROOT / "tests"
+    named = (tests.glob(f"test_{name}*.py") for name in ("crop", "presets", "native"))
+    files = sorted(path for found in named for path in found)
+
+    done = run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"), *files
+    )
+
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert skipped
+    assert all("no C++ compiler" in line for line in skipped), skipped
+    assert " passed" in done.stdout.splitlines()[-1]

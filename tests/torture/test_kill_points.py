@@ -1,0 +1,34 @@
+"""Conversions that are killed at chosen points; see `kill_points`.
+
+KILL_POINTS=1 kills at every point, which takes half an hour; KILL_POINTS=N at every
+N-th. The default is some two dozen.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+EVERY = int(os.environ.get("KILL_POINTS", "40"))
+
+
+@pytest.mark.slow
+def test_conversion_that_is_killed_ends_as_one_whole_data_set_or_a_clear_refusal(
+    tmp_path: pathlib.Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.torture.kill_points", tmp_path, str(EVERY)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    report = json.loads(done.stdout.splitlines()[-1])
+    print(report)
+    assert report["failures"] == []
+    assert report["num_kills"] > 800 / EVERY
+    for outcome in ("same: done", "same with --overwrite: done", "another: refused"):
+        assert report["outcomes"][outcome] > 0

@@ -1,0 +1,133 @@
+"""benchmarks.distributed.liveness: who is to blame, in tables of what is known of the ranks."""
+
+import pytest
+
+from benchmarks.distributed.liveness import Peer, Place, Progress
+
+FED = True
+TIMEOUT = 10.0
+NOW = 100.0
+
+
+def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
+    """Of each rank: its place, seconds since it moved and was heard, whether done."""
+    peers = {
+        rank: Peer(
+            rank=rank,
+            host=f"node{rank}",
+            place=place,
+            moved=NOW - moved,
+            heard=NOW - heard,
+            is_done=is_done,
+        )
+        for rank, (place, moved, heard, is_done) in enumerate(ranks)
+    }
+    return Progress(peers=peers, num_ranks=len(ranks), timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        # All move.
+        ([(Place(5), 1, 0.1, False), (Place(5, FED), 1, 0.1, False)], None),
+        # Slow, but within the time.
+        ([(Place(5), 9.9, 0.1, False), (Place(5, FED), 9.9, 0.1, False)], None),
+        # Rank 1 has no batch; rank 0 waits for it within the step.
+        (
+            [(Place(5, FED), 11, 0.1, False), (Place(5), 10.5, 0.1, False)],
+            "Rank 1 (node1) of 2 got no batch for 10 s (--rank_timeout), after step 5",
+        ),
+        # Rank 0 itself has no batch.
+        (
+            [(Place(0), 11, 0.1, False), (Place(0, FED), 11, 0.1, False)],
+            "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), before the fi",
+        ),
+        # All are in the same step, and nobody knows who is to blame.
+        (
+            [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 11, 0.1, False)],
+            "Rank 0 (node0), 1 (node1) of 2 made no step for 10 s (--rank_timeout), af",
+        ),
+        # The same, but one of them says nothing.
+        (
+            [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 12, 10.2, False)],
+            "Rank 1 (node1) of 2 gave no sign of life for 10.2 s, last heard of ",
+        ),
+        # Rank 0 is far ahead and waits for a slow rank, which is not late.
+        ([(Place(90, FED), 50, 0.1, False), (Place(5), 3, 0.1, False)], None),
+        # Who is done cannot be late, nor silent.
+        ([(Place(9), 50, 50, True), (Place(5), 3, 0.1, False)], None),
+        ([(Place(9), 50, 50, True), (Place(9), 50, 50, True)], None),
+        (
+            [(Place(9), 50, 50, True), (Place(8), 11, 0.1, False)],
+            "Rank 1 (node1) of 2 got no batch for 10 s (--rank_timeout), after step 8",
+        ),
+    ],
+)
+def test_judgement(
+    ranks: list[tuple[Place, float, float, bool]], expected: str | None
+) -> None:
+    found = _progress(*ranks).judge(NOW, silence_limit=100)
+
+    assert found == expected or str(found).startswith(str(expected))
+
+
+@pytest.mark.parametrize(
+    ("rank", "is_done", "expected"),
+    [
+        (1, False, "Rank 1 (node1) of 2 ended without a word, last heard of after s"),
+        (1, True, None),
+        # Rank 0 is to say that all are done before it goes.
+        (0, True, "Rank 0 (node0) of 2 ended without a word, last heard of after s"),
+    ],
+)
+def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
+    found = _progress(*[(Place(5), 1, 1, is_done)] * 2).lose(rank)
+
+    assert found == expected or str(found).startswith(str(expected))
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_done", "expected"),
+    [
+        ((0.1, 9.9), False, None),
+        (
+            (0.1, 10.1),
+            False,
+            "Rank 1 (node1) of 2 gave no sign of life for 10.1 s, l",
+        ),
+        (
+            (30, 0.1),
+            False,
+            "Rank 0 (node0) of 2 gave no sign of life for 30.0 s, l",
+        ),
+        ((0.1, 30), True, None),
+    ],
+)
+def test_silence(
+    heard: tuple[float, float], is_done: bool, expected: str | None
+) -> None:
+    progress = _progress(*[(Place(5), 1, seconds, is_done) for seconds in heard])
+
+    found = progress.judge(NOW, silence_limit=TIMEOUT)
+
+    assert found == expected or str(found).startswith(str(expected))
+
+
+def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
+    progress = _progress(*[(Place(5), 60, 60, False)] * 2)
+    assert progress.judge(NOW, silence_limit=TIMEOUT) is not None
+
+    progress.forgive(55)
+
+    assert progress.judge(NOW, silence_limit=TIMEOUT) is None
+    assert progress.judge(NOW + 6, silence_limit=TIMEOUT) is not None
+
+
+def test_rank_that_knows_only_some_judges_silence_alone() -> None:
+    """Rank 0 knows all, and says who is late."""
+    progress = _progress(*[(Place(5), 60, 0.1, False)] * 2)
+    assert progress.judge(NOW, silence_limit=TIMEOUT) is not None
+
+    progress.num_ranks = 3
+
+    assert progress.judge(NOW, silence_limit=TIMEOUT) is None

@@ -1,0 +1,44 @@
+"""benchmarks.options.config: what excludes what."""
+
+import json
+
+import pytest
+
+from benchmarks.options.config import Config
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "One of --data_dir and --synthetic must be given"),
+        ({"data_dir": "x", "synthetic": True}, "and not both"),
+        ({"data_dir": "x", "num_steps": 1, "num_epochs": 1}, "exclude each other"),
+        ({"synthetic": True, "num_epochs": 1}, "--synthetic has no epochs"),
+        ({"data_dir": "x", "mode": "eval"}, "--mode=eval must have .*--checkpoint_dir"),
+        ({"synthetic": True, "mode": "eval"}, "--mode=eval must have --data_dir"),
+        ({"synthetic": True, "bars": True}, "--bars compares real data"),
+        (
+            {"data_dir": "x", "checkpoint_dir": "y", "bars": True},
+            "--bars and --checkpoint_dir exclude each other",
+        ),
+        (
+            {"data_dir": "x", "emulate": "h100", "step_time_ms": 1.0},
+            "--emulate and --step_time_ms exclude each other",
+        ),
+        (
+            {"data_dir": "x", "step_time_ms": 1.0, "checkpoint_dir": "y"},
+            "An emulated accelerator computes nothing",
+        ),
+        ({"synthetic": True, "cache": "cold"}, "--cache=cold is the page cache's"),
+        ({"data_dir": "s3://x", "cache": "warm"}, "--cache=warm is the page cache's"),
+    ],
+)
+def test_contradictions_are_errors(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Config(**fields)
+
+
+def test_config_is_json() -> None:
+    config = Config(data_dir="x", num_steps=3)
+
+    assert Config(**json.loads(json.dumps(config.as_json()))) == config

@@ -1,0 +1,102 @@
+"""benchmarks.reporting.gates: what a run must reach."""
+
+import json
+import math
+
+import pytest
+
+from benchmarks.reporting import gates
+from benchmarks.reporting.gates import Gate
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("stall<=3%", Gate("stall", "<=", 0.03)),
+        ("stall<=0.03", Gate("stall", "<=", 0.03)),
+        ("au>=0.90", Gate("au", ">=", 0.9)),
+        (" au > 90 % ", Gate("au", ">", 0.9)),
+        ("real/synthetic>=0.97", Gate("real/synthetic", ">=", 0.97)),
+        ("real/synthetic>=102%", Gate("real/synthetic", ">=", 1.02)),
+        ("examples_per_second>=1000", Gate("examples_per_second", ">=", 1000.0)),
+        ("p99_step_ms<=50", Gate("p99_step_ms", "<=", 50.0)),
+        ("first_batch_seconds<.5", Gate("first_batch_seconds", "<", 0.5)),
+    ],
+)
+def test_parse(text, expected):
+    assert Gate.parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must be a metric, one of <= >= < >, and a number"),
+        ("stall", "such as stall<=3%"),
+        ("stall==3%", "The metrics are stall, "),
+        ("stall<=nan", "got 'stall<=nan'"),
+        ("stall<=-1%", "got 'stall<=-1%'"),
+        ("stalls<=3%", "must be one of stall, .*got 'stalls'"),
+        ("stall<=3", r"limit must be 0 to 1, or 0% to 100%; got 3\."),
+        ("p99_step_ms<=50%", "p99_step_ms is no ratio"),
+    ],
+)
+def test_what_is_no_gate_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        Gate.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "passed", "words"),
+    [
+        ("stall<=3%", {"stall_fraction": 0.03}, True, "stall<=3% is met: got 3%."),
+        ("stall<3%", {"stall_fraction": 0.03}, False, "is not met: got 3%."),
+        ("stall<=3%", {"stall_fraction": 0.041}, False, "is not met: got 4.1%."),
+        ("au>=0.9", {"accelerator_utilization": 0.95}, True, "got 95%."),
+        ("p99_step_ms<=50", {"step_seconds_p99": 0.05}, True, "got 50."),
+        ("p99_step_ms<=50", {"step_seconds_p99": 0.06}, False, "got 60."),
+        ("slowest/median<=1.1", {"stragglers": {"slowest_over_median": 2}}, False, "2"),
+        ("au_mlperf_storage>=90%", {}, False, "no accelerator_utilization_mlperf"),
+        (
+            "au_mlperf_storage>=90%",
+            {"accelerator_utilization_mlperf_storage": None},
+            False,
+            "the result has no accelerator_utilization_mlperf_storage",
+        ),
+        ("slowest/median<=1.1", {"stragglers": None}, False, "has no stragglers.slow"),
+        ("stall<=100%", {"stall_fraction": math.nan}, False, "is not a number"),
+        ("stall<=100%", {"stall_fraction": True}, False, "the result has no"),
+    ],
+)
+def test_check(text, result, passed, words):
+    verdict = Gate.parse(text).check(result)
+
+    assert verdict.passed is passed
+    assert words in verdict.text
+
+
+def test_a_comparison_is_one_of_four():
+    with pytest.raises(ValueError, match="got '=='"):
+        Gate("stall", "==", 0.1)
+
+
+def test_verdicts_are_for_json_and_in_order():
+    wanted = [Gate.parse("stall<=3%"), Gate.parse("examples_per_second>=1000")]
+
+    found = gates.check(wanted, {"stall_fraction": 0.0, "examples_per_second": 1.5})
+
+    assert json.loads(json.dumps(found)) == [
+        {"gate": "stall<=3%", "passed": True, "text": "stall<=3% is met: got 0%."},
+        {
+            "gate": "examples_per_second>=1000",
+            "passed": False,
+            "text": "examples_per_second>=1000 is not met: got 1.5.",
+        },
+    ]
+
+
+@pytest.mark.parametrize("metric", gates.METRICS)
+def test_every_metric_has_a_gate_that_says_what_it_is(metric):
+    gate = Gate(metric, "<=", 0.5)
+
+    assert Gate.parse(str(gate)) == gate
+    assert gates.METRICS[metric].key in gate.check({}).text

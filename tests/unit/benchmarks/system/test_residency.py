@@ -1,0 +1,314 @@
+"""benchmarks.system.residency, page_cache: what is in memory, and whether a run fits that."""
+
+import json
+import mmap
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+
+import pytest
+
+from benchmarks.system import page_cache, residency
+from benchmarks.system.residency import HostStatus
+
+SIZES = (300_000, 4096, 1, 0)  # odd ends, a page, a byte, nothing
+TOTAL = sum(SIZES)
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> list[str]:
+    """Files on disk, and in memory as they were just written."""
+    paths = []
+    for number, size in enumerate(SIZES):
+        path = tmp_path / f"shard {number}"
+        path.write_bytes(os.urandom(size))
+        paths.append(str(path))
+    if page_cache.filesystem(tmp_path) in ("tmpfs", "ramfs"):
+        pytest.skip("a file system in memory cannot be emptied")
+    return paths
+
+
+def _alone(value):
+    return [value]
+
+
+def _prepare(state, files, **options):
+    options = {"host_wide": False, "timeout_seconds": 60.0, **options}
+    return residency.prepare(state, files, _alone, **options)
+
+
+def test_files_leave_memory_and_come_back(files):
+    (before,) = _prepare("as_is", files)
+    (cold,) = _prepare("cold", files)
+    (warm,) = _prepare("warm", files)
+    (after,) = _prepare("as_is", files)
+
+    held = [status.resident_bytes for status in (before, cold, warm, after)]
+    assert held == [TOTAL, 0, TOTAL, TOTAL]
+    assert {status.num_bytes for status in (before, cold, warm)} == {TOTAL}
+    assert cold.actions == {"evict": "done", "measure": "done"}
+    assert warm.actions == {"fill": "done", "measure": "done"}
+    assert (cold.resident_fraction, warm.resident_fraction) == (0.0, 1.0)
+    assert (cold.error, cold.remark) == ("", "")
+
+
+def test_a_page_that_was_read_is_in_memory(files):
+    page_cache.evict(files)
+    with open(files[0], "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
+        os.pread(file.fileno(), 1, 5 * mmap.PAGESIZE)
+        held = page_cache.resident_bytes(file.fileno(), SIZES[0])
+        os.pread(file.fileno(), 1, SIZES[0] - 1)
+        with_last = page_cache.resident_bytes(file.fileno(), SIZES[0])
+
+    assert held == mmap.PAGESIZE
+    assert with_last == mmap.PAGESIZE + SIZES[0] % mmap.PAGESIZE
+
+
+def test_windows_of_a_large_file_add_up(files, monkeypatch):
+    monkeypatch.setattr(page_cache, "_WINDOW_BYTES", 16 * mmap.PAGESIZE)
+
+    assert page_cache.measure(files)["resident_bytes"] == TOTAL
+
+
+def test_the_kernel_counts_what_a_cold_file_gives(files):
+    (cold,) = _prepare("cold", files)
+    before = page_cache._bytes_read()
+    for path in files:
+        pathlib.Path(path).read_bytes()
+    read = page_cache._bytes_read() - before
+
+    # Were it not to count here, no run's bytes from storage could prove anything.
+    assert cold.counts_reads is True
+    fits = residency.verdict("cold", [cold], needed_bytes=TOTAL, storage_bytes=read)
+    assert fits.passed, fits.text
+
+
+def test_a_second_reading_gives_no_bytes_and_is_not_cold(files):
+    (warm,) = _prepare("warm", files)
+    before = page_cache._bytes_read()
+    for path in files:
+        pathlib.Path(path).read_bytes()
+    read = page_cache._bytes_read() - before
+
+    cold = residency.verdict("cold", [warm], needed_bytes=TOTAL, storage_bytes=read)
+    assert read == 0
+    assert not cold.passed
+    assert cold.text.startswith("not cold: 100.0% of the files were in memory before")
+    fits = residency.verdict("warm", [warm], needed_bytes=TOTAL, storage_bytes=read)
+    assert fits.passed
+
+
+def test_what_others_own_is_unknown():
+    if os.geteuid():
+        pytest.skip("only root can become somebody else")
+    code = (
+        "import json, os, sys; from benchmarks import page_cache;"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534);"
+        "print(json.dumps(page_cache.measure(sys.argv[1:])))"
+    )
+    # Nobody can enter the folders that pytest makes.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        path = pathlib.Path(folder) / "file"
+        path.write_bytes(b"x" * 5000)
+        path.chmod(0o644)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+
+    found = json.loads(done.stdout)
+    assert (found["num_bytes"], found["resident_bytes"]) == (5000, None)
+    assert "only to those who own it" in found["remark"]
+
+
+def test_what_lies_in_memory_cannot_be_cold(tmp_path):
+    shm = pathlib.Path("/dev/shm")
+    if page_cache.filesystem(shm) != "tmpfs":
+        pytest.skip("there is no tmpfs at /dev/shm")
+    path = shm / f"tfpipe-test-{os.getpid()}"
+    path.write_bytes(b"x")
+    try:
+        with pytest.raises(ValueError, match="is on tmpfs: memory is its storage"):
+            _prepare("cold", [str(path)])
+        (warm,) = _prepare("warm", [str(path)])
+    finally:
+        path.unlink()
+
+    assert (warm.resident_fraction, warm.counts_reads) == (1.0, None)
+
+
+def test_a_missing_file_is_an_error_that_names_it(files):
+    with pytest.raises(ValueError, match=r"--cache=cold: host .* \(rank 3\).*nothing"):
+        _prepare("cold", [*files, "/nothing"], rank=3)
+    (status,) = _prepare("as_is", ["/nothing"])
+    assert "No such file" in status.error
+    with pytest.raises(ValueError, match="must be one of as_is, warm, cold, got 'hot'"):
+        _prepare("hot", files)
+
+
+def test_what_another_process_has_mapped_is_not_cold(files):
+    with (
+        open(files[0], "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view,
+    ):
+        assert sum(view[:: mmap.PAGESIZE]) > 0  # touches each page
+        with pytest.raises(ValueError, match=r"% of the files are still in memory"):
+            _prepare("cold", files)
+        (status,) = _prepare("as_is", files)
+
+    claim = residency.verdict("cold", [status], needed_bytes=TOTAL, storage_bytes=TOTAL)
+    assert not claim.passed
+    assert "of the files were in memory before" in claim.text
+
+
+def test_what_hangs_ends(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # opening it for reading waits for a writer
+
+    result = page_cache.run("measure", [str(pipe)], timeout_seconds=1.0)
+
+    assert result == {"error": "measure took longer than 1 s."}
+
+
+def test_a_host_that_may_not_drop_its_caches_is_cold_all_the_same(files, monkeypatch):
+    real = page_cache.run
+
+    def run(action, files, **options):
+        if action == "drop_caches":
+            return {"error": "[Errno 30] Read-only file system"}
+        return real(action, files, **options)
+
+    monkeypatch.setattr(page_cache, "run", run)
+    (status,) = _prepare("cold", files, host_wide=True)
+
+    assert status.actions["drop_caches"] == "[Errno 30] Read-only file system"
+    assert (status.resident_bytes, status.error) == (0, "")
+
+
+def test_caches_are_dropped_by_the_kernels_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_cache, "_DROP_CACHES", tmp_path / "drop_caches")
+
+    assert page_cache.drop_caches([]) == {}
+    assert (tmp_path / "drop_caches").read_text() == "3"
+
+
+def test_one_rank_a_host_does_it_and_all_ranks_know(files):
+    """Four ranks on two hosts, as threads that meet in gather."""
+    values, everyone, told = {}, threading.Barrier(4), {}
+
+    def rank(number):
+        def gather(value):
+            values[number] = value
+            everyone.wait(60)
+            return [values[n] for n in range(4)]
+
+        told[number] = residency.prepare(
+            "cold", files, gather, rank=number, local_rank=number % 2, host_wide=False
+        )
+
+    threads = [threading.Thread(target=rank, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [status.rank for status in told[0]] == [0, 2]
+    assert told[0] == told[1] == told[2] == told[3]
+
+
+def test_a_status_is_for_json_and_names_no_host():
+    status = HostStatus(
+        rank=2, host="n7", actions={}, num_bytes=100, resident_bytes=25
+    ).as_json()
+
+    assert json.loads(json.dumps(status)) == status
+    assert (status["resident_fraction"], status["rank"]) == (0.25, 2)
+    assert "n7" not in str(status)
+
+
+def _host(resident, *, counts_reads=True):
+    remark = "Nobody knows." if resident is None else ""
+    return HostStatus(
+        rank=0,
+        host="h",
+        actions={},
+        num_bytes=1000,
+        resident_bytes=resident,
+        counts_reads=counts_reads,
+        remark=remark,
+    )
+
+
+UNCOUNTED = {"counts_reads": False}
+
+
+@pytest.mark.parametrize(
+    ("state", "hosts", "storage_bytes", "passed", "words"),
+    [
+        ("cold", [_host(0)], 1000, True, "cold: 0.0% of the files"),
+        ("cold", [_host(10)], 950, True, "storage gave 95.0% of the"),
+        ("cold", [_host(10)], 949, False, "not cold"),
+        ("cold", [_host(11)], 1000, False, "not cold: 1.1%"),
+        ("cold", [_host(0), _host(11)], 1000, False, "not cold: 1.1%"),
+        ("cold", [_host(0)], 0, False, "not cold"),
+        # One of the two may be unknown, not both.
+        ("cold", [_host(None)], 1000, True, "cold: an unknown part of the files"),
+        ("cold", [_host(None)], 900, False, "not cold"),
+        ("cold", [_host(0)], None, True, "storage gave an unknown part"),
+        ("cold", [_host(0, **UNCOUNTED)], 0, True, "storage gave an unknown part"),
+        ("cold", [_host(None)], None, False, "not proven to be cold"),
+        ("cold", [_host(None), _host(20)], 1000, False, "not cold"),
+        ("cold", [_host(None)], None, False, "Nobody knows."),
+        ("warm", [_host(1000)], 0, True, "warm: 100.0%"),
+        ("warm", [_host(1000)], 50, True, "warm"),
+        ("warm", [_host(1000)], 51, False, "not warm"),
+        ("warm", [_host(100)], 0, True, "warm"),  # read before the run
+        ("warm", [_host(None)], 0, True, "warm"),
+        ("warm", [_host(950, **UNCOUNTED)], 0, True, "warm"),
+        ("warm", [_host(949, **UNCOUNTED)], 0, False, "not proven to be warm"),
+        ("as_is", [_host(500)], 700, True, "as it was: 50.0%"),
+        ("as_is", [_host(None)], None, True, "as it was: an unknown part"),
+    ],
+)
+def test_verdict(state, hosts, storage_bytes, passed, words):
+    found = residency.verdict(
+        state, hosts, needed_bytes=1000, storage_bytes=storage_bytes
+    )
+
+    assert found.passed is passed
+    assert words in found.text
+
+
+MOUNTS = """\
+/dev/vda / ext4 rw,relatime 0 0
+tmpfs /dev/shm tmpfs rw 0 0
+server:/set /mnt/my\\040data nfs4 rw,vers=4.2 0 0
+/dev/old /mnt/twice xfs rw 0 0
+overlay /mnt/twice overlay rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        ("/", "ext4"),
+        ("/dev/shm", "tmpfs"),
+        ("/mnt/my data", "nfs4"),
+        ("/mnt/twice", "overlay"),
+        ("/mnt", ""),
+    ],
+)
+def test_parse_filesystem(point, expected):
+    assert page_cache.parse_filesystem(MOUNTS, point) == expected
+
+
+def test_a_mount_point_is_above_what_is_on_it():
+    assert page_cache.mount_point("/proc/self/io") == "/proc"
+    assert page_cache.filesystem("/proc/self/io") == "proc"

@@ -1,0 +1,342 @@
+"""benchmarks.training.metrics, mlperf_storage: figures of a run from the traces of its ranks."""
+
+import json
+import statistics
+import time
+
+import numpy as np
+import pytest
+
+from benchmarks.reporting import mlperf_storage
+from benchmarks.training import metrics
+from benchmarks.training.metrics import Epoch, Step
+
+
+def _trace(
+    wait: list[float], compute: list[float], examples: int, **fields: object
+) -> metrics.Trace:
+    values = {
+        "wait_seconds": wait,
+        "compute_seconds": compute,
+        "sync_seconds": [0.0] * len(compute),
+        "end_seconds": np.cumsum(np.add(wait, compute)).tolist(),
+        "step_epochs": [0] * len(compute),
+        "num_examples": examples,
+        "cpu_seconds": 1.0,
+        "storage_bytes": 1000,
+        "run_storage_bytes": 1500,
+        "losses": [2.0, 1.0],
+        "epochs": [Epoch(0, 3.0, 1, 4)],
+        "record_counts": np.array([1, 0, 1]),
+    }
+    return metrics.Trace(**{**values, **fields})
+
+
+def test_total_is_all_work_over_the_time_of_the_slowest_rank() -> None:
+    fast = _trace([0.0, 0.0], [1.0, 1.0], 80)
+    slow = _trace([1.0, 1.0], [1.0, 1.0], 80)
+
+    figures = metrics.summarize([fast, slow])
+
+    assert figures["examples_per_second"] == 40.0  # 160 in 4 s, not 40 + 20
+    assert figures["examples_per_second_per_rank"] == [40.0, 20.0]
+    assert figures["accelerator_utilization"] == pytest.approx((1 + 0.5) / 2)
+    assert figures["stall_fraction"] == pytest.approx(0.25)
+    assert figures["wait_seconds_per_step"] == pytest.approx(0.5)
+    assert figures["compute_seconds_per_step"] == 1.0
+    assert figures["cpu_seconds_per_example"] == pytest.approx(2 / 160)
+    assert figures["storage_bytes_read"] == 2000
+    assert figures["num_timed_steps"] == 2
+    assert figures["timed_seconds"] == 4.0
+
+
+def test_a_rank_half_as_fast_counts_for_its_own_steps_only() -> None:
+    """Free-running ranks: 10 steps of 8 examples in 1 s, and in 2 s."""
+    fast = _trace([0.0] * 10, [0.1] * 10, 80)
+    slow = _trace([0.1] * 10, [0.1] * 10, 80)
+
+    for traces in ([fast, slow], [slow, fast]):
+        figures = metrics.summarize(traces)
+
+        assert figures["examples_per_second"] == pytest.approx(80.0)  # 160 in 2 s
+        assert sum(figures["examples_per_second_per_rank"]) == pytest.approx(120.0)
+        # Each step of both is over when the slow one is: 16 examples in 0.2 s, always.
+        assert figures["examples_per_second_deviation"] == pytest.approx(0, abs=1e-9)
+
+
+def test_time_that_no_step_holds_is_in_the_window() -> None:
+    trace = _trace([0.0, 0.0], [1.0, 1.0], 8, end_seconds=[1.0, 4.0])
+
+    figures = metrics.summarize([trace])
+
+    assert figures["examples_per_second"] == 2.0
+    assert figures["accelerator_utilization"] == 1.0
+
+
+def test_waiting_for_others_is_neither_stall_nor_compute() -> None:
+    trace = _trace(
+        [0.1, 0.1], [0.6, 0.6], 8, sync_seconds=[0.3, 0.3], end_seconds=[1.0, 2.0]
+    )
+
+    figures = metrics.summarize([trace])
+
+    assert figures["stall_fraction"] == pytest.approx(0.1)
+    assert figures["accelerator_utilization"] == pytest.approx(0.6)
+    assert figures["sync_fraction"] == pytest.approx(0.3)
+    assert figures["sync_seconds_per_step"] == pytest.approx(0.3)
+
+
+def _random_trace(seed: int, num_steps: int, **fields: object) -> metrics.Trace:
+    random = np.random.default_rng(seed)
+    wait, compute, sync, other = random.uniform(0.01, 0.1, (4, num_steps))
+    return _trace(
+        wait.tolist(),
+        compute.tolist(),
+        8 * num_steps,
+        end_seconds=np.cumsum(wait + compute + sync + other).tolist(),
+        **{"sync_seconds": sync.tolist(), **fields},
+    )
+
+
+def test_utilization_is_compute_over_compute_and_wait() -> None:
+    trace = _random_trace(0, 50, sync_seconds=[0.0] * 50)
+    wait, compute = sum(trace.wait_seconds), sum(trace.compute_seconds)
+
+    figures = metrics.summarize([trace])
+
+    assert figures["accelerator_utilization"] == pytest.approx(
+        compute / (compute + wait), abs=1e-12
+    )
+
+
+def _dlio(trace: metrics.Trace, start: float, first: int, last: int) -> float:
+    """statscounter.py of DLIO in its own terms, for one block of steps."""
+    load, compute = trace.wait_seconds, trace.compute_seconds
+    proc = [load[step] + compute[step] for step in range(first, last + 1)]
+    s, e = 1, last - first  # exclude_start_steps = 1, exclude_end_steps = 0
+    total_time = trace.end_seconds[last] - start - sum(proc[:s]) - sum(proc[e + 1 :])
+    return sum(compute[first : last + 1][s : e + 1]) / total_time
+
+
+def test_mlperf_storage_utilization_is_that_of_its_code() -> None:
+    epochs = [0] * 7 + [1] * 9 + [2]  # one step of an epoch says nothing
+    traces = [_random_trace(seed, 17, step_epochs=epochs) for seed in (1, 2)]
+
+    expected = [
+        [_dlio(t, 0.0, 0, 6), _dlio(t, t.end_seconds[6], 7, 15)] for t in traces
+    ]
+    figures = metrics.summarize(traces)
+
+    assert figures["accelerator_utilization_mlperf_storage"] == pytest.approx(
+        np.mean(expected), rel=1e-12
+    )
+
+
+def test_mlperf_storage_utilization_by_hand() -> None:
+    # The first step is left out: 3 s of compute in 5 s from its end on.
+    trace = _trace([9.0, 1.0, 1.0], [5.0, 1.0, 2.0], 24)
+
+    figures = metrics.summarize([trace])
+
+    assert figures["accelerator_utilization_mlperf_storage"] == pytest.approx(3 / 5)
+    assert figures["accelerator_utilization"] == pytest.approx(8 / 19)
+
+
+def test_one_step_has_no_mlperf_storage_utilization() -> None:
+    figures = metrics.summarize([_trace([1.0], [1.0], 8)])
+
+    assert figures["accelerator_utilization_mlperf_storage"] is None
+
+
+def test_percentiles_are_over_all_ranks_and_of_each() -> None:
+    first = _trace([0.0] * 100, [float(n) for n in range(1, 101)], 800)
+    second = _trace([0.5] * 100, [100.0 + n for n in range(1, 101)], 800)
+
+    figures = metrics.summarize([first, second])
+    seconds = [*range(1, 101), *(100.5 + n for n in range(1, 101))]
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+
+    for percent in (50, 90, 95, 99):
+        name = f"step_seconds_p{percent}"
+        assert figures[name] == pytest.approx(cuts[percent - 1])
+        own = figures[f"{name}_per_rank"]
+        assert own[1] - own[0] == pytest.approx(100.5)
+    assert figures["step_seconds_p50_per_rank"][0] == pytest.approx(50.5)
+
+
+def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
+    waits = ([0.0] * 3, [0.0] * 3, [1.0] * 3)
+    computes = ([1.0] * 3, [1.0, 1.0, 4.0], [1.0] * 3)
+    syncs = ([1.0, 1.0, 3.0], [1.0, 1.0, 0.0], [0.0, 0.0, 2.0])
+    traces = [
+        _trace(wait, compute, 24, sync_seconds=sync, end_seconds=[2.0, 4.0, 8.0])
+        for wait, compute, sync in zip(waits, computes, syncs, strict=True)
+    ]
+
+    assert metrics.stragglers(traces) == {
+        "step_seconds_mean_per_rank": [1.0, 2.0, 2.0],
+        "slowest_rank": 1,
+        "slowest_over_median": 1.0,
+        "times_last_per_rank": [0, 1, 2],
+    }
+
+
+def test_who_is_last_is_unknown_where_nobody_waits() -> None:
+    traces = [_trace([0.0], [1.0], 8), _trace([0.0], [3.0], 8)]
+
+    found = metrics.stragglers(traces)
+
+    assert found["times_last_per_rank"] is None
+    assert (found["slowest_rank"], found["slowest_over_median"]) == (1, 1.5)
+    line = metrics.speed_lines(metrics.summarize(traces))[-1]
+    assert line == "Slowest: rank 1, a step takes it 1.50 times the median"
+
+
+def test_bytes_are_those_of_the_records_and_those_of_storage() -> None:
+    traces = [
+        _trace([0.0], [2.0], 30, record_counts=np.array(counts))
+        for counts in ([3, 0, 1], [0, 0, 9])
+    ]
+
+    figures = metrics.summarize(traces, record_bytes=1e5)
+
+    assert figures["consumed_bytes"] == 6e6
+    assert figures["consumed_megabytes_per_second"] == 3.0
+    assert figures["storage_megabytes_per_second"] == pytest.approx(0.001)
+    assert figures["run_distinct_bytes"] == 2e5  # read again, it comes from memory
+    assert figures["run_storage_bytes_read"] == 3000
+    assert metrics.speed_lines(figures)[-1] == (
+        "Consumed 3.0 MB/s; storage gave 0.0 MB/s meanwhile"
+    )
+
+
+def test_synthetic_input_consumes_no_bytes() -> None:
+    trace = _trace([0.0], [2.0], 30, record_counts=np.empty(0, np.int64))
+
+    figures = metrics.summarize([trace])
+
+    assert figures["consumed_bytes"] is None
+    assert figures["consumed_megabytes_per_second"] is None
+    assert figures["run_distinct_bytes"] is None
+
+
+def test_figures_are_for_json() -> None:
+    figures = metrics.summarize([_random_trace(seed, 5) for seed in range(3)])
+
+    assert len(figures["cpu_cores_used_per_rank"]) == 3
+    assert json.loads(json.dumps(figures)) == figures
+
+
+@pytest.mark.parametrize(
+    ("rates", "spread", "passed"),
+    [
+        ([100.0, 100.0], 0.0, True),
+        ([97.5, 100.0, 102.5], 0.05, True),
+        ([97.4, 100.0, 102.6], 0.052, False),
+        ([50.0, 150.0, 100.0, 100.0], 1.0, False),
+    ],
+)
+def test_reproducible_is_within_5_percent(
+    rates: list[float], spread: float, passed: bool
+) -> None:
+    found = mlperf_storage.reproducibility(
+        [{"examples_per_second": rate} for rate in rates]
+    )
+
+    assert found["spread"] == pytest.approx(spread)
+    assert found["reproducible"] is passed
+    assert found["examples_per_second_best"] == max(rates)
+    assert found["examples_per_second_median"] == 100.0
+    assert found["examples_per_second_per_run"] == rates
+
+
+def test_one_run_reproduces_nothing() -> None:
+    with pytest.raises(ValueError, match="must be >= 2 to compare runs, got 1"):
+        mlperf_storage.reproducibility([{"examples_per_second": 1.0}])
+
+
+def test_unknown_storage_bytes_of_one_rank_are_unknown_in_all() -> None:
+    traces = [_trace([0.0], [1.0], 8), _trace([0.0], [1.0], 8, storage_bytes=None)]
+
+    assert metrics.summarize(traces)["storage_bytes_read"] is None
+
+
+def test_deviation_is_that_of_the_steps() -> None:
+    figures = metrics.summarize([_trace([0.0, 0.0], [1.0, 0.5], 20)])
+
+    # 10 and 20 examples a second: standard deviation 5.
+    assert figures["examples_per_second_deviation_per_rank"] == [pytest.approx(9.8)]
+    assert metrics.speed_lines(figures)[:2] == [
+        "Img/sec per rank: 13.3 +-9.8",
+        "Total img/sec on 1 rank(s): 13.3 +-9.8",
+    ]
+
+
+def test_epochs_are_joined_over_ranks_by_examples() -> None:
+    first = _trace([0.0], [1.0], 8, epochs=[Epoch(3, 4.0, 2, 4)], losses=[3.0, 2.0])
+    second = _trace([0.0], [1.0], 8, epochs=[Epoch(3, 4.0, 4, 6)], losses=[1.0, 0.5])
+
+    assert metrics.learning([first, second]) == {
+        "loss_first": 2.0,
+        "loss_last": 1.25,
+        "accuracy": 0.6,
+        "epochs": [{"epoch": 3, "loss": 0.8, "accuracy": 0.6, "num_examples": 10}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([[1, 1, 0, 0], [0, 0, 1, 1]], (4, 4, 4, 1, 1, 0)),  # exactly once
+        ([[1, 1, 0, 0], [0, 0, 1, 0]], (4, 3, 3, 0, 1, 0)),  # one dropped
+        ([[1, 1, 1, 0], [0, 0, 2, 1]], (4, 6, 4, 1, 3, 1)),  # one on both ranks
+    ],
+)
+def test_coverage(counts: list[list[int]], expected: tuple[int, ...]) -> None:
+    result = metrics.coverage([np.array(count) for count in counts])
+
+    assert result is not None
+    assert tuple(result.values()) == expected
+
+
+def test_synthetic_input_has_no_coverage() -> None:
+    assert metrics.coverage([np.empty(0, np.int64)]) is None
+
+
+def test_recorder_times_only_what_follows_the_warm_up() -> None:
+    recorder = metrics.Recorder(num_records=3)
+    warm_up = Step(5.0, 5.0, 4.0, 0, 2, np.array([0, 1]))
+    timed = Step(1.0, 2.0, 1.0, 2, 2, np.array([2, 2]))
+
+    recorder.add(warm_up, epoch=0)
+    recorder.start_timing()
+    recorder.add(timed, epoch=1)
+    trace = recorder.trace()
+
+    assert (trace.wait_seconds, trace.compute_seconds) == ([1.0], [2.0])
+    assert trace.num_examples == 2
+    assert trace.losses == [4.0, 1.0]
+    assert trace.epochs == [Epoch(0, 8.0, 0, 2), Epoch(1, 2.0, 2, 2)]
+    assert trace.record_counts.tolist() == [1, 1, 2]
+    assert trace.cpu_seconds >= 0
+    assert trace.sync_seconds == [0.0]
+    assert trace.step_epochs == [1]
+    assert (trace.storage_bytes or 0) <= (trace.run_storage_bytes or 0)
+
+
+def test_recorder_counts_from_the_start_without_what_is_untimed() -> None:
+    recorder = metrics.Recorder(num_records=0)
+    step = Step(0.0, 0.0, 1.0, 0, 1, np.empty(0, np.int64), 0.25)
+    before = time.perf_counter()
+
+    recorder.start_timing()
+    with recorder.untimed():
+        time.sleep(0.2)
+    recorder.add(step, epoch=0)
+    recorder.add(step, epoch=0)
+    trace = recorder.trace()
+
+    elapsed = time.perf_counter() - before
+    first, second = trace.end_seconds
+    assert 0 <= first <= second <= elapsed - 0.2
+    assert trace.sync_seconds == [0.25, 0.25]

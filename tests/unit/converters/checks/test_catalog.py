@@ -1,0 +1,170 @@
+"""converters.checks.catalog: the catalog's columns and rows against the index."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import duckdb
+import pytest
+
+from converters import verify
+from converters.checks import shard
+from tests.support.data import forget_digests
+from tfpipe import errors
+from tfpipe.shards import index
+
+SHARD = "train-00001-of-00003"
+COLUMNS = list(index.CATALOG_COLUMNS)
+HERE = "split = 'train' AND shard = 1 AND record = 2"
+
+
+@pytest.fixture
+def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy whose index does not know the digest of the catalog."""
+    folder = pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+    forget_digests(folder)
+    return folder
+
+
+def edit(data_dir: pathlib.Path, query: str) -> None:
+    """Replaces the catalog by what a query gives of the table `old`."""
+    path = str(data_dir / index.CATALOG_NAME)
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE old AS FROM read_parquet(?)", [path])
+        connection.sql(query).write_parquet(path)
+
+
+def replaced(column: str, value: str, where: str = HERE) -> str:
+    """A query that gives a column another value in some rows."""
+    cases = f"CASE WHEN {where} THEN {value} ELSE {column} END AS {column}"
+    return f"SELECT * REPLACE ({cases}) FROM old"
+
+
+def catalog_faults(data_dir: pathlib.Path, level: str = "quick") -> list[str]:
+    config = verify.Config(data_dir=str(data_dir), level=level, num_workers=1)
+    found = verify.verify(config).faults
+    return [fault.fault for fault in found if fault.shard == index.CATALOG_NAME]
+
+
+@pytest.mark.parametrize("level", shard.LEVELS[:-1])
+def test_a_sound_catalog_has_no_fault(copy: pathlib.Path, level: str) -> None:
+    assert catalog_faults(copy, level) == []
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_that_is_renamed_retyped_or_empty_is_one_fault(
+    copy: pathlib.Path, column: str
+) -> None:
+    kind = index.CATALOG_COLUMNS[column]
+    other = "VARCHAR" if kind != "VARCHAR" else "BLOB"
+    catalog = copy / index.CATALOG_NAME
+    content = catalog.read_bytes()
+    for query, expected in {
+        f"SELECT * RENAME ({column} AS other) FROM old": f"have a column {column}, got",
+        f"SELECT * REPLACE ({column}::{other} AS {column}) FROM old": (
+            f"column {column} must be {kind}, got {other}"
+        ),
+        replaced(column, "NULL"): f"column {column} must have a value in each row, 1",
+    }.items():
+        catalog.write_bytes(content)
+        edit(copy, query)
+
+        (fault,) = catalog_faults(copy, "schema")
+        assert expected in fault
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("record", "3", f"record 2 of {SHARD} must have this number, got 3"),
+        ("num_bytes", "num_bytes + 1", f"record 3 of {SHARD} must start at byte"),
+        ("byte_offset", "byte_offset - 1", f"record 2 of {SHARD} must start at byte"),
+        ("label", "0", "labels of split 'train' must be 1 to 1000, got 0"),
+        ("label", "5", "the synset of label 5 must be"),
+        ("synset", "'n00000000'", "must be 'n01440764' as the index says, got 'n000"),
+        ("shard", "3", "the numbers of shards must be 0 to 2, 1 are not"),
+        ("shard", "-1", "the numbers of shards must be 0 to 2, 1 are not"),
+        ("shard", "0", "a row for each of the 8 records of train-00000-of-00003, got"),
+        ("split", "'test'", "has 1 rows of split 'test', which is not there"),
+    ],
+)
+def test_a_wrong_value_is_named(
+    copy: pathlib.Path, column: str, value: str, expected: str
+) -> None:
+    edit(copy, replaced(column, value))
+
+    assert expected in "\n".join(catalog_faults(copy))
+
+
+def test_the_last_record_must_end_where_the_shard_does(copy: pathlib.Path) -> None:
+    where = "split = 'train' AND shard = 1 AND record = 7"
+    edit(copy, replaced("num_bytes", "num_bytes - 4", where))
+
+    (fault,) = catalog_faults(copy)
+
+    assert f"{SHARD} must end at byte" in fault
+
+
+def test_schema_compares_the_synset_with_the_record(copy: pathlib.Path) -> None:
+    """None at all is right for shards of another tool, so that the index is no help."""
+    edit(copy, replaced("synset", "''"))
+
+    result = verify.verify(
+        verify.Config(data_dir=str(copy), level="schema", num_workers=1)
+    )
+
+    (fault,) = result.faults
+    assert (fault.shard, fault.record) == (SHARD, 2)
+    assert fault.fault.startswith("the synset must be '' as the catalog says, got 'n0")
+
+
+@pytest.mark.parametrize(
+    ("column", "query"),
+    [
+        ("byte_offset", "SELECT * RENAME (byte_offset AS other) FROM old"),
+        ("byte_offset", "SELECT * REPLACE ('x' AS byte_offset) FROM old"),
+        ("byte_offset", replaced("byte_offset", "NULL")),
+        ("filename", replaced("filename", "NULL")),
+    ],
+)
+def test_readers_refuse_such_a_column_by_name(
+    copy: pathlib.Path, column: str, query: str
+) -> None:
+    edit(copy, query)
+
+    with pytest.raises(errors.BadIndexError, match=rf"catalog\.parquet.*{column}"):
+        index.load_catalog(copy, "train", [column])
+
+
+def test_sizes_that_are_not_there_are_a_bad_catalog(copy: pathlib.Path) -> None:
+    edit(copy, "FROM old WHERE split = 'validation'")
+
+    with pytest.raises(errors.BadIndexError, match="has no sizes of split 'train'"):
+        index.median_short_side(copy, "train")
+
+
+def _pipe(path: pathlib.Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _folder(path: pathlib.Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("replace", [_pipe, _folder])
+def test_a_catalog_or_index_that_is_no_file_is_not_waited_for(
+    copy: pathlib.Path, replace: Callable[[pathlib.Path], None]
+) -> None:
+    replace(copy / index.CATALOG_NAME)
+
+    (fault,) = catalog_faults(copy)
+    replace(copy / index.INDEX_NAME)
+
+    assert "no regular file" in fault
+    with pytest.raises(
+        errors.BadIndexError, match=r"index\.json cannot be read: it is"
+    ):
+        index.load(copy)

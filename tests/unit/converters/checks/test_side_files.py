@@ -1,0 +1,215 @@
+"""converters.checks.side_files: side files against the index, strays, indexes without digests."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import pytest
+
+from converters import verify
+from tests.support.data import forget_digests
+from tfpipe import errors
+from tfpipe.shards import index
+
+SHARD = "train-00001-of-00003"
+SIDE_FILES = [
+    "catalog.parquet",
+    "dali_idx/train-00001-of-00003",
+    "dataset_info.json",
+    "features.json",
+    "image.class.label.labels.txt",
+    "labels.txt",
+]
+
+
+@pytest.fixture
+def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the data set that a test may damage."""
+    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+
+
+def run(data_dir: pathlib.Path, **options: Any) -> verify.Result:
+    config = verify.Config(data_dir=str(data_dir), num_workers=1, **options)
+    return verify.verify(config)
+
+
+def faults(data_dir: pathlib.Path, level: str = "crc") -> list[tuple[str, str]]:
+    return [(f.shard, f.fault) for f in run(data_dir, level=level).faults]
+
+
+def flip(path: pathlib.Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_index_lists_every_file_beside_the_shards(data_dir: pathlib.Path) -> None:
+    files = (path for path in data_dir.rglob("*") if path.is_file())
+    names = {str(path.relative_to(data_dir)) for path in files}
+    known = index.load(data_dir)
+    shards = {shard.name for shards in known.splits.values() for shard in shards}
+
+    assert known.files is not None
+    assert set(known.files) == names - shards - {index.INDEX_NAME}
+    for name, file in known.files.items():
+        assert file == index.describe((data_dir / name).read_bytes())
+
+
+@pytest.mark.parametrize("name", SIDE_FILES)
+def test_a_side_file_that_is_missing_cut_or_damaged_is_named(
+    copy: pathlib.Path, name: str
+) -> None:
+    path = copy / name
+    size = path.stat().st_size
+    flip(path)
+    flipped = faults(copy), faults(copy, "quick")
+    path.write_bytes(path.read_bytes()[:-1])
+    cut = faults(copy), faults(copy, "quick")
+    path.unlink()
+    missing = faults(copy), faults(copy, "quick")
+
+    ((found, fault),) = flipped[0]
+    assert found == name
+    assert "the digest must be" in fault
+    # The catalog is read at every level, because the other checks believe it.
+    assert flipped[1] == (flipped[0] if name == index.CATALOG_NAME else [])
+    said = f"must have {size} bytes as the index says, got {size - 1}"
+    assert cut == ([(name, said)],) * 2
+    said = "the index lists it, but there is no such file"
+    assert missing == ([(name, said)],) * 2
+
+
+def test_files_of_another_data_set_are_named(copy: pathlib.Path) -> None:
+    (copy / "rejects.jsonl").write_text("{}")
+    (copy / "dali_idx" / "train-00003-of-00004").write_text("")
+
+    assert faults(copy, "quick") == [
+        (
+            "rejects.jsonl",
+            "the index does not list it: it tells of another data set",
+        ),
+        ("dali_idx/train-00003-of-00004", "the index lists no shard of this name"),
+    ]
+
+
+def test_a_split_that_readers_would_take_for_one_of_it_is_named(
+    copy: pathlib.Path,
+) -> None:
+    """The index has no split of this name."""
+    known = index.load(copy)
+    (copy / "train-00000-of-00001").write_bytes(b"")
+    document = json.loads((copy / index.INDEX_NAME).read_text())
+    del document["splits"]["train"]
+    (copy / index.INDEX_NAME).write_text(json.dumps(document))
+
+    found = {name for name, _ in faults(copy, "quick")}
+
+    shards = {shard.name for shard in known.splits["train"]}
+    assert shards | {"train-00000-of-00001", index.INDEX_NAME} <= found
+
+
+def test_repair_makes_the_side_files_for_other_readers_anew(
+    copy: pathlib.Path, data_dir: pathlib.Path, raw_dir: pathlib.Path
+) -> None:
+    names = [name for name in SIDE_FILES if name != index.CATALOG_NAME]
+    for name in names[1:]:
+        flip(copy / name)
+    shutil.rmtree(copy / "dali_idx")
+    flip(copy / SHARD)
+
+    result = run(copy, input_dir=str(raw_dir), repair=True)
+
+    assert result.faults == []
+    repaired = set(result.details["repaired"])
+    assert {SHARD, *names} <= repaired
+    assert len(repaired) == 1 + len(names) + 4  # the other shards' files for DALI
+    for name in (*repaired, SHARD):
+        assert (copy / name).read_bytes() == (data_dir / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [index.CATALOG_NAME, index.INDEX_NAME])
+def test_repair_does_not_believe_a_damaged_index_or_catalog(
+    copy: pathlib.Path, raw_dir: pathlib.Path, name: str
+) -> None:
+    path = copy / name
+    path.write_bytes(path.read_bytes().replace(b"n01440764", b"n01440765"))
+    flip(copy / SHARD)
+    before = (copy / SHARD).read_bytes()
+
+    with pytest.raises(ValueError, match=f"what {name} describes, but that has faults"):
+        run(copy, input_dir=str(raw_dir), repair=True)
+
+    assert (copy / SHARD).read_bytes() == before
+
+
+def test_repair_needs_the_policy_of_the_conversion(
+    copy: pathlib.Path, raw_dir: pathlib.Path
+) -> None:
+    known = index.load(copy)
+    made_by = {**known.made_by, "options": {"policy": {"cmyk": 3}}}
+    index.write(dataclasses.replace(known, made_by=made_by), copy)
+    flip(copy / SHARD)
+
+    with pytest.raises(
+        errors.BadIndexError, match="must be the policy of a conversion"
+    ):
+        run(copy, input_dir=str(raw_dir), repair=True)
+
+
+def test_an_index_of_an_older_version_is_read_and_can_be_completed(
+    copy: pathlib.Path, data_dir: pathlib.Path
+) -> None:
+    forget_digests(copy)
+    old = index.load(copy)
+
+    result = run(copy)
+    flip(copy / "labels.txt")
+    unseen = run(copy)
+    flip(copy / "labels.txt")
+    completed = run(copy, write_index=True)
+
+    assert old.files is None
+    assert result.faults == unseen.faults == []
+    (remark,) = result.details["remarks"]
+    assert "older version" in remark
+    assert "--write_index adds" in remark
+    assert completed.details["written"] == [index.INDEX_NAME]
+    for name in (index.INDEX_NAME, "labels.txt"):
+        assert (copy / name).read_bytes() == (data_dir / name).read_bytes()
+    assert "remarks" not in run(copy).details
+
+
+def test_an_index_of_an_older_version_stays_as_it_is_where_there_are_faults(
+    copy: pathlib.Path,
+) -> None:
+    forget_digests(copy)
+    flip(copy / SHARD)
+    before = (copy / index.INDEX_NAME).read_bytes()
+
+    result = run(copy, write_index=True)
+
+    assert result.num_faults == 1
+    assert result.details["remarks"] == [
+        "the index was not written, because there are faults"
+    ]
+    assert (copy / index.INDEX_NAME).read_bytes() == before
+
+
+def test_no_folder_outside_is_written_or_emptied_through_a_link(
+    copy: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """As a folder for work in progress there may be a link to anywhere."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("mine")
+    for name in [index.INDEX_NAME, *SIDE_FILES]:
+        (copy / name).unlink()
+    shutil.rmtree(copy / "dali_idx")
+    (copy / ".verifying").symlink_to(mine)
+
+    result = run(copy, write_index=True)
+
+    assert result.faults == []
+    assert [path.name for path in mine.iterdir()] == ["file"]

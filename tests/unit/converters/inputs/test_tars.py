@@ -1,0 +1,506 @@
+"""converters.inputs.tars, devkit, matfile: the official archives, read in place."""
+
+import gzip
+import io
+import itertools
+import os
+import pathlib
+import shutil
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from converters.images import policy
+from converters.inputs import classes, devkit, ilsvrc, matfile, tars
+from converters.jobs import plan, write_shard
+from tests.support.data import SYNSETS, make_tree
+
+CLASSES = classes.imagenet_classes()
+FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+LONG_NAME = "long/" * 30 + "n" * 120 + ".JPEG"
+
+
+def write_tar(
+    path: pathlib.Path,
+    files: Sequence[tuple[str, bytes]],
+    *,
+    format: int = tarfile.GNU_FORMAT,
+    mode: str = "w",
+) -> pathlib.Path:
+    """A tar with these members."""
+    with tarfile.open(path, mode, format=format) as tar:  # type: ignore[call-overload]
+        for name, data in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def pack_train(root: pathlib.Path, *, nested: bool) -> None:
+    """Turns train/ into a tar of tars, or into a folder of tars; in reverse order."""
+    outer = []
+    for folder in sorted((root / "train").iterdir(), reverse=True):
+        files = [(p.name, p.read_bytes()) for p in sorted(folder.iterdir())]
+        tar = write_tar(root / "train" / f"{folder.name}.tar", files[::-1])
+        shutil.rmtree(folder)
+        outer.append((tar.name, tar.read_bytes()))
+    if nested:
+        write_tar(root / ilsvrc.TRAIN_TAR, outer)
+        shutil.rmtree(root / "train")
+
+
+def pack_validation(root: pathlib.Path) -> None:
+    files = [(p.name, p.read_bytes()) for p in sorted((root / "val").iterdir())]
+    write_tar(root / ilsvrc.VALIDATION_TAR, files)
+    shutil.rmtree(root / "val")
+
+
+def _contents(root: pathlib.Path) -> dict[str, list[tuple[str, int, bytes]]]:
+    tree = ilsvrc.read_tree(root, CLASSES)
+    return {
+        split: [(i.name, i.class_index, ilsvrc.read_image(root, i)) for i in found]
+        for split, found in tree.splits.items()
+    }
+
+
+def _shards(root: pathlib.Path, out: pathlib.Path) -> dict[str, bytes]:
+    """Every shard's bytes and catalog rows."""
+    out.mkdir()
+    settings = write_shard.Settings(
+        input_dir=root,
+        work_dir=out,
+        classes=CLASSES,
+        policy=policy.Policy(),
+        fsync=False,
+    )
+    splits = ilsvrc.read_tree(root, CLASSES).splits
+    for item in plan.make_plan(splits, {"train": 2, "validation": 1}, seed=0):
+        write_shard.write_shard(settings, write_shard.Task(item, {}))
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("packed", ["nested", "folder of tars", "validation", "all"])
+def test_tars_give_the_images_and_shards_of_the_tree(
+    tmp_path: pathlib.Path, packed: str
+) -> None:
+    root = make_tree(tmp_path / "raw", num_images=10, num_validation_images=3)
+    contents, written = _contents(root), _shards(root, tmp_path / "tree")
+
+    if packed in ("nested", "folder of tars", "all"):
+        pack_train(root, nested=packed != "folder of tars")
+    if packed in ("validation", "all"):
+        pack_validation(root)
+
+    assert _contents(root) == contents
+    assert _shards(root, tmp_path / "tars") == written
+
+
+def test_class_folders_and_class_tars_mix(tmp_path: pathlib.Path) -> None:
+    root = make_tree(tmp_path, num_images=8)
+    contents = _contents(root)
+    shutil.copytree(root / "train" / SYNSETS[1], tmp_path / "aside" / SYNSETS[1])
+    pack_train(root, nested=False)
+    (root / "train" / f"{SYNSETS[1]}.tar").unlink()
+    os.rename(tmp_path / "aside" / SYNSETS[1], root / "train" / SYNSETS[1])
+
+    assert _contents(root) == contents
+
+
+def test_images_in_tars_are_located_by_name(tmp_path: pathlib.Path) -> None:
+    root = make_tree(tmp_path, num_images=6, num_validation_images=2)
+    pack_train(root, nested=True)
+    pack_validation(root)
+    tree = ilsvrc.read_tree(root, CLASSES)
+
+    for found in tree.splits.values():
+        names, indices = zip(*((i.name, i.class_index) for i in found), strict=True)
+        assert ilsvrc.locate(root, names, indices) == found
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_members_are_those_that_tarfile_finds(
+    tmp_path: pathlib.Path, format: int
+) -> None:
+    names = [
+        "a.JPEG",
+        "b/c d'\"\n.JPEG",
+        os.fsdecode(b"\xe9.JPEG"),
+        "p/" * 60 + "x.JPEG",
+    ]
+    if format != tarfile.USTAR_FORMAT:
+        names.append(LONG_NAME)
+    files = [(name, name.encode(errors="replace") * 50) for name in names]
+    files.append(("empty.JPEG", b""))
+    path = write_tar(tmp_path / "x.tar", files, format=format)
+
+    found = list(tars.read_members(path))
+
+    with tarfile.open(path) as tar:
+        expected = [(m.name, m.offset_data, m.size) for m in tar.getmembers()]
+    assert [(m.name, m.offset, m.num_bytes) for m in found] == expected
+    assert [m.name for m in found] == [name for name, _ in files]
+
+
+def test_folders_are_skipped_and_links_are_no_files(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, kind in [
+            ("folder", tarfile.DIRTYPE),
+            ("symbolic.JPEG", tarfile.SYMTYPE),
+            ("hard.JPEG", tarfile.LNKTYPE),
+            ("file.JPEG", tarfile.REGTYPE),
+        ]:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            tar.addfile(info)
+
+    found = {m.name: m.is_file for m in tars.read_members(path)}
+
+    assert found == {"symbolic.JPEG": False, "hard.JPEG": False, "file.JPEG": True}
+
+
+def test_sizes_above_eight_gigabytes_are_read(tmp_path: pathlib.Path) -> None:
+    """Octal digits end there; GNU tar goes on in base 256, PAX with a header."""
+    size = 9 * 2**30
+    for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        info = tarfile.TarInfo("large.tar")
+        info.size = size
+        header = info.tobuf(format)
+        path = tmp_path / f"{format}.tar"
+        with open(path, "wb") as file:
+            file.write(header)
+            file.truncate(len(header) + size + 1024)  # a hole: takes no disk
+
+        assert [m.num_bytes for m in tars.read_members(path)] == [size]
+
+
+def test_streamed_members_have_their_bytes(tmp_path: pathlib.Path) -> None:
+    files = [("a.xml", b"1"), (LONG_NAME, b"2" * 5000), ("empty", b""), ("c.xml", b"3")]
+    packed = write_tar(tmp_path / "x.tar.gz", files, mode="w:gz")
+    plain = write_tar(tmp_path / "x.tar", files)
+
+    assert list(tars.stream_files(packed)) == files
+    assert list(tars.stream_files(plain)) == files
+
+
+FILES = [("a.JPEG", b"a" * 700), ("b.JPEG", b"b" * 700)]
+
+
+def _cut(num_bytes: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:num_bytes]
+
+
+def _flip_second_header(data: bytes) -> bytes:
+    return data[:1536] + b"X" + data[1537:]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (gzip.compress, r"x.tar is compressed \(gzip\).*Decompress it"),
+        (lambda data: b"BZh91AY" + bytes(600), r"is compressed \(bzip2\)"),
+        (lambda data: b"\xfd7zXZ\0" + bytes(600), r"is compressed \(xz\)"),
+        (lambda data: b"some text " * 99, "x.tar must be a tar, got something else"),
+        (_cut(0), "x.tar is cut short: it ends at byte 0 "),
+        (_cut(600), "x.tar is cut short: it ends at byte 600 "),
+        (
+            _cut(1536),
+            "cut short: it ends at byte 1,536 of the tar, before its end mark",
+        ),
+        (_cut(1600), "cut short: it ends at byte 1,600"),
+        (_cut(3000), "cut short: it ends at byte 3,000"),
+        (_cut(3072), "cut short: it ends at byte 3,072"),
+        (_flip_second_header, "x.tar is damaged: no tar header at byte 1,536"),
+    ],
+)
+def test_bad_tar_is_an_error_that_names_tar_and_byte(
+    tmp_path: pathlib.Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    path = write_tar(tmp_path / "x.tar", FILES)
+    path.write_bytes(damage(path.read_bytes()))
+
+    with pytest.raises(ValueError, match=message):
+        list(tars.read_members(path))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"-0000001000\0",
+        b"+0000001000\0",
+        b"0_000001000\0",
+        b"0o000000010\0",
+        b"00000000xyz\0",
+        b"\xff" * 11 + b"\0",  # -256 in base 256
+    ],
+)
+def test_size_that_is_no_number_is_an_error(
+    tmp_path: pathlib.Path, field: bytes
+) -> None:
+    block = bytearray(tarfile.TarInfo("a.JPEG").tobuf())
+    block[124:136] = field
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    path = tmp_path / "x.tar"
+    path.write_bytes(bytes(block) + bytes(2048))
+
+    # No more members than the tar has room for, where the reader would go round.
+    with pytest.raises(ValueError, match=r"x.tar is damaged: the header at byte 0 gi"):
+        list(itertools.islice(tars.read_members(path), 10))
+
+
+@pytest.mark.parametrize("size", ["-1024", "1_0", "1e3", "", "9" * 5000])
+def test_pax_size_that_is_no_number_is_an_error(
+    tmp_path: pathlib.Path, size: str
+) -> None:
+    info = tarfile.TarInfo("a.JPEG")
+    info.pax_headers = {"size": size}
+    path = tmp_path / "x.tar"
+    path.write_bytes(info.tobuf(tarfile.PAX_FORMAT) + bytes(2048))
+
+    with pytest.raises(ValueError, match=r"x.tar is damaged: the header at byte "):
+        list(itertools.islice(tars.read_members(path), 10))
+
+
+def test_fault_of_an_inner_tar_names_both(tmp_path: pathlib.Path) -> None:
+    root = make_tree(tmp_path, num_images=4)
+    shutil.rmtree(root / "train")
+    inner = write_tar(tmp_path / "inner", FILES).read_bytes()
+    write_tar(root / ilsvrc.TRAIN_TAR, [(f"{SYNSETS[0]}.tar", inner[:1024])])
+
+    message = f"{SYNSETS[0]}.tar in .*{ilsvrc.TRAIN_TAR} is cut short.*byte 1,024"
+    with pytest.raises(ValueError, match=message):
+        ilsvrc.read_tree(root, CLASSES)
+
+
+@pytest.mark.parametrize("cut", [20, 300])
+def test_streamed_archive_that_is_cut_short_is_an_error(
+    tmp_path: pathlib.Path, cut: int
+) -> None:
+    noise = bytes(zlib.crc32(bytes([n % 251, n // 251])) % 256 for n in range(3000))
+    path = write_tar(tmp_path / "x.tar.gz", [("a", noise)], mode="w:gz")
+    path.write_bytes(path.read_bytes()[:-cut])
+
+    with pytest.raises(ValueError, match=r"x.tar.gz is damaged or cut short"):
+        list(tars.stream_files(path))
+
+
+def test_sparse_member_is_an_error(tmp_path: pathlib.Path) -> None:
+    info = tarfile.TarInfo("a.JPEG")
+    info.type = tarfile.GNUTYPE_SPARSE
+    path = tmp_path / "x.tar"
+    path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+
+    with pytest.raises(ValueError, match=r"a.JPEG is stored sparse.*without --sparse"):
+        list(tars.read_members(path))
+
+
+def _both_train(root: pathlib.Path) -> None:
+    write_tar(root / ilsvrc.TRAIN_TAR, [])
+
+
+def _both_validation(root: pathlib.Path) -> None:
+    write_tar(root / ilsvrc.VALIDATION_TAR, [])
+
+
+def _both_class(root: pathlib.Path) -> None:
+    write_tar(root / "train" / f"{SYNSETS[0]}.tar", FILES)
+
+
+def _name_twice(root: pathlib.Path) -> None:
+    write_tar(root / "train" / "n01496331.tar", [FILES[0], ("other/a.JPEG", b"x")])
+
+
+def _class_twice(root: pathlib.Path) -> None:
+    shutil.rmtree(root / "train")
+    inner = write_tar(root / "inner", FILES).read_bytes()
+    write_tar(root / ilsvrc.TRAIN_TAR, [(f"{SYNSETS[0]}.tar", inner)] * 2)
+
+
+def _flat_train(root: pathlib.Path) -> None:
+    shutil.rmtree(root / "train")
+    write_tar(root / ilsvrc.TRAIN_TAR, FILES)
+
+
+def _unknown_class(root: pathlib.Path) -> None:
+    write_tar(root / "train" / "cats.tar", FILES)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_both_train, r"img_train.tar or train/ but not both. Remove .*train to read"),
+        (_both_validation, r"img_val.tar or val/ but not both. Remove .*val to read"),
+        (_both_class, r"n01440764/ or n01440764.tar but not both. Remove one"),
+        (_name_twice, r"n01496331.tar holds a.JPEG twice"),
+        (_class_twice, r"img_train.tar holds n01440764.tar twice"),
+        (_flat_train, r"img_train.tar must hold a tar for each class, got none"),
+        (_unknown_class, r"not in the class list, the first is cats"),
+    ],
+)
+def test_bad_set_of_tars_is_an_error(
+    tmp_path: pathlib.Path, damage: Callable[[pathlib.Path], None], message: str
+) -> None:
+    make_tree(tmp_path, num_images=4, num_validation_images=2)
+    damage(tmp_path)
+
+    with pytest.raises(ValueError, match=message):
+        ilsvrc.read_tree(tmp_path, CLASSES)
+
+
+def test_other_names_in_tars_are_counted(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train").mkdir()
+    files = [*FILES, ("notes.txt", b""), ("._a.JPEG", b"x")]
+    write_tar(tmp_path / "train" / f"{SYNSETS[0]}.tar", files)
+
+    tree = ilsvrc.read_tree(tmp_path, CLASSES)
+
+    assert tree.ignored == {"other_name": 2}
+    assert [i.num_bytes for i in tree.splits["train"]] == [700, 700]
+
+
+# The development kit. Its classes are not in label order.
+KIT_ORDER = (SYNSETS[2], SYNSETS[0], SYNSETS[3], SYNSETS[1])
+TRUTH = "2\n4\n1\n3\n2\n"
+
+
+def _element(kind: int, data: bytes, order: str) -> bytes:
+    if 0 < len(data) <= 4 and order == "<":
+        return struct.pack("<HH4s", kind, len(data), data)
+    pad = bytes(-len(data) % 8)
+    return struct.pack(f"{order}II", kind, len(data)) + data + pad
+
+
+def _matrix(array_class: int, name: str, parts: Sequence[bytes], order: str) -> bytes:
+    flags = struct.pack(f"{order}II", array_class, 0)
+    shape = struct.pack(f"{order}ii", 1, 1)
+    head = [(6, flags), (5, shape), (1, name.encode())]
+    body = b"".join(_element(kind, data, order) for kind, data in head)
+    return _element(14, body + b"".join(parts), order)
+
+
+def _mat(rows: Sequence[tuple[int, str]], *, order: str, compress: bool) -> bytes:
+    """A MATLAB 5 file with another array, and the struct array `synsets`."""
+    fields = b"".join(n.encode().ljust(32, b"\0") for n in ("ILSVRC2012_ID", "WNID"))
+    values = [
+        _element(5, struct.pack(f"{order}i", 32), order),
+        _element(1, fields, order),
+    ]
+    for number, synset in rows:
+        packed = struct.pack(f"{order}H", number)
+        values.append(_matrix(6, "", [_element(4, packed, order)], order))
+        codes = struct.pack(f"{order}{len(synset)}H", *map(ord, synset))
+        values.append(_matrix(4, "", [_element(17, codes, order)], order))
+    arrays = [
+        _matrix(6, "other", [_element(9, struct.pack(f"{order}d", 1.0), order)], order),
+        _matrix(2, "synsets", values, order),
+    ]
+    if compress:
+        packed_arrays = [zlib.compress(one) for one in arrays]
+        arrays = [struct.pack(f"{order}II", 15, len(p)) + p for p in packed_arrays]
+    mark = b"\x00\x01IM" if order == "<" else b"\x01\x00MI"
+    return b"MATLAB 5.0 MAT-file".ljust(124) + mark + b"".join(arrays)
+
+
+def _kit_rows() -> Iterator[tuple[int, str]]:
+    yield from enumerate(KIT_ORDER, start=1)
+    yield 1001, "n00001740"
+
+
+@pytest.mark.parametrize(
+    ("order", "compress"), list(itertools.product("<>", [False, True]))
+)
+def test_struct_array_is_read(order: str, compress: bool) -> None:
+    data = _mat(list(_kit_rows()), order=order, compress=compress)
+
+    rows = matfile.read_structs(data, "synsets")
+
+    assert [(row["ILSVRC2012_ID"], row["WNID"]) for row in rows] == list(_kit_rows())
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_cut(50), "must be of MATLAB version 5"),
+        (lambda data: b"\x89HDF" + data, "must be of MATLAB version 5"),
+        (_cut(-20), "is damaged or cut short"),
+        (lambda data: data[:128], "must hold a struct array named synsets, got none"),
+    ],
+)
+@pytest.mark.parametrize("compress", [False, True])
+def test_bad_mat_file_is_an_error(
+    damage: Callable[[bytes], bytes], message: str, compress: bool
+) -> None:
+    data = _mat(list(_kit_rows()), order="<", compress=compress)
+
+    with pytest.raises(ValueError, match=message):
+        matfile.read_structs(damage(data), "synsets")
+
+
+@pytest.fixture(params=["folder", "beside", "archive"])
+def kit_dir(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pathlib.Path:
+    """Images whose labels only the development kit has."""
+    root = make_tree(tmp_path, num_images=4, num_validation_images=5)
+    (root / devkit.LABELS_NAME).unlink()
+    folder = {"beside": root}.get(request.param, root / devkit.FOLDER_NAME / "data")
+    folder.mkdir(parents=True, exist_ok=True)
+    meta = _mat(list(_kit_rows()), order="<", compress=True)
+    (folder / devkit.META_NAME).write_bytes(meta)
+    (folder / devkit.TRUTH_NAME).write_text(TRUTH)
+    if request.param == "archive":
+        with tarfile.open(root / f"{devkit.FOLDER_NAME}.tar.gz", "w:gz") as tar:
+            tar.add(root / devkit.FOLDER_NAME, devkit.FOLDER_NAME)
+        shutil.rmtree(root / devkit.FOLDER_NAME)
+    return root
+
+
+def test_ground_truth_goes_by_the_number_in_the_name(kit_dir: pathlib.Path) -> None:
+    (kit_dir / "val" / "ILSVRC2012_val_00000003.JPEG").unlink()
+
+    found = ilsvrc.read_tree(kit_dir, CLASSES).splits["validation"]
+
+    synsets = [CLASSES[image.class_index].synset for image in found]
+    assert synsets == [SYNSETS[0], SYNSETS[1], SYNSETS[3], SYNSETS[0]]
+
+
+def test_label_list_comes_before_the_kit(kit_dir: pathlib.Path) -> None:
+    (kit_dir / devkit.LABELS_NAME).write_text(f"{SYNSETS[2]}\n" * 5)
+
+    found = ilsvrc.read_tree(kit_dir, CLASSES).splits["validation"]
+
+    assert {image.class_index for image in found} == {2}
+
+
+def test_name_that_the_ground_truth_cannot_label_is_an_error(
+    kit_dir: pathlib.Path,
+) -> None:
+    path = kit_dir / "val" / "ILSVRC2012_val_00000001.JPEG"
+    path.rename(path.with_name("ILSVRC2012_val_00000006.JPEG"))
+
+    with pytest.raises(ValueError, match=r"00000006.JPEG must be named.*to 00000005"):
+        ilsvrc.read_tree(kit_dir, CLASSES)
+
+
+def test_ground_truth_with_a_number_of_no_class_is_an_error(
+    tmp_path: pathlib.Path,
+) -> None:
+    root = make_tree(tmp_path, num_images=4, num_validation_images=1)
+    (root / devkit.LABELS_NAME).unlink()
+    meta = _mat(list(_kit_rows()), order="<", compress=False)
+    (root / devkit.META_NAME).write_bytes(meta)
+    (root / devkit.TRUTH_NAME).write_text("1001\n")
+
+    with pytest.raises(ValueError, match=r"numbers of classes in meta.mat, got 1001"):
+        ilsvrc.read_tree(root, CLASSES)
+
+
+def test_archive_without_the_ground_truth_is_an_error(tmp_path: pathlib.Path) -> None:
+    root = make_tree(tmp_path, num_images=4, num_validation_images=1)
+    (root / devkit.LABELS_NAME).unlink()
+    write_tar(root / f"{devkit.FOLDER_NAME}.tar.gz", [("meta.mat", b"x")], mode="w:gz")
+
+    with pytest.raises(ValueError, match=r"t12.tar.gz must hold ILSVRC2012_validation"):
+        ilsvrc.read_tree(root, CLASSES)

@@ -1,0 +1,65 @@
+"""converters.options.policy: one flag a policy, and the policy of their values."""
+
+import dataclasses
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from converters.images import policy as policy_images
+from converters.options import policy as policy_options
+
+FIELDS = [field.name for field in dataclasses.fields(policy_images.Policy)]
+
+
+@pytest.fixture(autouse=True)
+def parsed_flags() -> None:
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+
+
+def test_defaults_are_those_of_the_policy() -> None:
+    with flagsaver.flagsaver():
+        assert policy_options.policy_from_flags() == policy_images.Policy()
+
+
+def test_each_field_is_a_flag_of_this_module_and_has_help() -> None:
+    defined = flags.FLAGS.flags_by_module_dict()[policy_options.__name__]
+
+    assert sorted(flag.name for flag in defined) == sorted(FIELDS)
+    for flag in defined:
+        # absl puts the choices of an enum in front.
+        assert flag.help.rpartition(">: ")[2][0].isupper()
+        assert flag.help.endswith(".")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_each_flag_reaches_its_field(name: str) -> None:
+    default = getattr(policy_images.Policy(), name)
+    other: object = 77
+    if name in policy_images.CHOICES:
+        other = policy_images.CHOICES[name][1]
+    elif isinstance(default, bool):
+        other = not default
+
+    with flagsaver.flagsaver(**{name: other}):
+        policy = policy_options.policy_from_flags()
+
+    assert policy == dataclasses.replace(policy_images.Policy(), **{name: other})
+
+
+@pytest.mark.parametrize("name", policy_images.CHOICES)
+def test_help_explains_each_choice_that_is_not_plain(name: str) -> None:
+    text = flags.FLAGS[name].help
+
+    for choice in policy_images.CHOICES[name]:
+        assert f"{choice}:" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("cmyk", "keep"), ("quality", "0"), ("max_pixels", "1000000000")],
+)
+def test_wrong_values_are_refused_by_the_flag(name: str, value: str) -> None:
+    with pytest.raises(flags.IllegalFlagValueError, match=name):
+        flags.FLAGS[name].parse(value)

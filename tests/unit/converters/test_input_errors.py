@@ -1,0 +1,411 @@
+"""What is wrong with the input or a path is one line that names it."""
+
+import io
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import PIL.Image
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from converters import folder, imagenet, synthesize
+from converters.images import jpeg_header, policy as policy_images
+from converters.inputs import boxes, classes, classtree, devkit, ilsvrc
+from converters.jobs import run, work_dir
+from converters.options import command, job as job_options
+from tests.support.data import SYNSETS, make_jpeg, make_tree
+from tests.unit.converters.inputs.test_boxes import make_xml
+from tests.unit.converters.inputs.test_tars import _kit_rows, _mat
+
+CLASSES = classes.imagenet_classes()
+
+
+@pytest.fixture(autouse=True)
+def parsed_flags() -> None:
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+
+
+def _config(root: pathlib.Path | str, out: pathlib.Path | str) -> imagenet.Config:
+    job = job_options.JobConfig(output_dir=str(out), num_workers=1, fsync=False)
+    return imagenet.Config(input_dir=str(root), job=job)
+
+
+# Lists, which other programs write.
+
+
+@pytest.mark.parametrize("name", ["synsets.txt", "synset_words.txt", "map.txt"])
+def test_byte_order_mark_of_a_list_is_no_part_of_its_first_name(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    (tmp_path / "synsets.txt").write_text("ant\nbee\n")
+    text = "0 ant\n1 bee\n" if name == "map.txt" else "ant\tan ant\nbee\ta bee\n"
+    text = "ant\nbee\n" if name == "synsets.txt" else text
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+
+    if name == "map.txt":
+        assert classtree.read_label_map(tmp_path / name, None) == {"ant": 0, "bee": 1}
+    else:
+        first = classes.read_classes(tmp_path)[0]
+        assert first.synset == "ant"
+        assert first.text == ("an ant" if name == "synset_words.txt" else "ant")
+
+
+def test_byte_order_mark_of_the_labels_is_no_part_of_the_first(
+    tmp_path: pathlib.Path,
+) -> None:
+    root = make_tree(tmp_path, num_images=4, num_validation_images=2)
+    path = root / devkit.LABELS_NAME
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+
+    found = ilsvrc.read_tree(root, CLASSES).splits["validation"]
+
+    assert [image.class_index for image in found] == [0, 1]
+
+
+def _latin_synsets(root: pathlib.Path) -> None:
+    (root / "synsets.txt").write_bytes(b"caf\xe9\n")
+
+
+def _latin_words(root: pathlib.Path) -> None:
+    (root / "synsets.txt").write_text("".join(f"{s}\n" for s in SYNSETS))
+    (root / "synset_words.txt").write_bytes(b"ant\tcaf\xe9\n")
+
+
+def _latin_labels(root: pathlib.Path) -> None:
+    (root / devkit.LABELS_NAME).write_bytes(b"caf\xe9\n")
+
+
+def _synsets_folder(root: pathlib.Path) -> None:
+    (root / "synsets.txt").mkdir()
+
+
+def _labels_folder(root: pathlib.Path) -> None:
+    (root / devkit.LABELS_NAME).unlink()
+    (root / devkit.LABELS_NAME).mkdir()
+
+
+def _kit(root: pathlib.Path, mat: bytes, truth: str) -> None:
+    (root / devkit.LABELS_NAME).unlink()
+    (root / devkit.META_NAME).write_bytes(mat)
+    (root / devkit.TRUTH_NAME).write_text(truth)
+
+
+def _mat_bytes() -> bytes:
+    return _mat(list(_kit_rows()), order="<", compress=False)
+
+
+def _truth_is_words(root: pathlib.Path) -> None:
+    _kit(root, _mat_bytes(), "1\nants\n")
+
+
+def _kit_of_another_year(root: pathlib.Path) -> None:
+    _kit(root, _mat_bytes().replace(b"ILSVRC2012_ID", b"ILSVRC2010_ID"), "1\n2\n")
+
+
+def _kit_without_names(root: pathlib.Path) -> None:
+    mat = _mat_bytes()
+    width = mat.index(b"\x05\x00\x04\x00\x20\x00\x00\x00")
+    _kit(root, mat[: width + 4] + bytes(4) + mat[width + 8 :], "1\n2\n")
+
+
+def _kit_is_no_mat(root: pathlib.Path) -> None:
+    _kit(root, b"x" * 200, "1\n2\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_latin_synsets, r"synsets.txt must be text in UTF-8, got the byte 0xe9 at"),
+        (_latin_words, r"synset_words.txt must be text in UTF-8, got the byte 0xe9 at"),
+        (_latin_labels, r"synset_labels.txt must be text in UTF-8, got the byte 0xe9"),
+        (_synsets_folder, r"synsets.txt must be a file, got a folder"),
+        (_labels_folder, r"synset_labels.txt must be a file, got a folder"),
+        (_truth_is_words, r"ground_truth.txt in .* numbers of classes in .*, got ants"),
+        (_kit_of_another_year, r"meta.mat in .* may be the kit of another year"),
+        (_kit_without_names, r"meta.mat in .* is damaged or cut short: a struct with"),
+        (_kit_is_no_mat, r"meta.mat in .*: The .mat file must be of MATLAB version 5"),
+    ],
+)
+def test_list_that_cannot_be_understood_is_named(
+    tmp_path: pathlib.Path, damage: Callable[[pathlib.Path], None], message: str
+) -> None:
+    root = make_tree(tmp_path, num_images=4, num_validation_images=2)
+    damage(root)
+
+    with pytest.raises(ValueError, match=message):
+        imagenet.make_job(_config(root, tmp_path / "out"))
+
+
+def test_label_map_may_be_a_pipe_but_not_a_folder(tmp_path: pathlib.Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"1 ant\n")
+    os.close(writing)
+
+    path = pathlib.Path(f"/dev/fd/{reading}")
+    assert classtree.read_label_map(path, None) == {"ant": 1}
+    os.close(reading)
+    with pytest.raises(ValueError, match=r"must be a file, got a folder"):
+        classtree.read_label_map(tmp_path, None)
+
+
+# Boxes.
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999", "ten"])
+@pytest.mark.parametrize("tag", ["xmin", "ymax", "width", "height"])
+def test_box_of_what_is_no_number_is_an_error_that_names_the_file(
+    tmp_path: pathlib.Path, number: str, tag: str
+) -> None:
+    xml = make_xml([(SYNSETS[0], 10, 10, 90, 90)]).decode()
+    start, end = xml.index(f"<{tag}>") + len(tag) + 2, xml.index(f"</{tag}>")
+    path = tmp_path / "bbox" / f"{SYNSETS[0]}_1.xml"
+    path.parent.mkdir()
+    path.write_text(xml[:start] + number + xml[end:])
+
+    with pytest.raises(ValueError, match=r"bbox/n01440764_1.xml in .* must be an anno"):
+        boxes.read_boxes(tmp_path)
+
+
+def test_box_without_area_as_it_is_stored_is_dropped(tmp_path: pathlib.Path) -> None:
+    xml = make_xml([(SYNSETS[0], 100, 10, 100.000001, 90)])
+    path = tmp_path / "bbox" / f"{SYNSETS[0]}_1.xml"
+    path.parent.mkdir()
+    path.write_bytes(xml)
+
+    assert boxes.read_boxes(tmp_path).decisions == {"bbox_dropped_empty": 1}
+
+
+def test_encoding_that_is_not_known_is_an_error(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "bbox" / f"{SYNSETS[0]}_1.xml"
+    path.parent.mkdir()
+    path.write_bytes(b'<?xml version="1.0" encoding="klingon"?>' + make_xml([]))
+
+    with pytest.raises(ValueError, match=r"_1.xml in .*annotation.*unknown encoding"):
+        boxes.read_boxes(tmp_path)
+
+
+def test_image_may_have_70_000_boxes(tmp_path: pathlib.Path) -> None:
+    corners = [(SYNSETS[0], 1.0, 2.0, 30.0, 40.0)] * 70_000
+    path = tmp_path / "bbox" / f"{SYNSETS[0]}_1.xml"
+    path.parent.mkdir()
+    path.write_bytes(make_xml(corners))
+
+    assert len(boxes.read_boxes(tmp_path).of(f"{SYNSETS[0]}_1")) == 70_000
+
+
+def test_other_boxes_are_another_job(tmp_path: pathlib.Path) -> None:
+    """Their number is the same; shards with the old ones must not be gone on with."""
+    root = make_tree(tmp_path / "raw", num_images=4)
+    path = root / "bbox" / f"{SYNSETS[0]}_0.xml"
+    path.parent.mkdir()
+    described = []
+    for right in (30, 31, 30):
+        path.write_bytes(make_xml([(SYNSETS[0], 1, 2, right, 40)]))
+        job = imagenet.make_job(_config(root, tmp_path / "out"))
+        described.append(job.description)
+
+    assert described[0] == described[2] != described[1]
+
+
+# Images.
+
+
+def test_image_that_the_disk_fails_to_read_is_named(tmp_path: pathlib.Path) -> None:
+    """The first page of a process' memory cannot be read: a real EIO."""
+    (tmp_path / "bad.JPEG").symlink_to("/proc/self/mem")
+    image = ilsvrc.Image("bad.JPEG", 0, "bad.JPEG", 0, 10)
+
+    with pytest.raises(OSError, match=r"Input/output error: '.*/bad.JPEG'"):
+        ilsvrc.read_image(tmp_path, image)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_of_a_tiff_is_kept_as_of_a_png(orientation: int) -> None:
+    pixels = PIL.Image.open(io.BytesIO(make_jpeg(0)))
+    exif = PIL.Image.Exif()
+    exif[0x0112] = orientation
+    stored = {}
+    for kind in ("PNG", "TIFF"):
+        out = io.BytesIO()
+        pixels.save(out, kind, exif=exif)
+        for choice in ("keep", "apply"):
+            policy = policy_images.Policy(exif_orientation=choice)
+            prepared = policy_images.prepare(out.getvalue(), policy)
+            assert isinstance(prepared, policy_images.Prepared)
+            decision = prepared.decision.replace(kind.lower(), "")
+            stored[kind, choice] = (prepared.encoded, decision)
+
+    assert stored["PNG", "keep"] == stored["TIFF", "keep"]
+    assert stored["PNG", "apply"] == stored["TIFF", "apply"]
+    assert jpeg_header.read_header(stored["TIFF", "keep"][0]).orientation == orientation
+    rotated = "rotated_exif" in stored["TIFF", "apply"][1]
+    assert rotated == (orientation != 1)
+
+
+# Paths and values.
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("", r"--{flag} must be a path, got nothing. Write . for here."),
+        (
+            "~nosuchuser/x",
+            r"--{flag} must be a path, got ~nosuchuser/x, whose user has",
+        ),
+    ],
+)
+@pytest.mark.parametrize("flag", ["input_dir", "output_dir", "label_map"])
+def test_path_that_is_none_is_an_error_that_names_the_flag(
+    tmp_path: pathlib.Path, flag: str, value: str, message: str
+) -> None:
+    paths = {"input_dir": str(tmp_path / "raw"), "output_dir": str(tmp_path / "out")}
+    make_tree(tmp_path / "raw", num_images=4)
+    paths[flag] = value
+    job = job_options.JobConfig(output_dir=paths.pop("output_dir"), num_workers=1)
+
+    with pytest.raises(ValueError, match=message.format(flag=flag)):
+        folder.make_job(folder.Config(job=job, **paths))
+
+
+def test_synthesize_writes_to_the_home_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with flagsaver.flagsaver(output_dir="~/raw", num_images=1, num_classes=1):
+        config = synthesize.config_from_flags()
+
+    assert config.output_dir == tmp_path / "raw"
+
+
+@pytest.mark.parametrize("name", ["size_scale", "bytes_per_pixel"])
+def test_synthesize_refuses_what_is_no_number(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    nan = {name: float("nan")}
+    with pytest.raises(ValueError, match=f"--{name} must be a number above 0, got nan"):
+        synthesize.Config(output_dir=tmp_path, num_images=1, num_classes=1, **nan)
+
+
+def test_limit_of_bad_images_must_be_a_number(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"--max_bad must be >= 0, got nan"):
+        run.Job(
+            command="c",
+            name="n",
+            input_dir=tmp_path,
+            output_dir=tmp_path,
+            plans=[],
+            classes=CLASSES,
+            max_bad=float("nan"),
+        )
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_output_folder_inside_of_a_split_is_refused(
+    tmp_path: pathlib.Path, linked: bool
+) -> None:
+    root = make_tree(tmp_path / "raw", num_images=4)
+    if linked:
+        shutil.move(root / "train", tmp_path / "aside")
+        (root / "train").symlink_to(tmp_path / "aside")
+    out = (tmp_path / "aside" if linked else root / "train") / "out"
+
+    with pytest.raises(ValueError, match=r"--output_dir must not be in .*raw/train, w"):
+        imagenet.make_job(_config(root, out))
+    imagenet.make_job(_config(root, root / "out"))
+
+
+# Endings of commands.
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (ValueError("the input is wrong."), False),
+        (OSError("the disk is full."), True),
+        (KeyboardInterrupt(), True),
+        (MemoryError(), True),
+    ],
+)
+def test_same_command_is_advised_only_where_it_can_go_on(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    again: bool,
+) -> None:
+    (tmp_path / work_dir.WORK_DIR_NAME).mkdir()
+
+    def fail() -> dict[str, object]:
+        raise error
+
+    with flagsaver.flagsaver(output_dir=str(tmp_path)):
+        assert command.main(["command"], fail) == 1
+
+    message = capsys.readouterr().err
+    assert message.startswith("Error: ")
+    assert message.count("\n") == 1
+    assert ("the same command again to go on" in message) == again
+
+
+def test_ending_of_a_command_looks_for_no_user(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> dict[str, object]:
+        raise OSError("the input cannot be read.")
+
+    with flagsaver.flagsaver(output_dir="~nosuchuser/x"):
+        assert command.main(["command"], fail) == 1
+
+    assert capsys.readouterr().err == "Error: the input cannot be read.\n"
+
+
+_WITHOUT_PRIVILEGE = """
+import ctypes, sys
+from absl import app
+from converters import imagenet
+# Root may read everything by capabilities alone: version 3 of all sets, empty.
+header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert ctypes.CDLL(None).capset(header, nothing) == 0
+app.run(imagenet.main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("closed", "output"),
+    [
+        (f"raw/train/{SYNSETS[0]}", "out"),
+        (f"raw/bbox/{SYNSETS[0]}", "out"),
+        ("raw", "out"),
+        ("shut", "shut/out"),
+    ],
+)
+def test_folder_that_may_not_be_searched_is_named(
+    tmp_path: pathlib.Path, closed: str, output: str
+) -> None:
+    root = make_tree(tmp_path / "raw", num_images=4)
+    box = root / "bbox" / SYNSETS[0] / f"{SYNSETS[0]}_0.xml"
+    box.parent.mkdir(parents=True)
+    box.write_bytes(make_xml([]))
+    (tmp_path / closed).mkdir(exist_ok=True)
+    (tmp_path / closed).chmod(0)
+    arguments = [f"--input_dir={root}", f"--output_dir={tmp_path / output}"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_PRIVILEGE, *arguments, "--num_workers=1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    (tmp_path / closed).chmod(0o700)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    assert "Permission denied" in done.stderr
+    assert str(tmp_path / closed) in done.stderr

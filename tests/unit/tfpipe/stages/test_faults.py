@@ -1,0 +1,603 @@
+import os
+import re
+import shutil
+import struct
+
+import google_crc32c
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tests.support.data import convert, make_tree
+from tfpipe.shards import index, lengths, records
+from tfpipe.stages import faults
+
+NUM_TRAIN, NUM_VALIDATION = 24, 7
+
+
+@pytest.fixture
+def copy_dir(data_dir, tmp_path):
+    """A copy of the data set, to be damaged."""
+    return shutil.copytree(data_dir, tmp_path / "copy")
+
+
+def places(folder, split="train"):
+    """(path of the shard, byte offset, bytes with frame, file name) of each record."""
+    columns = ["shard", "byte_offset", "num_bytes", "filename"]
+    catalog = index.load_catalog(folder, split, columns)
+    shards = index.load(folder).splits[split]
+    return [
+        (folder / shards[shard].name, int(offset), int(size), name)
+        for shard, offset, size, name in zip(*catalog.values(), strict=True)
+    ]
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        value = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([value ^ 0xFF]))
+
+
+def spoil_jpeg(folder, number, split="train"):
+    """Gives a record a JPEG that cannot be decoded, and the CRC that it should have."""
+    path, offset, size, _ = places(folder, split)[number]
+    whole = bytearray(path.read_bytes())
+    end = offset + size - records.FOOTER_BYTES
+    data = bytes(whole[offset + records.HEADER_BYTES : end])
+    damaged = data.replace(b"\xff\xd8\xff", b"\x00\x00\x00")
+    assert damaged != data
+    framed = b"".join(records.frame([damaged]))
+    whole[offset : offset + size] = framed
+    path.write_bytes(whole)
+
+
+def read(folder, log, **options):
+    """(record, whether it is real) of each that Interleave passes on."""
+    defaults = {"block_length": 3, "window_size": 10, "remainder": "pad"}
+    source = tfpipe.TFRecordSource(folder, "train", **defaults | options)
+    stages = [tfpipe.Interleave(faults=log), tfpipe.AssertCardinality()]
+    dataset = tfpipe.Pipeline(source, stages).build()
+    return [
+        (int(e["record_id"]), bool(e["is_real"])) for e in dataset.as_numpy_iterator()
+    ]
+
+
+def evaluate(folder, **options):
+    defaults = {"image_size": 8, "batch_size": 4, "with_record_id": True}
+    pipeline = tfpipe.imagenet_eval(folder, split="train", **defaults | options)
+    return pipeline, list(pipeline.build().as_numpy_iterator())
+
+
+def joined(batches, name):
+    return np.concatenate([batch[name] for batch in batches])
+
+
+# In the length, the CRC of the length, the first and last bytes, and the CRC.
+@pytest.mark.parametrize(
+    ("number", "within"),
+    [(13, within) for within in (0, 4, 9, 12, 300, -5, -1)]
+    + [(0, 0), (0, 12), (23, 4), (23, -1)],
+)
+def test_a_flipped_byte_costs_its_record_alone(copy_dir, within, number, capfd):
+    path, offset, size, name = places(copy_dir)[number]
+    flip(path, offset + within % size)
+    log = tfpipe.FaultLog(1)
+
+    passed_on = read(copy_dir, log)
+
+    assert len(passed_on) == NUM_TRAIN
+    expected = [n for n in range(NUM_TRAIN) if n != number]
+    assert sorted(n for n, real in passed_on if real) == expected
+    (fault,) = log.faults
+    assert (fault.shard, fault.byte_offset) == (str(path), offset)
+    assert fault.record_id == number
+    assert fault.reason == ("header" if within in range(12) else "crc")
+    said = capfd.readouterr().err
+    assert f"{path}: record {number} of the split at byte {offset} " in said
+    assert f"(image {name})" in said
+
+
+@pytest.mark.slow
+def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
+    all_places = places(copy_dir)
+    random = np.random.default_rng(3)
+    for number in random.integers(NUM_TRAIN, size=15).tolist():
+        path, offset, size, name = all_places[number]
+        position = offset + int(random.integers(size))
+        flip(path, position)
+        log = tfpipe.FaultLog(1)
+
+        passed_on = read(copy_dir, log, seed=position)
+        with pytest.raises(tf.errors.UnknownError) as caught:
+            read(copy_dir, None, seed=position)
+
+        expected = [n for n in range(NUM_TRAIN) if n != number]
+        assert sorted(n for n, real in passed_on if real) == expected
+        assert [(f.shard, f.byte_offset) for f in log.faults] == [(str(path), offset)]
+        assert f"{path}: record {number} " in str(caught.value)
+        assert f"at byte {offset} (image {name})" in str(caught.value)
+        flip(path, position)
+
+
+def test_what_was_skipped_is_told_at_the_end_of_the_epoch(copy_dir, capfd):
+    path, offset, size, _ = places(copy_dir)[5]
+    flip(path, offset + size // 2)
+    pipeline = tfpipe.imagenet_train(
+        copy_dir, image_size=8, batch_size=4, on_error="skip", max_faults=1
+    )
+
+    dataset = pipeline.build()
+    assert dataset.cardinality() == 6
+    batches = list(dataset)
+
+    told = capfd.readouterr().err
+    assert len(batches) == 6
+    assert "1 records were skipped." in told
+    assert f"  {path} at {offset}" in told.splitlines()
+
+
+def test_nothing_is_told_where_nothing_was_skipped(copy_dir, capfd):
+    list(tfpipe.imagenet_train(copy_dir, image_size=8, batch_size=4).build())
+
+    assert "skipped" not in capfd.readouterr().err
+
+
+def test_reading_again_after_the_error_meets_it_again(copy_dir):
+    path, offset, size, _ = places(copy_dir)[5]
+    flip(path, offset + size // 2)
+    log = tfpipe.FaultLog(0)
+
+    for _ in range(2):
+        with pytest.raises(tf.errors.UnknownError, match="max_faults allows 0"):
+            read(copy_dir, log)
+
+    assert [fault.byte_offset for fault in log.faults] == [offset]
+
+
+@pytest.mark.parametrize("log", [None, tfpipe.FaultLog(0)])
+def test_the_first_damaged_record_is_an_error_that_names_it(copy_dir, log):
+    path, offset, _, name = places(copy_dir)[13]
+    flip(path, offset + 50)
+
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        read(copy_dir, log)
+
+    message = str(caught.value)
+    assert f"{path}: record 13 of the split at byte {offset} (image {name})" in message
+    assert "the CRC of the data is wrong" in message
+    assert "converters.verify" in message
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "shuffle"), [(1, "none"), (2, "full"), (3, "window")]
+)
+def test_every_rank_keeps_its_steps(copy_dir, num_ranks, shuffle):
+    bad = [2, 3, 13]
+    for number in bad:
+        path, offset, _, _ = places(copy_dir)[number]
+        flip(path, offset + 50)
+    log = tfpipe.FaultLog(3)
+    whole = {"num_ranks": num_ranks, "shuffle": shuffle, "batch_size": 3}
+
+    shares = [read(copy_dir, log, rank=rank, **whole) for rank in range(num_ranks)]
+
+    assert len({len(share) for share in shares}) == 1
+    real = [number for share in shares for number, is_real in share if is_real]
+    assert sorted(real) == [n for n in range(NUM_TRAIN) if n not in bad]
+    assert [fault.record_id for fault in log.faults] == bad
+    assert log.num_faults_by_reason == {"crc": 3}
+
+
+def test_sound_records_keep_their_places(copy_dir):
+    before = read(copy_dir, None, seed=4)
+    path, offset, _, _ = places(copy_dir)[13]
+    flip(path, offset + 50)
+
+    after = read(copy_dir, tfpipe.FaultLog(1), seed=4)
+
+    differ = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+    ((was, stand_in),) = differ
+    assert was == (13, True)
+    assert stand_in[0] != 13
+    assert stand_in[1] is False
+
+
+def test_more_faults_than_the_budget_are_an_error(copy_dir):
+    for number in (2, 13):
+        path, offset, _, _ = places(copy_dir)[number]
+        flip(path, offset + 50)
+
+    with pytest.raises(
+        tf.errors.UnknownError, match=r"2 records are damaged, max_faults allows 1"
+    ):
+        read(copy_dir, tfpipe.FaultLog(1))
+
+
+def test_another_record_of_the_shard_stands_in_for_a_whole_window(copy_dir):
+    for path, offset, _, _ in places(copy_dir)[:4]:
+        flip(path, offset + 50)
+
+    passed_on = read(copy_dir, tfpipe.FaultLog(9), shuffle="none", window_size=4)
+
+    assert [n for n, real in passed_on if real] == list(range(4, NUM_TRAIN))
+    assert len(passed_on) == NUM_TRAIN
+
+
+def test_record_that_fills_up_may_be_damaged(copy_dir):
+    path, offset, _, _ = places(copy_dir)[0]
+    flip(path, offset + 50)
+
+    pipeline, batches = evaluate(copy_dir, batch_size=7, on_error="skip")
+
+    assert joined(batches, "mask").sum() == NUM_TRAIN - 1
+    assert [fault.record_id for fault in pipeline.faults.faults] == [0]
+
+
+def test_another_shard_stands_in_for_one_without_a_sound_record(copy_dir):
+    for path, offset, _, _ in places(copy_dir)[:8]:
+        flip(path, offset + 50)
+
+    passed_on = read(copy_dir, tfpipe.FaultLog(8), shuffle="none", window_size=8)
+
+    assert passed_on[:8] == [(8, False)] * 8
+    assert passed_on[8:] == [(number, True) for number in range(8, NUM_TRAIN)]
+
+
+def test_data_without_a_sound_record_are_an_error(copy_dir):
+    for path, offset, _, _ in places(copy_dir):
+        flip(path, offset + 50)
+
+    with pytest.raises(
+        tf.errors.UnknownError, match=r"No sound record .*CRC of the data is wrong"
+    ):
+        read(copy_dir, tfpipe.FaultLog(100))
+
+
+def test_a_header_that_says_more_than_the_shard_has_is_named(copy_dir):
+    path, offset, _, _ = places(copy_dir)[7]  # the last of its shard
+    header = b"".join(records.frame([b"x" * 10**6]))[: records.HEADER_BYTES]
+    whole = bytearray(path.read_bytes())
+    whole[offset : offset + records.HEADER_BYTES] = header
+    path.write_bytes(whole)
+    log = tfpipe.FaultLog(1)
+
+    passed_on = read(copy_dir, log)
+
+    assert sum(real for _, real in passed_on) == NUM_TRAIN - 1
+    assert [(f.reason, f.record_id) for f in log.faults] == [("cut", 7)]
+
+
+def test_shard_that_vanishes_is_unreadable(copy_dir):
+    source = tfpipe.TFRecordSource(copy_dir, "train", shuffle="none")
+    log = tfpipe.FaultLog(8)
+    dataset = tfpipe.Interleave(faults=log)(source(tfpipe.State(), 1))
+    (copy_dir / "train-00001-of-00003").unlink()
+
+    passed_on = list(dataset.as_numpy_iterator())
+
+    assert [e["record_id"] for e in passed_on if e["is_real"]] == [
+        *range(8),
+        *range(16, 24),
+    ]
+    assert log.num_faults_by_reason == {"unreadable": 8}
+
+
+def test_a_fault_is_counted_and_said_once(capfd):
+    log = tfpipe.FaultLog(1)
+    fault = tfpipe.Fault(
+        reason="crc", shard="/nowhere/train-0", byte_offset=5, record_id=3, detail="bad"
+    )
+
+    log.add(fault)
+    log.add(fault)
+
+    assert log.faults == [fault]
+    line = "/nowhere/train-0: record 3 of the split at byte 5: bad"
+    assert capfd.readouterr().err == f"Skipped a damaged record. {line}\n"
+
+
+def test_summary_says_the_first_ten_of_each_kind():
+    log = tfpipe.FaultLog(100)
+    for number in range(12):
+        log.add(
+            tfpipe.Fault(
+                reason="crc",
+                shard="/s",
+                byte_offset=number,
+                record_id=number,
+                detail="",
+            )
+        )
+    log.add(
+        tfpipe.Fault(
+            reason="decode", shard="/t", byte_offset=7, record_id=99, detail=""
+        )
+    )
+
+    lines = log.summary().splitlines()
+
+    assert lines[:2] == ["13 records were skipped.", "crc: 12"]
+    assert lines[2:12] == [f"  /s at {number}" for number in range(10)]
+    assert lines[12:] == ["decode: 1", "  /t at 7"]
+
+
+def test_budget_below_zero_is_refused():
+    with pytest.raises(
+        ValueError, match="max_faults must be a whole number >= 0, got -1"
+    ):
+        tfpipe.FaultLog(-1)
+
+
+def test_map_wants_to_know_where_records_are():
+    with pytest.raises(ValueError, match=r"FaultLog\(\.\.\., locate=source\.locate\)"):
+        tfpipe.Map(tf.identity, faults=tfpipe.FaultLog(1))
+
+
+def test_locate_says_shard_and_offset_of_every_record(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train")
+
+    located = [source.locate(number) for number in range(NUM_TRAIN)]
+
+    assert located == [(str(path), offset) for path, offset, _, _ in places(data_dir)]
+
+
+def fail_on(*bad):
+    def op(example):
+        known = tf.reduce_all(example["record_id"] != tf.constant(bad, tf.int64))
+        with tf.control_dependencies([tf.debugging.Assert(known, ["no such thing"])]):
+            return {name: tf.identity(value) for name, value in example.items()}
+
+    return op
+
+
+@pytest.mark.parametrize(
+    ("bad", "stand_ins"),
+    [
+        ([], {}),
+        ([4], {4: 5}),
+        ([31, 33, 34], {31: 0, 33: 35, 34: 35}),
+        ([69], {69: 64}),
+    ],
+)
+@pytest.mark.parametrize("calls", [1, 8])
+def test_map_lets_the_next_of_its_chunk_stand_in(bad, stand_ins, calls):
+    log = tfpipe.FaultLog(9, locate=lambda number: ("shard", number * 10))
+    stage = tfpipe.Map(fail_on(-1, *bad), num_parallel_calls=calls, faults=log)
+    dataset = tf.data.Dataset.range(70).map(
+        lambda x: {"record_id": x, "mask": tf.cast(x != 9, tf.float32)}
+    )
+
+    result = list(stage(dataset).as_numpy_iterator())
+
+    assert [e["record_id"] for e in result] == [stand_ins.get(n, n) for n in range(70)]
+    masks = [0 if n in (*bad, 9) else 1 for n in range(70)]
+    assert [e["mask"] for e in result] == masks
+    assert [(f.record_id, f.byte_offset) for f in log.faults] == [
+        (number, number * 10) for number in bad
+    ]
+    assert all(f.reason == "decode" and "no such thing" in f.detail for f in log.faults)
+    assert stage(dataset).element_spec == dataset.element_spec
+
+
+def test_ops_that_fail_on_everything_are_an_error():
+    log = tfpipe.FaultLog(9, locate=lambda number: ("shard", number))
+    dataset = tf.data.Dataset.range(5).map(lambda x: {"record_id": x})
+
+    with pytest.raises(
+        tf.errors.UnknownError, match=r"No sound record .*no such thing"
+    ):
+        list(tfpipe.Map(fail_on(*range(5)), faults=log)(dataset))
+
+
+def test_a_fault_before_the_ops_is_not_taken_for_one_of_theirs():
+    log = tfpipe.FaultLog(9, locate=lambda number: ("shard", number))
+    dataset = tf.data.Dataset.range(5).map(lambda x: {"record_id": x})
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no such thing"):
+        list(tfpipe.Map(dict, faults=log)(dataset.map(fail_on(3))))
+
+
+def test_an_image_that_cannot_be_decoded_is_named(copy_dir):
+    spoil_jpeg(copy_dir, 13)
+    path, offset, _, name = places(copy_dir)[13]
+
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        evaluate(copy_dir)
+
+    message = str(caught.value)
+    assert f"{path}: record 13 of the split at byte {offset} (image {name})" in message
+    assert re.search("JPEG", message)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_skipped_images_are_masked_on_every_rank(copy_dir, num_ranks):
+    for number in (5, 13):
+        spoil_jpeg(copy_dir, number)
+    path, offset, _, _ = places(copy_dir)[20]
+    flip(path, offset + 50)
+
+    shares = [
+        evaluate(copy_dir, on_error="skip", rank=rank, num_ranks=num_ranks)
+        for rank in range(num_ranks)
+    ]
+
+    assert len({len(batches) for _, batches in shares}) == 1
+    everything = [batch for _, batches in shares for batch in batches]
+    real = joined(everything, "record_id")[joined(everything, "mask") == 1]
+    assert sorted(real) == [n for n in range(NUM_TRAIN) if n not in (5, 13, 20)]
+    found = [fault for pipeline, _ in shares for fault in pipeline.faults.faults]
+    assert {(f.record_id, f.reason) for f in found} == {
+        (5, "decode"),
+        (13, "decode"),
+        (20, "crc"),
+    }
+    assert (20, offset) in [(f.record_id, f.byte_offset) for f in found]
+
+
+def test_file_name_is_left_out_where_no_index_tells_it(tmp_path):
+    fault = faults.Fault(
+        reason="crc",
+        shard=os.fspath(tmp_path / "train-0"),
+        byte_offset=1,
+        record_id=2,
+        detail="bad",
+    )
+
+    assert "image" not in str(fault)
+
+
+def lengthen(path, offset, length):
+    """Gives a record a header that states another length, with the right CRC."""
+    stated = struct.pack("<Q", length)
+    framed = stated + records._masked(google_crc32c.value(stated))
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(framed)
+
+
+@pytest.mark.parametrize("length", [2**62, 2**64 - 1, 2**40, 10**6, 0])
+@pytest.mark.parametrize("number", [3, NUM_TRAIN - 1])
+def test_header_with_a_wrong_length_costs_its_record_alone(copy_dir, length, number):
+    path, offset, _, _ = places(copy_dir)[number]
+    lengthen(path, offset, length)
+    log = tfpipe.FaultLog(1)
+
+    passed_on = read(copy_dir, log)
+
+    expected = [n for n in range(NUM_TRAIN) if n != number]
+    assert sorted(n for n, real in passed_on if real) == expected
+    assert [fault.record_id for fault in log.faults] == [number]
+    with pytest.raises(tf.errors.UnknownError, match=f"record {number} of the split"):
+        read(copy_dir, None)
+
+
+def test_wrong_length_is_named_by_a_scan_and_by_a_cache(copy_dir, tmp_path):
+    path, offset, _, _ = places(copy_dir)[3]
+    lengthen(path, offset, 2**62)
+
+    log = tfpipe.FaultLog(1)
+    source = tfpipe.TFRecordSource(copy_dir, "train", shuffle="none")
+    stages = [tfpipe.Interleave(faults=log), tfpipe.Cache("ram")]
+    assert len([*tfpipe.Pipeline(source, stages).build(num_epochs=2)]) == 2 * NUM_TRAIN
+    assert [fault.record_id for fault in log.faults] == [3]
+
+    (copy_dir / "index.json").unlink()
+    with pytest.raises(tfpipe.BadIndexError, match=f"record 3 at byte {offset} is cut"):
+        tfpipe.TFRecordSource(copy_dir, "train")
+
+
+def test_lengths_are_looked_at_where_a_shard_is_younger_than_its_index(
+    copy_dir, monkeypatch
+):
+    looked_at = []
+    real = lengths.is_right
+
+    def is_right(path, *places):
+        looked_at.append(os.path.basename(path))
+        return real(path, *places)
+
+    monkeypatch.setattr(lengths, "is_right", is_right)
+    source = tfpipe.TFRecordSource(copy_dir, "train")
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+    list(pipeline.build())
+    assert looked_at == []
+
+    os.utime(copy_dir / "train-00001-of-00003")
+    source = tfpipe.TFRecordSource(copy_dir, "train")
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+    list(pipeline.build())
+    assert set(looked_at) == {"train-00001-of-00003"}
+    looked_at.clear()
+    list(pipeline.build(epoch=1))
+    assert looked_at == []
+
+
+def assert_all_but(batches, bad, total=NUM_TRAIN):
+    """Every sound record is real once; what stands in is masked."""
+    mask, number = joined(batches, "mask"), joined(batches, "record_id")
+    assert sorted(number[mask == 1]) == [n for n in range(total) if n not in bad]
+    assert not set(number) & set(bad)
+
+
+WHOLE = {"whole_batches": True, "crop_op": "stock"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "options"),
+    [
+        ([0], {"batch_size": 10}),  # the last batch is filled up with record 0
+        ([0], {"batch_size": 10, **WHOLE}),
+        ([5], {"batch_size": 1, **WHOLE}),
+        ([4, 5, 6, 7], {"batch_size": 4, **WHOLE}),
+        ([20, 21, 22, 23], {"batch_size": 4, **WHOLE}),
+        ([*range(23)], {"batch_size": 4}),
+    ],
+)
+def test_chunk_or_batch_without_a_sound_image_is_stood_in_for(copy_dir, bad, options):
+    for number in bad:
+        spoil_jpeg(copy_dir, number)
+
+    pipeline, batches = evaluate(
+        copy_dir, on_error="skip", max_faults=len(bad), **options
+    )
+
+    assert_all_but(batches, bad)
+    assert [fault.record_id for fault in pipeline.faults.faults] == bad
+
+
+def test_last_chunk_of_one_damaged_image_is_stood_in_for(tmp_path):
+    raw = make_tree(tmp_path / "raw", num_images=33)
+    convert(raw, tmp_path / "data", num_train_shards=1)
+    spoil_jpeg(tmp_path / "data", 32)
+
+    _, batches = evaluate(tmp_path / "data", on_error="skip", batch_size=33)
+
+    assert_all_but(batches, [32], total=33)
+
+
+def test_run_that_goes_on_with_nothing_but_damage_is_stood_in_for(copy_dir):
+    for number in (20, 21, 22, 23):
+        spoil_jpeg(copy_dir, number)
+    options = {"image_size": 8, "batch_size": 4, "on_error": "skip", "max_faults": 4}
+    pipeline = tfpipe.imagenet_eval(copy_dir, split="train", **options)
+
+    (batch,) = pipeline.build(start_step=5).as_numpy_iterator()
+
+    assert batch["mask"].tolist() == [0] * 4
+    assert batch["image"].any()
+
+
+def test_rank_whose_records_are_all_damaged_is_stood_in_for(copy_dir):
+    for number in range(12, 24):
+        spoil_jpeg(copy_dir, number)
+    options = {"num_ranks": 2, "rank": 1, "on_error": "skip", "max_faults": 12}
+
+    _, batches = evaluate(copy_dir, **options)
+
+    assert joined(batches, "mask").tolist() == [0] * 12
+    assert set(joined(batches, "record_id")) == {0}
+
+
+def test_looking_for_a_stand_in_costs_no_budget(copy_dir):
+    """The first records of the split are damaged, but on another rank."""
+    for number in (0, 1, 2, 20, 21, 22, 23):
+        spoil_jpeg(copy_dir, number)
+    path, offset, _, _ = places(copy_dir)[3]
+    flip(path, offset + 50)
+    options = {"num_ranks": 2, "rank": 1, "on_error": "skip", "max_faults": 4}
+
+    pipeline, batches = evaluate(copy_dir, **options, **WHOLE)
+
+    assert joined(batches, "mask").tolist() == [1] * 8 + [0] * 4
+    assert [f.record_id for f in pipeline.faults.faults] == [20, 21, 22, 23]
+
+
+def test_data_without_a_decodable_image_are_an_error(copy_dir):
+    for number in range(NUM_TRAIN):
+        spoil_jpeg(copy_dir, number)
+
+    with pytest.raises(tf.errors.UnknownError, match=r"No sound record .*JPEG"):
+        evaluate(copy_dir, on_error="skip")

@@ -1,0 +1,404 @@
+import functools
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tfpipe.reading import order
+from tfpipe.shards import index
+
+SIZE = 12
+NUM_TRAIN, NUM_VALIDATION = 24, 7
+CLASS_OF = {"n01440764": 0, "n01443537": 1, "n01484850": 2, "n01491361": 3}
+
+train = tfpipe.imagenet_train
+evaluate = tfpipe.imagenet_eval
+
+
+def make(preset, data_dir, **options):
+    defaults = {"image_size": SIZE, "batch_size": 4, "with_record_id": True}
+    return preset(data_dir, **defaults | options)
+
+
+@functools.cache  # of a pipeline that another test has read
+def batches(preset, data_dir, *, epoch=0, **options):
+    return list(
+        make(preset, data_dir, **options).build(epoch=epoch).as_numpy_iterator()
+    )
+
+
+def ranks(preset, data_dir, num_ranks, **options):
+    """The batches of each rank."""
+    return [
+        batches(preset, data_dir, rank=rank, num_ranks=num_ranks, **options)
+        for rank in range(num_ranks)
+    ]
+
+
+def joined(batch_list, name):
+    return np.concatenate([batch[name] for batch in batch_list])
+
+
+def same(first, second):
+    """Whether two lists of batches hold the same bytes in the same order."""
+    return len(first) == len(second) and all(
+        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def same_pixels(first, second):
+    """Whether every record has the same pixels in both, wherever they are."""
+    first, second = (
+        dict(zip(joined(b, "record_id").tolist(), joined(b, "image"), strict=True))
+        for b in (first, second)
+    )
+    assert first.keys() == second.keys()
+    return all(np.array_equal(first[number], second[number]) for number in first)
+
+
+@pytest.mark.parametrize(
+    ("preset", "dtype"),
+    [
+        (train, "uint8"),
+        (train, "bfloat16"),
+        (train, "float16"),
+        (evaluate, "uint8"),
+        (evaluate, "float32"),
+    ],
+)
+def test_element_specs(data_dir, preset, dtype):
+    mask = {"mask": tf.TensorSpec([4], tf.float32)} if preset is evaluate else {}
+
+    dataset = preset(data_dir, dtype=dtype, image_size=SIZE, batch_size=4).build()
+
+    assert dataset.element_spec == mask | {
+        "image": tf.TensorSpec([4, SIZE, SIZE, 3], dtype),
+        "label": tf.TensorSpec([4], tf.int32),
+    }
+
+
+def test_record_ids_are_in_the_batches_if_asked_for(data_dir):
+    spec = make(train, data_dir).build().element_spec
+
+    assert spec["record_id"] == tf.TensorSpec([4], tf.int64)
+
+
+def test_pixels_are_normalized_on_the_host_for_float_types(data_dir):
+    pixels = joined(batches(evaluate, data_dir), "image")
+
+    images = joined(batches(evaluate, data_dir, dtype="float32"), "image")
+
+    mean, std = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+    real = joined(batches(evaluate, data_dir), "mask") == 1
+    # Those that are normalized on the host were never rounded.
+    expected, rounding = ((pixels - mean) / std)[real], 0.5 / min(std)
+    np.testing.assert_allclose(images[real], expected, rtol=0, atol=rounding + 1e-5)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_training_gives_every_record_to_one_rank(data_dir, num_ranks):
+    shares = ranks(train, data_dir, num_ranks)
+
+    assert [len(share) for share in shares] == [NUM_TRAIN // num_ranks // 4] * num_ranks
+    record_ids = np.concatenate([joined(share, "record_id") for share in shares])
+    assert sorted(record_ids) == list(range(NUM_TRAIN))
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "batch_size", "num_steps"),
+    [(1, 5, 4), (3, 5, 1)],
+)
+def test_training_steps_are_equal_and_full_on_every_rank(
+    data_dir, num_ranks, batch_size, num_steps
+):
+    shares = ranks(train, data_dir, num_ranks, batch_size=batch_size)
+
+    assert [len(share) for share in shares] == [num_steps] * num_ranks
+    record_ids = np.concatenate([joined(share, "record_id") for share in shares])
+    assert len(set(record_ids)) == num_ranks * batch_size * num_steps
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "batch_size", "num_steps"),
+    [
+        (1, 4, 2),
+        (3, 2, 2),  # 2, 2 and 3 records: the second batch of two ranks is all padding
+        (2, 7, 1),
+        (8, 1, 1),  # more ranks than records: one of them has padding alone
+    ],
+)
+def test_evaluation_counts_every_record_once(
+    data_dir, num_ranks, batch_size, num_steps
+):
+    shares = ranks(evaluate, data_dir, num_ranks, batch_size=batch_size)
+
+    assert [len(share) for share in shares] == [num_steps] * num_ranks
+    everything = list(itertools.chain(*shares))
+    mask = joined(everything, "mask")
+    assert mask.sum() == NUM_VALIDATION
+    real = joined(everything, "record_id")[mask == 1]
+    assert sorted(real) == list(range(NUM_VALIDATION))
+
+
+def test_evaluation_is_in_disk_order_and_the_same_in_every_epoch(data_dir):
+    first = batches(evaluate, data_dir, epoch=0)
+
+    assert joined(first, "record_id").tolist()[:NUM_VALIDATION] == list(range(7))
+    assert same(first, batches(evaluate, data_dir, epoch=1))
+
+
+def test_steps_are_known_before_they_are_made(data_dir):
+    assert make(train, data_dir, batch_size=5).build(num_epochs=3).cardinality() == 12
+    assert make(evaluate, data_dir, num_ranks=2).build().cardinality() == 1
+
+
+@pytest.mark.parametrize("preset", [train, evaluate])
+def test_parallelism_does_not_change_a_byte(data_dir, preset):
+    one = tfpipe.Tuning(
+        num_parallel_reads=1, num_parallel_maps=1, private_threadpool_size=1
+    )
+    many = tfpipe.Tuning(
+        num_parallel_reads=4, num_parallel_maps=8, private_threadpool_size=8
+    )
+
+    reference = batches(preset, data_dir, tuning=one)
+
+    assert same(reference, batches(preset, data_dir, tuning=many))
+    assert same(reference, batches(preset, data_dir))
+
+
+@pytest.mark.parametrize("preset", [train, evaluate])
+def test_skipping_changes_no_byte_of_sound_data(data_dir, preset):
+    skipping = batches(preset, data_dir, on_error="skip")
+    assert joined(skipping, "mask").sum() == {train: NUM_TRAIN}.get(
+        preset, NUM_VALIDATION
+    )
+    common = [
+        {name: value for name, value in batch.items() if name != "mask"}
+        for batch in skipping
+    ]
+    stopping = [
+        {name: value for name, value in batch.items() if name != "mask"}
+        for batch in batches(preset, data_dir)
+    ]
+    assert same(stopping, common)
+
+
+def test_seed_changes_order_and_pixels(data_dir):
+    first, second = batches(train, data_dir), batches(train, data_dir, seed=1)
+
+    assert joined(first, "record_id").tolist() != joined(second, "record_id").tolist()
+    assert not same_pixels(first, second)
+
+
+def test_epoch_changes_order_and_pixels(data_dir):
+    first, second = batches(train, data_dir), batches(train, data_dir, epoch=1)
+
+    assert joined(first, "record_id").tolist() != joined(second, "record_id").tolist()
+    assert not same_pixels(first, second)
+
+
+def test_augmentation_of_a_record_does_not_depend_on_the_number_of_ranks(data_dir):
+    alone = batches(train, data_dir, seed=5, epoch=2)
+    shared = ranks(train, data_dir, 2, seed=5, epoch=2)
+
+    assert same_pixels(alone, list(itertools.chain(*shared)))
+
+
+@pytest.mark.parametrize("preset", [train, evaluate])
+def test_a_build_goes_on_from_a_state(data_dir, preset):
+    pipeline = make(preset, data_dir, batch_size=3)
+    whole = list(pipeline.build(num_epochs=2).as_numpy_iterator())
+    state = pipeline.source.advance(tfpipe.State(), 2)
+
+    rest = list(pipeline.build(state=state, num_epochs=2).as_numpy_iterator())
+
+    assert same(rest, whole[2:])
+
+
+def test_a_long_build_goes_through_the_same_epochs(data_dir):
+    pipeline = make(train, data_dir)
+    alone = [batches(train, data_dir, epoch=epoch) for epoch in (1, 2)]
+
+    together = list(pipeline.build(epoch=1, num_epochs=2).as_numpy_iterator())
+
+    assert same(together, alone[0] + alone[1])
+
+
+@pytest.mark.parametrize("label_offset", [0, 1])
+def test_labels_are_those_of_the_folders(data_dir, label_offset):
+    files = index.load_catalog(data_dir, "train", ["filename"])["filename"]
+    folders = [filename.split("/")[1] for filename in files]
+
+    result = batches(train, data_dir, label_offset=label_offset)
+
+    pairs = zip(joined(result, "record_id"), joined(result, "label"), strict=True)
+    assert {number: label - label_offset for number, label in pairs} == {
+        number: CLASS_OF[folder] for number, folder in enumerate(folders)
+    }
+
+
+@pytest.mark.parametrize("label_offset", [0, 1])
+def test_validation_labels_are_those_of_the_label_file(data_dir, raw_dir, label_offset):
+    synsets = (raw_dir / "synset_labels.txt").read_text().split()
+    files = index.load_catalog(data_dir, "validation", ["filename"])["filename"]
+    numbers = [int(name.removesuffix(".JPEG").split("_")[-1]) for name in files]
+
+    result = batches(evaluate, data_dir, label_offset=label_offset)
+
+    labels = joined(result, "label")[:NUM_VALIDATION] - label_offset
+    assert labels.tolist() == [CLASS_OF[synsets[number - 1]] for number in numbers]
+
+
+def test_images_are_those_of_the_files(data_dir, raw_dir):
+    files = index.load_catalog(data_dir, "validation", ["filename"])["filename"]
+    crop = tfpipe.CenterCrop(image_size=SIZE, quality="exact")
+
+    images = joined(batches(evaluate, data_dir), "image")[:NUM_VALIDATION]
+
+    for image, name in zip(images, files, strict=True):
+        data = (raw_dir / name).read_bytes()
+        height, width, _ = tf.image.decode_jpeg(data).shape
+        example = {"encoded": data, "height": height, "width": width}
+        np.testing.assert_array_equal(image, crop(example)["image"])
+
+
+def test_training_images_are_random_crops_flipped_half_of_the_time(data_dir, raw_dir):
+    files = index.load_catalog(data_dir, "train", ["filename"])["filename"]
+    epoch_seed = order.epoch_seed(seed=5, epoch=2)
+    crop, flip = tfpipe.RandomCrop(image_size=SIZE, quality="exact"), tfpipe.Flip()
+
+    result = batches(train, data_dir, seed=5, epoch=2)
+
+    pairs = zip(joined(result, "record_id"), joined(result, "image"), strict=True)
+    for number, image in pairs:
+        data = (raw_dir / files[number]).read_bytes()
+        height, width, _ = tf.image.decode_jpeg(data).shape
+        example = {"encoded": data, "height": height, "width": width}
+        example["seed"] = tf.constant([epoch_seed, number], tf.int64)
+        np.testing.assert_array_equal(image, flip(crop(example))["image"])
+
+
+def test_any_split_can_be_trained_or_evaluated_on(data_dir):
+    trained = batches(train, data_dir, split="validation", batch_size=7)
+    evaluated = batches(evaluate, data_dir, split="train", batch_size=24)
+
+    assert sorted(trained[0]["record_id"]) == list(range(NUM_VALIDATION))
+    assert evaluated[0]["record_id"].tolist() == list(range(NUM_TRAIN))
+
+
+def test_pipeline_can_be_taken_apart_and_put_together(data_dir):
+    pipeline = make(train, data_dir)
+
+    shorter = tfpipe.Pipeline(pipeline.source, [*pipeline.stages, tfpipe.Take(2)])
+
+    expected = batches(train, data_dir)[:2]
+    assert same(list(shorter.build().as_numpy_iterator()), expected)
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "message"),
+    [
+        (train, {"batch_size": 25}, "24 records cannot give 1 ranks a batch of 25"),
+        (train, {"batch_size": 13, "num_ranks": 2}, "cannot give 2 ranks a batch of"),
+        (train, {"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        (train, {"num_ranks": 25}, "24 records cannot give 25 ranks a batch of 4"),
+        (train, {"on_error": "ignore"}, "on_error must be raise or skip, got 'ignore'"),
+        (
+            train,
+            {"on_error": "skip", "max_faults": -1},
+            "max_faults must be a whole number >= 0",
+        ),
+        (train, {"rank": 2, "num_ranks": 2}, "rank must be 0 to .* 1, got 2"),
+        (
+            train,
+            {"image_size": 0},
+            "image_size must be a whole number from 1 to 16384, got 0",
+        ),
+        (train, {"dtype": "int8"}, "dtype must be one of uint8, .* got 'int8'"),
+        (train, {"seed": -1}, "seed must be a whole number from 0 to"),
+        (evaluate, {"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        (
+            evaluate,
+            {"image_size": -1},
+            "image_size must be a whole number from 1 to 16384, got -1",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_pipeline_is_made(
+    data_dir, preset, options, message
+):
+    with pytest.raises(ValueError, match=message):
+        make(preset, data_dir, **options)
+
+
+@pytest.mark.parametrize("preset", [train, evaluate])
+def test_split_that_is_not_there_is_refused(data_dir, preset):
+    with pytest.raises(tfpipe.BadIndexError, match="choose one of train, validation"):
+        make(preset, data_dir, split="test")
+
+
+def test_shard_cut_short_is_named_before_the_first_step(data_dir, tmp_path):
+    folder = shutil.copytree(data_dir, tmp_path / "copy")
+    shard = folder / "train-00001-of-00003"
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+    with pytest.raises(tfpipe.BadIndexError, match=f"{shard} must have .* bytes"):
+        make(train, folder)
+    assert len(batches(evaluate, folder)) == 2  # the other split is whole
+
+
+@pytest.mark.parametrize(("image_size", "quality"), [(10, "fast"), (12, "exact")])
+def test_images_three_times_as_large_are_decoded_at_a_smaller_scale(
+    data_dir, image_size, quality
+):
+    # Their short side is 32 to 34, 33 in the middle.
+    assert f"quality='{quality}'" in str(make(train, data_dir, image_size=image_size))
+
+
+@pytest.fixture(scope="module")
+def record(data_dir):
+    """One as it comes out of Interleave."""
+    return next(iter(make(train, data_dir).prefix(1).build()))
+
+
+def mapped(pipeline, record):
+    """What the ops of a pipeline make of a record."""
+    (stage,) = (s for s in pipeline.stages if isinstance(s, tfpipe.Map))
+    for op in stage.ops:
+        record = op(record)
+    return record
+
+
+@pytest.mark.parametrize("recipe", [tfpipe.resnet, tfpipe.inception, tfpipe.vgg])
+@pytest.mark.parametrize("preset", [train, evaluate])
+def test_recipes_give_normalized_pixels_on_the_host_and_on_the_device(
+    data_dir, record, preset, recipe
+):
+    on_host, on_device = (
+        make(preset, data_dir, recipe=recipe, dtype=dtype)
+        for dtype in ("float32", "uint8")
+    )
+    host, device = (
+        pipeline.on_device(mapped(pipeline, record))["image"].numpy()
+        for pipeline in (on_host, on_device)
+    )
+
+    assert on_host.device_ops == ()
+    assert host.dtype == device.dtype == np.float32
+    # Pixels for the device are rounded, by half a level at most.
+    half_a_level = 0.501 / min(on_device.device_ops[0].std)
+    np.testing.assert_allclose(host, device, atol=half_a_level, rtol=0)
+
+
+def test_images_can_be_left_encoded(data_dir):
+    batch = next(iter(make(train, data_dir, decode=False).build()))
+
+    for encoded, height, width in zip(
+        *(batch[name].numpy() for name in ("encoded", "height", "width")), strict=True
+    ):
+        assert tf.io.decode_jpeg(encoded).shape == (height, width, 3)

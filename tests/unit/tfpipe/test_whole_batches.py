@@ -1,0 +1,255 @@
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tests.support.native_op import each_crop_op, native_op, needs_native, on_both_ops  # noqa: F401
+from tests.unit.tfpipe.ops.test_crop import KINDS, SAMPLED_SIZE, in_map
+from tests.unit.tfpipe.stages.test_faults import flip, joined, places, spoil_jpeg
+from tfpipe.ops import stateless_random
+from tfpipe.ops.crop import crop_image
+
+BATCH = {
+    "encoded": tf.constant([KINDS[kind] for kind in ("4:2:0", "gray", "cmyk", "2x4")]),
+    "window": tf.constant(
+        [(0, 0, 61, 69), (7, 11, 50, 51), (60, 68, 1, 1), (28, 34, 33, 35)]
+    ),
+    "flip": tf.constant([False, True, True, False]),
+}
+SIZES = {
+    "height": tf.fill([4], SAMPLED_SIZE[0]),
+    "width": tf.fill([4], SAMPLED_SIZE[1]),
+    "seed": tf.constant([[5, number] for number in range(4)], tf.int64),
+}
+
+
+def split(batch):
+    """Its examples."""
+    return [
+        dict(zip(batch, values, strict=True))
+        for values in zip(*batch.values(), strict=True)
+    ]
+
+
+def stacked(examples):
+    return {name: np.stack([e[name] for e in examples]) for name in examples[0]}
+
+
+@on_both_ops
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"quality": "exact", "dtype": "float32"},
+        {"dtype": "bfloat16", "normalize": tfpipe.Normalize(), "layout": "NCHW"},
+    ],
+    ids=str,
+)
+def test_crops_of_a_batch_are_those_of_its_examples(options):
+    def crop(encoded, window, flip):
+        return crop_image(encoded, window, 12, flip=flip, **options)
+
+    expected = np.stack([crop(**example) for example in split(BATCH)])
+
+    np.testing.assert_array_equal(crop(**BATCH), expected)
+    np.testing.assert_array_equal(in_map(crop, *BATCH.values()), expected)
+
+
+@on_both_ops
+def test_nothing_is_mirrored_without_a_flip():
+    still = BATCH | {"flip": tf.fill([4], False)}
+
+    images = crop_image(BATCH["encoded"], BATCH["window"], 8)
+
+    expected = np.stack([crop_image(image_size=8, **one) for one in split(still)])
+    np.testing.assert_array_equal(images, expected)
+
+
+@needs_native
+def test_a_batch_of_no_images_has_a_shape():
+    empty = (tf.zeros([0], tf.string), tf.zeros([0, 4], tf.int32))
+
+    assert crop_image(*empty, 8, crop_op="native").shape == (0, 8, 8, 3)
+
+
+@needs_native
+def test_many_threads_write_each_image_in_its_place():
+    many = {name: tf.repeat(value, 40, axis=0) for name, value in BATCH.items()}
+
+    images = crop_image(image_size=24, crop_op="native", **many)
+
+    one = crop_image(image_size=24, crop_op="native", **BATCH)
+    np.testing.assert_array_equal(images, np.repeat(one, 40, axis=0))
+
+
+@needs_native
+def test_the_first_image_that_is_damaged_is_named():
+    damaged = tf.tensor_scatter_nd_update(
+        BATCH["encoded"], [[1], [3]], [b"no image", b""]
+    )
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="Image 1 of the batch: The JPEG data are bad: Not a JPEG file",
+    ):
+        crop_image(damaged, BATCH["window"], 8, crop_op="native")
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("window", tf.zeros([3, 4], tf.int32)), ("flip", tf.fill([4, 1], False))],
+)
+def test_shapes_that_do_not_fit_are_refused(name, value):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have the shape of"):
+        crop_image(image_size=8, crop_op="native", **BATCH | {name: value})
+
+
+@on_both_ops
+@pytest.mark.parametrize(
+    "op",
+    [
+        tfpipe.RandomCrop(image_size=8, flip=True),
+        tfpipe.RandomScaleCrop(image_size=8, short_side=(8, 12), flip=True),
+        tfpipe.CenterCrop(image_size=8),
+        tfpipe.Resize(image_size=8),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_ops_do_to_a_batch_what_they_do_to_its_examples(op):
+    batch = SIZES | {"encoded": BATCH["encoded"], "label": tf.range(4)}
+    op = dataclasses.replace(op)  # with the crop_op of the test
+
+    expected = stacked([op(example) for example in split(batch)])
+
+    assert sorted(expected) == ["image", "label", "seed"]
+    for result in (op(batch), in_map(op, batch)):
+        for name, values in expected.items():
+            np.testing.assert_array_equal(result[name], values)
+    spec = tf.data.Dataset.from_tensors(batch).map(op).element_spec
+    assert spec["image"] == tf.TensorSpec([4, 8, 8, 3], tf.uint8)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("area", "ratio", "max_attempts"),
+    [
+        ((0.08, 1.0), (3 / 4, 4 / 3), 10),
+        ((0.05, 1.0), (0.75, 1.33), 100),
+        ((0.9, 1.0), (0.3, 3.0), 3),
+        ((0.001, 0.002), (1.0, 1.0), 1),
+    ],
+)
+def test_windows_are_those_that_tensorflow_draws(area, ratio, max_attempts):
+    random = np.random.default_rng(0)
+    heights, widths = random.integers(1, 900, (2, 300)).astype(np.int32)
+    heights[:4], widths[:4] = (1, 1, 13000, 40000), (1, 5000, 13000, 9)
+    options = {"area": area, "ratio": ratio, "max_attempts": max_attempts}
+    seeds = random.integers(-(2**63), 2**63 - 1, (300, 2))
+    values = [tf.constant(value) for value in (heights, widths, seeds)]
+
+    native, stock = (
+        stateless_random.random_window(*values, crop_op=crop_op, **options)
+        for crop_op in ("native", "stock")
+    )
+
+    np.testing.assert_array_equal(native, stock)
+    assert len(np.unique(native, axis=0)) > 250
+
+
+@needs_native
+def test_sizes_that_no_image_has_give_all_of_it():
+    seed = tf.constant([[1, 2]] * 3, tf.int64)
+    height, width = tf.constant([0, -5, 2**31 - 1]), tf.constant([9, 9, 2**31 - 1])
+
+    windows = stateless_random.random_window(
+        height, width, seed, area=(0.1, 1), ratio=(1, 1), max_attempts=9,
+        crop_op="native",
+    )  # fmt: skip
+
+    assert windows.numpy().tolist() == [
+        [0, 0, *size] for size in zip(height.numpy(), width.numpy(), strict=True)
+    ]
+
+
+@needs_native
+def test_numbers_are_those_that_tensorflow_draws():
+    seeds = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, (50, 2))
+
+    native, stock = (
+        stateless_random.uniform(tf.constant(seeds), 7, crop_op=crop_op)
+        for crop_op in ("native", "stock")
+    )
+
+    np.testing.assert_array_equal(native, stock)
+    one = stateless_random.uniform(tf.constant(seeds[3]), 7, crop_op="native")
+    np.testing.assert_array_equal(one, native[3])
+
+
+def batches(preset, data_dir, **options):
+    defaults = {"image_size": 12, "batch_size": 5, "with_record_id": True}
+    pipeline = preset(data_dir, **defaults | options)
+    return pipeline, list(pipeline.build().as_numpy_iterator())
+
+
+@on_both_ops
+@pytest.mark.parametrize(
+    ("preset", "options"),
+    [
+        (tfpipe.imagenet_train, {}),
+        (tfpipe.imagenet_train, {"dtype": "float32", "on_error": "skip"}),
+        (tfpipe.imagenet_train, {"recipe": tfpipe.vgg, "dtype": "float16"}),
+        (tfpipe.imagenet_train, {"decode": False}),
+        (tfpipe.imagenet_eval, {"dtype": "bfloat16"}),
+    ],
+    ids=["uint8", "float32 with faults", "vgg", "encoded", "eval"],
+)
+def test_whole_batches_are_the_same_batches(preset, options, data_dir):
+    pipeline, whole = batches(preset, data_dir, whole_batches=True, **options)
+
+    other, single = batches(preset, data_dir, **options)
+
+    assert len(whole) == len(single) > 0
+    assert pipeline.build().element_spec == other.build().element_spec
+    assert pipeline.build().cardinality() == len(single)
+    for one, two in zip(whole, single, strict=True):
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+
+
+@needs_native
+@pytest.mark.parametrize("batch_size", [4, 24])
+def test_a_damaged_image_costs_its_record_alone(data_dir, tmp_path, batch_size):
+    folder = shutil.copytree(data_dir, tmp_path / "copy")
+    for number in (5, 13):
+        spoil_jpeg(folder, number)
+    path, offset, _, _ = places(folder)[20]
+    flip(path, offset + 50)
+    options = {"split": "train", "whole_batches": True, "batch_size": batch_size}
+
+    pipeline, found = batches(tfpipe.imagenet_eval, folder, on_error="skip", **options)
+
+    real = joined(found, "record_id")[joined(found, "mask") == 1]
+    assert sorted(real) == [n for n in range(24) if n not in (5, 13, 20)]
+    assert {(f.record_id, f.reason) for f in pipeline.faults.faults} == {
+        (5, "decode"),
+        (13, "decode"),
+        (20, "crc"),
+    }
+    flip(path, offset + 50)
+    with pytest.raises(tf.errors.UnknownError, match="record 5 of the split at byte"):
+        batches(tfpipe.imagenet_eval, folder, **options)
+
+
+def test_ops_that_take_no_batches_are_refused(data_dir):
+    with pytest.raises(ValueError, match=r"ops that take batches, .*DistortColor"):
+        batches(
+            tfpipe.imagenet_train,
+            data_dir,
+            recipe=tfpipe.inception,
+            whole_batches=True,
+        )

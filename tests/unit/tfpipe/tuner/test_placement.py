@@ -1,0 +1,130 @@
+"""tfpipe.tuner.placement: where a cache may stand."""
+
+import dataclasses
+
+import pytest
+
+import tfpipe
+from tfpipe.tuner import placement
+
+
+@pytest.fixture
+def pipelines(data_dir):
+    sizes = {"image_size": 16, "batch_size": 2}
+    return {
+        "train": tfpipe.imagenet_train(data_dir, **sizes),
+        "eval": tfpipe.imagenet_eval(data_dir, **sizes),
+    }
+
+
+def names(pipeline):
+    """Each stage, a map as the names of its ops."""
+    return [
+        [type(op).__name__ for op in stage.ops]
+        if isinstance(stage, tfpipe.Map)
+        else type(stage).__name__
+        for stage in pipeline.stages
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        ("train", [0]),  # after Parse it would be the same; RandomCrop is random
+        ("eval", [0, 2]),  # after CenterCrop; Select drops record_id
+    ],
+)
+def test_positions_end_before_the_first_random_op(pipelines, name, positions):
+    assert list(placement.sizes(pipelines[name])) == positions
+
+
+def test_no_cache_for_what_is_not_of_records():
+    pipeline = tfpipe.Pipeline(
+        tfpipe.SyntheticSource(batch_size=2), [tfpipe.Prefetch()]
+    )
+
+    assert list(placement.sizes(pipeline)) == []
+
+
+@pytest.mark.parametrize(
+    ("num_ops", "expected"),
+    [
+        (0, ["Cache", "AssertCardinality", ["Parse", "CenterCrop", "Select"]]),
+        (2, ["AssertCardinality", ["Parse", "CenterCrop"], "Cache", ["Select"]]),
+        (3, ["AssertCardinality", ["Parse", "CenterCrop", "Select"], "Cache"]),
+    ],
+)
+def test_a_cache_is_put_after_so_many_ops(pipelines, num_ops, expected):
+    place = placement.Placement(where="ram", num_ops=num_ops)
+
+    made = placement.with_cache(pipelines["eval"], place)
+
+    found = names(made)
+    if num_ops == 0:  # anywhere between reading and the first op
+        found.remove("AssertCardinality")
+        expected.remove("AssertCardinality")
+    assert found == ["Interleave", *expected, "Batch", "Prefetch"]
+    assert placement.of_pipeline(made) == place
+    assert names(placement.with_cache(made, None))[-2:] == ["Batch", "Prefetch"]
+    assert placement.of_pipeline(placement.without_cache(made)) is None
+
+
+def test_a_cache_is_moved_not_doubled(pipelines):
+    first = placement.Placement(where="ram", num_ops=0)
+    second = dataclasses.replace(first, num_ops=2)
+
+    made = placement.with_cache(placement.with_cache(pipelines["eval"], first), second)
+
+    assert names(made).count("Cache") == 1
+    assert placement.of_pipeline(made) == second
+
+
+@pytest.mark.parametrize(("num_ops", "parted"), [(0, None), (2, 0), (3, None)])
+def test_the_map_that_becomes_two_is_known(pipelines, num_ops, parted):
+    place = placement.Placement(where="ram", num_ops=num_ops)
+
+    assert placement.parted_map(pipelines["eval"], place) == parted
+    assert placement.parted_map(pipelines["eval"], None) is None
+
+
+def test_so_many_ops_must_be_there(pipelines):
+    with pytest.raises(ValueError, match="at most the 3 ops of all maps, got 4"):
+        placement.num_bytes(pipelines["eval"], 4)
+
+
+def test_the_size_is_that_of_a_full_cache(pipelines):
+    pixels = 7 * 16 * 16 * 3
+
+    encoded = placement.num_bytes(pipelines["eval"], 0)
+    decoded = placement.num_bytes(pipelines["eval"], 2)
+
+    assert pixels <= decoded <= pixels + 7 * 64
+    assert encoded > 0
+
+
+def test_elements_stay_what_they_are(pipelines):
+    pipeline = pipelines["eval"]
+    place = placement.Placement(where="ram", num_ops=2)
+
+    plain = list(pipeline.to_numpy())
+    cached = list(placement.with_cache(pipeline, place).to_numpy())
+
+    assert [batch["label"].tolist() for batch in cached] == [
+        batch["label"].tolist() for batch in plain
+    ]
+    assert all(
+        (one["image"] == two["image"]).all()
+        for one, two in zip(plain, cached, strict=True)
+    )
+
+
+def test_first_window_comes_again_and_again_where_there_is_a_cache(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", seed=3, window_size=7)
+    bare = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+    cached = placement.with_cache(bare, placement.Placement(where="ram", num_ops=0))
+
+    again = placement.of_first_window(cached).build(num_epochs=None)
+
+    first = [int(record["record_id"]) for record in bare.build().take(7)]
+    assert [int(record["record_id"]) for record in again.take(21)] == first * 3
+    assert placement.of_first_window(bare) is bare

@@ -1,0 +1,283 @@
+"""tfpipe.tuner.space: the settings that a tuner may choose."""
+
+import dataclasses
+import math
+
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tfpipe.profiling.limits import StageCost
+from tfpipe.tuner import placement, space
+
+
+@dataclasses.dataclass(frozen=True)
+class FakeProfile:
+    """What `space` asks a profile for."""
+
+    stages: list
+
+
+def cost(number, seconds, *, wall=None, size=1000.0):
+    return StageCost(
+        number=number,
+        name=f"stage {number}",
+        visit_ratio=1.0,
+        cpu_seconds_per_output=seconds,
+        wall_seconds_per_output=wall or seconds,
+        bytes_in_per_output=size,
+        bytes_out_per_output=size,
+        buffered_bytes=0,
+        parallelism=1,
+        kind="parallel",
+        share=0.0,
+        max_rate=1.0,
+    )
+
+
+def double(example):
+    return example
+
+
+MAP = tfpipe.Map(double)
+BUDGET = tfpipe.Budget(num_threads=4, ram_bytes=1_000_000)
+
+
+def pipeline(*stages, **options):
+    return tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=1), stages, **options)
+
+
+def test_opened_pipelines_have_no_knob_set_and_end_in_prefetch(data_dir):
+    given = pipeline(
+        tfpipe.Interleave(num_parallel_reads=1, read_buffer_bytes=4),
+        tfpipe.Cache("ram", num_parallel_reads=3),
+        tfpipe.Map(double, num_parallel_calls=7),
+        tfpipe.Batch(2),
+    )
+
+    stages = space.opened(given).stages
+
+    assert stages == [
+        tfpipe.Interleave(),
+        tfpipe.Map(double),
+        tfpipe.Batch(2),
+        tfpipe.Prefetch(),
+    ]
+    assert space.opened(pipeline(tfpipe.Prefetch(buffer_size=9))).stages == [
+        tfpipe.Prefetch()
+    ]
+
+
+def test_a_pipeline_that_does_not_prefetch_gets_the_one_of_tf_data():
+    assert space.with_steady_buffers(pipeline(MAP)).stages[1:] == [
+        tfpipe.Prefetch(buffer_size=2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("depth", "tuning", "steady"),
+    [
+        (None, tfpipe.Tuning(), 2),
+        (None, tfpipe.Tuning(prefetch_buffer_size=5), 5),
+        (tf.data.AUTOTUNE, tfpipe.Tuning(prefetch_buffer_size=5), 2),
+        (7, tfpipe.Tuning(), 7),
+    ],
+)
+def test_steady_buffers_are_those_that_do_not_grow(depth, tuning, steady):
+    given = pipeline(MAP, tfpipe.Prefetch(buffer_size=depth), tuning=tuning)
+
+    found = space.with_steady_buffers(given)
+
+    assert found.tuned_stages() == [
+        MAP.with_tuning(tuning),
+        tfpipe.Prefetch(buffer_size=steady),
+    ]
+    assert found.tuning == tuning
+
+
+@pytest.mark.parametrize(
+    ("seconds", "calls"),
+    [
+        # 4 threads, 0.4 s of CPU: 10 a second; twice that times the time in flight
+        ({1: 0.1, 2: 0.3}, (2, 6)),
+        ({1: 0.4, 2: 0.0}, (8, 1)),
+        ({1: 0.0, 2: 0.0}, (1, 1)),
+    ],
+)
+def test_the_closed_form_gives_each_map_the_calls_it_keeps_busy(seconds, calls):
+    profile = FakeProfile([cost(0, 0.0), *(cost(*item) for item in seconds.items())])
+
+    setting = space.closed_form(pipeline(MAP, MAP), profile, BUDGET)
+
+    assert setting.tuning.num_parallel_maps == calls
+    assert setting.tuning.private_threadpool_size == 4
+    assert setting.tuning.ram_budget_bytes == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("num_ops", "calls"),
+    [
+        (0, (8, 8)),
+        (1, (8, 8)),  # once it is full the second map is all there is
+        (2, (8, 1)),
+    ],
+)
+def test_after_a_cache_each_map_gets_the_calls_that_keep_all_threads_busy(
+    num_ops, calls
+):
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.39), cost(2, 0.01)])
+    place = placement.Placement(where="ram", num_ops=num_ops)
+
+    setting = space.closed_form(pipeline(MAP, MAP), profile, BUDGET, cache=place)
+
+    assert setting.tuning.num_parallel_maps == calls
+    assert setting.cache == place
+
+
+def test_a_map_that_waits_gets_more_calls_than_threads_but_not_without_limit():
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.1, wall=0.2), cost(2, 0.1, wall=99)])
+
+    setting = space.closed_form(pipeline(MAP, MAP), profile, BUDGET)
+
+    assert setting.tuning.num_parallel_maps == (8, 16)
+
+
+@pytest.mark.parametrize(
+    ("size", "depth"), [(1000.0, 250), (200_000.0, 1), (10e6, 1), (math.nan, 16)]
+)
+def test_batches_ahead_take_at_most_a_quarter_of_the_memory(size, depth):
+    assert space.most_batches(FakeProfile([cost(1, 0.1, size=size)]), BUDGET) == depth
+
+
+def test_neighbors_differ_in_one_knob_and_stay_in_the_budget():
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.1), cost(2, 0.1, size=100_000)])
+    given = pipeline(tfpipe.Interleave(), MAP, tfpipe.Batch(2))
+    start = space.closed_form(given, profile, BUDGET)
+
+    found = space.neighbors(given, start, profile, BUDGET)
+
+    assert len(set(map(str, found))) == len(found)
+    for setting in found:
+        before = dataclasses.asdict(start.tuning)
+        after = dataclasses.asdict(setting.tuning)
+        assert sum(before[name] != after[name] for name in before) == 1
+        assert setting.tuning.private_threadpool_size == 4
+        assert 1 <= setting.tuning.prefetch_buffer_size <= 2
+    knobs = [
+        name
+        for setting in found
+        for name, value in dataclasses.asdict(setting.tuning).items()
+        if value != getattr(start.tuning, name)
+    ]
+    assert set(knobs) == {
+        "num_parallel_maps",
+        "num_parallel_reads",
+        "prefetch_buffer_size",
+        "fuse_map_and_batch",
+        "max_intra_op_parallelism",
+        "read_buffer_bytes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("stages", "options", "knobs"),
+    [
+        ([tfpipe.Interleave()], {}, {"num_parallel_reads", "read_buffer_bytes"}),
+        ([], {}, set()),
+        ([], {"any_order": True}, {"deterministic"}),
+    ],
+)
+def test_only_knobs_that_change_something_and_are_allowed_are_tried(
+    stages, options, knobs
+):
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.1)])
+    budget = tfpipe.Budget(num_threads=1, ram_bytes=100_000_000, **options)
+    given = pipeline(*stages)
+    start = space.closed_form(given, profile, budget)
+
+    found = space.neighbors(given, start, profile, budget)
+
+    changed = {
+        name
+        for setting in found
+        for name, value in dataclasses.asdict(setting.tuning).items()
+        if value != getattr(start.tuning, name)
+    }
+    assert changed - {"prefetch_buffer_size"} == knobs
+
+
+@pytest.mark.parametrize(
+    ("ram_bytes", "sizes"),
+    [(1 << 20, {1 << 18}), (1 << 28, {1 << 18, 1 << 22})],
+)
+def test_read_buffers_take_at_most_a_quarter_of_the_memory(ram_bytes, sizes):
+    profile = FakeProfile([cost(0, 0.0), cost(1, 0.1)])
+    budget = tfpipe.Budget(num_threads=1, ram_bytes=ram_bytes)
+    given = pipeline(tfpipe.Interleave())
+    start = space.closed_form(given, profile, budget)
+
+    found = space.neighbors(given, start, profile, budget)
+
+    tried = {setting.tuning.read_buffer_bytes for setting in found}
+    assert tried - {start.tuning.read_buffer_bytes} == sizes
+
+
+def test_the_grid_has_every_combination_once():
+    place = placement.Placement(where="ram", num_ops=0)
+
+    given = pipeline(tfpipe.Interleave(), MAP, tfpipe.Batch(2))
+
+    found = space.grid(given, BUDGET, [None, place])
+
+    # reads, calls of the map, batches ahead, fused or not, cached or not
+    assert len(found) == 2 * 3 * 2 * 2 * 2
+    assert len(set(map(str, found))) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("stages", "can"),
+    [
+        ([MAP, tfpipe.Batch(2)], True),
+        ([MAP, tfpipe.Prefetch(), tfpipe.Batch(2)], False),
+        ([tfpipe.Batch(2), MAP], False),
+    ],
+)
+def test_a_map_and_a_batch_fuse_only_as_neighbors(stages, can):
+    assert space.can_fuse(pipeline(*stages)) is can
+
+
+def test_a_map_that_the_cache_parts_has_its_number_twice(data_dir):
+    given = space.opened(tfpipe.imagenet_eval(data_dir, image_size=8, batch_size=2))
+    setting = space.Setting(
+        tuning=tfpipe.Tuning(num_parallel_maps=(3,)),
+        cache=placement.Placement(where="ram", num_ops=2),
+    )
+
+    made = setting.of(given)
+
+    assert made.tuning.num_parallel_maps == (3, 3)
+    assert "a cache of the result of 2 ops in RAM" in space.words(setting)
+    assert "num_parallel_maps=(3,)" in space.words(setting)
+    assert len(list(made.build())) == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_threads": 0}, "num_threads must be a whole number >= 1, got 0"),
+        ({"ram_bytes": 0}, "ram_bytes must be a whole number >= 1, got 0"),
+        ({"disk_bytes": 1}, "both disk_bytes and cache_dir or neither"),
+        ({"cache_dir": "x"}, "both disk_bytes and cache_dir or neither"),
+    ],
+)
+def test_wrong_budgets_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        tfpipe.Budget(**{"num_threads": 1, "ram_bytes": 1, **values})
+
+
+def test_autotune_keeps_to_the_budget():
+    tuning = space.autotuned(BUDGET).tuning
+
+    assert tuning.num_parallel_maps == tf.data.AUTOTUNE
+    assert tuning.private_threadpool_size == 4
+    assert tuning.ram_budget_bytes == 1_000_000

@@ -1,0 +1,146 @@
+"""The public names of tfpipe and their homes.
+
+`__init__.py` reads this file and imports a name when the name is first used.
+"""
+
+from .cache.stage import (
+    Cache as Cache,
+)
+from .errors import (
+    BadIndexError as BadIndexError,
+    BadRecordError as BadRecordError,
+    TfpipeError as TfpipeError,
+)
+from .host import (
+    cpu_model as cpu_model,
+    cpu_quota as cpu_quota,
+    ram_bytes as ram_bytes,
+    ram_left as ram_left,
+)
+from .mixture import (
+    Mixture as Mixture,
+)
+from .ops.augment import (
+    ColorJitter as ColorJitter,
+    Cutout as Cutout,
+    DistortColor as DistortColor,
+    RandAugment as RandAugment,
+    RandomErasing as RandomErasing,
+)
+from .ops.basic import (
+    Cast as Cast,
+    Flip as Flip,
+    Normalize as Normalize,
+    OneHot as OneHot,
+    Parse as Parse,
+    Reseed as Reseed,
+    Select as Select,
+    ToNCHW as ToNCHW,
+)
+from .ops.crop import (
+    CenterCrop as CenterCrop,
+    RandomCrop as RandomCrop,
+    RandomScaleCrop as RandomScaleCrop,
+    Resize as Resize,
+)
+from .ops.mix import (
+    CutMix as CutMix,
+    MixUp as MixUp,
+)
+from .pipeline import (
+    Pipeline as Pipeline,
+)
+from .presets import (
+    imagenet_eval as imagenet_eval,
+    imagenet_train as imagenet_train,
+)
+from .profiling.bottleneck import (
+    Bottleneck as Bottleneck,
+)
+from .profiling.dataset_nodes import (
+    chosen_parallelism as chosen_parallelism,
+)
+from .profiling.limits import (
+    StageCost as StageCost,
+)
+from .profiling.measure import (
+    Throughput as Throughput,
+    profile as profile,
+    throughput as throughput,
+)
+from .profiling.profile import (
+    Profile as Profile,
+)
+from .reading.source import (
+    SyntheticSource as SyntheticSource,
+    TFRecordSource as TFRecordSource,
+)
+from .reading.state import (
+    SavedState as SavedState,
+    State as State,
+)
+from .recipes import (
+    Recipe as Recipe,
+    inception as inception,
+    resnet as resnet,
+    vgg as vgg,
+)
+from .stages.basic import (
+    AssertCardinality as AssertCardinality,
+    Batch as Batch,
+    Map as Map,
+    Prefetch as Prefetch,
+    Take as Take,
+)
+from .stages.faults import (
+    Fault as Fault,
+    FaultLog as FaultLog,
+)
+from .stages.interleave import (
+    Interleave as Interleave,
+)
+from .stages.shuffle import (
+    Shuffle as Shuffle,
+)
+from .training.callbacks import (
+    LogInput as LogInput,
+    SaveState as SaveState,
+)
+from .training.headspace import (
+    Headspace as Headspace,
+    headspace as headspace,
+)
+from .training.preflight import (
+    preflight as preflight,
+)
+from .training.step_timer import (
+    StepFigures as StepFigures,
+    StepTime as StepTime,
+    StepTimer as StepTimer,
+)
+from .tuner.race import (
+    Turns as Turns,
+    compare as compare,
+)
+from .tuner.result import (
+    Search as Search,
+    load_tuned as load_tuned,
+)
+from .tuner.search import (
+    search_tuning as search_tuning,
+    tune as tune,
+)
+from .tuner.space import (
+    Budget as Budget,
+    Setting as Setting,
+    opened as opened,
+)
+from .tuning import (
+    Tuning as Tuning,
+)
+from .view import (
+    before_and_after as before_and_after,
+    contact_sheet as contact_sheet,
+)
+
+__version__: str

@@ -1,0 +1,222 @@
+"""Filled: a cache's stage from windows to elements, which are made once.
+
+In: windows, a store, and the stages that make an element of a record. Out: the elements
+in the order of the windows. What the store lacks of a window is made and put there
+first; then all of the window is taken from it.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.cache import cacheable, store
+from tfpipe.reading import philox
+from tfpipe.reading.source import TFRecordSource
+from tfpipe.reading.state import State
+from tfpipe.stages.basic import Example, Map
+from tfpipe.stages.faults import REMEDY
+from tfpipe.stages.interleave import Interleave
+
+Array = npt.NDArray[Any]
+
+# Records that go to and from the store in one call.
+_CHUNK = 32
+
+
+def features(spec: Example) -> list[store.Feature]:
+    """What is to be kept of an element."""
+    features = []
+    for name, item in sorted(spec.items()):
+        if name in cacheable.OF_WINDOW:
+            continue
+        if not item.shape.is_fully_defined() or (
+            item.dtype == tf.string and item.shape.rank
+        ):
+            raise ValueError(
+                f"Cache needs numbers of fixed shape, or one string; got {name}: "
+                f"{item}. Give all images one size before it, or cache them encoded."
+            )
+        dtype = np.dtype(item.dtype.as_numpy_dtype)
+        features.append(store.Feature(name, dtype, tuple(item.shape)))
+    return features
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filled:
+    """Windows -> elements: makes what is missing of a window, then takes all of it.
+
+    Attributes:
+        store: What is kept.
+        source: Of the windows.
+        interleave, maps: Make an element of a record.
+        spec: An element; what of it is kept, `features` says.
+    """
+
+    store: store.Store
+    source: TFRecordSource
+    interleave: Interleave
+    maps: Sequence[Map]
+    spec: Example
+
+    def __call__(
+        self, windows: tf.data.Dataset, num_parallel_reads: int | None
+    ) -> tf.data.Dataset:
+        # The next window is made while the elements of one are taken.
+        records = windows.flat_map(self._window).prefetch(1).unbatch()
+        chunks = records.batch(_CHUNK).map(
+            self._take, num_parallel_calls=num_parallel_reads, deterministic=True
+        )
+        return chunks.unbatch()
+
+    def _window(self, window: Example) -> tf.data.Dataset:
+        """One element: the records of the window, once all of them are there."""
+        return self._filling(window).concatenate(
+            tf.data.Dataset.from_tensors(window).map(self._passed_on)
+        )
+
+    def _filling(self, window: Example) -> tf.data.Dataset:
+        """No element: puts what is missing of a window into the store."""
+        missing = _missing(self.store, window)
+        dataset = tf.data.Dataset.from_tensors(missing)
+        dataset = dataset.take(tf.cast(missing["take"] > 0, tf.int64))
+        dataset = self.interleave.sound(dataset, self.interleave.faults)
+        for stage in self.maps:
+            dataset = stage.sound(dataset, stage.faults)
+        return dataset.batch(_CHUNK).map(self._put).filter(lambda _: False)
+
+    def _put(self, batch: Example) -> Example:
+        columns = [batch[feature.name] for feature in features(self.spec)]
+
+        def put(records: Array, *columns: Array) -> Array:
+            self.store.put(records, columns)
+            return records
+
+        records = tf.numpy_function(put, [batch["record_id"], *columns], tf.int64)
+        return {
+            "record_id": tf.ensure_shape(records, [None]),
+            "is_real": tf.zeros([0], tf.bool),
+            "epoch_seed": tf.zeros([0], tf.int64),
+        }
+
+    def _passed_on(self, window: Example) -> Example:
+        seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
+        records, is_real = tf.numpy_function(
+            self._find_passed_on,
+            [window["num_records"], window["first_record"], window["is_real"], seed],
+            (tf.int64, tf.bool),
+        )
+        start, stop = window["skip"], window["skip"] + window["take"]
+        return {
+            "record_id": tf.ensure_shape(records, [None])[start:stop],
+            "is_real": tf.ensure_shape(is_real, [None])[start:stop],
+            "epoch_seed": tf.fill([window["take"]], window["epoch_seed"]),
+        }
+
+    def _find_passed_on(
+        self, num_records: Array, first_record: Array, is_real: Array, seed: Array
+    ) -> tuple[Array, Array]:
+        records = _record_ids(num_records, first_record)
+        sound = self.store.have[records] == store.KEPT
+        self.store.put_damaged(records[~sound])
+        good = np.flatnonzero(sound)
+        # As in `damaged`: the next sound one stands in, or at the end the first.
+        stand_in = np.arange(len(records))
+        if len(good):
+            stand_in = good[np.searchsorted(good, stand_in) % len(good)]
+        else:
+            records = np.full_like(records, self._spare())
+        order: Any = ...
+        if seed.any():
+            order = philox.shuffled(len(sound), tuple(seed.tolist()))
+        return records[stand_in][order], sound[order] & is_real
+
+    def _spare(self) -> int:
+        """A record that is kept, for a window that has none."""
+        if (have := np.flatnonzero(self.store.have == store.KEPT)).size:
+            return int(have[0])
+        for window in self.source.in_order()(State(), 1):
+            for _ in self._filling(window):
+                pass
+            if (have := np.flatnonzero(self.store.have == store.KEPT)).size:
+                return int(have[0])
+        raise errors.BadRecordError(
+            "No sound record found to stand in for the damaged ones: not one record of "
+            f"split {self.source.split!r} of {self.source.data_dir} can be kept. "
+            f"{REMEDY}"
+        )
+
+    def _take(self, records: Example) -> Example:
+        kept = features(self.spec)
+        columns = tf.numpy_function(
+            self.store.get,
+            [records["record_id"]],
+            [self.spec[feature.name].dtype for feature in kept],
+        )
+        batch = {
+            feature.name: tf.ensure_shape(column, [None, *feature.shape])
+            for feature, column in zip(kept, columns, strict=True)
+        }
+        seed = tf.stack([records["epoch_seed"], records["record_id"]], 1)
+        batch |= {**records, "seed": seed}
+        if "mask" in self.spec:
+            batch["mask"] = tf.cast(records["is_real"], self.spec["mask"].dtype)
+        return {name: batch[name] for name in self.spec}
+
+
+def _record_ids(num_records: Array, first_record: Array) -> Array:
+    starts = first_record - (np.cumsum(num_records) - num_records)
+    return np.repeat(starts, num_records) + np.arange(num_records.sum())
+
+
+def _missing(kept: store.Store, window: Example) -> Example:
+    """The window of those records that are not in the store, each once."""
+    extent, offset, count, first, offsets = tf.numpy_function(
+        functools.partial(_find_missing, kept),
+        [
+            window["num_records"],
+            window["first_record"],
+            window["record_byte_offset"],
+        ],
+        [tf.int64] * 5,
+    )
+    return {
+        "path": tf.gather(window["path"], tf.ensure_shape(extent, [None])),
+        "byte_offset": tf.ensure_shape(offset, [None]),
+        "num_records": tf.ensure_shape(count, [None]),
+        "first_record": tf.ensure_shape(first, [None]),
+        "record_byte_offset": tf.ensure_shape(offsets, [None]),
+        "skip": tf.zeros([], tf.int64),
+        "take": tf.size(offsets, tf.int64),
+        "is_real": tf.constant(True),
+        "has_right_lengths": window["has_right_lengths"],
+        "epoch_seed": window["epoch_seed"],
+    }
+
+
+def _find_missing(
+    kept: store.Store, num_records: Array, first_record: Array, offsets: Array
+) -> tuple[Array, ...]:
+    """The records of a window that are not kept, each once, as extents.
+
+    Returns:
+        int64 [x] each: which extent of the window it is in, where it starts, how many
+        records it has, the number of the first; and int64 [w], where each starts.
+    """
+    records = _record_ids(num_records, first_record)
+    chosen = kept.have[records] != store.KEPT
+    positions = np.flatnonzero(chosen)
+    _, once = np.unique(records[positions], return_index=True)
+    positions = positions[np.sort(once)]
+    records, offsets = records[positions], offsets[positions]
+    extent = np.repeat(np.arange(len(num_records)), num_records)[positions]
+    begins = np.diff(records, prepend=-2) != 1
+    begins |= np.diff(extent, prepend=-1) != 0
+    starts = np.flatnonzero(begins)
+    count = np.diff(starts, append=len(records))
+    return extent[starts], offsets[starts], count, records[starts], offsets

@@ -1,0 +1,279 @@
+"""The folders of stores: found, made, explained, evicted.
+
+In: a folder on a local disk and a description of what is to be kept. Out: the store of
+that description, in a folder of its own beside those of others, as far as it was filled
+before. Whoever looks at or changes the set of folders holds a lock; whoever uses one of
+them holds that one's lock, so it is neither evicted nor dropped. Imports no TensorFlow.
+
+    DIRECTORY/lock
+    DIRECTORY/<fingerprint>/manifest.json   what it holds, and since which boot
+    DIRECTORY/<fingerprint>/in_use          locked by its users
+    DIRECTORY/<fingerprint>/complete        there if all of it is on the disk for good
+    DIRECTORY/<fingerprint>/...             see `store.layout`, and segments of strings
+"""
+
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from tfpipe.cache import store
+from tfpipe.shards import index
+
+_MANIFEST_NAME = "manifest.json"
+_IN_USE_NAME = "in_use"
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+_BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Content:
+    """What a store holds.
+
+    Attributes:
+        made_of: All that decides it, such as the digest of the data; JSON values.
+        features: What a record has.
+        num_records: Records in the split.
+        string_bytes: The most that all strings of a feature have together.
+    """
+
+    made_of: Mapping[str, Any]
+    features: Sequence[store.Feature]
+    num_records: int
+    string_bytes: int
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits, other ones if anything else would be held."""
+        return index.digest(json.dumps(self.document(), sort_keys=True))
+
+    def document(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        features = [[f.name, f.dtype.name, *f.shape] for f in self.features]
+        numbers = {"num_records": self.num_records, "features": features}
+        return {**self.made_of, **numbers}
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the full store."""
+        return store.num_bytes(self.features, self.num_records, self.string_bytes)
+
+
+def open_store(
+    directory: str | os.PathLike[str], content: Content, *, max_bytes: int | None
+) -> store.DiskStore:
+    """The store of a content, as far as it is filled; makes room for it if need be.
+
+    What was found, and dropped, is said on stderr.
+
+    Args:
+        directory: Folder of all stores, on a disk of this host.
+        content: What is to be kept.
+        max_bytes: The most that all stores in the folder may have when they are full;
+            the least recently opened are evicted, but none that is in use.
+
+    Raises:
+        ValueError: If it cannot fit max_bytes.
+        OSError: If the disk has not enough space, or the folder cannot be used.
+    """
+    if "://" in os.fspath(directory):
+        raise ValueError(f"Cache needs a folder on a local disk, got {directory}.")
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    folder = directory / content.fingerprint
+    with store.locked(directory / "lock"):
+        for leftover in directory.glob(".*.tmp"):
+            shutil.rmtree(leftover)
+        if folder.exists() and (fault := _fault(folder, content)):
+            _say(f"{folder} {fault}: it is dropped and filled anew.")
+            _remove(folder)
+        _make_room(directory, content, max_bytes)
+        if not folder.exists():
+            _explain(directory, content)
+            _create(folder, content)
+        os.utime(folder / _MANIFEST_NAME)
+        lock = (folder / _IN_USE_NAME).open("ab")
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return store.DiskStore(
+        folder,
+        content.features,
+        content.num_records,
+        string_bytes=content.string_bytes,
+        lock=lock,
+    )
+
+
+def _fault(folder: pathlib.Path, content: Content) -> str:
+    """What is wrong with a folder that is there; "" is nothing."""
+    manifest = _manifest(folder)
+    if manifest is None:
+        return f"has no readable {_MANIFEST_NAME}"
+    if manifest["content"] != json.loads(json.dumps(content.document())):
+        return "holds something else"
+    for name, size in store.layout(content.features, content.num_records).items():
+        path = folder / name
+        found = path.stat().st_size if path.exists() else None
+        if found != size:
+            return f"must have a file {name} of {size} bytes, got {found}"
+    complete = (folder / store.COMPLETE_NAME).exists()
+    if not complete and manifest["boot_id"] != _boot_id():
+        return (
+            "was not complete when this host was last shut down, so it may lack what "
+            "was not yet on the disk"
+        )
+    return ""
+
+
+def _manifest(folder: pathlib.Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads((folder / _MANIFEST_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    keys = {"content", "num_bytes", "boot_id"}
+    return manifest if isinstance(manifest, dict) and keys <= set(manifest) else None
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _others(directory: pathlib.Path, content: Content) -> list[pathlib.Path]:
+    """Folders of other stores, the least recently opened first."""
+    folders = [
+        folder
+        for folder in directory.iterdir()
+        if _FINGERPRINT.fullmatch(folder.name) and folder.name != content.fingerprint
+    ]
+    return sorted(folders, key=_last_opened)
+
+
+def _last_opened(folder: pathlib.Path) -> float:
+    manifest = folder / _MANIFEST_NAME
+    return manifest.stat().st_mtime if manifest.exists() else 0.0
+
+
+def _num_bytes(folder: pathlib.Path) -> int:
+    manifest = _manifest(folder)
+    if manifest is not None:
+        return int(manifest["num_bytes"])
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _explain(directory: pathlib.Path, content: Content) -> None:
+    """Says in what the stores that are there differ from the one that is not."""
+    for other in _others(directory, content):
+        manifest = _manifest(other)
+        if manifest is None:
+            continue
+        kept, wanted = manifest["content"], content.document()
+        keys = [key for key in wanted if kept.get(key) != wanted[key]]
+        _say(f"{other} does not fit: it was made with other {', '.join(keys)}.")
+
+
+def _make_room(
+    directory: pathlib.Path, content: Content, max_bytes: int | None
+) -> None:
+    """Evicts other stores until this one fits; none if it cannot fit anyway."""
+    others = _others(directory, content)
+    free = {folder: _num_bytes(folder) for folder in others if not _in_use(folder)}
+    need, evictable = content.num_bytes, sum(free.values())
+    left = _disk_left(directory)
+    missing = max(need - _allocated(directory / content.fingerprint), 0)
+    in_use = sum(_num_bytes(folder) for folder in others if folder not in free)
+    if max_bytes is not None and need + in_use > max_bytes:
+        raise ValueError(
+            f"Cache.max_bytes must be >= {need + in_use} for this cache of {need} "
+            f"bytes and {in_use} bytes that are in use in {directory}, got {max_bytes}."
+        )
+    if missing > left + evictable:
+        raise OSError(
+            errno.ENOSPC,
+            f"The cache needs {missing} bytes more, the disk has {left} and "
+            f"{evictable} of other caches",
+            os.fspath(directory),
+        )
+    for folder, size in free.items():
+        kept = in_use + evictable
+        if missing <= _disk_left(directory) and (
+            max_bytes is None or kept + need <= max_bytes
+        ):
+            break
+        _say(f"evicted {folder}, {size} bytes when full, to make room.")
+        _remove(folder)
+        evictable -= size
+
+
+def _allocated(folder: pathlib.Path) -> int:
+    if not folder.exists():
+        return 0
+    return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
+
+
+def _disk_left(directory: pathlib.Path) -> int:
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _in_use(folder: pathlib.Path) -> bool:
+    with open(folder / _IN_USE_NAME, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _remove(folder: pathlib.Path) -> None:
+    """Removes a folder so that what is left of it, if killed, is not taken for one."""
+    if _in_use(folder):
+        raise OSError(
+            errno.EBUSY,
+            "The cache is in use by another process, on this host or another one; "
+            "give each host a folder of its own",
+            os.fspath(folder),
+        )
+    leftover = folder.with_name(f".{folder.name}.tmp")
+    folder.rename(leftover)
+    shutil.rmtree(leftover)
+
+
+def _create(folder: pathlib.Path, content: Content) -> None:
+    """Makes an empty store, whose arrays have their space on the disk."""
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    temporary.mkdir()
+    try:
+        for name, size in store.layout(content.features, content.num_records).items():
+            with open(temporary / name, "xb") as file:
+                _allocate(file, size)
+        (temporary / _IN_USE_NAME).touch()
+        manifest = {
+            "content": content.document(),
+            "num_bytes": content.num_bytes,
+            "boot_id": _boot_id(),
+        }
+        text = json.dumps(manifest, indent=1) + "\n"
+        (temporary / _MANIFEST_NAME).write_text(text, encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(temporary)
+        raise
+    temporary.rename(folder)
+    index.sync_folder(folder.parent)
+
+
+def _allocate(file: IO[bytes], size: int) -> None:
+    # Written through a memory map, a hole on a full disk would kill the process.
+    os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _say(text: str) -> None:
+    print(f"cache: {text}", file=sys.stderr)

@@ -1,0 +1,373 @@
+"""Stores: what each record of a split was made into, in RAM or in a folder on disk.
+
+In: the numbers of some records and what was made of them, in any order and from
+several processes at once. Out: the same for any records that are there. A store knows
+nothing of epochs, orders and ranks, so it changes none of them. Imports no TensorFlow.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import pathlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tfpipe.shards import index
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+# What `have` says of a record: it is not kept; it is; it was damaged at the last look.
+MISSING, KEPT, DAMAGED = 0, 1, 2
+
+COMPLETE_NAME = "complete"
+_HAVE_NAME = "have"
+# A place is the number of a segment and a byte in it, in one int64 so that it is
+# written in one step: two processes may keep the same record at the same time.
+_OFFSET_BITS = 44
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of every record.
+
+    Attributes:
+        name: Its name.
+        dtype: Of the numbers; object for one byte string a record.
+        shape: Of one record's numbers; () for a byte string.
+    """
+
+    name: str
+    dtype: "np.dtype[Any]"
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_string(self) -> bool:
+        """Whether it is a byte string, of any length."""
+        return self.dtype == np.dtype(object)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of a record on disk, those of a string itself left out."""
+        if self.is_string:
+            return 2 * 8  # place and length
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+class Store(Protocol):
+    """What both kinds of store can do, from any number of threads.
+
+    Attributes:
+        have: uint8 [num_records], MISSING, KEPT or DAMAGED.
+    """
+
+    have: Array
+
+    def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """Keeps records: one column [n, ...] a feature."""
+
+    def put_damaged(self, records: Ints) -> None:
+        """Notes that records cannot be kept: the store is complete without them."""
+
+    def get(self, records: Ints) -> list[Array]:
+        """Columns [n, ...] of records that are there."""
+
+    def describe(self) -> str:
+        """How full it is and where."""
+
+    def close(self) -> None:
+        """Gives its memory and files back; what asks for a record then fails."""
+
+
+def num_bytes(features: Sequence[Feature], num_records: int, string_bytes: int) -> int:
+    """Bytes of a full store, of which each string feature has `string_bytes`."""
+    rows = 1 + sum(feature.num_bytes for feature in features)
+    return num_records * rows + string_bytes * sum(f.is_string for f in features)
+
+
+class RamStore:
+    """A store in the memory of this process.
+
+    Args:
+        features: What a record has.
+        num_records: Records in the split.
+    """
+
+    def __init__(self, features: Sequence[Feature], num_records: int) -> None:
+        self.have: Array = np.zeros(num_records, np.uint8)
+        self._columns: list[Array] = [
+            np.empty((num_records, *feature.shape), feature.dtype)
+            for feature in features
+        ]
+
+    def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """See `Store`."""
+        for kept, column in zip(self._columns, columns, strict=True):
+            kept[records] = column
+        self.have[records] = KEPT
+
+    def put_damaged(self, records: Ints) -> None:
+        """See `Store`."""
+        _note_damaged(self.have, records)
+
+    def get(self, records: Ints) -> list[Array]:
+        """See `Store`."""
+        return [kept[records] for kept in self._columns]
+
+    def describe(self) -> str:
+        """See `Store`."""
+        return f"{_how_full(self.have)}, in RAM"
+
+    def close(self) -> None:
+        """See `Store`."""
+        self.have, self._columns = np.zeros(0, np.uint8), []
+
+
+class DiskStore:
+    """A store in a folder, which several processes of a host fill and read.
+
+    Numbers are arrays of all records; strings follow each other in segments, one a
+    process. `have` says which records are there and is set last, so that a process may
+    be killed at any time. Made by `store_folder.open_store`.
+
+    Args:
+        folder: With the files of `layout`.
+        features: What a record has.
+        num_records: Records in the split.
+        string_bytes: The most that a process may write of each string feature.
+        lock: Open file that says that the folder is in use, as long as it is open.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        features: Sequence[Feature],
+        num_records: int,
+        *,
+        string_bytes: int,
+        lock: IO[bytes],
+    ) -> None:
+        self.folder = folder
+        self.have: Array = np.memmap(folder / _HAVE_NAME, np.uint8, "r+")
+        self._in_use = lock
+        self._putting = threading.Lock()
+        num_strings = sum(feature.is_string for feature in features)
+        self._segments = _Segments(folder, max_bytes=string_bytes * num_strings)
+        self._columns = [
+            _Strings(folder, number, self._segments)
+            if feature.is_string
+            else _Numbers(folder / f"{number}.numbers", feature, num_records)
+            for number, feature in enumerate(features)
+        ]
+        self._complete = self.is_complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record is there, and on the disk for good."""
+        return (self.folder / COMPLETE_NAME).exists()
+
+    def put(self, records: Ints, columns: Sequence[Array]) -> None:
+        """See `Store`.
+
+        Raises:
+            OSError: If the disk is full; what was kept before stays as it is.
+        """
+        # One at a time: two threads may bring the same record, which is kept once.
+        with self._putting:
+            _, first = np.unique(records, return_index=True)
+            new = first[self.have[records[first]] != KEPT]
+            with self._segments.all_or_nothing():
+                for kept, column in zip(self._columns, columns, strict=True):
+                    kept.put(records[new], column[new])
+            if self._complete and len(new):
+                self._sync()  # who finds it complete trusts `have` after a crash
+            self.have[records[new]] = KEPT
+        self._finish_if_full()
+
+    def put_damaged(self, records: Ints) -> None:
+        """See `Store`."""
+        with self._putting:
+            _note_damaged(self.have, records)
+        self._finish_if_full()
+
+    def get(self, records: Ints) -> list[Array]:
+        """See `Store`.
+
+        Raises:
+            OSError: If a file is shorter than it was.
+        """
+        return [kept.get(records) for kept in self._columns]
+
+    def describe(self) -> str:
+        """See `Store`."""
+        return f"{_how_full(self.have)}, in {self.folder}"
+
+    def close(self) -> None:
+        """See `Store`."""
+        self.have, self._columns = np.zeros(0, np.uint8), []
+        self._segments.close()
+        self._in_use.close()
+
+    def _finish_if_full(self) -> None:
+        if self._complete or not (self.have != MISSING).all():
+            return
+        with locked(self.folder / "finish"):
+            if not self.is_complete:
+                self._sync()
+                index.replace_file(self.folder / COMPLETE_NAME, b"")
+        self._complete = True
+
+    def _sync(self) -> None:
+        for path in self.folder.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
+def layout(features: Sequence[Feature], num_records: int) -> dict[str, int]:
+    """Name and bytes of each file of fixed size in the folder of a store."""
+    files = {_HAVE_NAME: num_records}
+    for number, feature in enumerate(features):
+        if feature.is_string:
+            files |= {f"{number}.places": 8 * num_records}
+            files |= {f"{number}.lengths": 8 * num_records}
+        else:
+            files[f"{number}.numbers"] = feature.num_bytes * num_records
+    return files
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Holds a file's lock, waiting for other processes to give it back."""
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _note_damaged(have: Array, records: Ints) -> None:
+    # Another thread or process may have found it sound meanwhile.
+    have[records[have[records] == MISSING]] = DAMAGED
+
+
+def _how_full(have: Array) -> str:
+    text = f"{np.count_nonzero(have == KEPT)} of {len(have)} records there"
+    damaged = np.count_nonzero(have == DAMAGED)
+    return f"{text}, {damaged} damaged" if damaged else text
+
+
+class _Numbers:
+    def __init__(self, path: pathlib.Path, feature: Feature, num_records: int) -> None:
+        shape = (num_records, *feature.shape)
+        self._rows: Array = np.memmap(path, feature.dtype, "r+", shape=shape)
+
+    def put(self, records: Ints, column: Array) -> None:
+        self._rows[records] = column
+
+    def get(self, records: Ints) -> Array:
+        return np.asarray(self._rows[records])
+
+
+class _Strings:
+    def __init__(
+        self, folder: pathlib.Path, number: int, segments: "_Segments"
+    ) -> None:
+        self._places: Ints = np.memmap(folder / f"{number}.places", np.int64, "r+")
+        self._lengths: Ints = np.memmap(folder / f"{number}.lengths", np.int64, "r+")
+        self._segments = segments
+
+    def put(self, records: Ints, column: Array) -> None:
+        lengths = np.array([len(value) for value in column], np.int64)
+        first = self._segments.append(b"".join(column))
+        # Other processes write the same length, and the same bytes at another place.
+        self._lengths[records] = lengths
+        self._places[records] = first + np.cumsum(lengths) - lengths
+
+    def get(self, records: Ints) -> Array:
+        places = self._places[records].tolist()
+        lengths = self._lengths[records].tolist()
+        result = np.empty(len(records), object)
+        result[:] = [
+            self._segments.read(place, length)
+            for place, length in zip(places, lengths, strict=True)
+        ]
+        return result
+
+
+class _Segments:
+    """The files that strings are in: this process appends to one of its own."""
+
+    def __init__(self, folder: pathlib.Path, *, max_bytes: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._own = self._number = self._owner = -1
+        self._end = 0
+        self._readers: dict[int, int] = {}
+
+    @contextlib.contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """What is appended meanwhile is written over later, if an error ends it."""
+        owner, end = self._owner, self._end
+        try:
+            yield
+        except BaseException:
+            self._end = end if owner == self._owner else 0
+            raise
+
+    def append(self, data: bytes) -> int:
+        """Writes at the end; the place of the first byte. For one thread at a time."""
+        if self._owner != os.getpid():
+            self._number, self._own = self._create()
+            self._owner, self._end = os.getpid(), 0
+        offset = self._end
+        if offset + len(data) > self._max_bytes:
+            raise OSError(
+                f"The strings of {self._folder} must have at most {self._max_bytes} "
+                f"bytes, as many as the shards, got {offset + len(data)}. Move Cache "
+                "before the op that makes larger ones."
+            )
+        left = memoryview(data)
+        while left:
+            left = left[os.pwrite(self._own, left, offset + len(data) - len(left)) :]
+        self._end += len(data)
+        return self._number << _OFFSET_BITS | offset
+
+    def read(self, place: int, length: int) -> bytes:
+        """The bytes at a place."""
+        number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
+        with self._lock:
+            if number not in self._readers:
+                self._readers[number] = os.open(self._path(number), os.O_RDONLY)
+        data = os.pread(self._readers[number], length, offset)
+        if len(data) < length:
+            raise OSError(
+                f"{self._path(number)} must have {length} bytes at {offset}, got "
+                f"{len(data)}. Delete the folder; it is filled anew."
+            )
+        return data
+
+    def close(self) -> None:
+        """Closes all files."""
+        with self._lock:
+            for descriptor in (*self._readers.values(), self._own):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._readers, self._own, self._owner = {}, -1, -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _create(self) -> tuple[int, int]:
+        number = len(list(self._folder.glob("*.segment")))
+        while True:
+            with contextlib.suppress(FileExistsError):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                return number, os.open(self._path(number), flags, 0o666)
+            number += 1
+
+    def _path(self, number: int) -> pathlib.Path:
+        return self._folder / f"{number}.segment"

@@ -1,0 +1,294 @@
+// The ops of tfpipe.ops.crop, each for one example or for a batch of them:
+//
+//   TfpipeCrop          crop_image, see crop_core.h
+//   TfpipeRandomWindow  the windows of RandomCrop, see draw.h
+//   TfpipeUniform       tf.random.stateless_uniform, with a seed for each example
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+#include "crop_core.h"
+#include "draw.h"
+#include "pool.h"
+
+namespace tfpipe {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::errors::InvalidArgument;
+using tensorflow::errors::ResourceExhausted;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// TensorFlow 2.16 to 2.21 do not agree on what a shape function's result is called.
+using Status = decltype(InvalidArgument(""));
+
+// The shape of what has those sizes for each example.
+TensorShape Each(TensorShape batch, const std::vector<int64_t>& sizes) {
+  for (const int64_t size : sizes) batch.AddDim(size);
+  return batch;
+}
+
+// The same while a graph is made; sets the output.
+Status SetEach(InferenceContext* context, ShapeHandle batch,
+               const std::vector<int64_t>& sizes) {
+  ShapeHandle shape = context->Scalar();
+  for (const int64_t size : sizes)
+    TF_RETURN_IF_ERROR(context->Concatenate(shape, context->Vector(size), &shape));
+  TF_RETURN_IF_ERROR(context->Concatenate(batch, shape, &shape));
+  context->set_output(0, shape);
+  return Status();
+}
+
+// Checks that an input has `size` values for each example.
+Status RequireEach(InferenceContext* context, int input, ShapeHandle batch, int size) {
+  ShapeHandle shape;
+  TF_RETURN_IF_ERROR(context->Concatenate(batch, context->Vector(size), &shape));
+  return context->Merge(context->input(input), shape, &shape);
+}
+
+std::vector<int64_t> ImageShape(bool planar, int64_t size) {
+  if (planar) return {3, size, size};
+  return {size, size, 3};
+}
+
+Status SetImageShape(InferenceContext* context) {
+  ShapeHandle batch;
+  TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(2), &batch));
+  TF_RETURN_IF_ERROR(RequireEach(context, 1, batch, 4));
+  int size;
+  std::string layout;
+  TF_RETURN_IF_ERROR(context->GetAttr("image_size", &size));
+  TF_RETURN_IF_ERROR(context->GetAttr("layout", &layout));
+  return SetEach(context, batch, ImageShape(layout == "NCHW", size));
+}
+
+REGISTER_OP("TfpipeCrop")
+    .Input("encoded: string")
+    .Input("window: int32")
+    .Input("flip: bool")
+    .Output("image: dtype")
+    .Attr("image_size: int >= 1")
+    .Attr("quality: {'fast', 'exact'} = 'fast'")
+    .Attr("dtype: {uint8, float, bfloat16} = DT_UINT8")
+    .Attr("layout: {'NHWC', 'NCHW'} = 'NHWC'")
+    .Attr("bgr: bool = false")
+    .Attr("scale: list(float) >= 3 = [1.0, 1.0, 1.0]")
+    .Attr("offset: list(float) >= 3 = [0.0, 0.0, 0.0]")
+    .SetShapeFn(SetImageShape);
+
+// Rows are three values a pixel in int, so that no product overflows.
+constexpr int kMaxImageSize = 1 << 14;
+
+// Of an image, about; more than enough for a thread of its own.
+constexpr int64_t kCropCycles = 1 << 21;
+
+// The first example of a batch that cannot be cropped.
+struct Failure {
+  std::mutex mutex;
+  int64_t place = -1;
+  std::string message;
+
+  void Add(int64_t other, const char* said) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (place >= 0 && place < other) return;
+    place = other;
+    message = said;
+  }
+};
+
+class CropOp : public tensorflow::OpKernel {
+ public:
+  explicit CropOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string quality, layout;
+    tensorflow::DataType dtype;
+    std::vector<float> scale, offset;
+    OP_REQUIRES_OK(context, context->GetAttr("image_size", &format_.image_size));
+    OP_REQUIRES_OK(context, context->GetAttr("quality", &quality));
+    OP_REQUIRES_OK(context, context->GetAttr("dtype", &dtype));
+    OP_REQUIRES_OK(context, context->GetAttr("layout", &layout));
+    OP_REQUIRES_OK(context, context->GetAttr("bgr", &format_.bgr));
+    OP_REQUIRES_OK(context, context->GetAttr("scale", &scale));
+    OP_REQUIRES_OK(context, context->GetAttr("offset", &offset));
+    OP_REQUIRES(context, format_.image_size <= kMaxImageSize,
+                InvalidArgument("image_size must be <= ", kMaxImageSize, ", got ",
+                                format_.image_size, "."));
+    OP_REQUIRES(context, scale.size() == 3 && offset.size() == 3,
+                InvalidArgument("scale and offset must have 3 values, got ",
+                                scale.size(), " and ", offset.size(), "."));
+    format_.fast = quality == "fast";
+    format_.plain = false;
+    format_.planar = layout == "NCHW";
+    format_.pixel = dtype == tensorflow::DT_UINT8   ? Pixel::kUint8
+                    : dtype == tensorflow::DT_FLOAT ? Pixel::kFloat32
+                                                    : Pixel::kBfloat16;
+    std::copy(scale.begin(), scale.end(), format_.scale);
+    std::copy(offset.begin(), offset.end(), format_.offset);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &encoded = context->input(0), &window = context->input(1),
+                 &flip = context->input(2);
+    const TensorShape& batch = encoded.shape();
+    OP_REQUIRES(
+        context, flip.shape() == batch && window.shape() == Each(batch, {4}),
+        InvalidArgument("flip must have the shape of encoded, and window that and [4], "
+                        "got ",
+                        encoded.shape().DebugString(), ", ", flip.shape().DebugString(),
+                        " and ", window.shape().DebugString(), "."));
+    const TensorShape shape =
+        Each(batch, ImageShape(format_.planar, format_.image_size));
+    Tensor image;
+    if (batch.dims() > 0) {
+      image = Tensor(Pool::Get(), output_type(0), shape);
+      OP_REQUIRES(context, image.IsInitialized(),
+                  ResourceExhausted("No memory for ", shape.DebugString(), "."));
+    } else {
+      OP_REQUIRES_OK(context, context->allocate_temp(output_type(0), shape, &image));
+    }
+    Failure failure;
+    const auto* workers = context->device()->tensorflow_cpu_worker_threads();
+    // In this thread alone if there is one image, or Tuning.max_intra_op_parallelism
+    // is 1.
+    tensorflow::Shard(workers->num_threads, workers->workers, batch.num_elements(),
+                      kCropCycles, [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i)
+                          CropOne(encoded, window, flip, i, &image, &failure);
+                      });
+    OP_REQUIRES(context, failure.place < 0,
+                InvalidArgument(batch.dims() == 0
+                                    ? ""
+                                    : "Image " + std::to_string(failure.place) +
+                                          " of the batch: ",
+                                failure.message));
+    context->set_output(0, image);
+  }
+
+ private:
+  void CropOne(const Tensor& encoded, const Tensor& window, const Tensor& flip,
+               int64_t i, Tensor* image, Failure* failure) const {
+    const auto& bytes = encoded.flat<tensorflow::tstring>()(i);
+    const int32_t* edges = window.flat<int32_t>().data() + 4 * i;
+    char* pixels = static_cast<char*>(image->data()) +
+                   i * (image->TotalBytes() / encoded.NumElements());
+    char message[kMessageLength];
+    if (!Crop(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
+              {edges[0], edges[1], edges[2], edges[3]}, flip.flat<bool>()(i), format_,
+              pixels, message)) {
+      failure->Add(i, message);
+    }
+  }
+
+  Format format_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeCrop").Device(tensorflow::DEVICE_CPU), CropOp);
+
+REGISTER_OP("TfpipeRandomWindow")
+    .Input("height: int32")
+    .Input("width: int32")
+    .Input("seed: int64")
+    .Output("window: int32")
+    .Attr("area: list(float) >= 2")
+    .Attr("ratio: list(float) >= 2")
+    .Attr("max_attempts: int >= 1")
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle batch;
+      TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(1), &batch));
+      TF_RETURN_IF_ERROR(RequireEach(context, 2, batch, 2));
+      return SetEach(context, batch, {4});
+    });
+
+class RandomWindowOp : public tensorflow::OpKernel {
+ public:
+  explicit RandomWindowOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<float> area, ratio;
+    OP_REQUIRES_OK(context, context->GetAttr("area", &area));
+    OP_REQUIRES_OK(context, context->GetAttr("ratio", &ratio));
+    OP_REQUIRES_OK(context, context->GetAttr("max_attempts", &range_.max_attempts));
+    range_ = {{area[0], area[1]}, {ratio[0], ratio[1]}, range_.max_attempts};
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &height = context->input(0), &width = context->input(1),
+                 &seed = context->input(2);
+    const TensorShape& batch = height.shape();
+    OP_REQUIRES(context,
+                width.shape() == batch && seed.shape() == Each(batch, {2}),
+                InvalidArgument("width must have the shape of height, and seed that and "
+                                "[2], got ",
+                                batch.DebugString(), ", ", width.shape().DebugString(),
+                                " and ", seed.shape().DebugString(), "."));
+    Tensor* windows;
+    OP_REQUIRES_OK(context, context->allocate_output(0, Each(batch, {4}), &windows));
+    for (int64_t i = 0; i < height.NumElements(); ++i) {
+      Draws draws(seed.flat<int64_t>().data() + 2 * i);
+      const Window window = DrawWindow(height.flat<int32_t>()(i),
+                                       width.flat<int32_t>()(i), range_, &draws);
+      int32_t* edges = windows->flat<int32_t>().data() + 4 * i;
+      edges[0] = window.top;
+      edges[1] = window.left;
+      edges[2] = window.height;
+      edges[3] = window.width;
+    }
+  }
+
+ private:
+  Range range_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeRandomWindow").Device(tensorflow::DEVICE_CPU),
+                        RandomWindowOp);
+
+REGISTER_OP("TfpipeUniform")
+    .Input("seed: int64")
+    .Output("drawn: float")
+    .Attr("count: int >= 1")
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle batch;
+      TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &batch));
+      TF_RETURN_IF_ERROR(context->Subshape(batch, 0, -1, &batch));
+      TF_RETURN_IF_ERROR(RequireEach(context, 0, batch, 2));
+      int count;
+      TF_RETURN_IF_ERROR(context->GetAttr("count", &count));
+      return SetEach(context, batch, {count});
+    });
+
+class UniformOp : public tensorflow::OpKernel {
+ public:
+  explicit UniformOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("count", &count_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& seed = context->input(0);
+    TensorShape shape = seed.shape();
+    OP_REQUIRES(context, shape.dims() > 0 && shape.dim_size(shape.dims() - 1) == 2,
+                InvalidArgument("seed must be [..., 2], got ", shape.DebugString(), "."));
+    shape.set_dim(shape.dims() - 1, count_);
+    Tensor* drawn;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &drawn));
+    float* to = drawn->flat<float>().data();
+    for (int64_t i = 0; i < seed.NumElements(); i += 2) {
+      Draws draws(seed.flat<int64_t>().data() + i);
+      for (int j = 0; j < count_; ++j) *to++ = draws.Share();
+    }
+  }
+
+ private:
+  int count_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeUniform").Device(tensorflow::DEVICE_CPU), UniformOp);
+
+}  // namespace
+}  // namespace tfpipe

@@ -1,0 +1,363 @@
+"""Ops that change colors, geometry or parts of an image: augmentation after the crop.
+
+In and out: an example whose `image` is uint8 [height, width, 3], 0..255, RGB, of any
+size; the result has the same shape and type. These ops belong after the crop and
+before `Normalize`. Each draws all of its numbers from the example's `seed`; two of one
+kind in a pipeline need `ops.Reseed`.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.ops import pil_functions
+from tfpipe.ops.basic import Example, op_seed
+
+# The operations of RandAugment.
+OPERATIONS = (
+    *("AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize"),
+    *("SolarizeAdd", "Color", "Contrast", "Brightness", "Sharpness", "ShearX"),
+    *("ShearY", "TranslateX", "TranslateY", "Cutout", "Identity"),
+)
+
+_Change = Callable[[tf.Tensor], tf.Tensor]
+
+_MEAN_PIXEL = (124, 116, 104)  # ImageNet's: about zero after Normalize
+_GRAY = 128  # what the AutoAugment code fills with
+
+
+def _pixels(op: object, example: Example) -> tf.Tensor:
+    image = example["image"]
+    if image.dtype != tf.uint8:
+        raise ValueError(
+            f"{type(op).__name__} must get image as uint8, got {image.dtype.name}: "
+            "put it after the crop and before Normalize and Cast."
+        )
+    return image
+
+
+def _settle_fill(op: object, fill: Sequence[int]) -> None:
+    values = errors.require_numbers(
+        op, "fill", fill, count=3, whole=True, least=0, most=255
+    )
+    errors.settle(op, "fill", values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColorJitter:
+    """Changes brightness, contrast, saturation and hue by random factors.
+
+    Element: example -> example. Changes `image`.
+
+    A factor is uniform in 1 - strength (never below 0) to 1 + strength, the hue is
+    turned by uniform -hue to hue of the circle, and the order of the changes is random:
+    torchvision's `ColorJitter`. The first three equal Pillow's `ImageEnhance`
+    Brightness, Contrast and Color, the hue equals `tf.image.adjust_hue`. A change of
+    strength 0 is left out. The default is that of the ResNets trained with Torch.
+
+    Args:
+        brightness: Strength, >= 0.
+        contrast: Strength, >= 0.
+        saturation: Strength, >= 0.
+        hue: Largest turn as a share of the color circle, 0 to 0.5.
+    """
+
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.0
+
+    def __post_init__(self) -> None:
+        names = ("brightness", "contrast", "saturation")
+        errors.settle_numbers(self, names, least=0)
+        errors.settle_numbers(self, ["hue"], least=0, most=0.5)
+
+    def __call__(self, example: Example) -> Example:
+        image = _pixels(self, example)
+        seed = op_seed(self, example["seed"])
+        order_draws, draws = tf.unstack(tf.random.stateless_uniform([2, 4], seed))
+        changes = self._changes(draws)
+        order = tf.argsort(order_draws[: len(changes)])
+        for place in range(len(changes)):
+            branches = [functools.partial(change, image) for change in changes]
+            image = tf.switch_case(order[place], branches)
+        return example | {"image": image}
+
+    def _changes(self, draws: tf.Tensor) -> list[_Change]:
+        """The changes of this image, by draws: float32 [4], 0..1."""
+
+        def enhanced(
+            change: Callable[..., tf.Tensor], strength: float, draw: tf.Tensor
+        ) -> _Change:
+            low, high = max(0.0, 1.0 - strength), 1.0 + strength
+            return functools.partial(change, factor=low + (high - low) * draw)
+
+        turn = self.hue * (2.0 * draws[3] - 1.0)
+        changes: list[tuple[float, _Change]] = [
+            (
+                self.brightness,
+                enhanced(pil_functions.brightness, self.brightness, draws[0]),
+            ),
+            (self.contrast, enhanced(pil_functions.contrast, self.contrast, draws[1])),
+            (self.saturation, enhanced(pil_functions.color, self.saturation, draws[2])),
+            (self.hue, functools.partial(tf.image.adjust_hue, delta=turn)),
+        ]
+        return [change for strength, change in changes if strength > 0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistortColor:
+    """Inception's color distortion: random changes in one of a few fixed orders.
+
+    Element: example -> example. Changes `image`.
+
+    Brightness is shifted by up to 32, saturation and contrast are scaled by 0.5 to
+    1.5, the hue is turned by up to 0.2 of the circle: `distort_color` of TensorFlow's
+    Inception preprocessing, where values may leave 0..255 between the changes. Other
+    than there the result is rounded to uint8.
+
+    Args:
+        fast: Whether to leave out hue and contrast, as the reference does by default.
+    """
+
+    fast: bool = True
+
+    def __post_init__(self) -> None:
+        errors.settle_bools(self, "fast")
+
+    def __call__(self, example: Example) -> Example:
+        image = _pixels(self, example)
+        seed = op_seed(self, example["seed"])
+        ordering, shift, saturation, hue, contrast = tf.unstack(
+            tf.random.stateless_uniform([5], seed)
+        )
+        changes = {
+            "b": lambda x: x + (2 * shift - 1) * (32 / 255),
+            "s": lambda x: tf.image.adjust_saturation(x, 0.5 + saturation),
+            "h": lambda x: tf.image.adjust_hue(x, (2 * hue - 1) * 0.2),
+            "c": lambda x: tf.image.adjust_contrast(x, 0.5 + contrast),
+        }
+        full, fast = ("bshc", "sbch", "chbs", "hscb"), ("bs", "sb", "sb", "sb")
+
+        def distort(order: str) -> tf.Tensor:
+            pixels = tf.cast(image, tf.float32) / 255.0
+            for name in order:
+                pixels = changes[name](pixels)
+            rounded = tf.round(tf.clip_by_value(pixels, 0.0, 1.0) * 255.0)
+            return tf.cast(rounded, tf.uint8)
+
+        branches = [
+            functools.partial(distort, order) for order in (fast if self.fast else full)
+        ]
+        image = tf.switch_case(tf.cast(4 * ordering, tf.int32), branches)
+        return example | {"image": image}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandAugment:
+    """Applies a few random operations of one magnitude: RandAugment.
+
+    Element: example -> example. Changes `image`.
+
+    After Cubuk et al., "RandAugment: Practical automated data augmentation with a
+    reduced search space", 2019, with the operations and the scales of the TensorFlow
+    reference (TensorFlow Model Garden), where each operation is drawn with the same
+    probability. The operations equal Pillow's, see `enhance`; contrast, too, which the
+    reference blends with a wrong gray. Turns, shears and translations go either way
+    with probability 1/2, take the nearest pixel, and fill with gray (128).
+
+    Args:
+        num_ops: Operations applied one after the other, >= 1.
+        magnitude: How strong they are, 0 to 10. At 10: turn 30 degrees, shear 0.3,
+            factors of color, contrast, brightness and sharpness 1.9, add 110 to values
+            below 128. Posterize and Solarize are strongest at low magnitudes, as in the
+            reference: they keep magnitude * 4 / 10 bits (at least one here, where the
+            reference gives black), and invert from magnitude * 25.6 on.
+        translation: Translation at magnitude 10, in pixels.
+        cutout: Half the side of the erased square at magnitude 10, in pixels.
+        operations: Names of the operations to draw from, some of `OPERATIONS`; None is
+            all of them.
+    """
+
+    num_ops: int = 2
+    magnitude: float = 9
+    translation: float = 100
+    cutout: float = 40
+    operations: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        errors.settle_ints(self, ["num_ops"], least=1)
+        errors.settle_numbers(self, ["magnitude"], least=0, most=10)
+        errors.settle_numbers(self, ["translation", "cutout"], least=0)
+        names = OPERATIONS if self.operations is None else self.operations
+        if not names or not set(names) <= set(OPERATIONS):
+            raise ValueError(
+                f"RandAugment.operations must be some of {', '.join(OPERATIONS)}; "
+                f"got {self.operations}."
+            )
+
+    def __call__(self, example: Example) -> Example:
+        image = _pixels(self, example)
+        seed = op_seed(self, example["seed"])
+        for draws in tf.unstack(tf.random.stateless_uniform([self.num_ops, 4], seed)):
+            changes = self._changes(draws)
+            names = self.operations or OPERATIONS
+            branches = [functools.partial(changes[name], image) for name in names]
+            choice = tf.cast(draws[0] * len(branches), tf.int32)
+            image = tf.switch_case(choice, branches)
+        return example | {"image": image}
+
+    def _changes(self, draws: tf.Tensor) -> dict[str, _Change]:
+        """What each operation does at this magnitude; draws: float32 [4], 0..1."""
+        share = self.magnitude / 10
+        signed = tf.where(draws[1] < 0.5, -share, share)
+        change = functools.partial
+        degrees, level, pixels = 30 * signed, 0.3 * signed, self.translation * signed
+        factor = 0.1 + 1.8 * share
+        return {
+            "AutoContrast": pil_functions.autocontrast,
+            "Equalize": pil_functions.equalize,
+            "Invert": pil_functions.invert,
+            "Rotate": change(pil_functions.rotate, degrees=degrees, fill=_GRAY),
+            "Posterize": change(pil_functions.posterize, bits=max(1, int(4 * share))),
+            "Solarize": change(pil_functions.solarize, threshold=int(256 * share)),
+            "SolarizeAdd": change(
+                pil_functions.solarize_add, addition=int(110 * share)
+            ),
+            "Color": change(pil_functions.color, factor=factor),
+            "Contrast": change(pil_functions.contrast, factor=factor),
+            "Brightness": change(pil_functions.brightness, factor=factor),
+            "Sharpness": change(pil_functions.sharpness, factor=factor),
+            "ShearX": change(pil_functions.shear_x, level=level, fill=_GRAY),
+            "ShearY": change(pil_functions.shear_y, level=level, fill=_GRAY),
+            "TranslateX": change(pil_functions.translate_x, pixels=pixels, fill=_GRAY),
+            "TranslateY": change(pil_functions.translate_y, pixels=pixels, fill=_GRAY),
+            "Cutout": change(
+                _cut_out,
+                draws=draws[2:],
+                size=2 * int(self.cutout * share),
+                fill=(_GRAY,) * 3,
+            ),
+            "Identity": tf.identity,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cutout:
+    """Fills a square at a random place: Cutout.
+
+    Element: example -> example. Changes `image`.
+
+    After DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks
+    with Cutout", 2017: the square's center is uniform over the image, so that part of
+    the square may lie outside.
+
+    Args:
+        size: Side of the square in pixels, >= 1.
+        fill: Red, green and blue, 0..255; by default ImageNet's mean, which is about
+            zero after `Normalize`, as in the paper.
+    """
+
+    size: int
+    fill: tuple[int, int, int] = _MEAN_PIXEL
+
+    def __post_init__(self) -> None:
+        errors.settle_ints(self, ["size"], least=1)
+        _settle_fill(self, self.fill)
+
+    def __call__(self, example: Example) -> Example:
+        image = _pixels(self, example)
+        draws = tf.random.stateless_uniform([2], op_seed(self, example["seed"]))
+        return example | {"image": _cut_out(image, draws, self.size, self.fill)}
+
+
+def _cut_out(
+    image: tf.Tensor, draws: tf.Tensor, size: int, fill: tuple[int, int, int]
+) -> tf.Tensor:
+    """Fills a square of `size` pixels around a center at draws, [2], 0..1."""
+    shape = tf.shape(image)[:2]
+    center = tf.cast(draws * tf.cast(shape, tf.float32), tf.int32)
+    start = tf.maximum(center - size // 2, 0)
+    sides = tf.minimum(center - size // 2 + size, shape) - start
+    patch = tf.broadcast_to(tf.constant(fill, tf.uint8), tf.concat([sides, [3]], 0))
+    return pil_functions.paste(image, patch, start[0], start[1])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomErasing:
+    """Fills a rectangle of random size, shape and place: Random Erasing.
+
+    Element: example -> example. Changes `image`.
+
+    After Zhong et al., "Random Erasing Data Augmentation", 2017. The rectangle's area
+    is uniform in `area`, the logarithm of its height / width uniform in `ratio`, its
+    place uniform among those inside of the image; nothing is erased where none of
+    `max_attempts` rectangles fits. (The logarithm is torchvision's: high and wide
+    rectangles are then equally likely.)
+
+    Args:
+        probability: Share of the images of which a part is erased, 0 to 1.
+        area: Smallest and largest share of the image's area, 0 < low <= high <= 1.
+        ratio: Smallest and largest height / width, 0 < low <= high.
+        fill: Red, green and blue, 0..255; None fills with random bytes, which the paper
+            found best.
+        max_attempts: Rectangles to try.
+    """
+
+    probability: float = 0.5
+    area: tuple[float, float] = (0.02, 0.4)
+    ratio: tuple[float, float] = (0.3, 1 / 0.3)
+    fill: tuple[int, int, int] | None = None
+    max_attempts: int = 10
+
+    def __post_init__(self) -> None:
+        errors.settle_numbers(self, ["probability"], least=0, most=1)
+        errors.settle_ints(self, ["max_attempts"], least=1)
+        errors.settle_range(self, "area", above=0, most=1)
+        errors.settle_range(self, "ratio", above=0)
+        if self.fill is not None:
+            _settle_fill(self, self.fill)
+
+    def __call__(self, example: Example) -> Example:
+        image = _pixels(self, example)
+        seed = op_seed(self, example["seed"])
+        draws = tf.random.stateless_uniform([3 + 2 * self.max_attempts], seed)
+        rectangle = self._rectangle(tf.shape(image)[:2], draws[1:])
+        top, left, height, width = tf.unstack(rectangle)
+
+        def erased() -> tf.Tensor:
+            patch = self._patch(tf.stack([height, width, 3]), seed)
+            return pil_functions.paste(image, patch, top, left)
+
+        chosen = (draws[0] < self.probability) & (height > 0)
+        image = tf.cond(chosen, erased, lambda: tf.identity(image))
+        return example | {"image": image}
+
+    def _rectangle(self, shape: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        """Top, left, height, width in pixels: int32 [4]; height 0 if none fits."""
+        size = tf.cast(shape, tf.float32)
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        shares, shapes = tf.unstack(tf.reshape(draws[2:], [2, self.max_attempts]))
+        areas = self.area[0] + (self.area[1] - self.area[0]) * shares
+        areas, ratios = areas * size[0] * size[1], tf.exp(low + (high - low) * shapes)
+        sides = tf.round(tf.sqrt([areas * ratios, areas / ratios]))
+        fits = tf.reduce_all(sides <= size[:, None], 0)
+        first = tf.gather(sides, tf.argmax(fits), axis=1)
+        side = tf.where(tf.reduce_any(fits), first, 0.0)
+        corner = tf.floor(draws[:2] * (size - side + 1.0))
+        return tf.cast(tf.concat([corner, side], 0), tf.int32)
+
+    def _patch(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        if self.fill is not None:
+            return tf.broadcast_to(tf.constant(self.fill, tf.uint8), shape)
+        # Four bytes of noise from each number drawn; other ones than the rectangle's.
+        size = tf.reduce_prod(shape)
+        words = tf.random.stateless_uniform(
+            [(size + 3) // 4], seed[::-1], minval=None, maxval=None, dtype=tf.uint32
+        )
+        noise = tf.reshape(tf.bitcast(words, tf.uint8), [-1])[:size]
+        return tf.reshape(noise, shape)

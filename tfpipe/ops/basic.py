@@ -1,0 +1,291 @@
+"""Ops: example -> example, one image at a time, for use inside `stages.Map`.
+
+In and out: a flat dict of tensors; an op returns a new dict and never changes the one
+it is given. Random ops draw from `seed`, which `Parse` makes of the run's seed, the
+epoch and the record's number, so that a record gets the same augmentation whatever the
+parallelism, the rank or the resume point. Images are RGB, height x width x channel.
+"""
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.shards import records
+
+Example = dict[str, tf.Tensor]
+
+# Mean and standard deviation of ImageNet's training pixels, 0..255, RGB.
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+
+# The mean that the VGG networks were trained with; they had no division.
+VGG_MEAN = (123.68, 116.779, 103.939)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parse:
+    """Parses a record into an example, or a batch of them into a batch.
+
+    Element: record -> example.
+        in   record: string; record_id, epoch_seed: int64; is_real: bool
+        out  encoded: string, JPEG bytes
+             height, width: int32, pixels
+             label: int32, label on disk - label_base + label_offset
+             record_id: int64
+             mask: float32, 1 for a real record, 0 for one that fills up or stands in
+             seed: int64 [2], what random ops draw from
+
+    Args:
+        label_base: Label on disk of the first class; the index states it.
+        label_offset: Label to give to the first class.
+    """
+
+    label_base: int
+    label_offset: int = 0
+
+    def __post_init__(self) -> None:
+        errors.settle_ints(self, ["label_base", "label_offset"])
+
+    def __call__(self, example: Example) -> Example:
+        scalar = tf.io.FixedLenFeature([], tf.int64)
+        # A scalar too: tf.io.parse_single_example does no more.
+        features = tf.io.parse_example(
+            example["record"],
+            {
+                records.ENCODED: tf.io.FixedLenFeature([], tf.string),
+                records.HEIGHT: scalar,
+                records.WIDTH: scalar,
+                records.LABEL: scalar,
+            },
+        )
+        label = tf.cast(features[records.LABEL], tf.int32)
+        return {
+            "encoded": features[records.ENCODED],
+            "height": tf.cast(features[records.HEIGHT], tf.int32),
+            "width": tf.cast(features[records.WIDTH], tf.int32),
+            "label": label - self.label_base + self.label_offset,
+            "record_id": example["record_id"],
+            "mask": tf.cast(example["is_real"], tf.float32),
+            "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Flip:
+    """Mirrors the image left to right with probability 1/2.
+
+    Element: example -> example. Changes `image`; equals
+    `tf.image.stateless_random_flip_left_right`.
+    """
+
+    def __call__(self, example: Example) -> Example:
+        seed = op_seed(self, example["seed"])
+        image = tf.image.stateless_random_flip_left_right(example["image"], seed)
+        return example | {"image": image}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Normalize:
+    """Scales pixel values to zero mean and unit variance per channel.
+
+    Element: example -> example. Changes `image`.
+        in   image: uint8 or float32 [..., height, width, 3], RGB, 0..255
+        out  image: float32 [..., height, width, 3]
+
+    `Normalize()` is what Keras calls mode "torch"; `caffe` and `inception` are the
+    other two.
+
+    Args:
+        mean: Per-channel mean, 3 values, in 0..255, red first.
+        std: Per-channel standard deviation, 3 values, in 0..255, all > 0, red first.
+        bgr: Whether the result has blue first.
+    """
+
+    mean: Sequence[float] = IMAGENET_MEAN
+    std: Sequence[float] = IMAGENET_STD
+    bgr: bool = False
+
+    @classmethod
+    def caffe(cls) -> "Normalize":
+        """VGG's mean subtracted, not scaled, blue first: Keras' mode "caffe"."""
+        return cls(mean=VGG_MEAN, std=(1.0, 1.0, 1.0), bgr=True)
+
+    @classmethod
+    def inception(cls) -> "Normalize":
+        """0..255 becomes -1..1: Keras' mode "tf", for Inception and MobileNet."""
+        return cls(mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))
+
+    def __post_init__(self) -> None:
+        mean = errors.require_numbers(self, "mean", self.mean, count=3)
+        std = errors.require_numbers(self, "std", self.std, count=3, above=0)
+        errors.settle(self, "mean", mean)
+        errors.settle(self, "std", std)
+        errors.settle_bools(self, "bgr")
+
+    def __call__(self, example: Example) -> Example:
+        # One multiplication and one addition a value, not a subtraction and a division.
+        scale = [1 / std for std in self.std]
+        shift = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        image = example["image"]
+        if self.bgr:
+            image, scale, shift = tf.reverse(image, [-1]), scale[::-1], shift[::-1]
+        # By rows of pixels: three values for each image take five times as long.
+        *leading, width, channels = tf.unstack(tf.shape(image))
+        rows = tf.reshape(image, [*leading, width * channels])
+        rows = tf.cast(rows, tf.float32) * tf.tile(scale, [width])
+        rows += tf.tile(shift, [width])
+        normalized = tf.reshape(rows, tf.shape(image))
+        return example | {"image": tf.ensure_shape(normalized, image.shape)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cast:
+    """Changes the type of `image`. Element: example -> example.
+
+    Args:
+        dtype: "uint8", "float32", "bfloat16" or "float16".
+    """
+
+    dtype: str
+
+    def __post_init__(self) -> None:
+        choices = ("uint8", "float32", "bfloat16", "float16")
+        if self.dtype not in choices:
+            raise ValueError(
+                f"Cast.dtype must be one of {', '.join(choices)}, got {self.dtype!r}."
+            )
+
+    def __call__(self, example: Example) -> Example:
+        return example | {"image": tf.cast(example["image"], self.dtype)}
+
+
+@dataclasses.dataclass(frozen=True)
+class ToNCHW:
+    """Puts the channels before height and width. Element: example -> example.
+
+    Changes `image`, of one example or of a batch, from [..., height, width, 3] to
+    [..., 3, height, width], the layout that some GPU kernels are fastest with. Belongs
+    after every other op that changes the image.
+    """
+
+    def __call__(self, example: Example) -> Example:
+        image = example["image"]
+        axes = [*range(image.shape.rank)]
+        return example | {
+            "image": tf.transpose(image, [*axes[:-3], axes[-1], *axes[-3:-1]])
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class OneHot:
+    """Turns the label into a row of class probabilities, smoothed if asked for.
+
+    Element: example -> example. Changes `label`, of one example or of a batch.
+        in   label: int32 [...], 0..num_classes - 1
+        out  label: float32 [..., num_classes], sums to 1
+
+    Label smoothing is that of Szegedy et al., "Rethinking the Inception Architecture
+    for Computer Vision", 2015, section 7: (1 - smoothing) * one-hot + smoothing /
+    num_classes.
+
+    Args:
+        num_classes: Length of a row; one more than the largest label.
+        smoothing: Share that is spread over all classes, 0 <= smoothing < 1; 0.1 in the
+            paper.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1, for
+            which `tf.one_hot` would give zeros.
+    """
+
+    num_classes: int
+    _: dataclasses.KW_ONLY
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        errors.settle_ints(self, ["num_classes"], least=1)
+        errors.settle_numbers(self, ["smoothing"], least=0, below=1)
+
+    def __call__(self, example: Example) -> Example:
+        label = example["label"]
+        known = tf.reduce_all((label >= 0) & (label < self.num_classes))
+        tf.debugging.Assert(
+            known,
+            [
+                f"OneHot: labels must be 0 to {self.num_classes - 1}; num_classes has "
+                "to fit the label_offset of Parse. Got",
+                label,
+            ],
+        )
+        off = self.smoothing / self.num_classes
+        on = 1.0 - self.smoothing + off
+        rows = tf.one_hot(label, self.num_classes, on_value=on, off_value=off)
+        return example | {"label": rows}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reseed:
+    """Lets an op draw other numbers: for the second op of one kind in a pipeline.
+
+    Element: as that of `op`. Two ops of one kind draw the same numbers for a record,
+    wherever they stand, so that ops added before them change nothing.
+    `Reseed(Flip(), 1)` draws others than `Flip()`, and others than `Reseed(Flip(), 2)`.
+
+    Args:
+        op: A random op.
+        salt: Any whole number; 0 draws what `op` alone does.
+    """
+
+    op: Callable[[Example], Example]
+    salt: int
+
+    def __post_init__(self) -> None:
+        errors.require_callable(self, "op", self.op)
+        errors.settle_ints(self, ["salt"])
+
+    def __call__(self, example: Example) -> Example:
+        seed = example["seed"]
+        # The first half is common to an epoch; in the second another salt would only
+        # trade records.
+        salt = tf.constant([self.salt * _SALT_STEP % 2**63, 0], tf.int64)
+        result = self.op(example | {"seed": tf.bitwise.bitwise_xor(seed, salt)})
+        return result | {"seed": seed} if "seed" in result else result
+
+
+# Odd and without pattern: a multiplier of SplitMix64.
+_SALT_STEP = 0x3F58476D1CE4E5B9
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Select:
+    """Keeps only the named features. Element: example -> example."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        for name in names:
+            errors.require_kind(self, "names", name, str)
+        object.__setattr__(self, "names", names)
+
+    def __repr__(self) -> str:
+        return f"Select({', '.join(map(repr, self.names))})"
+
+    def __call__(self, example: Example) -> Example:
+        return {name: example[name] for name in self.names}
+
+
+def op_seed(op: object, seed: tf.Tensor) -> tf.Tensor:
+    """The element's seed, made different for each kind of op by the op's name.
+
+    Args:
+        op: The op that is going to draw.
+        seed: int64 [2], the example's.
+
+    Returns:
+        A seed for `tf.random.stateless_*`: int64 [2].
+    """
+    salt = zlib.crc32(type(op).__name__.encode())
+    return tf.bitwise.bitwise_xor(seed, tf.constant([salt, 0], tf.int64))

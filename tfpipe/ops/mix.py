@@ -1,0 +1,158 @@
+"""Ops on batches that blend images with each other, and their labels alike.
+
+In and out: a batch, for use in a `stages.Map` after `stages.Batch`:
+
+    Map(..., OneHot(1000), Select("image", "label", "seed")), Batch(256), Map(MixUp())
+
+    in   image: [batch, height, width, 3], uint8 0..255 or floats of any range
+         label: floats [batch, classes], see `ops.OneHot`
+         seed: int64 [batch, 2], that of the examples; it has to be selected
+    out  image and label: as they came in; no `seed`
+
+Example i is blended with example batch - 1 - i, as in TensorFlow's references. The
+numbers are drawn from the seed of the batch's first example, so that a batch of the
+same records is blended in the same way whatever the parallelism or the resume point.
+These ops are for training: a batch with a `mask` is refused.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.ops.basic import Example, op_seed
+
+# Below, draws of the gamma distribution underflow; nothing would be blended anyway.
+_LEAST_ALPHA = 0.01
+
+
+def _require_batch(op: object, batch: Example) -> None:
+    name = type(op).__name__
+    if "seed" not in batch:
+        raise ValueError(
+            f"{name} must get seed, got {', '.join(batch)}: name it in Select."
+        )
+    if "mask" in batch:
+        raise ValueError(f"{name} must get no mask: padding would be blended in.")
+    image, label = batch["image"], batch["label"]
+    if image.shape.rank != 4 or label.shape.rank != 2 or not label.dtype.is_floating:
+        raise ValueError(
+            f"{name} must get image [batch, height, width, 3] and label [batch, "
+            f"classes] of floats, got {image.shape} and {label.dtype.name} "
+            f"{label.shape}: put OneHot before Batch and {name} after it."
+        )
+
+
+def _reversed(values: tf.Tensor) -> tf.Tensor:
+    """The batch from its end; values[::-1] takes thirty times as long."""
+    return tf.gather(values, tf.range(tf.shape(values)[0] - 1, -1, -1))
+
+
+def _finish(batch: Example, image: tf.Tensor, share: tf.Tensor) -> Example:
+    """The batch with the blended image, and `share`, [batch], of its own labels."""
+    label = batch["label"]
+    share = tf.cast(share, label.dtype)[:, None]
+    label = share * label + (1 - share) * _reversed(label)
+    kept = {name: value for name, value in batch.items() if name != "seed"}
+    image = tf.ensure_shape(image, batch["image"].shape)
+    return kept | {"image": image, "label": label}
+
+
+def _beta(op: object, batch: Example, alpha: float) -> tf.Tensor:
+    """One draw of Beta(alpha, alpha) for each example: float32 [batch]."""
+    seed = op_seed(op, batch["seed"][0])
+    shape = [2, tf.shape(batch["seed"])[0]]
+    gammas = tf.random.stateless_gamma(shape, seed, alpha, dtype=tf.float64)
+    return tf.cast(gammas[0] / tf.reduce_sum(gammas, 0), tf.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixUp:
+    """Blends each image and label with another one of the batch: mixup.
+
+    Element: batch -> batch, see the module. Changes `image` and `label`, drops `seed`.
+
+    After Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2017. Each example
+    has its own share, drawn from Beta(alpha, alpha), of which the larger part is its
+    own, as in TensorFlow's EfficientNet reference; the paper has one share a batch.
+    uint8 images are rounded.
+
+    Args:
+        alpha: Larger blends more, >= 0.01; 0.2 in the paper for ImageNet.
+    """
+
+    alpha: float = 0.2
+
+    def __post_init__(self) -> None:
+        errors.settle_numbers(self, ["alpha"], least=_LEAST_ALPHA)
+
+    def __call__(self, batch: Example) -> Example:
+        _require_batch(self, batch)
+        share = _beta(self, batch, self.alpha)
+        share = tf.maximum(share, 1.0 - share)
+        image = batch["image"]
+        own = tf.reshape(image, [tf.shape(image)[0], -1])
+        other = tf.cast(_reversed(own), tf.float32)
+        own = tf.cast(own, tf.float32)
+        blended = share[:, None] * own + (1.0 - share[:, None]) * other
+        if image.dtype.is_integer:
+            blended = tf.round(blended)
+        blended = tf.reshape(tf.cast(blended, image.dtype), tf.shape(image))
+        return _finish(batch, blended, share)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CutMix:
+    """Puts a rectangle of another image of the batch into each one: CutMix.
+
+    Element: batch -> batch, see the module. Changes `image` and `label`, drops `seed`.
+
+    After Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
+    Localizable Features", 2019: the rectangle has the image's aspect ratio, 1 minus a
+    draw of Beta(alpha, alpha) of its area, and a center that is uniform over the image;
+    what lies outside is cut off, and the labels are shared by the pixels that are left.
+    Each example has its own rectangle, as in TensorFlow Model Garden; the paper has one
+    a batch.
+
+    Args:
+        alpha: >= 0.01; 1, which makes areas uniform, in the paper.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        errors.settle_numbers(self, ["alpha"], least=_LEAST_ALPHA)
+
+    def __call__(self, batch: Example) -> Example:
+        _require_batch(self, batch)
+        image = batch["image"]
+        top, left, height, width = self._rectangles(batch, tf.shape(image)[1:3])
+        rows = _between(tf.range(tf.shape(image)[1]), top, height)
+        # Of the three values of each pixel.
+        columns = _between(tf.range(3 * tf.shape(image)[2]) // 3, left, width)
+        cut = tf.cast(rows[:, :, None] & columns[:, None, :], image.dtype)
+        cut = tf.reshape(cut, tf.shape(image))
+        blended = (1 - cut) * image + cut * _reversed(image)
+        share = _share(rows) * _share(columns)
+        return _finish(batch, blended, 1.0 - share)
+
+    def _rectangles(self, batch: Example, shape: tf.Tensor) -> list[tf.Tensor]:
+        """Top, left, height and width in pixels, each int32 [batch]."""
+        size = tf.cast(shape, tf.float32)[:, None]
+        area = 1.0 - _beta(self, batch, self.alpha)
+        sides = tf.cast(size * tf.sqrt(area), tf.int32)
+        # Other numbers than those of the areas.
+        seed = op_seed(self, batch["seed"][0])[::-1]
+        draws = tf.random.stateless_uniform(tf.shape(sides), seed)
+        corners = tf.cast(draws * size, tf.int32) - sides // 2
+        return [*tf.unstack(corners), *tf.unstack(sides)]
+
+
+def _between(places: tf.Tensor, start: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """Which places are from start to start + length: bool [batch, places]."""
+    start, stop = start[:, None], (start + length)[:, None]
+    return (places >= start) & (places < stop)
+
+
+def _share(chosen: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.cast(chosen, tf.float32), 1)

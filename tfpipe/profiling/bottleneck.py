@@ -1,0 +1,202 @@
+"""The bottleneck of a pipeline, in a sentence with numbers.
+
+In: what each stage costs, and what limits the pipeline. Out: which resource binds, what
+to change, and what binds next.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from tfpipe.profiling.limits import Host, Limit, Resource, StageCost, count_of
+
+# Of the bandwidth of a copy: a stage that moves as much does little else.
+_MOSTLY_COPIES = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Bottleneck:
+    """What holds a pipeline back.
+
+    Attributes:
+        resource: "sequential stage": one that works on too few elements at the same
+            time; "CPU": the cores; "storage": its bandwidth; "latency": a stage that
+            waits, for too few elements at the same time; "memory": its size or its
+            bandwidth; "consumer": nothing does, the training step is slower.
+        stage: Number of the stage to change, or None.
+        rate: Outputs per second that it allows.
+        sentence: The same with numbers, what to change, and what comes next.
+    """
+
+    resource: Resource
+    stage: int | None
+    rate: float
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What there is to judge by.
+
+    Attributes:
+        costs: One for each stage.
+        limits: What limits the pipeline, least first.
+        host: Where it runs.
+        held_bytes: In all buffers.
+        ram_left_bytes: Memory that there was for them.
+        count, unit: Things in an output, and what they are called.
+    """
+
+    costs: Sequence[StageCost]
+    limits: Sequence[Limit]
+    host: Host
+    held_bytes: int
+    ram_left_bytes: int
+    count: int
+    unit: str
+
+    def rate(self, limit: Limit) -> str:
+        """A rate in words."""
+        value = limit.rate * self.count
+        return (
+            f"{value:,.0f} {self.unit}/s"
+            if value >= 10
+            else f"{value:.3g} {self.unit}/s"
+        )
+
+    def cost(self, limit: Limit) -> StageCost:
+        """Of the stage that a limit is about."""
+        return next(cost for cost in self.costs if cost.number == limit.stage)
+
+    def after(self, limit: Limit) -> Limit | None:
+        """What binds when that one no longer does, with its rate then."""
+        with_cores = limit.most > limit.rate
+        others = [
+            dataclasses.replace(other, rate=other.most if with_cores else other.rate)
+            for other in self.limits
+            if (other.resource, other.stage) != (limit.resource, limit.stage)
+        ]
+        others = [o for o in others if limit.rate < o.rate < math.inf]
+        return min(others, key=lambda other: other.rate, default=None)
+
+
+def find(situation: Situation) -> Bottleneck:
+    """What binds first, and what to change."""
+    first = situation.limits[0]
+    if situation.held_bytes > situation.ram_left_bytes:
+        largest = max(situation.costs, key=lambda cost: cost.buffered_bytes)
+        sentence = _too_large(situation, largest)
+        return Bottleneck("memory", largest.number, first.rate, sentence)
+    resource: Resource = first.resource
+    tell = {
+        "CPU": _more_cores,
+        "sequential stage": _more_calls,
+        "latency": _more_calls,
+        "storage": _faster_storage,
+        "consumer": _nothing,
+    }[first.resource]
+    sentence = tell(situation, first)
+    if first.stage is not None and _is_bound_by_memory(situation, first):
+        resource, sentence = "memory", _fewer_bytes(situation, first)
+    return Bottleneck(resource, first.stage, first.rate, sentence)
+
+
+def _is_bound_by_memory(situation: Situation, limit: Limit) -> bool:
+    if limit.resource not in ("CPU", "sequential stage"):
+        return False
+    return _moved(situation.cost(limit)) > (
+        _MOSTLY_COPIES * situation.host.copy_bytes_per_second
+    )
+
+
+def _moved(cost: StageCost) -> float:
+    """Bytes in and out in a second of CPU time; nan if not known."""
+    moved = cost.bytes_in_per_output + cost.bytes_out_per_output
+    return moved / cost.cpu_seconds_per_output if cost.cpu_seconds_per_output else 0.0
+
+
+def _more_cores(situation: Situation, limit: Limit) -> str:
+    cost, host, then = situation.cost(limit), situation.host, situation.after(limit)
+    text = (
+        f"{cost.name} takes {cost.share:.0%} of the CPU, which allows "
+        f"{situation.rate(limit)}"
+    )
+    if host.num_threads < host.num_cores and "thread" in limit.what:
+        text += (
+            f" with {limit.what}: raise Tuning.private_threadpool_size to "
+            f"{host.num_cores}"
+        )
+        return text + _next(situation, then)
+    if then is None:
+        return f"{text}: more cores would give more in proportion."
+    cores = math.ceil(host.num_cores * (then.rate / limit.rate - 1))
+    return (
+        f"{text}: {count_of(cores, 'more core')} would give "
+        f"{situation.rate(then)}, where {then.what} is the next limit."
+    )
+
+
+def _more_calls(situation: Situation, limit: Limit) -> str:
+    cost, then = situation.cost(limit), situation.after(limit)
+    text = f"{limit.what} allows {situation.rate(limit)}"
+    if limit.resource == "latency":
+        wait = cost.wait_seconds_per_output / cost.wall_seconds_per_output
+        text += f" and waits {wait:.0%} of its time"
+    calls = ""
+    if then is not None and cost.has_calls:
+        now = max(1, min(cost.parallelism, situation.host.num_threads))
+        calls = f" {math.ceil(now * then.rate / limit.rate)}"
+    if cost.has_calls:
+        text += f": let it work on{calls or ' more'} elements at a time"
+        if (
+            limit.resource == "latency"
+            and cost.kind == "parallel"
+            and cost.parallelism >= situation.host.num_threads
+        ):
+            text += ", with as many threads in Tuning.private_threadpool_size"
+    else:
+        text += ": move its work into a Map before it, or put a Prefetch before it"
+    return text + _next(situation, then)
+
+
+def _faster_storage(situation: Situation, limit: Limit) -> str:
+    return (
+        f"{limit.what} allows {situation.rate(limit)}: cache the records in RAM or on "
+        "a disk of this host, or read more shards at a time"
+    ) + _next(situation, situation.after(limit))
+
+
+def _nothing(situation: Situation, limit: Limit) -> str:
+    then = situation.after(limit)
+    if then is None:
+        return f"{limit.what} takes {situation.rate(limit)}: the input is fast enough."
+    return (
+        f"{limit.what} takes {situation.rate(limit)}: the input is fast enough, as "
+        f"{then.what} allows {situation.rate(then)}."
+    )
+
+
+def _fewer_bytes(situation: Situation, limit: Limit) -> str:
+    cost = situation.cost(limit)
+    moved, copied = _moved(cost), situation.host.copy_bytes_per_second
+    return (
+        f"{cost.name} moves {moved / 1e9:.1f} GB in a CPU-second, a copy on this host "
+        f"{copied / 1e9:.1f} GB: memory allows {situation.rate(limit)}, and more cores "
+        "share the same memory. Make elements smaller, as with uint8 in place of "
+        "float32, or leave the copy out"
+    ) + _next(situation, situation.after(limit))
+
+
+def _too_large(situation: Situation, largest: StageCost) -> str:
+    held, part = situation.held_bytes / 1e9, largest.buffered_bytes / 1e9
+    return (
+        f"The buffers hold {held:.2f} GB, of which {largest.name} {part:.2f} GB, but "
+        f"{situation.ram_left_bytes / 1e9:.2f} GB of memory are left: make its buffer "
+        "shorter, or let fewer ranks share the host."
+    )
+
+
+def _next(situation: Situation, then: Limit | None) -> str:
+    if then is None:
+        return "."
+    return f". The next limit is {then.what}, at {situation.rate(then)}."

@@ -1,0 +1,293 @@
+"""A profile: what each stage of a pipeline costs, what binds it, what another tuning
+would give.
+
+In: the figures that `measure.profile` takes. Out: a table, a plain dict, predictions.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tfpipe.pipeline import Pipeline
+from tfpipe.profiling import bottleneck, dataset_nodes
+from tfpipe.profiling.bottleneck import Bottleneck
+from tfpipe.profiling.limits import Host, Limit, StageCost, limits, merged
+from tfpipe.tuning import AUTOTUNE, Tuning
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Of a dataset with all its threads, over some repeats.
+
+    Attributes:
+        median, least, most: Elements per second.
+        cpu_seconds_per_element: CPU time of the process, the median.
+    """
+
+    median: float
+    least: float
+    most: float
+    cpu_seconds_per_element: float
+
+    @property
+    def num_busy_cores(self) -> float:
+        """Cores at work, on average."""
+        return self.median * self.cpu_seconds_per_element
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What was read from files.
+
+    Attributes:
+        bytes_per_output: Read for each output of the pipeline.
+        bytes_per_second: Bandwidth of the reader alone, with all its threads, or as
+            the caller gave it.
+        device_fraction: Of the bytes that this took, how many came from the device
+            and not from the page cache; nan if the caller gave the bandwidth.
+    """
+
+    bytes_per_output: float
+    bytes_per_second: float
+    device_fraction: float
+
+    @property
+    def state(self) -> str:
+        """The page cache: "warm", "partly warm", "cold", or "as given"."""
+        if math.isnan(self.device_fraction):
+            return "as given"
+        if self.device_fraction < 0.05:
+            return "warm"
+        return "cold" if self.device_fraction > 0.8 else "partly warm"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a pipeline costs and how fast it is.
+
+    An output is an element of the whole pipeline, such as a batch.
+
+    Attributes:
+        stages: What each costs: the source, then every stage, or every op.
+        rate: Of the pipeline as it is.
+        examples_per_output: Batch size, if it is static.
+        num_elements: Outputs in a run.
+        host: Cores and threads of the pipeline as it is.
+        storage: What was read from files; None if nothing was or the kernel does not
+            tell.
+        consumer_seconds: That the training step takes for an output; 0 if not known.
+        ram_left_bytes: Memory that the process could still have, before it began.
+        memory_bytes: How much the process grew while the pipeline ran.
+        notes: What there is to say about the figures.
+        pipeline: What was measured.
+    """
+
+    stages: Sequence[StageCost]
+    rate: Rate
+    examples_per_output: int | None
+    num_elements: int
+    host: Host
+    storage: Storage | None
+    consumer_seconds: float
+    ram_left_bytes: int
+    memory_bytes: int
+    notes: Sequence[str]
+    pipeline: Pipeline = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def cpu_seconds_per_output(self) -> float:
+        """Of all stages, with one thread."""
+        return sum(cost.cpu_seconds_per_output for cost in self.stages)
+
+    @property
+    def limits(self) -> list[Limit]:
+        """All that limits the pipeline as it is, what binds first."""
+        return self._limits(self.stages, self.host)
+
+    @property
+    def bound(self) -> float:
+        """Outputs per second that the pipeline as it is could reach on this host."""
+        return self.limits[0].rate
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """What binds, and what to change."""
+        count, unit = self._unit
+        costs = merged(self.stages)
+        return bottleneck.find(
+            bottleneck.Situation(
+                costs=costs,
+                limits=self.limits,
+                host=self.host,
+                held_bytes=sum(cost.buffered_bytes for cost in costs),
+                ram_left_bytes=self.ram_left_bytes,
+                count=count,
+                unit=unit,
+            )
+        )
+
+    def predict(self, tuning: Tuning, *, num_cores: int | None = None) -> float:
+        """Outputs per second with another tuning: the least of what limits it then.
+
+        Knobs that stages have set themselves stay as they are. Where the CPU binds the
+        pipeline as it is, this begins with the rate that was measured: that cores wait
+        for each other slows them down, too.
+
+        Args:
+            tuning: The other one.
+            num_cores: Of the host; None is as many as this one has.
+        """
+        cores = num_cores or self.host.num_cores
+        threads = tuning.private_threadpool_size or cores
+        here = _with_losses(self.host, self.limits[0], self.rate.median)
+        slowdown = here.slowdown_of(cores)
+        host = dataclasses.replace(
+            here, num_cores=cores, num_threads=threads, slowdown=slowdown
+        )
+        tuned = dataclasses.replace(self.pipeline, tuning=tuning).tuned_stages()
+        costs = [
+            _with_knobs(cost, tuned[cost.number - 1], threads) if cost.number else cost
+            for cost in self.stages
+        ]
+        return self._limits(costs, host)[0].rate
+
+    def as_json(self) -> dict[str, Any]:
+        """The profile as plain values, with units in the names; None is not known."""
+        values = {
+            "stages": [_stage_as_json(cost) for cost in self.stages],
+            "outputs_per_second": self.rate.median,
+            "outputs_per_second_least": self.rate.least,
+            "outputs_per_second_most": self.rate.most,
+            "cpu_seconds_per_output": self.rate.cpu_seconds_per_element,
+            "cpu_seconds_per_output_one_thread": self.cpu_seconds_per_output,
+            "num_busy_cores": self.rate.num_busy_cores,
+            "examples_per_output": self.examples_per_output,
+            "num_outputs_measured": self.num_elements,
+            "host": dataclasses.asdict(self.host),
+            "storage": self.storage
+            and {**dataclasses.asdict(self.storage), "page_cache": self.storage.state},
+            "consumer_seconds_per_output": self.consumer_seconds or None,
+            "ram_left_bytes": self.ram_left_bytes,
+            "memory_bytes": self.memory_bytes,
+            "bound_outputs_per_second": self.bound,
+            "limits": [dataclasses.asdict(limit) for limit in self.limits],
+            "bottleneck": dataclasses.asdict(self.bottleneck),
+            "notes": list(self.notes),
+        }
+        return {key: _finite(value) for key, value in values.items()}
+
+    def __str__(self) -> str:
+        return _as_text(self, *self._unit)
+
+    @property
+    def _unit(self) -> tuple[int, str]:
+        """Things in an output, and what they are called."""
+        if self.examples_per_output is None:
+            return 1, "elements"
+        return self.examples_per_output, "examples"
+
+    def _limits(self, costs: Sequence[StageCost], host: Host) -> list[Limit]:
+        found = limits(merged(costs), host)
+        # The page cache says nothing of the storage; reading it is a stage's CPU time.
+        if self.storage is not None and self.storage.state != "warm":
+            rate = self.storage.bytes_per_second / self.storage.bytes_per_output
+            speed = _bytes(self.storage.bytes_per_second)
+            what = f"storage at {speed}/s ({self.storage.state})"
+            found.append(Limit("storage", rate, what))
+        if self.consumer_seconds:
+            what = f"the consumer with {self.consumer_seconds * 1e3:.1f} ms for each"
+            found.append(Limit("consumer", 1 / self.consumer_seconds, what))
+        return sorted(found, key=lambda limit: limit.rate)
+
+
+def _with_losses(host: Host, bound: Limit, rate: float) -> Host:
+    """The host so slow that the CPU, if it binds, gives the rate that was measured."""
+    if bound.resource != "CPU":
+        return host
+    missed = max(1.0, bound.rate / rate)
+    return dataclasses.replace(host, slowdown=host.slowdown * missed)
+
+
+def _with_knobs(cost: StageCost, stage: object, num_threads: int) -> StageCost:
+    known = dataset_nodes.concurrency_of_knob(stage)
+    if known is None:
+        return cost
+    calls = num_threads if known.calls == AUTOTUNE else known.calls
+    return dataclasses.replace(cost, parallelism=calls)
+
+
+def _as_text(profile: Profile, count: int, unit: str) -> str:
+    widths = max(24, *(len(_label(cost)) for cost in profile.stages))
+    lines = [
+        f"{'for each output':{widths}}  {'elements':>9} {'CPU ms':>9} {'wait ms':>8} "
+        f"{'share':>6} {'calls':>5} {unit + '/s':>11} {'in':>9} {'out':>9} {'held':>9}"
+    ]
+    for cost in profile.stages:
+        lines.append(
+            f"{_label(cost):{widths}}  {_number(cost.visit_ratio):>9} "
+            f"{cost.cpu_seconds_per_output * 1e3:9.3f} "
+            f"{cost.wait_seconds_per_output * 1e3:8.3f} {cost.share:6.1%} "
+            f"{cost.parallelism:5} {_number(cost.max_rate * count):>11} "
+            f"{_bytes(cost.bytes_in_per_output):>9} "
+            f"{_bytes(cost.bytes_out_per_output):>9} {_bytes(cost.buffered_bytes):>9}"
+            + (f"  {cost.note}" if cost.note else "")
+        )
+    rate, host = profile.rate, profile.host
+    lines.append(
+        f"{'all, one thread':{widths}}  {'':9} "
+        f"{profile.cpu_seconds_per_output * 1e3:9.3f}"
+    )
+    lines.append(
+        f"{'as it is':{widths}}  {'':9} {rate.cpu_seconds_per_element * 1e3:9.3f} "
+        f"{'':8} {'':6} {host.num_threads:5} {_number(rate.median * count):>11} "
+        f"({_number(rate.least * count)} to {_number(rate.most * count)}), "
+        f"{rate.num_busy_cores:.1f} of {host.num_cores} cores busy, "
+        f"{_bytes(profile.memory_bytes)} of memory; bound "
+        f"{_number(profile.bound * count)}"
+    )
+    if (storage := profile.storage) is not None:
+        needed = storage.bytes_per_output * rate.median
+        lines.append(
+            f"storage: {_bytes(storage.bytes_per_output)} for each output, "
+            f"{_bytes(needed)}/s at this rate; the reader alone takes "
+            f"{_bytes(storage.bytes_per_second)}/s ({storage.state})"
+        )
+    return "\n".join([*lines, *profile.notes, profile.bottleneck.sentence])
+
+
+def _label(cost: StageCost) -> str:
+    return f"{cost.number:2} {cost.name}"
+
+
+def _number(value: float) -> str:
+    """Of four digits that mean something."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _bytes(count: float) -> str:
+    if not math.isfinite(count):
+        return "-"
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def _stage_as_json(cost: StageCost) -> dict[str, Any]:
+    return dataclasses.asdict(cost) | {
+        "cpu_seconds_per_element": cost.cpu_seconds_per_element,
+        "wait_seconds_per_output": cost.wait_seconds_per_output,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """The value with None for what is not a number, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,303 @@
+"""Where elements start: windows of a TFRecord data set, or synthetic batches.
+
+In: a data set folder with its index, or a specification. Out: from a state on, a
+`tf.data.Dataset` of windows (for `stages.Interleave` to read) or of batches. A source
+is any callable (state, num_epochs) -> Dataset.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.reading import state as state_of_run
+from tfpipe.reading.order import Order, Place, Remainder, Shuffle
+from tfpipe.reading.state import State
+from tfpipe.reading.windows import Windows
+from tfpipe.shards import index, scan
+from tfpipe.shards.records import Ints
+
+
+@dataclasses.dataclass(frozen=True)
+class TFRecordSource:
+    """Windows of one rank's share of a split, epoch after epoch.
+
+    Element: window of w records in x extents.
+        path: string [x], the shard of each extent
+        byte_offset, num_records, first_record: int64 [x], see `order.RecordRanges`
+        record_byte_offset: int64 [w], where each record starts, in reading order
+        shuffle_seed: int64 [2], how to permute the records; absent without shuffling
+        skip, take: int64, which of them to pass on after that
+        is_real: bool, False if they only fill up the last batch
+        has_right_lengths: bool, False if a header states another length than the index
+        epoch_seed: int64, what random ops of this epoch are seeded with
+
+    The index is read, and the sizes of all shards are checked, when the source is made.
+    Shards without an index are scanned for their records, once; see `scan.scan`.
+
+    Args:
+        data_dir: Folder with index.json, catalog.parquet and the shards.
+        split: `train` or `validation`.
+        seed: Run seed, 0 to 2**64 - 1; the same on every rank.
+        rank: This process.
+        num_ranks: All processes.
+        batch_size: Examples in a batch of this rank, so that every rank makes the same
+            number of steps and a batch never holds records of two epochs.
+        shuffle: "window", "full" or "none"; see `order.Order`.
+        remainder: "drop" leaves out what does not fill a step on every rank, other
+            records each epoch; "pad" leaves none out and fills up.
+        block_length: Records of a block: the longest run read in one go.
+        window_size: Records of a window; two of them are in memory, encoded.
+
+    Raises:
+        BadIndexError: If the index or a shard is missing or wrong.
+        ValueError: If an argument is wrong, or there is not one step in an epoch.
+    """
+
+    data_dir: str | os.PathLike[str]
+    split: str
+    _: dataclasses.KW_ONLY
+    seed: int = 0
+    rank: int = 0
+    num_ranks: int = 1
+    batch_size: int = 1
+    shuffle: Shuffle = "window"
+    remainder: Remainder = "drop"
+    block_length: int = 32
+    window_size: int = 1024
+
+    def __post_init__(self) -> None:
+        sizes = ("num_ranks", "batch_size", "block_length", "window_size")
+        errors.settle_ints(self, sizes, least=1)
+        errors.settle_ints(self, ["rank"], least=0)
+        errors.settle_ints(self, ["seed"], least=0, most=errors.MOST_SEED)
+        _require_rank(self.rank, self.num_ranks)
+        index.check(self.index, self.data_dir, self.split)
+        _ = self.order, self._byte_offsets  # the catalog must be there too
+
+    @functools.cached_property
+    def index(self) -> index.Index:
+        """The index of the data set, or what a scan of its shards says."""
+        return self._scan.index if self._scan else index.load(self.data_dir)
+
+    @functools.cached_property
+    def _scan(self) -> scan.Scan | None:
+        needed = scan.is_needed(self.data_dir)
+        return scan.scan(self.data_dir, self.split) if needed else None
+
+    @functools.cached_property
+    def order(self) -> Order:
+        """The order of the records, as arithmetic."""
+        shards = self.index.splits[self.split]
+        return Order(
+            shard_sizes=np.array([shard.num_records for shard in shards], np.int64),
+            seed=self.seed,
+            shuffle=self.shuffle,
+            block_length=self.block_length,
+            window_size=self.window_size,
+            num_ranks=self.num_ranks,
+            batch_size=self.batch_size,
+            remainder=self.remainder,
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that every rank makes in an epoch."""
+        return self.order.num_steps()
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of what must be the same on every rank and when a run goes on.
+
+        The shards with their digests, the split, the seed and how to shuffle; neither
+        rank nor number of ranks.
+        """
+        numbers = (self.seed, self.block_length, self.window_size)
+        return _digest(
+            self.index.splits[self.split],
+            (self.split, numbers, self.shuffle, self.remainder),
+        )
+
+    def place(self, state: State) -> Place:
+        """Where a state is in the order of this source.
+
+        Raises:
+            ValueError: If the state belongs to other data or another order.
+        """
+        if state.digest not in ("", self.digest):
+            raise ValueError(
+                "The state must be of the same data, seed and shuffling as this source,"
+                f" {self.digest} of {self.data_dir} ({self.split}), got {state.digest}."
+            )
+        return state_of_run.place(state, self.order)
+
+    def advance(self, state: State, num_steps: int = 1) -> State:
+        """The state that many steps later."""
+        self.place(state)  # raises if it is not of this source
+        later = state_of_run.advance(state, self.order, num_steps)
+        return dataclasses.replace(later, digest=self.digest)
+
+    def num_steps(self, state: State, num_epochs: int | None) -> int | None:
+        """Steps from a state to the end of as many epochs; None without end."""
+        return state_of_run.num_steps(state, self.order, num_epochs)
+
+    def num_records(self, state: State, num_epochs: int | None) -> int | None:
+        """Records that this rank reads in that time; None without end."""
+        steps = self.num_steps(state, num_epochs)
+        return None if steps is None else steps * self.batch_size
+
+    def in_order(self) -> "TFRecordSource":
+        """All records of the split on one rank, as they lie on disk."""
+        return TFRecordSource(
+            self.data_dir, self.split, shuffle="none", window_size=self.window_size
+        )
+
+    def locate(self, record_id: int) -> tuple[str, int]:
+        """The path of the shard that a record is in, and its byte offset there."""
+        ends = np.cumsum(self.order.shard_sizes)
+        number = int(np.searchsorted(ends, record_id, side="right"))
+        return _paths(self)[number], int(self._byte_offsets[record_id])
+
+    @functools.cached_property
+    def _byte_offsets(self) -> Ints:
+        if self._scan is not None:
+            return self._scan.byte_offsets
+        return _load_byte_offsets(self.index, self.data_dir, self.split)
+
+    @functools.cached_property
+    def _is_checked(self) -> npt.NDArray[np.bool_]:
+        return _has_old_shard(self)
+
+    def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
+        place = self.place(state)
+        passed = place.epoch - state.epoch
+        return _windows(self).dataset(place, num_epochs and num_epochs - passed)
+
+
+def _has_old_shard(source: TFRecordSource) -> npt.NDArray[np.bool_]:
+    """bool [num_records], whether a shard is not younger than what tells of it.
+
+    Converters write the index last, and a scan has read every header. Only a shard that
+    was written later may hold lengths that nobody has looked at.
+    """
+    if source._scan is not None:
+        return np.ones(source.order.num_records, np.bool_)
+    told = os.stat(os.path.join(source.data_dir, index.INDEX_NAME)).st_mtime_ns
+    is_old = [os.stat(path).st_mtime_ns <= told for path in _paths(source)]
+    return np.repeat(is_old, source.order.shard_sizes)
+
+
+def _paths(source: TFRecordSource) -> list[str]:
+    shards = source.index.splits[source.split]
+    return [os.path.join(source.data_dir, shard.name) for shard in shards]
+
+
+def _windows(source: TFRecordSource) -> Windows:
+    shards = source.index.splits[source.split]
+    return Windows(
+        order=source.order,
+        rank=source.rank,
+        paths=_paths(source),
+        byte_offsets=source._byte_offsets,
+        shard_bytes=np.array([shard.num_bytes for shard in shards], np.int64),
+        is_checked=source._is_checked,
+    )
+
+
+def _require_rank(rank: int, num_ranks: int) -> None:
+    if rank >= num_ranks:
+        raise ValueError(
+            f"TFRecordSource.rank must be 0 to num_ranks - 1 = {num_ranks - 1}, "
+            f"got {rank}."
+        )
+
+
+def _digest(shards: Sequence[index.Shard], order: object) -> str:
+    """Of shards and what decides their order, 32 characters."""
+    files = [dataclasses.astuple(shard) for shard in shards]
+    return index.digest(repr((files, order)))
+
+
+def _load_byte_offsets(
+    known: index.Index, data_dir: str | os.PathLike[str], split: str
+) -> Ints:
+    catalog = index.load_catalog(data_dir, split, ["byte_offset"])
+    offsets: Ints = catalog["byte_offset"].astype(np.int64, copy=False)
+    num_records = known.num_records(split)
+    if len(offsets) != num_records:
+        raise errors.BadIndexError(
+            f"{index.CATALOG_NAME} in {data_dir} must have a row for each of the "
+            f"{num_records} records of split {split!r}, got {len(offsets)}. Convert "
+            "the data set again."
+        )
+    return offsets
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyntheticSource:
+    """One random batch again and again: input that costs nothing.
+
+    Element: batch.
+        image: `dtype` [batch_size, image_size, image_size, 3], 0..255
+        label: int32 [batch_size], 0..num_classes - 1
+
+    Args:
+        batch_size: Examples in a batch.
+        steps_per_epoch: Batches in an epoch.
+        image_size: Height and width in pixels.
+        num_classes: Labels to draw from.
+        dtype: Type of the image.
+        seed: Of the images and the labels.
+    """
+
+    batch_size: int
+    steps_per_epoch: int = 1000
+    image_size: int = 224
+    num_classes: int = 1000
+    dtype: str = "uint8"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        sizes = ("batch_size", "steps_per_epoch", "image_size", "num_classes")
+        errors.settle_ints(self, sizes, least=1)
+        errors.settle_ints(self, ["seed"], least=0)
+        dtypes = ("uint8", "float32", "bfloat16", "float16", "int32", "float64")
+        errors.require_choice(self, "dtype", self.dtype, dtypes)
+
+    def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
+        random = np.random.default_rng(self.seed)
+        shape = (self.batch_size, self.image_size, self.image_size, 3)
+        pixels = random.integers(0, 256, shape, dtype=np.uint8)
+        labels = random.integers(self.num_classes, size=self.batch_size)
+        batch = {
+            "image": tf.cast(pixels, self.dtype),
+            "label": tf.constant(labels, tf.int32),
+        }
+        return tf.data.Dataset.from_tensors(batch).repeat(
+            self.num_steps(state, num_epochs)
+        )
+
+    def advance(self, state: State, num_steps: int = 1) -> State:
+        """The state that many steps later."""
+        epochs, step = divmod(state.step + num_steps, self.steps_per_epoch)
+        return dataclasses.replace(state, epoch=state.epoch + epochs, step=step)
+
+    def num_steps(self, state: State, num_epochs: int | None) -> int | None:
+        """Steps from a state to the end of as many epochs; None without end.
+
+        Raises:
+            ValueError: If an epoch has fewer steps than the state says.
+        """
+        if state.step > self.steps_per_epoch:
+            raise ValueError(
+                f"An epoch has {self.steps_per_epoch} steps, got a start at step "
+                f"{state.step} of it."
+            )
+        if num_epochs is None:
+            return None
+        return num_epochs * self.steps_per_epoch - state.step

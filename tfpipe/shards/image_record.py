@@ -1,0 +1,119 @@
+"""The record of an image: the features that a converter writes, serialized fast.
+
+In: the fields of one image. Out: its `tf.train.Example` in a few pieces, the same bytes
+that `records.encode_example` gives. What many records share (class, size, no boxes) is
+encoded once and kept. Imports no TensorFlow.
+"""
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tfpipe.shards import records
+from tfpipe.shards.records import (
+    Buffers,
+    bytes_entry_head,
+    bytes_feature,
+    encode_entry,
+    float_feature,
+    int64_feature,
+)
+
+Box = tuple[float, float, float, float]
+
+_KEPT = 1 << 14  # encoded values: more than ImageNet has classes and sizes
+
+
+class ImageRecord(NamedTuple):
+    """One image with its label, as it is stored.
+
+    Attributes:
+        encoded: JPEG bytes.
+        height: Height in pixels.
+        width: Width in pixels.
+        label: Class label, counted from the label base of the data set.
+        synset: Class folder, for ImageNet the WordNet id.
+        text: Name of the class for people.
+        filename: Base name of the source file.
+        boxes: (xmin, ymin, xmax, ymax) of each object, relative, 0 to 1.
+    """
+
+    encoded: bytes
+    height: int
+    width: int
+    label: int
+    synset: str
+    text: str
+    filename: str
+    boxes: Sequence[Box] = ()
+
+
+def encode_image(record: ImageRecord) -> Buffers:
+    """The serialized `tf.train.Example` of an image, in pieces to be joined.
+
+    Box labels are written under both keys that readers look for.
+    """
+    filename = os.fsencode(record.filename)
+    # In the order of the keys, of which image/encoded is the sixth.
+    head = _class(record.label, record.synset, record.text) + bytes_entry_head(
+        records.ENCODED, len(record.encoded)
+    )
+    tail = (
+        _filename_head(len(filename))
+        + filename
+        + _FORMAT
+        + _size(records.HEIGHT, record.height)
+        + _boxes(record.label, tuple(record.boxes))
+        + _size(records.WIDTH, record.width)
+    )
+    num_bytes = len(head) + len(record.encoded) + len(tail)
+    return [records.example_head(num_bytes) + head, record.encoded, tail]
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _filename_head(num_bytes: int) -> bytes:
+    return bytes_entry_head("image/filename", num_bytes)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _class(label: int, synset: str, text: str) -> bytes:
+    return _entries(
+        {
+            "image/channels": int64_feature([3]),
+            records.LABEL: int64_feature([label]),
+            "image/class/synset": bytes_feature(synset.encode()),
+            "image/class/text": bytes_feature(text.encode()),
+            "image/colorspace": bytes_feature(b"RGB"),
+        }
+    )
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _size(key: str, pixels: int) -> bytes:
+    return _entries({key: int64_feature([pixels])})
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _boxes(label: int, boxes: tuple[Box, ...]) -> bytes:
+    sides = list(zip(*boxes, strict=True)) or [(), (), (), ()]
+    xmin, ymin, xmax, ymax = (float_feature(side) for side in sides)
+    labels = int64_feature([label] * len(boxes))
+    return _entries(
+        {
+            "image/object/bbox/label": labels,
+            "image/object/bbox/xmax": xmax,
+            "image/object/bbox/xmin": xmin,
+            "image/object/bbox/ymax": ymax,
+            "image/object/bbox/ymin": ymin,
+            "image/object/class/label": labels,
+        }
+    )
+
+
+def _entries(features: dict[str, Buffers]) -> bytes:
+    pieces = (encode_entry(key, feature) for key, feature in features.items())
+    return b"".join(piece for entry in pieces for piece in entry)
+
+
+_FORMAT = _entries({"image/format": bytes_feature(b"JPEG")})

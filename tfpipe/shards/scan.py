@@ -1,0 +1,303 @@
+"""A data set without an index: what index.json and the catalog would say of its shards.
+
+In: a folder of shards that another tool made. Out: an index of one split and the byte
+offset of each of its records, found by reading the record headers once and kept for the
+next time. Imports no TensorFlow.
+"""
+
+import collections
+import dataclasses
+import io
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import tqdm
+import xxhash
+
+from tfpipe import errors
+from tfpipe.shards import index, records
+from tfpipe.shards.records import Ints
+
+Path = str | os.PathLike[str]
+
+FOLDER_NAME = ".tfpipe"  # beside the shards; hidden from the globs of other readers
+
+# `train-00000-of-00008`, and as TFDS names it, `NAME-train.tfrecord-00000-of-00008`.
+_SHARD_NAME = re.compile(
+    r"(?:.+-)?(?P<split>\w+)(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?"
+)
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScannedIndex(index.Index):
+    """What a scan knows of a data set: shards and records, but nothing of labels.
+
+    Raises:
+        BadIndexError: When `label_base` is asked for.
+    """
+
+    label_base: int = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # Only of what is not there, so of the field that has no value.
+        if name != "label_base":
+            raise AttributeError(name)
+        raise errors.BadIndexError(
+            f"The shards in {self.name} have no index, so nothing says which label "
+            "the first class has. Write an index with python -m converters.verify "
+            f"{self.name} --level=crc --write_index, or say label_base yourself."
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Scan:
+    """A split as found on disk.
+
+    Attributes:
+        index: Its shards. The digest of each covers the offset and the CRC of the data
+            of every record, so shards of other content have another digest.
+        byte_offsets: int64 [num_records], where each record starts in its shard.
+    """
+
+    index: ScannedIndex
+    byte_offsets: Ints
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Stamp:
+    """What says that a shard is still the one that was scanned.
+
+    Attributes:
+        name: Name of the file.
+        num_bytes: Its size.
+        mtime_ns: When its content was changed, as far as programs admit it: a copy may
+            have the time of its original.
+        ctime_ns: When the file was changed, which no program can set back.
+    """
+
+    name: str
+    num_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Records:
+    """The records of a shard: where each starts, and the CRC of its data.
+
+    Attributes:
+        byte_offsets: int64 [num_records].
+        data_crcs: uint32 [num_records], masked, as the footers state them.
+    """
+
+    byte_offsets: Ints
+    data_crcs: npt.NDArray[np.uint32]
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal records in equal places, whatever their file is called."""
+        content = self.byte_offsets.tobytes() + self.data_crcs.tobytes()
+        return f"records:{xxhash.xxh3_128_hexdigest(content)}"
+
+
+def is_needed(data_dir: Path) -> bool:
+    """Whether a folder has shards but no index."""
+    folder = pathlib.Path(data_dir)
+    return not (folder / index.INDEX_NAME).exists() and bool(find_shards(folder))
+
+
+def find_shards(data_dir: Path) -> dict[str, list[str]]:
+    """Names of the shards of each split, sorted, by their names alone."""
+    found = collections.defaultdict(list)
+    folder = pathlib.Path(data_dir)
+    if folder.is_dir():
+        for name in sorted(entry.name for entry in os.scandir(folder)):
+            if match := _SHARD_NAME.fullmatch(name):
+                found[match["split"]].append(name)
+    return dict(found)
+
+
+def scan(data_dir: Path, split: str) -> Scan:
+    """Finds the records of a split, or takes what an earlier scan found.
+
+    Reads 16 bytes a record: its header, and the CRC of its data. The result is kept in
+    the folder `.tfpipe` beside the shards or, if that cannot be written, under
+    $XDG_CACHE_HOME/tfpipe. A shard is scanned again if its size or one of its times of
+    change differs.
+
+    Raises:
+        BadIndexError: If there is no such split, a shard is missing, or one is
+            damaged, cut short or compressed.
+    """
+    folder = pathlib.Path(data_dir)
+    stamps = [_stamp(folder, name) for name in _complete_split(folder, split)]
+    kept = _load(folder, split)
+    missing = [stamp for stamp in stamps if stamp not in kept]
+    if missing:
+        kept |= _scan_shards(folder, split, missing)
+        where = _keep(folder, split, stamps, kept)
+        print(f"Scanned {len(missing)} shards; kept in {where}.", file=sys.stderr)
+    found = [kept[stamp] for stamp in stamps]
+    return Scan(
+        index=_make_index(folder, split, stamps, found),
+        byte_offsets=np.concatenate([shard.byte_offsets for shard in found]),
+    )
+
+
+def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
+    """The shards of a split, none missing and none of another data set."""
+    found = find_shards(folder)
+    if split not in found:
+        raise errors.BadIndexError(
+            f"Unknown split {split!r} in {folder}: choose one of "
+            f"{', '.join(sorted(found))}."
+        )
+    parts = [name.removesuffix(".tfrecord").split("-of-") for name in found[split]]
+    numbers = [int(start[-5:]) for start, _ in parts]
+    count = int(parts[0][1])
+    if numbers != list(range(count)):
+        wrong = sorted(set(range(count)) ^ set(numbers)) or numbers
+        raise errors.BadIndexError(
+            f"The shards of split {split!r} in {folder} must be numbered 0 to "
+            f"{count - 1}, as {found[split][0]} says, once each; got {len(numbers)} "
+            f"shards, see number {wrong[0]}. Copy what is missing, or move shards of "
+            "another data set away."
+        )
+    return found[split]
+
+
+def _stamp(folder: pathlib.Path, name: str) -> _Stamp:
+    status = (folder / name).stat()
+    return _Stamp(
+        name=name,
+        num_bytes=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        ctime_ns=status.st_ctime_ns,
+    )
+
+
+def _scan_shards(
+    folder: pathlib.Path, split: str, stamps: Sequence[_Stamp]
+) -> dict[_Stamp, _Records]:
+    print(
+        f"{folder} has no {index.INDEX_NAME}: scanning {len(stamps)} shards of split "
+        f"{split!r} for their records. This is done once.",
+        file=sys.stderr,
+    )
+    # disable=None: only on a terminal.
+    bar = tqdm.tqdm(stamps, unit="shard", file=sys.stderr, disable=None)
+    return {stamp: _scan_shard(folder / stamp.name) for stamp in bar}
+
+
+def _scan_shard(path: pathlib.Path) -> _Records:
+    with open(path, "rb") as file:
+        if file.read(2) == _GZIP_MAGIC:
+            raise errors.BadIndexError(
+                f"Shard {path} must not be compressed: a record in it has no place of "
+                "its own. Unpack it with gunzip."
+            )
+    try:
+        places = [*records.scan(path)]
+    except errors.BadRecordError as error:
+        raise errors.BadIndexError(f"Shard {error}") from None
+    return _Records(
+        byte_offsets=np.array([place.byte_offset for place in places], np.int64),
+        data_crcs=np.array([place.data_crc for place in places], np.uint32),
+    )
+
+
+def _make_index(
+    folder: pathlib.Path,
+    split: str,
+    stamps: Sequence[_Stamp],
+    found: Sequence[_Records],
+) -> ScannedIndex:
+    shards = tuple(
+        index.Shard(
+            name=stamp.name,
+            num_records=len(shard.byte_offsets),
+            num_bytes=stamp.num_bytes,
+            digest=shard.digest,
+        )
+        for stamp, shard in zip(stamps, found, strict=True)
+    )
+    return ScannedIndex(
+        name=os.fspath(folder),
+        classes=(),
+        splits={split: shards},
+        made_by={"command": "tfpipe.shards.scan"},
+    )
+
+
+def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Where a scan may be kept, the best place first."""
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    digest = index.digest(os.fspath(folder.resolve()))
+    return [folder / FOLDER_NAME, pathlib.Path(cache) / "tfpipe" / digest]
+
+
+def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
+    """What earlier scans found; a file that cannot be read is none."""
+    kept: dict[_Stamp, _Records] = {}
+    for place in _folders(folder):
+        try:
+            content = io.BytesIO((place / f"{split}.npz").read_bytes())
+            with np.load(content, allow_pickle=False) as file:
+                columns = [file[f"stamp_{field}"].tolist() for field in _STAMP_FIELDS]
+                bounds = np.cumsum(file["count"])[:-1]
+                offsets = np.split(file["byte_offset"], bounds)
+                crcs = np.split(file["data_crc"], bounds)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            continue
+        for *fields, offset, crc in zip(*columns, offsets, crcs, strict=True):
+            stamp = _Stamp(**dict(zip(_STAMP_FIELDS, fields, strict=True)))
+            kept[stamp] = _Records(byte_offsets=offset, data_crcs=crc)
+    return kept
+
+
+_STAMP_FIELDS = tuple(field.name for field in dataclasses.fields(_Stamp))
+
+
+def _keep(
+    folder: pathlib.Path,
+    split: str,
+    stamps: Sequence[_Stamp],
+    found: Mapping[_Stamp, _Records],
+) -> str:
+    """Writes what was found to the first place that takes it; says which, for people.
+
+    Ranks may scan at the same time: each writes a file of its own and renames it.
+    """
+    content = io.BytesIO()
+    shards = [found[stamp] for stamp in stamps]
+    columns = {
+        f"stamp_{field}": np.array([getattr(stamp, field) for stamp in stamps])
+        for field in _STAMP_FIELDS
+    }
+    np.savez(
+        content,
+        **columns,
+        count=np.array([len(shard.byte_offsets) for shard in shards]),
+        byte_offset=np.concatenate([shard.byte_offsets for shard in shards]),
+        data_crc=np.concatenate([shard.data_crcs for shard in shards]),
+    )
+    for place in _folders(folder):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=place) as temporary:
+                path = pathlib.Path(temporary) / "scan"
+                path.write_bytes(content.getvalue())
+                path.replace(place / f"{split}.npz")
+        except OSError:
+            continue
+        return os.fspath(place)
+    return "memory only, as no folder could be written"

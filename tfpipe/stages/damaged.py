@@ -1,0 +1,172 @@
+"""Damaged windows: read record by record, the sound ones kept.
+
+In: a window that could not be read whole. Out: the same with every sound record in its
+place and another one, marked as not real, in the place of a damaged one. RecordRanges only
+after something has gone wrong.
+"""
+
+import contextlib
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.reading import philox
+from tfpipe.shards import records
+from tfpipe.stages.faults import REMEDY, Fault, FaultLog, Uncounted
+from tfpipe.stages.stand_in import Spare
+
+Example = dict[str, tf.Tensor]
+Array = npt.NDArray[Any]
+
+
+def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> Example:
+    """Reads a window record by record, in the order in which it is passed on.
+
+    Args:
+        window: See `source.TFRecordSource`.
+        log: Takes the damaged ones; None raises at the first.
+        spare: Windows to find a sound record in, for a window that has none. None
+            leaves the data of such a window empty.
+
+    Returns:
+        record: string [w]; record_id: int64 [w], of the stand-in where one is damaged;
+        is_real: bool [w], False where one is damaged.
+    """
+    names = ("path", "num_records", "first_record", "record_byte_offset", "is_real")
+    seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
+
+    def read(*values: Array) -> tuple[Array, ...]:
+        return _read_window(log, spare, *values)
+
+    record, record_id, is_real = tf.numpy_function(
+        read,
+        [*(window[name] for name in names), seed],
+        (tf.string, tf.int64, tf.bool),
+    )
+    return {
+        "record": tf.ensure_shape(record, [None]),
+        "record_id": tf.ensure_shape(record_id, [None]),
+        "is_real": tf.ensure_shape(is_real, [None]),
+    }
+
+
+def _read_window(
+    log: FaultLog | None,
+    spare: Spare | None,
+    path: Array,
+    num_records: Array,
+    first_record: Array,
+    offsets: Array,
+    is_real: Array,
+    seed: Array,
+) -> tuple[Array, ...]:
+    ids = _record_ids(num_records, first_record)
+    paths = np.repeat(path, num_records)
+    found = _read_records(log, paths.tolist(), offsets.tolist(), ids.tolist())
+    data = [record.data for record in found]
+    sound = np.array([not record.reason for record in found])
+    good = np.flatnonzero(sound)
+    # The next sound one stands in, or at the end the first.
+    stand_in = np.arange(len(ids))
+    if len(good):
+        stand_in = good[np.searchsorted(good, stand_in) % len(good)]
+    elif spare is not None:
+        one, number = spare.first(_first_sound)
+        data, ids = [one] * len(ids), np.full_like(ids, number)
+    order = philox.shuffled(len(ids), tuple(seed.tolist())) if seed.any() else ...
+    chosen = stand_in[order]
+    return (
+        np.array([data[position] for position in chosen], object),
+        ids[chosen],
+        sound[order] & is_real,
+    )
+
+
+def _record_ids(num_records: Array, first_record: Array) -> Array:
+    """The numbers of the records of extents, one after the other."""
+    parts = zip(num_records, first_record, strict=True)
+    return np.concatenate([np.arange(n) + first for n, first in parts])
+
+
+def _read_records(
+    log: FaultLog | None, paths: list[bytes], offsets: list[int], ids: list[int]
+) -> "list[_Found]":
+    """Each record by itself; the damaged ones go to the log."""
+    records_found = []
+    with contextlib.ExitStack() as open_files:
+        files = {
+            path: open_files.enter_context(tf.io.gfile.GFile(os.fsdecode(path), "rb"))
+            for path in sorted(set(paths))
+        }
+        for path, offset, number in zip(paths, offsets, ids, strict=True):
+            record = _read_record(files[path], offset)
+            if record.reason:
+                _report(log, record, os.fsdecode(path), offset, number)
+            records_found.append(record)
+    return records_found
+
+
+def _first_sound(window: Any) -> tuple[bytes, int]:
+    """Data and number of the first sound record of a window of the spare.
+
+    Raises:
+        BadRecordError: If there is none.
+    """
+    ids = _record_ids(window["num_records"].numpy(), window["first_record"].numpy())
+    paths = np.repeat(window["path"].numpy(), window["num_records"].numpy())
+    offsets = window["record_byte_offset"].numpy()
+    places = zip(paths.tolist(), offsets.tolist(), ids.tolist(), strict=True)
+    for path, offset, number in places:
+        (found,) = _read_records(Uncounted(), [path], [offset], [number])
+        if not found.reason:
+            return found.data, number
+    raise errors.BadRecordError(f"record {number} of {path}: {found.detail}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    data: bytes
+    reason: str
+    detail: str
+
+
+def _read_record(file: Any, offset: int) -> _Found:
+    """One record of an open shard, or what is wrong with it."""
+    try:
+        file.seek(offset)
+        header = file.read(records.HEADER_BYTES)
+        num_bytes = records.record_bytes(header)
+        if num_bytes is None:
+            return _Found(b"", "header", "the header (length and its CRC) is damaged")
+        rest = num_bytes - records.HEADER_BYTES
+        # A damaged length may be of any size: no more is asked for than there is.
+        body = file.read(max(0, min(rest, file.size() - offset)))
+    except tf.errors.OpError as error:
+        return _Found(b"", "unreadable", f"it cannot be read: {error.message}")
+    if len(body) < rest:
+        return _Found(b"", "cut", f"it must have {rest} bytes more, got {len(body)}")
+    data = body[: -records.FOOTER_BYTES]
+    detail = records.data_fault(data, body[-records.FOOTER_BYTES :])
+    return _Found(data, "crc" if detail else "", detail)
+
+
+def _report(
+    log: FaultLog | None, found: _Found, path: str, offset: int, number: int
+) -> None:
+    fault = Fault(
+        reason=found.reason,
+        shard=path,
+        byte_offset=offset,
+        record_id=number,
+        detail=found.detail,
+    )
+    if log is None:
+        raise errors.BadRecordError(
+            f"{fault}. {REMEDY} on_error='skip' goes on without it."
+        )
+    log.add(fault)

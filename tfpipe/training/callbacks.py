@@ -1,0 +1,226 @@
+"""Keras callbacks: keep a pipeline's state, log the waits for it, in `model.fit`.
+
+In: the source of a pipeline, and a `SavedState` that says where training begins; a
+dataset and a `StepTimer`. Out: the same `SavedState`, right after every step, and if
+wanted a file of it at each checkpoint; the figures of the steps. The only module of the
+library that imports Keras.
+"""
+
+import os
+import pathlib
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.pipeline import Pipeline
+from tfpipe.reading.state import SavedState
+from tfpipe.shards import index
+from tfpipe.training.step_timer import StepTimer
+from tfpipe.training.wait_probe import WaitProbe
+
+
+class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Counts the steps of `model.fit` in a state, from which another fit goes on.
+
+        saved = tfpipe.SavedState()    # or what a checkpoint or a file gave
+        model.fit(
+            pipeline.build(state=saved.state, num_epochs=None).map(to_x_and_y),
+            steps_per_epoch=pipeline.source.steps_per_epoch,
+            initial_epoch=saved.state.epoch,
+            epochs=num_epochs,
+            callbacks=[
+                tfpipe.SaveState(pipeline, saved, path="run-{epoch}.state.json"),
+                keras.callbacks.ModelCheckpoint("run-{epoch}.keras"),
+            ],
+        )
+
+    To go on from `run-7.keras`:
+
+        text = pathlib.Path("run-7.state.json").read_text()
+        saved = tfpipe.SavedState(tfpipe.State.from_json(text))
+
+    The state counts what the model was trained on, not what is prefetched. Within an
+    epoch, `fit` as above goes on with exactly the record that would have followed; what
+    Keras calls an epoch then begins there and has the steps of a whole one. To finish
+    the epoch that was begun first, give one fit `pipeline.build(state=saved.state)`
+    without steps_per_epoch and with epochs=saved.state.epoch + 1.
+
+    A `tf.train.Checkpoint(model=model, data=saved)` saved by another callback takes
+    the model and the state in one; that callback must come after this one.
+
+    Args:
+        pipeline: What the model is trained on.
+        saved: Where training begins; holds the state after each step.
+        path: File to write the state to, one line of JSON. `{epoch}` and `{batch}`
+            stand for numbers from 1 on, as in Keras' ModelCheckpoint. On several
+            ranks the state is the same on all: give the path to one.
+        save_freq: "epoch", or the number of batches after which to write, counted as
+            ModelCheckpoint counts them.
+
+    Raises:
+        TypeError: If the source of the pipeline does not say where it is.
+        ValueError: If save_freq or path is wrong; when training begins, if the steps
+            of an epoch are not a multiple of the model's steps_per_execution.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        saved: SavedState,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        save_freq: str | int = "epoch",
+    ) -> None:
+        super().__init__()
+        errors.require_kind(self, "pipeline", pipeline, Pipeline)
+        errors.require_kind(self, "saved", saved, SavedState)
+        if not hasattr(pipeline.source, "advance"):
+            raise TypeError(
+                "SaveState must have a pipeline whose source says where it is, as "
+                f"TFRecordSource does with advance, got {pipeline.source!r}."
+            )
+        errors.require_int(self, "save_freq", save_freq, least=1, also=["epoch"])
+        names = {} if save_freq == "epoch" else {"batch": 1}
+        try:
+            os.fspath(path or "").format(epoch=1, **names)
+        except (KeyError, IndexError) as error:
+            raise ValueError(
+                f"path must hold no names but {{epoch}} and, unless save_freq is "
+                f"'epoch', {{batch}}; got {path}."
+            ) from error
+        self.saved = saved
+        self._source: Any = pipeline.source
+        self._path = path
+        self._save_freq = save_freq
+        self._epoch = 0
+        self._num_batches_since = 0
+
+    def on_train_begin(self, logs: object = None) -> None:
+        """Checks that the steps can be counted."""
+        each, steps = self.model.steps_per_execution, self.params.get("steps")
+        # Otherwise Keras runs fewer or more steps in the last call than it says.
+        if each > 1 and (steps is None or steps % each):
+            raise ValueError(
+                "The steps of an epoch must be a multiple of the model's "
+                f"steps_per_execution, got {steps} and {each}: give fit a "
+                "steps_per_epoch that is."
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        """Remembers its number, for the name of the file."""
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        """Counts the steps of one execution."""
+        # Versions of Keras differ in what `batch` is then: the first or the last.
+        num_steps = self.model.steps_per_execution
+        self.saved.state = self._source.advance(self.saved.state, num_steps)
+        self._num_batches_since += num_steps
+        if self._save_freq == "epoch":
+            return
+        if self._num_batches_since >= int(self._save_freq):
+            self._num_batches_since = 0
+            self._write(batch=batch + 1)
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        """Writes the state, if it is written at each epoch."""
+        if self._save_freq == "epoch":
+            self._write()
+
+    def _write(self, **names: int) -> None:
+        if self._path is None:
+            return
+        path = os.fspath(self._path).format(epoch=self._epoch + 1, **names)
+        content = self.saved.state.to_json() + "\n"
+        index.replace_file(pathlib.Path(path), content.encode())
+
+
+class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Logs what `model.fit` waits for its input and what it computes, step by step.
+
+        log = tfpipe.LogInput(tfpipe.StepTimer(256, log_dir="logs"))
+        model.fit(log.watch(dataset), callbacks=[log])
+
+    Keras asks for a batch inside its compiled train function, so no callback sees the
+    request: `watch` has tf.data read the clock there. What fit is given must be the
+    watched dataset itself, with no stage behind it.
+
+    Wait is, in all, what tf.data needed from each request until the batch was there,
+    and between the begin of an epoch and its first step, where fit opens the dataset.
+    Compute is the rest of the time from the end of one step to the end of the next,
+    other callbacks within an epoch included; validation and the end of an epoch are
+    neither. Where several steps are one execution (steps_per_execution), each counts as
+    their mean.
+
+    Like every callback with on_train_batch_end, this one makes Keras fetch the losses
+    of each step before the next: on a GPU, compute is then the device's, and wait the
+    time it has nothing to do. Without that the next request would come while the device
+    still works.
+
+    Args:
+        timer: Makes the figures and writes them; its window ends with the epoch. Its
+            `parallelism` is not called, as the iterator stays within Keras.
+
+    Raises:
+        ValueError: When training begins, if a tf.distribute strategy of several
+            replicas reads the dataset, because it reads ahead; at the first step, if
+            fit does not read what is watched.
+    """
+
+    def __init__(self, timer: StepTimer) -> None:
+        super().__init__()
+        errors.require_kind(self, "timer", timer, StepTimer)
+        self.timer = timer
+        self._probe = WaitProbe()
+        self._ended_at: float = 0.0
+        self._opening_seconds: float | None = None
+
+    def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same batches; give them to fit. End the dataset with a prefetch."""
+        return self._probe.watch(dataset)
+
+    def on_train_begin(self, logs: object = None) -> None:
+        """Checks that the reader of the dataset is the train function."""
+        num_replicas = self.model.distribute_strategy.num_replicas_in_sync
+        if num_replicas > 1:
+            raise ValueError(
+                "LogInput must have a model of one replica, got a tf.distribute "
+                f"strategy of {num_replicas}: it reads ahead of the training step, so "
+                "what that waits cannot be seen. Use a process a replica, or leave "
+                "LogInput out."
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        """Starts the clock; fit opens the dataset next."""
+        self.timer.begin()
+        self._probe.take()
+        self._ended_at = time.perf_counter()
+        self._opening_seconds = None
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        """Notes, before the first step, how long opening the dataset took."""
+        if self._opening_seconds is None:
+            self._opening_seconds = time.perf_counter() - self._ended_at
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        """Counts the steps of one execution."""
+        now = time.perf_counter()
+        num_steps, wait_seconds = self._probe.take()
+        if num_steps == 0:
+            raise ValueError(
+                "LogInput must watch what fit reads, but this step read none of it. "
+                "Give fit log.watch(dataset), where log is this callback."
+            )
+        wait_seconds += self._opening_seconds or 0.0
+        seconds, self._ended_at = now - self._ended_at, now
+        self._opening_seconds = 0.0
+        # The two clocks differ by microseconds.
+        compute_seconds = max(seconds - wait_seconds, 0.0)
+        self.timer.add(wait_seconds, compute_seconds, num_steps=num_steps)
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        """Ends the window."""
+        self.timer.flush()

@@ -1,0 +1,175 @@
+"""The check before the first step: do all ranks mean the same run?
+
+In: the pipeline of this rank, and a function that gathers a value of every rank. Out:
+nothing, or on every rank the same error, which names the rank that differs. Without it
+ranks that differ train on wrong data, or wait for each other for ever.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfpipe import __version__, errors
+from tfpipe.pipeline import Pipeline
+from tfpipe.reading.state import State
+from tfpipe.shards import index
+
+Gather = Callable[[Any], Sequence[Any]]
+Facts = dict[str, str]
+
+# What a source has, where it has it; neither its rank nor the place of its files.
+_FIELDS = (
+    "split",
+    "seed",
+    "num_ranks",
+    "batch_size",
+    "shuffle",
+    "remainder",
+    "block_length",
+    "window_size",
+    "weights",
+    "steps_per_epoch",
+)
+
+
+def preflight(
+    pipeline: Pipeline, all_gather: Gather, *, state: State | None = None
+) -> None:
+    """Compares what the ranks are about to read; call it on every rank.
+
+    Compares the shards, seed and order, batches and steps of the source, the form of
+    the elements, the state to go on from, and the version of tfpipe; and checks that
+    the ranks are 0 to n - 1. Where there are several, it takes as long as building the
+    pipeline once.
+
+    Args:
+        pipeline: Of this rank.
+        all_gather: Takes any value that can be pickled and returns that of every
+            process, in the same order on each: Horovod's `allgather_object`, or
+            `lambda value: [value]` for one process. It is called once, and
+            if there are others a second time.
+        state: Where the run goes on.
+
+    Raises:
+        TfpipeError: On every rank, if the ranks differ, or if on one of them the
+            pipeline cannot be built.
+    """
+    errors.require_callable("", "all_gather", all_gather)
+    rank = getattr(getattr(pipeline, "source", None), "rank", None)
+    # What costs nothing first: ranks that differ in it need not build anything, nor
+    # does one that is alone.
+    if _agree(lambda: _run_facts(pipeline, state), rank, all_gather) > 1:
+        _agree(lambda: _element_facts(pipeline, state), rank, all_gather)
+
+
+def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> int:
+    """Raises if the ranks differ in these facts; how many there are."""
+    try:
+        mine = find()
+    except Exception as error:
+        # The others must hear of it, or they would wait for this rank.
+        all_gather((rank, f"{type(error).__name__}: {error}"))
+        raise
+    gathered = all_gather((rank, mine))
+    faults = differences(gathered)
+    if faults:
+        raise errors.TfpipeError(
+            f"The {len(gathered)} ranks do not mean the same run:\n"
+            + "\n".join(f"  {fault}" for fault in faults)
+            + "\nStart all of them with the same data, arguments and version."
+        )
+    return len(gathered)
+
+
+def differences(gathered: Sequence[tuple[int | None, Facts | str]]) -> list[str]:
+    """What is wrong among the ranks, a line each; the same on every rank.
+
+    Args:
+        gathered: Of each process the rank of its source, None if it has none, and its
+            facts by name, or the error that it met.
+    """
+    failed = [
+        f"rank {number} could not build its pipeline: {facts}"
+        for number, (_, facts) in enumerate(gathered)
+        if isinstance(facts, str)
+    ]
+    if failed:
+        return failed
+    all_facts = [facts for _, facts in gathered if not isinstance(facts, str)]
+    names = dict.fromkeys(name for facts in all_facts for name in facts)
+    found = _rank_faults([rank for rank, _ in gathered], all_facts)
+    for name in names:
+        found += _odd_ones(name, [facts.get(name, "absent") for facts in all_facts])
+    return found
+
+
+def _odd_ones(name: str, values: Sequence[str]) -> list[str]:
+    """A line for each rank whose value is not that of the most; of two, one line."""
+    (usual, count), *others = collections.Counter(values).most_common()
+    if not others:
+        return []
+    if 2 * count <= len(values):  # no majority: nobody can say who is wrong
+        each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
+        return [f"{name} must be the same on every rank, got {each}"]
+    return [
+        f"{name} must be {usual} as on most ranks, got {value} on rank {rank}"
+        for rank, value in enumerate(values)
+        if value != usual
+    ]
+
+
+def _rank_faults(
+    ranks: Sequence[int | None], all_facts: Sequence[Mapping[str, str]]
+) -> list[str]:
+    """Ranks that are not 0 to n - 1, once each; sources without ranks are all alike."""
+    if all(rank is None for rank in ranks):
+        return []
+    count = str(len(ranks))
+    found = [
+        f"num_ranks must be {count}, as many as there are, got {got} on process {rank}"
+        for rank, facts in enumerate(all_facts)
+        if (got := facts.get("num_ranks", count)) != count
+    ]
+    if found or sorted(ranks, key=str) == sorted(range(len(ranks)), key=str):
+        return found
+    each = ", ".join(f"{rank} on process {number}" for number, rank in enumerate(ranks))
+    return [f"the ranks must be 0 to {len(ranks) - 1}, each once, got {each}"]
+
+
+def _run_facts(pipeline: Pipeline, state: State | None) -> Facts:
+    # Here, so that the other ranks hear of it.
+    errors.require_kind("", "pipeline", pipeline, Pipeline)
+    errors.require_kind("", "state", state, State, or_none=True)
+    return {
+        "tfpipe version": __version__,
+        **_source_facts(pipeline.source),
+        "state": "none" if state is None else state.to_json(),
+    }
+
+
+def _element_facts(pipeline: Pipeline, state: State | None) -> Facts:
+    return {"element": str(pipeline.build(state=state or State()).element_spec)}
+
+
+def _source_facts(source: Any) -> Facts:
+    facts = {
+        name: str(getattr(source, name)) for name in _FIELDS if hasattr(source, name)
+    }
+    if hasattr(source, "index"):
+        facts["shards"] = _describe_shards(source)
+    for number, part in enumerate(getattr(source, "pipelines", ())):
+        facts |= {
+            f"{name} of part {number}": value
+            for name, value in _source_facts(part.source).items()
+        }
+    return facts
+
+
+def _describe_shards(source: Any) -> str:
+    """Short, and different if any shard is: what people can look for, and a digest."""
+    shards = source.index.splits[source.split]
+    text = repr([dataclasses.astuple(shard) for shard in shards])
+    digest = index.digest(text)[:16]
+    num_records = source.index.num_records(source.split)
+    return f"{num_records} records in {len(shards)} shards with digest {digest}"

@@ -1,0 +1,95 @@
+"""How long a dataset's reader waits, measured within tf.data.
+
+In: a dataset. Out: the same dataset, which notes for each batch how long it was waited
+for, and a way to ask for the sum. What `callbacks.LogInput` sees the waits with.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfpipe.stages.basic import as_it_is
+
+
+class WaitProbe:
+    """Measures within tf.data how long whoever reads a dataset waits for each batch.
+
+    For a reader that asks inside a compiled function, where Python sees no request. The
+    clock is read before a batch is asked of the dataset and when it is there, both by
+    the thread of the reader, in two small functions without Python.
+    """
+
+    def __init__(self) -> None:
+        # tf.data's functions run on the host and take no variable from elsewhere.
+        with tf.device("/CPU:0"):
+            zeros = tf.zeros([2], tf.float64)
+            self._sums = tf.Variable(zeros, trainable=False)  # batches, seconds
+        self._taken = (0, 0.0)
+        self._kept: list[object] = []
+
+    def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same dataset, watched. It must be what is read, with nothing behind it.
+
+        End the dataset with a prefetch, as every preset does: the one that tf.data
+        puts in by itself behind a parallel stage is left out before this one. The probe
+        must live as long as the dataset that it gives.
+        """
+        ticks = tf.data.Dataset.from_tensors(0).repeat()
+        clock = tf.TensorSpec([], tf.float64)
+        asked_at = self._map(ticks, lambda _: tf.timestamp(), clock)
+        # Zip asks its inputs in turn: the clock is read before the batch is made.
+        pairs = tf.data.Dataset.zip((asked_at, dataset))
+        watched = self._map(pairs, self._note, dataset.element_spec)
+        self._kept.append(dataset)
+        options = tf.data.Options()
+        # Behind this, it would do the asking, as soon as its buffer has room.
+        options.experimental_optimization.inject_prefetch = False
+        return watched.with_options(options)
+
+    def take(self) -> tuple[int, float]:
+        """Batches read since the last call, and the seconds waited for all of them."""
+        num_batches, seconds = self._sums.numpy().tolist()
+        before, self._taken = self._taken, (int(num_batches), seconds)
+        return self._taken[0] - before[0], seconds - before[1]
+
+    def _note(self, element: tuple[tf.Tensor, Any]) -> Any:
+        asked_at, batch = element
+        # The clock of the machine may be set back meanwhile.
+        wait = tf.maximum(tf.timestamp() - asked_at, 0.0)
+        self._sums.assign_add(tf.stack([tf.ones_like(wait), wait]), read_value=False)
+        return batch
+
+    def _map(
+        self,
+        dataset: tf.data.Dataset,
+        function: Callable[[Any], Any],
+        element_spec: Any,
+    ) -> tf.data.Dataset:
+        """The dataset mapped to elements of a spec, by the reader's own thread.
+
+        `Dataset.map` hands each call to a pool of threads and waits for it, which takes
+        longer than these calls and, where all processors are busy, much longer.
+        """
+        spec = dataset.element_spec
+        given = tf.nest.flatten(spec)
+        if not all(isinstance(part, tf.TensorSpec) for part in given):
+            # Only tf.data knows the parts of sparse and ragged tensors.
+            return dataset.map(as_it_is(lambda *parts: function(parts)))
+
+        def flat(*parts: tf.Tensor) -> list[tf.Tensor]:
+            element = function(tf.nest.pack_sequence_as(spec, parts))
+            return list(tf.nest.flatten(element))
+
+        concrete = tf.function(flat, autograph=False).get_concrete_function(*given)
+        self._kept.append(concrete)
+        variant = tf.raw_ops.MapDataset(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            other_arguments=concrete.captured_inputs,
+            f=concrete,
+            output_types=[output.dtype for output in concrete.outputs],
+            output_shapes=[output.shape for output in concrete.outputs],
+            use_inter_op_parallelism=False,
+            preserve_cardinality=True,
+        )
+        return tf.data.experimental.from_variant(variant, element_spec)

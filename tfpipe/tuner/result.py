@@ -1,0 +1,155 @@
+"""What a search of settings found: the winner, all that was tried, and their file.
+
+In: trials, from the races of `tuner`. Out: a table, a sentence, JSON that `load_tuned`
+reads.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tfpipe import errors, tuning
+from tfpipe.pipeline import Pipeline
+from tfpipe.profiling.profile import Profile
+from tfpipe.tuner import space
+from tfpipe.tuner.placement import Placement
+from tfpipe.tuner.space import Setting
+from tfpipe.tuning import Tuning
+
+# What must be gained for a setting to be taken: less is the noise of a race.
+GAIN = 1.03
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a setting did in a race.
+
+    Attributes:
+        name: What it is.
+        setting: None for the pipeline as it was given.
+        elements_per_second: The median over the rounds.
+        cpu_seconds_per_element: Likewise, of the whole process.
+        against: Name of the one that `ratio` compares with.
+        ratio: Median of the ratios of elements_per_second, round by round.
+        error: Why it could not be run, if so; the figures are 0 then.
+    """
+
+    name: str
+    setting: Setting | None
+    elements_per_second: float = 0.0
+    cpu_seconds_per_element: float = 0.0
+    against: str = ""
+    ratio: float = 0.0
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.name[:50]:50} not possible: {self.error}"
+        return (
+            f"{self.name[:50]:50} {self.elements_per_second:9.1f} "
+            f"{self.cpu_seconds_per_element * 1e3:9.2f}  {self.ratio:5.2f} of "
+            f"{self.against}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """What was found, and the evidence.
+
+    Attributes:
+        pipeline: With the best setting.
+        setting: The best setting; that of the pipeline as it was given, as far as it is
+            one, where that stays.
+        autotuned: AUTOTUNE's, within the same budgets.
+        trials: All that was tried, in order.
+        ratio: The rate to that of AUTOTUNE in the last race; 1 where it is AUTOTUNE.
+        given_ratio: The rate to that of the pipeline as it was given; None where that
+            one could not be run.
+        profile: The costs it began with.
+        fingerprint: Of the pipeline as it was given.
+        is_as_given: Whether the pipeline is the one that was given, unchanged.
+        given_excess: What that one takes beyond the budget; empty if nothing.
+    """
+
+    pipeline: Pipeline
+    setting: Setting
+    autotuned: Setting
+    trials: Sequence[Trial]
+    ratio: float
+    given_ratio: float | None
+    profile: Profile
+    fingerprint: str
+    is_as_given: bool = False
+    given_excess: str = ""
+
+    def __str__(self) -> str:
+        head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
+        return "\n".join([head, *map(str, self.trials), self.sentence])
+
+    @property
+    def sentence(self) -> str:
+        """What came of it."""
+        if self.is_as_given:
+            return (
+                "The pipeline as it was is the fastest, as no setting is "
+                f"{GAIN - 1:.0%} faster: it stays, at {self.ratio:.2f} times AUTOTUNE."
+            )
+        given = "the pipeline as it was could not be run"
+        if self.given_ratio is not None:
+            given = f"{self.given_ratio:.2f} times the pipeline as it was"
+        if self.given_excess:
+            given += f", which exceeds the budget ({self.given_excess})"
+        if self.ratio < GAIN:
+            return f"AUTOTUNE is as good as all that was tried; {given}."
+        chosen = space.words(self.setting)
+        return f"{self.ratio:.2f} times AUTOTUNE, {given}: {chosen}."
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it but the pipeline and the profile."""
+        return {
+            "setting": dataclasses.asdict(self.setting),
+            "ratio_to_autotune": self.ratio,
+            "ratio_to_given": self.given_ratio,
+            "is_as_given": self.is_as_given,
+            "given_excess": self.given_excess,
+            "sentence": self.sentence,
+            "trials": [dataclasses.asdict(trial) for trial in self.trials],
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the setting and the evidence to a file, for `load_tuned`.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        self.setting.tuning.save(
+            path,
+            made_for=tuning.made_for(self.fingerprint),
+            cache=self.as_json()["setting"]["cache"],
+            is_as_given=self.is_as_given,
+            evidence=self.as_json(),
+        )
+
+
+def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
+    """A pipeline with the setting that a search found, as `Search.save` wrote it.
+
+    The pipeline as it is, where the search found that to be the fastest. Where it was
+    made for another host, TensorFlow or pipeline this warns, and gives the pipeline as
+    it is, with the default tuning.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is no such file.
+    """
+    errors.require_kind("", "pipeline", pipeline, Pipeline)
+    loaded = Tuning.load(path, fingerprint=pipeline.fingerprint)
+    saved = tuning.read_saved(path)
+    if loaded != Tuning(**saved["tuning"]):
+        return dataclasses.replace(pipeline, tuning=loaded)
+    if saved.get("is_as_given"):
+        return pipeline
+    cache = saved.get("cache")
+    setting = Setting(tuning=loaded, cache=Placement(**cache) if cache else None)
+    return setting.of(space.opened(pipeline))

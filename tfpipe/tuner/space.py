@@ -1,0 +1,324 @@
+"""The space of settings: what a tuner may choose, and within which budgets.
+
+In: a pipeline, what its stages cost, and a budget. Out: `Setting`s: the one that leaves
+all to AUTOTUNE, the one that the costs ask for, those a step away, or all of a grid.
+"""
+
+import dataclasses
+import itertools
+import math
+import os
+from collections.abc import Sequence
+
+from tfpipe import errors, host
+from tfpipe.cache.stage import Cache
+from tfpipe.pipeline import Pipeline
+from tfpipe.profiling.profile import Profile
+from tfpipe.stages.basic import Batch, Map, Prefetch
+from tfpipe.tuner import placement
+from tfpipe.tuner.placement import Placement
+from tfpipe.tuning import AUTOTUNE, Tuning
+
+# Calls of a map: over those at work, and at most over the threads.
+_SLACK, _MOST_CALLS = 2, 4
+
+_READS = (1, 2, 4, 8, 16)
+_READ_BUFFERS = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes; files far away want more
+_DEPTHS = (1, 2, 4, 8, 16)
+_FIRST_DEPTH = 2  # AUTOTUNE begins with it
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What one process may use of its host.
+
+    Args:
+        num_threads: Threads of the pipeline's own pool.
+        ram_bytes: For buffers and caches.
+        disk_bytes: For a cache in `cache_dir`, which all ranks of the host share.
+        cache_dir: Folder on a disk of this host, for a cache; None has none there.
+        any_order: Whether elements may come as they are ready, see
+            `Tuning.deterministic`.
+    """
+
+    num_threads: int
+    ram_bytes: int
+    disk_bytes: int = 0
+    cache_dir: str | os.PathLike[str] | None = None
+    any_order: bool = False
+
+    def __post_init__(self) -> None:
+        errors.settle_ints(self, ["num_threads", "ram_bytes"], least=1)
+        errors.settle_ints(self, ["disk_bytes"], least=0)
+        errors.settle_bools(self, "any_order")
+        if bool(self.disk_bytes) != (self.cache_dir is not None):
+            raise ValueError(
+                "Budget must have both disk_bytes and cache_dir or neither, got "
+                f"{self.disk_bytes} and {self.cache_dir}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A point of the space: a tuning, and where a cache stands."""
+
+    tuning: Tuning
+    cache: Placement | None = None
+
+    def __post_init__(self) -> None:
+        errors.require_kind(self, "tuning", self.tuning, Tuning)
+        errors.require_kind(self, "cache", self.cache, Placement, or_none=True)
+
+    def of(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with this setting; its stages must be open."""
+        placed = placement.with_cache(pipeline, self.cache)
+        calls = self.tuning.num_parallel_maps
+        parted = placement.parted_map(pipeline, self.cache)
+        if isinstance(calls, tuple) and parted is not None:
+            calls = calls[: parted + 1] + calls[parted:]
+        tuned = dataclasses.replace(self.tuning, num_parallel_maps=calls)
+        return dataclasses.replace(placed, tuning=tuned)
+
+
+def of_pipeline(pipeline: Pipeline) -> Setting:
+    """The tuning that a pipeline has, and where its cache stands."""
+    return Setting(tuning=pipeline.tuning, cache=placement.of_pipeline(pipeline))
+
+
+def excess(pipeline: Pipeline, budget: Budget) -> str:
+    """What a pipeline takes more than a budget allows; empty if it does not.
+
+    Counted are its threads, and what its caches have when they are full: a cache in a
+    folder of its own may be there where the budget says nothing of a disk.
+    """
+    threads = pipeline.tuning.private_threadpool_size or host.num_cores()
+    if threads > budget.num_threads:
+        return f"it has {threads} threads, {budget.num_threads} are allowed"
+    for number, stage in enumerate(pipeline.stages):
+        if not isinstance(stage, Cache):
+            continue
+        most = budget.ram_bytes if stage.where == "ram" else budget.disk_bytes
+        size = stage.num_bytes(pipeline.source, pipeline.stages[:number])
+        if size > most and (stage.where == "ram" or most):
+            return (
+                f"its cache needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} are allowed"
+            )
+    return ""
+
+
+def opened(pipeline: Pipeline) -> Pipeline:
+    """The pipeline without cache, every knob of its stages open, ending in Prefetch."""
+    errors.require_kind("", "pipeline", pipeline, Pipeline)
+    stages = [
+        stage.without_tuning() if hasattr(stage, "without_tuning") else stage
+        for stage in placement.without_cache(pipeline).stages
+    ]
+    if not stages or not isinstance(stages[-1], Prefetch):
+        stages.append(Prefetch())
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def with_steady_buffers(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with every Prefetch that AUTOTUNE sets as deep as it begins.
+
+    Also the one that tf.data adds to what does not end in a prefetch. AUTOTUNE doubles
+    a buffer that was full and then is empty, as it is in every turn of a race. Where a
+    consumer reads without pause it is never full, and stays.
+    """
+    stages = [
+        Prefetch(buffer_size=_FIRST_DEPTH)
+        if isinstance(stage, Prefetch) and stage.buffer_size == AUTOTUNE
+        else stage
+        for stage in pipeline.tuned_stages()
+    ]
+    if not stages or not isinstance(stages[-1], Prefetch):
+        stages.append(Prefetch(buffer_size=_FIRST_DEPTH))
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def autotuned(budget: Budget) -> Setting:
+    """What leaves all to tf.data that it can find out, within the budget."""
+    return Setting(
+        tuning=Tuning(
+            private_threadpool_size=budget.num_threads,
+            ram_budget_bytes=budget.ram_bytes,
+        )
+    )
+
+
+def closed_form(
+    pipeline: Pipeline,
+    profile: Profile,
+    budget: Budget,
+    *,
+    cache: Placement | None = None,
+) -> Setting:
+    """What the costs of the stages ask for.
+
+    The rate X that the threads allow is their number over the CPU time of all stages;
+    a stage then has X times its own time of calls in flight (Little's law). It gets
+    twice as many, so that a thread that ends one finds another. The formula is that of
+    the linear program of Kuchnik et al., "Plumber", MLSys 2022, solved by hand.
+
+    Args:
+        pipeline: With open knobs.
+        profile: Of that pipeline.
+        budget: What it may use.
+        cache: Where one stands. Maps before it have the calls that fill it; each one
+            after it has those that keep all threads busy, as it may be all that costs
+            anything once the cache is full. Beside what is cached then, its own costs
+            are too little to be told.
+    """
+    cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
+    rate = budget.num_threads / max(cpu, 1e-9)
+    seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
+    most = budget.num_threads * _MOST_CALLS
+    calls = {
+        number: min(max(1, math.ceil(_SLACK * rate * seconds[number])), most)
+        for number, stage in enumerate(pipeline.stages, start=1)
+        if isinstance(stage, Map)
+    }
+    if cache is not None:
+        cached = placement.num_cached_stages(pipeline, cache)
+        busy = _SLACK * budget.num_threads
+        calls |= {n: max(value, busy) for n, value in calls.items() if n > cached}
+    maps = tuple(calls.values())
+    return Setting(
+        cache=cache,
+        tuning=Tuning(
+            num_parallel_maps=maps or 1,
+            prefetch_buffer_size=min(2, most_batches(profile, budget)),
+            private_threadpool_size=budget.num_threads,
+            ram_budget_bytes=budget.ram_bytes,
+        ),
+    )
+
+
+def most_batches(profile: Profile, budget: Budget) -> int:
+    """Batches that a quarter of the memory holds, 1 at least."""
+    size = profile.stages[-1].bytes_out_per_output
+    if math.isnan(size) or size < 1:
+        return _DEPTHS[-1]
+    return max(1, int(budget.ram_bytes / 4 / size))
+
+
+def neighbors(
+    pipeline: Pipeline, setting: Setting, profile: Profile, budget: Budget
+) -> list[Setting]:
+    """The settings a step of one knob away, those of the costliest stages first."""
+    tuning = setting.tuning
+    steps: list[dict[str, object]] = []
+    calls = tuning.num_parallel_maps
+    if isinstance(calls, tuple):
+        most = budget.num_threads * _MOST_CALLS
+        for number, value in enumerate(calls):
+            for other in _around(value, tuple(2**k for k in range(12)), most):
+                steps.append({"num_parallel_maps": _put(calls, number, other)})
+    if reads_files(pipeline):
+        steps += [
+            {"num_parallel_reads": reads}
+            for reads in _around(tuning.num_parallel_reads, _READS, _READS[-1])
+        ]
+    depth = tuning.prefetch_buffer_size
+    steps += [
+        {"prefetch_buffer_size": other}
+        for other in _around(depth, _DEPTHS, most_batches(profile, budget))
+    ]
+    if can_fuse(pipeline):
+        steps.append({"fuse_map_and_batch": not tuning.fuse_map_and_batch})
+    if budget.num_threads > 1:
+        other = 1 if tuning.max_intra_op_parallelism > 1 else budget.num_threads
+        steps.append({"max_intra_op_parallelism": other})
+    if budget.any_order:
+        steps.append({"deterministic": not tuning.deterministic})
+    if reads_files(pipeline):
+        most = budget.ram_bytes // 4 // tuning.num_parallel_reads
+        steps += [
+            {"read_buffer_bytes": size}
+            for size in _around(tuning.read_buffer_bytes, _READ_BUFFERS, most)
+        ]
+    return [
+        dataclasses.replace(setting, tuning=dataclasses.replace(tuning, **step))  # type: ignore[arg-type]
+        for step in steps
+    ]
+
+
+def grid(
+    pipeline: Pipeline, budget: Budget, caches: Sequence[Placement | None]
+) -> list[Setting]:
+    """A coarse grid over the whole space, for searching it without missing anything.
+
+    Args:
+        pipeline: With open knobs.
+        budget: What it may use.
+        caches: Where a cache may stand; None is for none.
+    """
+    num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
+    calls = sorted({1, budget.num_threads, 2 * budget.num_threads})
+    if num_maps > 1:
+        calls = [calls[0], calls[-1]]
+    fuse = (True, False) if can_fuse(pipeline) else (True,)
+    reads = (1, 4) if reads_files(pipeline) else (1,)
+    points = itertools.product(
+        reads, itertools.product(calls, repeat=num_maps), (1, 4), fuse, caches
+    )
+    return [
+        Setting(
+            tuning=Tuning(
+                num_parallel_reads=num_reads,
+                num_parallel_maps=maps or 1,
+                prefetch_buffer_size=depth,
+                fuse_map_and_batch=fused,
+                private_threadpool_size=budget.num_threads,
+                ram_budget_bytes=budget.ram_bytes,
+            ),
+            cache=cache,
+        )
+        for num_reads, maps, depth, fused, cache in points
+    ]
+
+
+def reads_files(pipeline: Pipeline) -> bool:
+    """Whether a stage has readers."""
+    return any(hasattr(stage, "num_parallel_reads") for stage in pipeline.stages)
+
+
+def can_fuse(pipeline: Pipeline) -> bool:
+    """Whether tf.data can make one of a Map and the Batch right after it."""
+    pairs = itertools.pairwise(pipeline.stages)
+    return any(
+        isinstance(one, Map) and one.faults is None and isinstance(two, Batch)
+        for one, two in pairs
+    )
+
+
+def words(setting: Setting) -> str:
+    """What is chosen, where it is not the default."""
+    default = Tuning()
+    chosen = [
+        f"{field.name}={getattr(setting.tuning, field.name)}"
+        for field in dataclasses.fields(Tuning)
+        if getattr(setting.tuning, field.name) != getattr(default, field.name)
+    ]
+    cache = [] if setting.cache is None else [f"a cache of {setting.cache}"]
+    return ", ".join(chosen + cache)
+
+
+def change(before: Setting, after: Setting) -> str:
+    """The first knob in which two settings differ, and its new value."""
+    for field in dataclasses.fields(Tuning):
+        value = getattr(after.tuning, field.name)
+        if value != getattr(before.tuning, field.name):
+            return f"{field.name}={value}"
+    return f"a cache of {after.cache}"
+
+
+def _around(value: int, values: Sequence[int], most: int) -> list[int]:
+    """The next smaller and the next larger one."""
+    smaller = [other for other in values if other < value][-1:]
+    larger = [other for other in values if value < other <= most][:1]
+    return [*larger, *smaller]
+
+
+def _put(values: tuple[int, ...], number: int, value: int) -> tuple[int, ...]:
+    return (*values[:number], value, *values[number + 1 :])
