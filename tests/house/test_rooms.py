@@ -53,7 +53,8 @@ def test_a_room_is_small_and_says_what_it_is_for(room: pathlib.Path) -> None:
     text = ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
 
     assert len(files) <= MAX_FILES_IN_A_ROOM, sorted(path.name for path in files)
-    assert text and len(text.splitlines()) >= 3
+    assert text
+    assert len(text.splitlines()) >= 3
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
