@@ -1,0 +1,73 @@
+"""The limits of a unit test: no process, no connection, no sleep, two seconds of CPU.
+
+A test that needs more belongs in tests/system, tests/timing or tests/torture.
+"""
+
+import multiprocessing.process
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+MAX_CPU_SECONDS = 2.0
+MAX_SLEEP_SECONDS = 0.01
+
+FORBIDDEN: list[tuple[Any, str, str]] = [
+    (subprocess.Popen, "__init__", "start a process"),
+    (multiprocessing.process.BaseProcess, "start", "start a process"),
+    (os, "fork", "fork"),
+    (socket.socket, "connect", "open a connection"),
+    (socket.socket, "listen", "listen on a port"),
+]
+
+_is_armed = False
+
+
+class NotAUnitTestError(BaseException):
+    """No `except Exception` of the code under test may swallow it."""
+
+
+def _guarded(call: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        if _is_armed and threading.current_thread() is threading.main_thread():
+            raise NotAUnitTestError(f"a unit test must not {what}: see {__file__}")
+        return call(*arguments, **options)
+
+    return refuse
+
+
+def _sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    wait = sleep
+    if seconds > MAX_SLEEP_SECONDS:
+        wait = _guarded(sleep, f"sleep for {seconds} s")
+    wait(seconds)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _guard() -> Generator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, what in FORBIDDEN:
+            patch.setattr(owner, name, _guarded(getattr(owner, name), what))
+        patch.setattr(time, "sleep", _sleep)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Arms the guard for the test itself: shared fixtures may do more, once."""
+    global _is_armed
+    _is_armed, before = True, time.process_time()
+    try:
+        result = yield
+    finally:
+        _is_armed = False
+    # CPU time, so that a busy machine fails no test.
+    used = time.process_time() - before
+    if used > MAX_CPU_SECONDS:
+        pytest.fail(f"a unit test must take at most 2 s of CPU time, took {used:.1f} s")
+    return result
