@@ -102,12 +102,17 @@ lint: venv  ## Style, types and who may import whom
 	lint-imports --no-logo
 
 .PHONY: test-fast
-test-fast: venv  ## The tests without ranks, wheels and training
-	pytest -q -n 2 --dist loadfile -m 'not slow'
+test-fast: venv  ## The unit tests and the rules of the house: two minutes
+	pytest -q -n 2 --dist worksteal tests/unit tests/house
 
 .PHONY: test-slow
-test-slow: venv  ## The tests with real Horovod ranks, wheels and training
-	pytest -q -n 2 --dist loadfile -m slow
+test-slow: venv  ## Real ranks, wheels, training; kills and damage; real clocks, alone
+	pytest -q -n 2 --dist loadfile tests/system tests/torture
+	pytest -q tests/timing
+
+.PHONY: torture
+torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
+	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture
 
 .PHONY: test-tensorflow
 test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the newest TensorFlow
@@ -115,7 +120,7 @@ test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the ne
 .PHONY: $(TENSORFLOW_TESTS)
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
 	$(<D)/bin/python -m tfpipe.native || echo "Its tests are skipped."
-	$(<D)/bin/pytest -q -n 2 --dist loadfile -m 'not slow'
+	$(<D)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/house
 
 # No Horovod and no tensorflow-io: they cannot be had beside the newest one.
 $(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.cfg pyproject.toml

@@ -73,7 +73,8 @@ def test_every_flag_is_defined_once_and_in_the_documents() -> None:
             key = f"{package}:{name}"
             assert key not in defined, f"--{name} in {home} and {defined[key]}"
             defined[key] = home
-    documents = (ROOT / "README.md").read_text() + (ROOT / "BUILD.md").read_text()
+    pages = [ROOT / "README.md", ROOT / "BUILD.md", *(ROOT / "docs").glob("*.md")]
+    documents = "".join(page.read_text() for page in pages)
     missing = {key for key in defined if f"--{key.partition(':')[2]}" not in documents}
     assert not missing
 
