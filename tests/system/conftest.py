@@ -1,0 +1,16 @@
+"""What the system tests of a session share, because starting it takes seconds."""
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.rank_pool import RankPool
+
+
+@pytest.fixture(scope="session")
+def rank_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
+    """Two Horovod ranks: `rank_pool.run(function, ...)` calls a function on both."""
+    pool = RankPool(tmp_path_factory.mktemp("rank_pool"))
+    yield pool
+    pool.close()
