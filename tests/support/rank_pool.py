@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 ROOT = pathlib.Path(__file__).parents[2]
 
 POLL_SECONDS = 0.01
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 # Ranks of one scenario end nearly together, unless one of them failed.
 SECONDS_AFTER_A_FAILURE = 10.0
 END_SECONDS = 10.0

@@ -1,6 +1,5 @@
 """What the system tests of a session share, because starting it takes seconds."""
 
-import pathlib
 from collections.abc import Iterator
 
 import pytest

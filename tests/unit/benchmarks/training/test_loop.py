@@ -1,4 +1,4 @@
-"""benchmarks.training.loop and benchmarks.training.checkpoint: training, evaluating, going on."""
+"""benchmarks.training.loop and checkpoint: training, evaluation, resumed runs."""
 
 import json
 import pathlib

@@ -1,20 +1,19 @@
-"""benchmarks.training.metrics, mlperf_storage: figures of a run from the traces of its ranks."""
+"""benchmarks.training.metrics: figures of a run from the traces of its ranks."""
 
 import json
 import statistics
-import time
 
 import numpy as np
 import pytest
 
 from benchmarks.reporting import mlperf_storage
 from benchmarks.training import metrics
-from benchmarks.training.metrics import Epoch, Step
+from benchmarks.training.recorder import Epoch, Trace
 
 
 def _trace(
     wait: list[float], compute: list[float], examples: int, **fields: object
-) -> metrics.Trace:
+) -> Trace:
     values = {
         "wait_seconds": wait,
         "compute_seconds": compute,
@@ -29,7 +28,7 @@ def _trace(
         "epochs": [Epoch(0, 3.0, 1, 4)],
         "record_counts": np.array([1, 0, 1]),
     }
-    return metrics.Trace(**{**values, **fields})
+    return Trace(**{**values, **fields})
 
 
 def test_total_is_all_work_over_the_time_of_the_slowest_rank() -> None:
@@ -86,7 +85,7 @@ def test_waiting_for_others_is_neither_stall_nor_compute() -> None:
     assert figures["sync_seconds_per_step"] == pytest.approx(0.3)
 
 
-def _random_trace(seed: int, num_steps: int, **fields: object) -> metrics.Trace:
+def _random_trace(seed: int, num_steps: int, **fields: object) -> Trace:
     random = np.random.default_rng(seed)
     wait, compute, sync, other = random.uniform(0.01, 0.1, (4, num_steps))
     return _trace(
@@ -109,7 +108,7 @@ def test_utilization_is_compute_over_compute_and_wait() -> None:
     )
 
 
-def _dlio(trace: metrics.Trace, start: float, first: int, last: int) -> float:
+def _dlio(trace: Trace, start: float, first: int, last: int) -> float:
     """statscounter.py of DLIO in its own terms, for one block of steps."""
     load, compute = trace.wait_seconds, trace.compute_seconds
     proc = [load[step] + compute[step] for step in range(first, last + 1)]
@@ -301,42 +300,3 @@ def test_coverage(counts: list[list[int]], expected: tuple[int, ...]) -> None:
 
 def test_synthetic_input_has_no_coverage() -> None:
     assert metrics.coverage([np.empty(0, np.int64)]) is None
-
-
-def test_recorder_times_only_what_follows_the_warm_up() -> None:
-    recorder = metrics.Recorder(num_records=3)
-    warm_up = Step(5.0, 5.0, 4.0, 0, 2, np.array([0, 1]))
-    timed = Step(1.0, 2.0, 1.0, 2, 2, np.array([2, 2]))
-
-    recorder.add(warm_up, epoch=0)
-    recorder.start_timing()
-    recorder.add(timed, epoch=1)
-    trace = recorder.trace()
-
-    assert (trace.wait_seconds, trace.compute_seconds) == ([1.0], [2.0])
-    assert trace.num_examples == 2
-    assert trace.losses == [4.0, 1.0]
-    assert trace.epochs == [Epoch(0, 8.0, 0, 2), Epoch(1, 2.0, 2, 2)]
-    assert trace.record_counts.tolist() == [1, 1, 2]
-    assert trace.cpu_seconds >= 0
-    assert trace.sync_seconds == [0.0]
-    assert trace.step_epochs == [1]
-    assert (trace.storage_bytes or 0) <= (trace.run_storage_bytes or 0)
-
-
-def test_recorder_counts_from_the_start_without_what_is_untimed() -> None:
-    recorder = metrics.Recorder(num_records=0)
-    step = Step(0.0, 0.0, 1.0, 0, 1, np.empty(0, np.int64), 0.25)
-    before = time.perf_counter()
-
-    recorder.start_timing()
-    with recorder.untimed():
-        time.sleep(0.2)
-    recorder.add(step, epoch=0)
-    recorder.add(step, epoch=0)
-    trace = recorder.trace()
-
-    elapsed = time.perf_counter() - before
-    first, second = trace.end_seconds
-    assert 0 <= first <= second <= elapsed - 0.2
-    assert trace.sync_seconds == [0.25, 0.25]

@@ -1,4 +1,4 @@
-"""benchmarks.training.steps: dtypes, layouts, XLA, and the accelerator that is not there."""
+"""benchmarks.training.steps: dtypes, layouts, XLA, and the emulated accelerator."""
 
 import dataclasses
 import json
