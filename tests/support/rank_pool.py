@@ -13,12 +13,11 @@ import pathlib
 import pickle
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.support import horovodrun
 
 POLL_SECONDS = 0.01
 START_SECONDS = 300.0
@@ -120,25 +119,16 @@ class RankPool:
         self._num_starts += 1
         self._num_tasks = 0
         self._run_dir.mkdir(parents=True)
-        program = pathlib.Path(sys.executable).with_name("horovodrun")
-        worker = [sys.executable, "-m", "tests.support.rank_pool_worker"]
-        environment = {
-            **os.environ,
-            "PATH": f"{program.parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        }
+        worker = "tests.support.rank_pool_worker"
         # A file, as a pipe that nobody reads would fill up and stop the ranks.
         with open(self._run_dir / "log", "wb") as log:
             self._launcher = subprocess.Popen(
-                [
-                    *(str(program), "-np", str(self.num_ranks), *worker),
-                    *(str(self._run_dir), str(os.getpid())),
-                ],
+                horovodrun.command(
+                    self.num_ranks, "-m", worker, self._run_dir, os.getpid()
+                ),
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=ROOT,
+                env=horovodrun.environment(),
             )
         ready = [self._run_dir / f"rank{r}.pid" for r in range(self.num_ranks)]
         end = time.monotonic() + START_SECONDS

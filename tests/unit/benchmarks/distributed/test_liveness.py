@@ -1,4 +1,6 @@
-"""benchmarks.distributed.liveness: who is to blame, in tables of what is known of the ranks."""
+"""benchmarks.distributed.liveness: which rank is named, in tables of reports."""
+
+import json
 
 import pytest
 
@@ -10,7 +12,7 @@ NOW = 100.0
 
 
 def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
-    """Of each rank: its place, seconds since it moved and was heard, whether done."""
+    """Takes for each rank: place, seconds since it moved and was heard, is_done."""
     peers = {
         rank: Peer(
             rank=rank,
@@ -131,3 +133,7 @@ def test_rank_that_knows_only_some_judges_silence_alone() -> None:
     progress.num_ranks = 3
 
     assert progress.judge(NOW, silence_limit=TIMEOUT) is None
+
+
+def test_place_is_the_same_in_json() -> None:
+    assert Place(*json.loads(json.dumps(Place(3, FED)))) == Place(3, FED)
