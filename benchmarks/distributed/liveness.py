@@ -48,7 +48,7 @@ class Peer:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Progress:
+class Liveness:
     """The reports that one rank has.
 
     Rank 0 has reports of all ranks; each other rank has its own and those of rank 0.

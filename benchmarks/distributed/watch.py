@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.distributed import rank_links
-from benchmarks.distributed.liveness import Peer, Place, Progress
+from benchmarks.distributed.liveness import Liveness, Peer, Place
 from benchmarks.distributed.rank_links import Links, Message
 from benchmarks.distributed.ranks import Ranks
 
@@ -94,8 +94,8 @@ def watched(
         for rank, host in enumerate(hosts)
         if ranks.is_first or rank in (0, ranks.rank)
     }
-    progress = Progress(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
-    watch = _Watch(ranks.rank, progress, others, beat, is_elastic, end)
+    liveness = Liveness(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
+    watch = _Watch(ranks.rank, liveness, others, beat, is_elastic, end)
     threading.Thread(target=watch.run, name="watch", daemon=True).start()
     with _last_words(watch.has_ended):
         try:
@@ -144,18 +144,18 @@ class _Watch:
     def __init__(
         self,
         rank: int,
-        progress: Progress,
+        liveness: Liveness,
         others: Links,
         beat: Beat,
         is_elastic: bool,
         end: Callable[[str], None],
     ) -> None:
-        self._rank, self._progress, self._others = rank, progress, others
+        self._rank, self._liveness, self._others = rank, liveness, others
         self._beat, self._is_elastic, self._end = beat, is_elastic, end
         longest = max(
-            _INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * progress.num_ranks
+            _INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * liveness.num_ranks
         )
-        self._interval = min(longest, progress.timeout / _INTERVALS_PER_TIMEOUT)
+        self._interval = min(longest, liveness.timeout / _INTERVALS_PER_TIMEOUT)
         # The main thread sets these, and the thread of the watch reads them.
         self._is_done, self._is_broken, self._has_left = False, False, False
         self._failure, self._verdict = "", ""
@@ -203,18 +203,18 @@ class _Watch:
                 if messages is None:
                     self._lose(rank)
                 for message in messages or ():
-                    self._take(message, self._progress.peers[rank])
+                    self._take(message, self._liveness.peers[rank])
             now = time.monotonic()
             if now < due or self._is_ending:
                 continue
             # If this process was stopped for a time, the others may have been as well.
-            if now - due > self._progress.timeout / 2:
-                self._progress.forgive(now - due)
+            if now - due > self._liveness.timeout / 2:
+                self._liveness.forgive(now - due)
             due = now + self._interval
             self._tell(now)
 
     def _lose(self, rank: int) -> None:
-        error = self._progress.lose(rank)
+        error = self._liveness.lose(rank)
         if error and self._is_elastic:
             self._stop()
         else:
@@ -238,22 +238,22 @@ class _Watch:
     def _tell(self, now: float) -> None:
         """Sends the report of this rank, and checks those of the others."""
         place, is_done = self._beat.place, self._is_done
-        own = self._progress.peers[self._rank]
+        own = self._liveness.peers[self._rank]
         own.hear(place, is_done=is_done, now=now)
-        if self._has_left or (self._rank == 0 and self._progress.is_all_done):
+        if self._has_left or (self._rank == 0 and self._liveness.is_all_done):
             self._stop()
         elif self._failure:
-            name = self._progress.names([own])
+            name = self._liveness.names([own])
             self._others.send({"error": f"{name} failed, {place}: {self._failure}"})
             self._is_ending = True
         else:
             self._others.send({"place": place, "is_done": is_done})
             # Gloo gives up a silent rank after 30 s and does not name it: the watch
             # must be faster once a collective has failed.
-            limit = self._progress.timeout
+            limit = self._liveness.timeout
             if self._is_broken:
                 limit = min(limit, max(_SILENCE_SECONDS, 2 * self._interval))
-            self._conclude(self._progress.judge(now, silence_limit=limit))
+            self._conclude(self._liveness.judge(now, silence_limit=limit))
 
     def _conclude(self, error: str | None) -> None:
         """Ends the watch by an error, which is sent to the other ranks."""

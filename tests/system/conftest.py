@@ -1,4 +1,4 @@
-"""What the system tests of a session share, because starting it takes seconds."""
+"""Fixtures that all system tests of a session share, because they start slowly."""
 
 from collections.abc import Iterator
 

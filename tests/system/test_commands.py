@@ -47,7 +47,7 @@ def _run(*command: object, **options: object) -> subprocess.CompletedProcess[str
 
 @pytest.fixture(scope="module")
 def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each command prints with --help."""
+    """The help of each command, by its module."""
     folder = tmp_path_factory.mktemp("help")
     done = _run(sys.executable, "-c", _HELP, folder, *COMMANDS, cwd=ROOT)
     assert done.returncode == 0, done.stderr

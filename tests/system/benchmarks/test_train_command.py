@@ -164,6 +164,20 @@ def test_unknown_model_lists_the_known_ones() -> None:
     assert "--model=alexnet: value should be one of <googlenet|" in done.stderr
 
 
+def test_three_bars_of_repeated_runs(data_dir: pathlib.Path) -> None:
+    fields = {"image_size": 32, "batch_size": 4, "num_steps": 5, "step_time_ms": 40.0}
+
+    result = _run(Ranks(), data_dir, bars=True, repeat=3, **fields)
+
+    figures, again = result["bars"], result["reproducibility"]
+    assert figures["synthetic_examples_per_second"] <= 4 / 0.04
+    assert figures["real_over_synthetic"] == pytest.approx(
+        result["examples_per_second"] / figures["synthetic_examples_per_second"]
+    )
+    assert again["examples_per_second_median"] == result["examples_per_second"]
+    assert 0 <= again["spread"] < 1
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from benchmarks.distributed.liveness import Peer, Place, Progress
+from benchmarks.distributed.liveness import Liveness, Peer, Place
 
 FED = True
 TIMEOUT = 10.0
 NOW = 100.0
 
 
-def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
+def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
     """Takes for each rank: place, seconds since it moved and was heard, is_done."""
     peers = {
         rank: Peer(
@@ -24,7 +24,7 @@ def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
         )
         for rank, (place, moved, heard, is_done) in enumerate(ranks)
     }
-    return Progress(peers=peers, num_ranks=len(ranks), timeout=TIMEOUT)
+    return Liveness(peers=peers, num_ranks=len(ranks), timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
 def test_judgement(
     ranks: list[tuple[Place, float, float, bool]], expected: str | None
 ) -> None:
-    found = _progress(*ranks).judge(NOW, silence_limit=100)
+    found = _liveness(*ranks).judge(NOW, silence_limit=100)
 
     assert found == expected or str(found).startswith(str(expected))
 
@@ -83,7 +83,7 @@ def test_judgement(
     ],
 )
 def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
-    found = _progress(*[(Place(5), 1, 1, is_done)] * 2).lose(rank)
+    found = _liveness(*[(Place(5), 1, 1, is_done)] * 2).lose(rank)
 
     assert found == expected or str(found).startswith(str(expected))
 
@@ -108,31 +108,31 @@ def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
 def test_silence(
     heard: tuple[float, float], is_done: bool, expected: str | None
 ) -> None:
-    progress = _progress(*[(Place(5), 1, seconds, is_done) for seconds in heard])
+    liveness = _liveness(*[(Place(5), 1, seconds, is_done) for seconds in heard])
 
-    found = progress.judge(NOW, silence_limit=TIMEOUT)
+    found = liveness.judge(NOW, silence_limit=TIMEOUT)
 
     assert found == expected or str(found).startswith(str(expected))
 
 
 def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
-    progress = _progress(*[(Place(5), 60, 60, False)] * 2)
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is not None
+    liveness = _liveness(*[(Place(5), 60, 60, False)] * 2)
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
-    progress.forgive(55)
+    liveness.forgive(55)
 
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is None
-    assert progress.judge(NOW + 6, silence_limit=TIMEOUT) is not None
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is None
+    assert liveness.judge(NOW + 6, silence_limit=TIMEOUT) is not None
 
 
 def test_rank_that_knows_only_some_judges_silence_alone() -> None:
     """Rank 0 knows all, and says who is late."""
-    progress = _progress(*[(Place(5), 60, 0.1, False)] * 2)
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is not None
+    liveness = _liveness(*[(Place(5), 60, 0.1, False)] * 2)
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
-    progress.num_ranks = 3
+    liveness.num_ranks = 3
 
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is None
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is None
 
 
 def test_place_is_the_same_in_json() -> None:
