@@ -104,12 +104,12 @@ class Liveness:
         limit = f"for {self.timeout:g} s (--rank_timeout), {late[0].place}"
         if late[0].place.is_fed:
             return (
-                f"{self.names(late)} made no step {limit}, with a batch at hand. Raise "
-                "--rank_timeout if steps take that long."
+                f"{self.names(late)} made no step {limit}, although the batch was "
+                "there. Raise --rank_timeout if steps take that long."
             )
         return (
-            f"{self.names(late)} got no batch {limit}. See whether its storage "
-            "answers; raise --rank_timeout if batches take that long."
+            f"{self.names(late)} got no batch {limit}. Check that its storage "
+            "responds; raise --rank_timeout if batches take that long."
         )
 
     def lose(self, rank: int) -> str | None:
@@ -119,8 +119,9 @@ class Liveness:
         if peer.is_done and rank:
             return None
         return (
-            f"{self.names([peer])} ended without a word, last heard of {peer.place}. "
-            "Its own output says why, or the kernel's log if memory ran out."
+            f"{self.names([peer])} ended without an error message; its last "
+            f"report was {peer.place}. Look at its own output, or at the kernel's log "
+            "if memory ran out."
         )
 
     def names(self, chosen: Sequence[Peer]) -> str:
@@ -130,7 +131,7 @@ class Liveness:
 
     def _silence(self, silent: Sequence[Peer], now: float) -> str:
         return (
-            f"{self.names(silent)} gave no sign of life for "
-            f"{now - silent[0].heard:.1f} s, last heard of {silent[0].place}: it is "
-            "stopped, or its host is out of reach."
+            f"{self.names(silent)} sent no report for "
+            f"{now - silent[0].heard:.1f} s; the last one was {silent[0].place}. The "
+            "process is stopped, or its host cannot be reached."
         )

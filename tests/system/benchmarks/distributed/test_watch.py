@@ -12,8 +12,8 @@ from benchmarks.distributed.watch import watched
 from tests.support.rank_pool import RankPool
 from tests.support.watched_ranks import WatchedRanks, take_steps
 
-ENDED = "ended without a word, last heard of after step "
-SILENT = "gave no sign of life for "
+ENDED = "ended without an error message; its last report was after step "
+SILENT = "sent no report for "
 
 
 @pytest.fixture

@@ -174,7 +174,9 @@ def test_connection_that_breaks_is_a_loss_unless_horovod_sees_to_it(
         assert said == []
     else:
         (error,) = said
-        assert error.startswith(f"Rank {lost} ({_host()}) of 2 ended without a word")
+        assert error.startswith(
+            f"Rank {lost} ({_host()}) of 2 ended without an error message"
+        )
 
 
 def test_change_of_ranks_ends_an_elastic_watch_in_peace() -> None:

@@ -52,7 +52,7 @@ def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
         # The same, but one of them says nothing.
         (
             [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 12, 10.2, False)],
-            "Rank 1 (node1) of 2 gave no sign of life for 10.2 s, last heard of ",
+            "Rank 1 (node1) of 2 sent no report for 10.2 s; the last one was ",
         ),
         # Rank 0 is far ahead and waits for a slow rank, which is not late.
         ([(Place(90, FED), 50, 0.1, False), (Place(5), 3, 0.1, False)], None),
@@ -76,10 +76,10 @@ def test_judgement(
 @pytest.mark.parametrize(
     ("rank", "is_done", "expected"),
     [
-        (1, False, "Rank 1 (node1) of 2 ended without a word, last heard of after s"),
+        (1, False, "Rank 1 (node1) of 2 ended without an error message; its last r"),
         (1, True, None),
         # Rank 0 is to say that all are done before it goes.
-        (0, True, "Rank 0 (node0) of 2 ended without a word, last heard of after s"),
+        (0, True, "Rank 0 (node0) of 2 ended without an error message; its last r"),
     ],
 )
 def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
@@ -95,12 +95,12 @@ def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
         (
             (0.1, 10.1),
             False,
-            "Rank 1 (node1) of 2 gave no sign of life for 10.1 s, l",
+            "Rank 1 (node1) of 2 sent no report for 10.1 s; the",
         ),
         (
             (30, 0.1),
             False,
-            "Rank 0 (node0) of 2 gave no sign of life for 30.0 s, l",
+            "Rank 0 (node0) of 2 sent no report for 30.0 s; the",
         ),
         ((0.1, 30), True, None),
     ],
