@@ -135,7 +135,6 @@ def test_published_size_gives_logits() -> None:
     assert built.count_params() == model.num_parameters
 
 
-def test_smaller_images_than_the_least_would_leave_nothing() -> None:
-    """The number in the table is no larger than it has to be."""
+def test_smallest_image_size_is_no_larger_than_needed() -> None:
     with pytest.raises(ValueError, match=r"empty output|negative"):
         catalog.MODELS["inception_v4"].architecture(74, 7)

@@ -108,7 +108,7 @@ def test_rank_without_data_is_named_by_all(hungry: int) -> None:
 
 
 @pytest.mark.parametrize("guilty", [0, 1, 2])
-def test_error_of_one_rank_ends_the_others_with_its_words(guilty: int) -> None:
+def test_error_of_one_rank_ends_the_others_with_its_message(guilty: int) -> None:
     def fail(beat: Beat) -> None:
         beat(3)
         raise ValueError("disk on fire\nmore")
@@ -130,7 +130,7 @@ def test_error_of_the_same_kind_on_every_rank_stays_its_own() -> None:
     assert _run(fail, fail, fail) == [["raised no such folder"]] * 3
 
 
-def test_broken_collective_gives_way_to_its_cause() -> None:
+def test_error_of_a_broken_collective_is_replaced_by_its_cause() -> None:
     """A rank whose collective failed says which rank was lost."""
     broken = type("OpError", (Exception,), {"__module__": "tensorflow.errors"})
 
@@ -151,7 +151,7 @@ def test_broken_collective_gives_way_to_its_cause() -> None:
 
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("is_elastic", [False, True])
-def test_connection_that_breaks_is_a_loss_unless_horovod_sees_to_it(
+def test_broken_connection_is_a_loss_unless_elastic_horovod_handles_it(
     lost: int, is_elastic: bool
 ) -> None:
     said: list[str] = []
@@ -179,7 +179,7 @@ def test_connection_that_breaks_is_a_loss_unless_horovod_sees_to_it(
         )
 
 
-def test_change_of_ranks_ends_an_elastic_watch_in_peace() -> None:
+def test_change_of_ranks_ends_an_elastic_watch_without_an_error() -> None:
     change = type("HostsUpdatedInterrupt", (RuntimeError,), {})
     said: list[str] = []
 
@@ -200,7 +200,7 @@ def test_change_of_ranks_ends_an_elastic_watch_in_peace() -> None:
 
 
 def test_stranger_is_not_taken_for_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody connects with the wrong words, and closes at once."""
+    """A process of another program connects with other words, and closes at once."""
     reach = rank_links._reach
 
     def reach_after_a_stranger(offer: Any, rank: int) -> Any:

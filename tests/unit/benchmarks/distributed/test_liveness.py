@@ -30,9 +30,9 @@ def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        # All move.
+        # All ranks make steps.
         ([(Place(5), 1, 0.1, False), (Place(5, FED), 1, 0.1, False)], None),
-        # Slow, but within the time.
+        # Slow, but within the time-out.
         ([(Place(5), 9.9, 0.1, False), (Place(5, FED), 9.9, 0.1, False)], None),
         # Rank 1 has no batch; rank 0 waits for it within the step.
         (
@@ -44,19 +44,19 @@ def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
             [(Place(0), 11, 0.1, False), (Place(0, FED), 11, 0.1, False)],
             "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), before the fi",
         ),
-        # All are in the same step, and nobody knows who is to blame.
+        # All are in the same step: no rank can be told from the others.
         (
             [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 11, 0.1, False)],
             "Rank 0 (node0), 1 (node1) of 2 made no step for 10 s (--rank_timeout), af",
         ),
-        # The same, but one of them says nothing.
+        # The same, but rank 1 sends no reports.
         (
             [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 12, 10.2, False)],
             "Rank 1 (node1) of 2 sent no report for 10.2 s; the last one was ",
         ),
         # Rank 0 is far ahead and waits for a slow rank, which is not late.
         ([(Place(90, FED), 50, 0.1, False), (Place(5), 3, 0.1, False)], None),
-        # Who is done cannot be late, nor silent.
+        # A rank that is done is neither late nor silent.
         ([(Place(9), 50, 50, True), (Place(5), 3, 0.1, False)], None),
         ([(Place(9), 50, 50, True), (Place(9), 50, 50, True)], None),
         (
@@ -65,7 +65,7 @@ def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
         ),
     ],
 )
-def test_judgement(
+def test_lost_or_late_rank_is_named(
     ranks: list[tuple[Place, float, float, bool]], expected: str | None
 ) -> None:
     found = _liveness(*ranks).judge(NOW, silence_limit=100)
@@ -78,11 +78,13 @@ def test_judgement(
     [
         (1, False, "Rank 1 (node1) of 2 ended without an error message; its last r"),
         (1, True, None),
-        # Rank 0 is to say that all are done before it goes.
+        # Rank 0 must report that all ranks are done before it closes.
         (0, True, "Rank 0 (node0) of 2 ended without an error message; its last r"),
     ],
 )
-def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
+def test_broken_connection_is_a_loss_unless_the_rank_was_done(
+    rank: int, is_done: bool, expected: str | None
+) -> None:
     found = _liveness(*[(Place(5), 1, 1, is_done)] * 2).lose(rank)
 
     assert found == expected or str(found).startswith(str(expected))
@@ -105,7 +107,7 @@ def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
         ((0.1, 30), True, None),
     ],
 )
-def test_silence(
+def test_silent_rank_is_named_unless_it_was_done(
     heard: tuple[float, float], is_done: bool, expected: str | None
 ) -> None:
     liveness = _liveness(*[(Place(5), 1, seconds, is_done) for seconds in heard])
@@ -126,7 +128,7 @@ def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
 
 
 def test_rank_that_knows_only_some_judges_silence_alone() -> None:
-    """Rank 0 knows all, and says who is late."""
+    """Only rank 0 has the reports of all ranks."""
     liveness = _liveness(*[(Place(5), 60, 0.1, False)] * 2)
     assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 

@@ -63,7 +63,7 @@ def test_a_rank_half_as_fast_counts_for_its_own_steps_only() -> None:
         assert figures["examples_per_second_deviation"] == pytest.approx(0, abs=1e-9)
 
 
-def test_time_that_no_step_holds_is_in_the_window() -> None:
+def test_time_between_steps_counts() -> None:
     trace = _trace([0.0, 0.0], [1.0, 1.0], 8, end_seconds=[1.0, 4.0])
 
     figures = metrics.summarize([trace])
@@ -109,7 +109,7 @@ def test_utilization_is_compute_over_compute_and_wait() -> None:
 
 
 def _dlio(trace: Trace, start: float, first: int, last: int) -> float:
-    """statscounter.py of DLIO in its own terms, for one block of steps."""
+    """Computes the utilization of a block of steps as statscounter.py of DLIO does."""
     load, compute = trace.wait_seconds, trace.compute_seconds
     proc = [load[step] + compute[step] for step in range(first, last + 1)]
     s, e = 1, last - first  # exclude_start_steps = 1, exclude_end_steps = 0
@@ -117,8 +117,8 @@ def _dlio(trace: Trace, start: float, first: int, last: int) -> float:
     return sum(compute[first : last + 1][s : e + 1]) / total_time
 
 
-def test_mlperf_storage_utilization_is_that_of_its_code() -> None:
-    epochs = [0] * 7 + [1] * 9 + [2]  # one step of an epoch says nothing
+def test_mlperf_storage_utilization_equals_that_of_dlio() -> None:
+    epochs = [0] * 7 + [1] * 9 + [2]  # an epoch of one step has no utilization
     traces = [_random_trace(seed, 17, step_epochs=epochs) for seed in (1, 2)]
 
     expected = [
@@ -180,7 +180,7 @@ def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
     }
 
 
-def test_who_is_last_is_unknown_where_nobody_waits() -> None:
+def test_last_rank_is_unknown_if_no_rank_waits() -> None:
     traces = [_trace([0.0], [1.0], 8), _trace([0.0], [3.0], 8)]
 
     found = metrics.stragglers(traces)
@@ -191,7 +191,7 @@ def test_who_is_last_is_unknown_where_nobody_waits() -> None:
     assert line == "Slowest: rank 1, a step takes it 1.50 times the median"
 
 
-def test_bytes_are_those_of_the_records_and_those_of_storage() -> None:
+def test_bytes_of_records_and_of_storage_are_told_apart() -> None:
     traces = [
         _trace([0.0], [2.0], 30, record_counts=np.array(counts))
         for counts in ([3, 0, 1], [0, 0, 9])
@@ -260,7 +260,7 @@ def test_unknown_storage_bytes_of_one_rank_are_unknown_in_all() -> None:
     assert metrics.summarize(traces)["storage_bytes_read"] is None
 
 
-def test_deviation_is_that_of_the_steps() -> None:
+def test_deviation_is_over_steps() -> None:
     figures = metrics.summarize([_trace([0.0, 0.0], [1.0, 0.5], 20)])
 
     # 10 and 20 examples a second: standard deviation 5.

@@ -7,7 +7,7 @@ from benchmarks.training import recorder as recorder_module
 from benchmarks.training.recorder import Epoch, Recorder, Step
 
 
-def test_recorder_times_only_what_follows_the_warm_up() -> None:
+def test_recorder_times_only_steps_after_the_warm_up() -> None:
     recorder = Recorder(num_records=3)
     warm_up = Step(5.0, 5.0, 4.0, 0, 2, np.array([0, 1]))
     timed = Step(1.0, 2.0, 1.0, 2, 2, np.array([2, 2]))
@@ -41,7 +41,7 @@ class Clock:
         return self.now
 
 
-def test_recorder_counts_from_the_start_without_what_is_untimed(
+def test_recorder_counts_from_the_start_without_untimed_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()

@@ -39,7 +39,7 @@ def test_channels_first_on_a_cpu_without_xla_is_an_error() -> None:
 
 
 class Clock:
-    """Stands in for the module time: sleeps end late, looking takes a little."""
+    """Stands in for the module time: a sleep ends late, and a look takes 10 us."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -115,7 +115,7 @@ def test_emulated_step_copies_every_tensor(monkeypatch: pytest.MonkeyPatch) -> N
 def test_waiting_for_other_ranks_is_told_apart(
     monkeypatch: pytest.MonkeyPatch, mode: str, synced: float
 ) -> None:
-    """In inference ranks have nothing to say to each other."""
+    """In inference, ranks do not wait for each other."""
     clock = Clock()
     monkeypatch.setattr(steps, "time", clock)
 
@@ -142,7 +142,7 @@ def test_waiting_for_other_ranks_is_told_apart(
         ({"image": tf.zeros([16, 16, 3]), "label": 0}, "must be >= 32.*got 16"),
     ],
 )
-def test_batches_that_no_model_takes_are_an_error(
+def test_batches_without_images_and_labels_are_an_error(
     spec: dict[str, object], message: str
 ) -> None:
     dataset = tf.data.Dataset.from_tensors(spec).batch(1)
@@ -152,7 +152,7 @@ def test_batches_that_no_model_takes_are_an_error(
         steps.make_step("resnet50", pipeline, seed=0)
 
 
-def test_without_a_gpu_batches_stay_where_they_are() -> None:
+def test_without_a_gpu_batches_are_not_copied() -> None:
     dataset = tf.data.Dataset.range(3)
 
     assert steps.to_device(dataset) is dataset
