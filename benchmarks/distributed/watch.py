@@ -152,10 +152,7 @@ class _Watch:
     ) -> None:
         self._rank, self._liveness, self._others = rank, liveness, others
         self._beat, self._is_elastic, self._end = beat, is_elastic, end
-        longest = max(
-            _INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * liveness.num_ranks
-        )
-        self._interval = min(longest, liveness.timeout / _INTERVALS_PER_TIMEOUT)
+        self._interval = _interval(liveness)
         # The main thread sets these, and the thread of the watch reads them.
         self._is_done, self._is_broken, self._has_left = False, False, False
         self._failure, self._verdict = "", ""
@@ -173,8 +170,7 @@ class _Watch:
         if type(error).__name__ == "HostsUpdatedInterrupt":
             self._has_left = True
         elif type(error).__module__.startswith(("tensorflow", "horovod")):
-            # A collective that failed raises such an error; the thread of the watch may
-            # learn in a moment which rank was lost.
+            # A collective operation failed. The watch may soon learn which rank is lost.
             self._is_broken = True
             self.has_ended.wait(_PATIENCE_SECONDS)
             self._has_left = self._is_elastic
@@ -262,3 +258,10 @@ class _Watch:
         self._is_ending, self._verdict = True, error
         # Without this message rank 0 would only see that this rank has closed.
         self._others.send({"error": error})
+
+
+def _interval(liveness: Liveness) -> float:
+    """Returns the seconds between messages of a rank."""
+    # Rank 0 answers every rank, so many ranks must send fewer messages each.
+    longest = max(_INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * liveness.num_ranks)
+    return min(longest, liveness.timeout / _INTERVALS_PER_TIMEOUT)
