@@ -37,12 +37,12 @@ from benchmarks.distributed import numa, ranks
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
-from benchmarks.options import input_flags, train_flags as benchmark_flags
+from benchmarks.options import input_flags, train_flags
 from benchmarks.options.input_flags import InputConfig
 from benchmarks.reporting import charts, environment, output
 from benchmarks.training.setting import make_tuning, recipe_of
 
-flags.adopt_module_key_flags(benchmark_flags)
+flags.adopt_module_key_flags(train_flags)
 flags.adopt_module_key_flags(input_flags)
 
 
@@ -215,7 +215,7 @@ def main(argv: Sequence[str]) -> int:
     """Prints what the flags ask for."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
-    benchmark_flags.quiet_libraries()
+    train_flags.quiet_libraries()
     try:
         config = input_flags.config_from_flags()
         world = ranks.connect()

@@ -6,20 +6,20 @@ r"""Trains, evaluates or infers with a model on a converted data set, and measur
   horovodrun -np 8 python -m benchmarks.train --data_dir=DIR --model=resnet50 \
       --emulate=h100 --cache=cold --require="au>=0.9"
 
-Question: how many images a second does a model take in, and how long does it wait for
+Question: how many images a second does a model process, and how long does it wait for
 input? The real pipeline is timed (read, decode, crop, copy to the device) with the real
-model and gradient averaging; --synthetic takes the input away for comparison, --bars
-runs the input alone too, and --emulate replaces the model by its published time on an
-accelerator that need not be there. Warm-up steps run but are not timed, nor is the
-saving of checkpoints.
+model and gradient averaging. For comparison, --synthetic removes the input, --bars also
+runs the input alone, and --emulate replaces the model by its published time on an
+accelerator that this host need not have. Warm-up steps run but are not timed; neither
+is the saving of checkpoints.
 
-On stdout: what each rank may use and the pipeline, "Img/sec per rank: ..." and its
-total, and one JSON object as the last line. Its examples_per_second counts the work of
+On stdout: the resources of each rank, the pipeline, "Img/sec per rank: ..." and the
+total, and one JSON object as the last line. In it, examples_per_second is the work of
 all ranks over their common time; stall_fraction is the share of the time that a rank
-waited for input, accelerator_utilization that of computing; `records` says how often
-each record was used, over all ranks; `cache` how much of the files was in the page
-cache before and after. Exit code: 0 done, 1 an error, 2 done but a gate of --require
-was not met.
+waited for input, accelerator_utilization the share that it computed; `records` counts
+how often each record was used, over all ranks; `cache` says how much of the files was
+in the page cache before and after. Exit code: 0 done, 1 an error, 2 done but a gate of
+--require was not met.
 """
 
 import sys
@@ -29,16 +29,16 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks.distributed import numa, ranks
-from benchmarks.options import train_flags as benchmark_flags
+from benchmarks.options import train_flags
 from benchmarks.reporting import mlperf_storage, output
 from benchmarks.training import bars, metrics, run
 from tfpipe import errors
 
-flags.adopt_module_key_flags(benchmark_flags)
+flags.adopt_module_key_flags(train_flags)
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """A few lines for people, then the JSON line for scripts."""
+    """Prints a few lines for people, then the JSON line for scripts."""
     for epoch in result.get("epochs", ()):
         print(
             f"epoch {epoch['epoch']:3}  loss {epoch['loss']:.4f}  "
@@ -65,11 +65,11 @@ def print_result(result: dict[str, Any]) -> None:
 def main(argv: Sequence[str]) -> int:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
-    benchmark_flags.quiet_libraries()
+    train_flags.quiet_libraries()
     try:
-        config = benchmark_flags.config_from_flags()
+        config = train_flags.config_from_flags()
         world = ranks.connect()
-        # Ranks that an elastic run may lose are not asked where they sit.
+        # take_seat is collective: it would hang if an elastic run lost a rank in it.
         seat = None if config.elastic else numa.take_seat(world)
         result = run.run(config, world, seat=seat)
     except (ValueError, OSError, errors.TfpipeError) as error:

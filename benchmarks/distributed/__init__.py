@@ -1,5 +1,5 @@
-"""The ranks of a run: what they tell each other, and what happens if one is lost.
+"""The ranks of a run: how they communicate, and what happens if one is lost.
 
-In: the processes that horovodrun started. Out: ranks, links, a watch over them.
-Never here: models; `ranks` is the one module that imports Horovod.
+In: the processes that horovodrun started. Out: ranks, their connections, a watch.
+Never here: models; `ranks` is the only module that imports Horovod.
 """

@@ -1,8 +1,8 @@
-"""NUMA: which cores a rank should keep to, on a host with several memory nodes.
+"""NUMA: the cores that a rank is bound to, on a host with several memory nodes.
 
-In: the nodes that the kernel tells of (kernel: Documentation/admin-guide/mm/numaperf),
-and how many ranks share the host. Out: the cores of a node for each rank, ranks with
-neighboring numbers on the same node, as they are on neighboring GPUs.
+In: the nodes that the kernel reports (kernel: Documentation/admin-guide/mm/numaperf),
+and how many ranks share the host. Out: the cores of a node for each rank. Ranks with
+neighboring numbers share a node, as they use neighboring GPUs.
 """
 
 import dataclasses
@@ -19,13 +19,14 @@ _NODES = pathlib.Path("/sys/devices/system/node")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seat:
-    """Where a rank works.
+    """The cores of a rank.
 
     Attributes:
-        nodes: Numbers of the memory nodes it is bound to; none where it is not bound.
-        cores: That it may use.
-        num_ranks: That use the same cores.
-        most_threads: Its share of what the host allows its processes together.
+        nodes: Numbers of the memory nodes that the rank is bound to; empty if it is not
+            bound.
+        cores: Numbers of the cores that the rank may use.
+        num_ranks: Number of ranks that use the same cores.
+        most_threads: The rank's share of the CPU quota of the host; None without one.
     """
 
     nodes: tuple[int, ...]
@@ -35,14 +36,14 @@ class Seat:
 
     @property
     def num_threads(self) -> int:
-        """Its share of the cores, 1 at least."""
+        """The rank's share of the cores, within the quota; at least 1."""
         share = len(self.cores) // self.num_ranks
         most = share if self.most_threads is None else self.most_threads
         return max(1, min(share, most))
 
 
 def unbound(num_local_ranks: int) -> Seat:
-    """The seat of a rank that shares all cores with the others."""
+    """Returns the seat of a rank that shares all cores with the other ranks."""
     quota = tfpipe.cpu_quota()
     return Seat(
         nodes=(),
@@ -53,9 +54,10 @@ def unbound(num_local_ranks: int) -> Seat:
 
 
 def take_seat(ranks: Ranks) -> Seat:
-    """Binds this process to the cores of its node; call it before threads start.
+    """Binds this process to the cores of its node, and returns the seat.
 
-    Where the launcher has bound the ranks of the host already they stay so.
+    Call it before threads start: a thread keeps the cores that its process had when it
+    started. Ranks that the launcher has bound to cores already are left as they are.
     """
     free = unbound(ranks.num_local_ranks)
     everyone = ranks.gather((platform.node(), free.cores))
@@ -72,9 +74,15 @@ def take_seat(ranks: Ranks) -> Seat:
 def assign(
     nodes: Sequence[frozenset[int]], free: Seat, local_rank: int, num_local_ranks: int
 ) -> Seat:
-    """The seat of a rank among the nodes, of cores that all local ranks may use.
+    """Returns the seat of a rank: the usable cores of one node or more.
 
-    A single rank keeps all of them, as do the ranks of a host with one node.
+    A single rank keeps all cores, as do the ranks of a host with one node.
+
+    Args:
+        nodes: The cores of each node.
+        free: The seat of a rank that is not bound.
+        local_rank: Number of the rank on this host.
+        num_local_ranks: Number of ranks on this host.
     """
     usable = [number for number, node in enumerate(nodes) if node & free.cores]
     if len(usable) < 2 or num_local_ranks == 1:
@@ -92,20 +100,26 @@ def assign(
 
 
 def _span(rank: int, num_ranks: int, num_nodes: int) -> range:
-    """Which nodes: several where there are more of them than ranks."""
+    """Returns the nodes of a rank: several if there are more nodes than ranks."""
     first, end = (r * num_nodes // num_ranks for r in (rank, rank + 1))
     return range(first, max(first + 1, end))
 
 
 def read_nodes(folder: pathlib.Path) -> list[frozenset[int]]:
-    """The cores of each node that has some, in the order of their numbers."""
+    """Reads the cores of each node, in the order of nodes.
+
+    Nodes without cores are left out.
+
+    Args:
+        folder: The kernel's folder of nodes, /sys/devices/system/node.
+    """
     paths = sorted(folder.glob("node[0-9]*"), key=lambda path: int(path.name[4:]))
     lists = [(path / "cpulist").read_text().strip() for path in paths]
     return [parse_cpulist(text) for text in lists if text]
 
 
 def parse_cpulist(text: str) -> frozenset[int]:
-    """Numbers of a list such as "0-3,8" (kernel: cpu-lists)."""
+    """Returns the numbers of a list such as "0-3,8" (kernel: cpu-lists)."""
     ranges = [part.partition("-") for part in text.split(",")]
     return frozenset(
         core

@@ -1,8 +1,8 @@
-"""Connections between the ranks of a run, beside Horovod: from every rank to rank 0.
+"""TCP connections from every rank to rank 0, which do not depend on Horovod.
 
-In: the ranks. Out: `Links`, on rank 0 to each other rank, on the others to rank 0. A
-link carries lines of JSON and never blocks. Horovod only tells the others where rank 0
-listens.
+In: the ranks. Out: `Links`: on rank 0 to each other rank, on the other ranks to rank 0.
+A link carries lines of JSON and never blocks. Horovod is used once, to tell the other
+ranks where rank 0 listens.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from benchmarks.distributed.ranks import Ranks
 
 Message = dict[str, Any]
 
-_ADDRESS_SECONDS = 3.0  # that an address of rank 0 has to answer
-_CONNECT_SECONDS = 30.0  # that all ranks have to connect
+_ADDRESS_SECONDS = 3.0  # time for an address of rank 0 to answer
+_CONNECT_SECONDS = 30.0  # time for all ranks to connect
 _SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
 
 
 class _Offer(NamedTuple):
-    """Where rank 0 listens; the token tells its run from others."""
+    """Where rank 0 listens; the token is different for each run."""
 
     addresses: list[str]
     port: int
@@ -40,7 +40,7 @@ class Link:
 
     Attributes:
         rank: The rank at the other end.
-        socket: For a selector to wait on.
+        socket: The socket, for a selector to wait on.
     """
 
     def __init__(self, sock: socket.socket, rank: int) -> None:
@@ -51,15 +51,15 @@ class Link:
         self._unsent = b""
 
     def send(self, message: Message) -> None:
-        """Sends a message, or drops it if those before it did not get through yet."""
+        """Sends a message, or drops it if an earlier message is not fully sent yet."""
         if not self._unsent:
             self._unsent = json.dumps(message).encode() + b"\n"
-        # A connection that broke is seen by who receives from it.
+        # An error is ignored here: `receive` reports a broken connection.
         with contextlib.suppress(BlockingIOError, ConnectionError):
             self._unsent = self._unsent[self.socket.send(self._unsent) :]
 
     def receive(self) -> list[Message] | None:
-        """The messages that came; None once the other end has gone."""
+        """Returns the messages that arrived; None if the other end has closed."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
@@ -72,8 +72,8 @@ class Link:
         return [json.loads(line) for line in lines]
 
     def close(self, seconds: float) -> None:
-        """Ends the connection once the other end has what was sent, or has had time."""
-        # A close before the other end is through may take back what was sent: tcp(7).
+        """Closes the connection when the other end has closed it, or after a time."""
+        # To close at once may discard data that the other end has not read: tcp(7).
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
             self.socket.settimeout(seconds)
@@ -83,7 +83,7 @@ class Link:
 
 
 class Links:
-    """The links of a rank, waited on together."""
+    """All links of a rank."""
 
     def __init__(self, links: Iterable[Link]) -> None:
         self._selector = selectors.DefaultSelector()
@@ -91,7 +91,15 @@ class Links:
             self._selector.register(link.socket, selectors.EVENT_READ, link)
 
     def receive(self, seconds: float) -> list[tuple[int, list[Message] | None]]:
-        """What came from which rank within a time; None once, if that rank has gone."""
+        """Waits until messages arrive, and returns them.
+
+        Args:
+            seconds: Longest time to wait.
+
+        Returns:
+            (rank, messages) for each rank that sent something. The messages are None if
+            the rank has closed its connection, which is reported once.
+        """
         found = []
         for key, _ in self._selector.select(seconds):
             messages = key.data.receive()
@@ -102,12 +110,12 @@ class Links:
         return found
 
     def send(self, message: Message) -> None:
-        """Sends a message to each rank."""
+        """Sends a message to each linked rank."""
         for key in self._selector.get_map().values():
             key.data.send(message)
 
     def close(self, seconds: float) -> None:
-        """Ends each link once the other end has what was sent, or has had time."""
+        """Closes each link when its other end has closed it, or after a time."""
         for key in self._selector.get_map().values():
             key.data.close(seconds)
         self._selector.close()
@@ -117,10 +125,10 @@ def connect(ranks: Ranks) -> tuple[Links, list[str]]:
     """Connects every rank with rank 0; all ranks call it together.
 
     Returns:
-        The links of this rank, and the host of every rank.
+        The links of this rank, and the host name of every rank.
 
     Raises:
-        OSError: On every rank, if one of them does not reach rank 0.
+        OSError: On every rank, if one of them cannot connect to rank 0.
     """
     if ranks.is_first:
         with socket.create_server(("", 0), backlog=ranks.num_ranks) as server:
@@ -134,7 +142,7 @@ def connect(ranks: Ranks) -> tuple[Links, list[str]]:
 def _accept(server: socket.socket, ranks: Ranks) -> tuple[Links, list[str]]:
     offer = _Offer(_addresses(), server.getsockname()[1], secrets.token_hex(16))
     links: list[Link] = []
-    # While this thread waits for the others to say whether they are connected.
+    # A thread accepts, because this one waits until all ranks report their connection.
     thread = threading.Thread(
         target=_accept_others, args=(server, offer.token, ranks, links), daemon=True
     )
@@ -146,7 +154,7 @@ def _accept(server: socket.socket, ranks: Ranks) -> tuple[Links, list[str]]:
 
 
 def _agree(ranks: Ranks, offer: _Offer, is_connected: bool) -> list[str]:
-    """The host of every rank, all of which are connected."""
+    """Returns the host name of every rank, or raises if a rank is not connected."""
     everyone = ranks.gather((is_connected, socket.gethostname()))
     lost = [str(rank) for rank, (connected, _) in enumerate(everyone) if not connected]
     if lost:
@@ -168,16 +176,16 @@ def _accept_others(
             sock, _ = server.accept()
         except TimeoutError:
             continue
-        except OSError:  # closed, as a rank did not reach it
+        except OSError:  # the main thread closed the server: a rank cannot connect
             return
         if (rank := _greeting(sock, token)) is None:
-            sock.close()  # somebody else's
+            sock.close()  # not a rank of this run
         else:
             links.append(Link(sock, rank))
 
 
 def _greeting(sock: socket.socket, token: str) -> int | None:
-    """The rank that connected; None if it is none of this run."""
+    """Reads the first message and returns the rank; None if it is not of this run."""
     sock.settimeout(_ADDRESS_SECONDS)
     try:
         found, _, rank = sock.recv(256).decode().partition(" ")
@@ -190,11 +198,11 @@ def _greeting(sock: socket.socket, token: str) -> int | None:
 
 
 def _reach(offer: _Offer, rank: int) -> Link | None:
-    """A link to rank 0 on the first of its addresses that answers."""
+    """Connects to rank 0 on its first address that answers; None if none does."""
     for address in offer.addresses:
         with contextlib.suppress(OSError):
             sock = socket.create_connection((address, offer.port), _ADDRESS_SECONDS)
-            # One segment each way: both are far shorter than what a packet holds.
+            # One `recv` gets the whole message: it is far shorter than a packet.
             sock.sendall(f"{offer.token} {rank}".encode())
             if sock.recv(256).decode() == offer.token:
                 return Link(sock, 0)
@@ -203,7 +211,7 @@ def _reach(offer: _Offer, rank: int) -> Link | None:
 
 
 def _addresses() -> list[str]:
-    """Names and IPv4 addresses of this host, those that others can use first."""
+    """Returns names and IPv4 addresses of this host; loopback addresses come last."""
     names = [os.environ.get("HOROVOD_HOSTNAME", ""), socket.gethostname()]
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

@@ -1,7 +1,8 @@
-"""Ranks: the processes of one run, and what they tell each other.
+"""Ranks: the processes of one run, and their collective operations.
 
-The only file that knows Horovod. In: the environment that horovodrun sets. Out: a
-`Ranks`, which without Horovod is one rank that talks to nobody. Proves itself with
+This is the only file that imports Horovod. In: the environment that horovodrun sets.
+Out: a `Ranks`; without Horovod it is one rank that communicates with nobody. A test
+that Horovod works:
 
   horovodrun -np 2 python -m benchmarks.distributed.ranks
 """
@@ -27,7 +28,14 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """Which process this is, of how many, on this host and in all."""
+    """The number of this process among all processes of the run, and on its host.
+
+    Attributes:
+        rank: Number of the process in the run, from 0.
+        num_ranks: Number of processes in the run.
+        local_rank: Number of the process on its host, from 0.
+        num_local_ranks: Number of processes on its host.
+    """
 
     rank: int = 0
     num_ranks: int = 1
@@ -36,18 +44,18 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which prints and saves."""
+        """Whether this is rank 0, which prints and saves for all."""
         return self.rank == 0
 
     def now(self) -> "Ranks":
-        """This process in the run as it is now: an elastic one may have lost ranks."""
+        """Returns the current ranks: an elastic run may have lost some."""
         return self if hvd is None or not hvd.is_initialized() else _current()
 
     def average(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The mean over ranks of each tensor; usable inside tf.function."""
+        """Returns the mean over ranks of each tensor; also within a tf.function."""
         if self.num_ranks == 1:
             return list(gradients)
-        # One call a tensor: each is sent as soon as the backward pass has made it.
+        # One call a tensor: each is sent as soon as the backward pass has computed it.
         return [hvd.allreduce(gradient, op=hvd.Average) for gradient in gradients]
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
@@ -56,7 +64,7 @@ class Ranks:
             hvd.broadcast_variables(variables, root_rank=0)
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of every rank, in the order of ranks; also a barrier."""
+        """Returns the value of every rank, in the order of ranks; acts as a barrier."""
         if self.num_ranks == 1:
             return [value]
         values: list[Any] = hvd.allgather_object(value)
@@ -64,12 +72,13 @@ class Ranks:
 
 
 class Committed(ObjectState):  # type: ignore[misc]
-    """What all ranks have in common in an elastic run: variables, and objects by name.
+    """The state that all ranks of an elastic run share: variables and named objects.
 
-    Horovod's own states know neither Keras 3 nor, without a session, how to broadcast.
+    Horovod's own state classes do not support Keras 3, and cannot broadcast without a
+    TensorFlow session.
 
     Attributes:
-        place: A `tfpipe.State` as JSON.
+        place: How far the data was read, a `tfpipe.State` as JSON.
         counts: int64 [num_records], how often each record was used.
     """
 
@@ -80,18 +89,18 @@ class Committed(ObjectState):  # type: ignore[misc]
         )
 
     def save(self) -> None:
-        """Keeps what is now, to go back to."""
+        """Keeps a copy of the current values for `restore`."""
         self._values = [variable.numpy() for variable in self._variables]
         super().save()
 
     def restore(self) -> None:
-        """Goes back to what was kept."""
+        """Sets all values back to those of the last `save`."""
         for variable, value in zip(self._variables, self._values, strict=True):
             variable.assign(value)
         super().restore()
 
     def sync(self) -> None:
-        """Gives every rank what rank 0 has."""
+        """Gives every rank the values of rank 0."""
         hvd.broadcast_variables(self._variables, root_rank=0)
         super().sync()
         self.save()
@@ -102,7 +111,15 @@ def run_elastic(
     work: Callable[[Ranks, Committed], Result],
     **objects: Any,
 ) -> Result:
-    """Calls work, and again whenever the ranks have changed, from the last commit on.
+    """Calls `work`, and calls it again from the last commit when the ranks change.
+
+    Args:
+        variables: The variables to share between ranks and to set back after a loss.
+        work: Takes the current ranks and the shared state, and returns a result.
+        objects: The first values of the objects in the shared state.
+
+    Returns:
+        The result of the last call of `work`.
 
     Raises:
         ValueError: If elastic Horovod did not start this process.
@@ -122,9 +139,10 @@ def run_elastic(
 
 
 def connect() -> Ranks:
-    """Joins the run that horovodrun started, or makes a run of one rank.
+    """Joins the run that horovodrun started, or returns a run of one rank.
 
-    Rank r takes local GPU r, where there are GPUs. Call it before TensorFlow is used.
+    Each rank uses the local GPU with its number, if there are GPUs. Call it before
+    TensorFlow is used: the choice of GPUs cannot change afterwards.
 
     Raises:
         ValueError: If horovodrun started this process and Horovod is not installed.
@@ -160,12 +178,12 @@ def _take_gpu(local_rank: int) -> None:
 
 
 def version() -> str | None:
-    """Horovod's version; None where it is not installed."""
+    """Returns Horovod's version; None if it is not installed."""
     return None if hvd is None else str(horovod.__version__)
 
 
 def main() -> int:
-    """Adds up the rank numbers over all ranks and says whether the sum is right."""
+    """Adds up the rank numbers over all ranks and prints whether the sum is right."""
     ranks = connect()
     (mean,) = ranks.average([tf.constant(float(ranks.rank))])
     total = round(float(mean) * ranks.num_ranks)

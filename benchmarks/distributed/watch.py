@@ -1,13 +1,13 @@
 """A watch over the ranks: if one is lost, the others end with an error that names it.
 
 A collective operation waits for every rank, so a rank that died, was stopped or gets no
-data leaves the others waiting. Here each rank has a thread that tells rank 0 over TCP
-how far the rank is, and rank 0 answers; no collective is part of it. Rank 0 judges the
-others, they judge rank 0.
+data leaves the others waiting. Here a thread of each rank reports to rank 0 over TCP
+how far the rank is, and rank 0 answers; no collective operation is used. Rank 0 watches
+the others, and they watch rank 0.
 
-In: the ranks, a time-out, and a call a step. Out: nothing; or "Error: " with the rank
-and its last step on stderr of every other rank, and exit code 1, even if the main
-thread is stuck.
+In: the ranks, a time-out, and two calls a step. Out: nothing; or, if a rank is lost,
+"Error: " with the rank and its last step on stderr of every other rank, and exit code
+1, even if the main thread is blocked.
 """
 
 import contextlib
@@ -19,39 +19,39 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.distributed import rank_links
-from benchmarks.distributed.liveness import Peer, Place, Progress
+from benchmarks.distributed.liveness import Liveness, Peer, Place
 from benchmarks.distributed.rank_links import Links, Message
 from benchmarks.distributed.ranks import Ranks
 
-_INTERVAL_SECONDS = 0.1  # between messages of a rank; longer on very many ranks
+_INTERVAL_SECONDS = 0.1  # between messages of a rank; longer with very many ranks
 _INTERVAL_SECONDS_PER_RANK = 0.002
-_INTERVALS_PER_TIMEOUT = 10  # at least
-_SILENCE_SECONDS = 2.0  # after which a rank is the reason that a collective broke
-_PATIENCE_SECONDS = 5.0  # for news of a rank whose loss would explain an error
-_LAST_WORDS_SECONDS = 2.0  # after SIGTERM, for the watch to say why
-_OWN_ERROR_SECONDS = 0.3  # for a rank to fail as another one did
-_CLOSE_SECONDS = 1.0  # for another rank to read the last message
-_MAX_TEXT = 500
+_INTERVALS_PER_TIMEOUT = 10  # smallest number of messages in a time-out
+_SILENCE_SECONDS = 2.0  # a rank silent for this long explains a failed collective
+_PATIENCE_SECONDS = 5.0  # time to learn of a lost rank that explains an error
+_LAST_WORDS_SECONDS = 2.0  # time after SIGTERM for the watch to print its error
+_OWN_ERROR_SECONDS = 0.3  # time for this rank to fail with the same error as another
+_CLOSE_SECONDS = 1.0  # time for another rank to read the last message
+_MAX_TEXT = 500  # characters of an error that are sent to other ranks
 
 
 class Beat:
-    """What the loop tells the watch; a call costs about a microsecond."""
+    """The loop's reports to the watch; a call costs about a microsecond."""
 
     def __init__(self) -> None:
         self.place = Place()
 
     def __call__(self, step: int) -> None:
-        """So many steps are done; from now on the rank waits for its next batch."""
+        """Reports that `step` steps are done; the rank now waits for its next batch."""
         self.place = Place(step)
 
     def fed(self) -> None:
-        """The batch of the next step is there."""
+        """Reports that the batch of the next step has arrived."""
         self.place = Place(self.place.step, True)
 
 
 def end_process(message: str) -> None:
-    """Prints an error and ends the process with exit code 1, whatever else it does."""
-    # Past sys.stderr, whose lock the main thread may hold for good.
+    """Prints an error and ends the process with exit code 1 at once."""
+    # Not by sys.stderr: a blocked main thread may hold its lock.
     os.write(2, f"Error: {message}\n".encode())
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -68,20 +68,20 @@ def watched(
 ) -> Iterator[Beat]:
     """Ends this process if another rank is lost while the block runs.
 
-    All ranks enter it together; each leaves it when all have come to its end. A rank
-    that leaves it by an exception tells the others, which end with its message. One
-    rank alone is not watched.
+    All ranks enter the block together, and each leaves it when all have reached its
+    end. If a rank leaves the block by an exception, the others end with its message.
+    A single rank is not watched.
 
     Args:
-        ranks: All of them.
-        timeout: Seconds that a rank may stay without a step, or a batch; also before
+        ranks: All ranks.
+        timeout: Seconds that a rank may stay without a new step or batch; also before
             the first step.
-        is_elastic: Leaves a rank that dies to elastic Horovod, which raises an error in
-            the others; one that is stopped or gets no data still ends them.
-        end: What to do about a loss, with the message; called in another thread.
+        is_elastic: Whether elastic Horovod handles a rank that dies, by an error in the
+            other ranks. A rank that is stopped or gets no data still ends the others.
+        end: Called with the message if a rank is lost, in another thread.
 
     Raises:
-        OSError: If a rank does not reach rank 0.
+        OSError: If a rank cannot connect to rank 0.
     """
     beat = Beat()
     if ranks.num_ranks == 1:
@@ -94,8 +94,8 @@ def watched(
         for rank, host in enumerate(hosts)
         if ranks.is_first or rank in (0, ranks.rank)
     }
-    progress = Progress(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
-    watch = _Watch(ranks.rank, progress, others, beat, is_elastic, end)
+    liveness = Liveness(peers=peers, num_ranks=ranks.num_ranks, timeout=timeout)
+    watch = _Watch(ranks.rank, liveness, others, beat, is_elastic, end)
     threading.Thread(target=watch.run, name="watch", daemon=True).start()
     with _last_words(watch.has_ended):
         try:
@@ -108,10 +108,11 @@ def watched(
 
 @contextlib.contextmanager
 def _last_words(has_ended: threading.Event) -> Iterator[None]:
-    """Lets this process live on for a moment when it is told to end.
+    """Delays the end of this process by SIGTERM until the watch has printed its error.
 
-    A launcher that sees one rank die ends the others, which may not have said yet what
-    they know of it. A handler alone would wait for the main thread, which may be stuck.
+    A launcher that sees one rank die ends the other ranks, possibly before they have
+    printed which rank was lost. A signal handler alone is not enough: Python runs it in
+    the main thread, which may be blocked.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -138,40 +139,38 @@ def _last_words(has_ended: threading.Event) -> Iterator[None]:
 
 
 class _Watch:
-    """The thread of a rank that listens to the others and tells them of it."""
+    """The thread of a rank that receives reports of other ranks and sends its own."""
 
     def __init__(
         self,
         rank: int,
-        progress: Progress,
+        liveness: Liveness,
         others: Links,
         beat: Beat,
         is_elastic: bool,
         end: Callable[[str], None],
     ) -> None:
-        self._rank, self._progress, self._others = rank, progress, others
+        self._rank, self._liveness, self._others = rank, liveness, others
         self._beat, self._is_elastic, self._end = beat, is_elastic, end
-        longest = max(
-            _INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * progress.num_ranks
-        )
-        self._interval = min(longest, progress.timeout / _INTERVALS_PER_TIMEOUT)
-        # Set by the main thread.
+        self._interval = _interval(liveness)
+        # The main thread sets these, and the thread of the watch reads them.
         self._is_done, self._is_broken, self._has_left = False, False, False
         self._failure, self._verdict = "", ""
         self._is_ending = False
         self._has_failed, self.has_ended = threading.Event(), threading.Event()
 
     def finish(self) -> None:
-        """Says that this rank is done, and returns when all are."""
+        """Reports that this rank is done, and returns when all ranks are."""
         self._is_done = True
         self.has_ended.wait()
 
     def fail(self, error: BaseException) -> None:
-        """Tells the others of an error, unless the loss of one of them explains it."""
-        if type(error).__name__ == "HostsUpdatedInterrupt":  # no error: ranks change
+        """Reports an error to the other ranks, unless the loss of one explains it."""
+        # Horovod raises this one when the ranks of an elastic run change: no error.
+        if type(error).__name__ == "HostsUpdatedInterrupt":
             self._has_left = True
         elif type(error).__module__.startswith(("tensorflow", "horovod")):
-            # What a broken collective raises: the thread may be about to say why.
+            # A collective operation failed: the watch may soon learn which rank is lost.
             self._is_broken = True
             self.has_ended.wait(_PATIENCE_SECONDS)
             self._has_left = self._is_elastic
@@ -187,7 +186,7 @@ class _Watch:
         except Exception as error:
             self._conclude(f"The watch over the ranks broke: {error!r}")
         self._others.close(_CLOSE_SECONDS)
-        # An error of its own says more to its user than what became of it elsewhere.
+        # The rank's own error is printed instead if it raises one: its text says more.
         if self._verdict and not self._has_failed.wait(_OWN_ERROR_SECONDS):
             self._end(self._verdict)
         self.has_ended.set()
@@ -200,18 +199,18 @@ class _Watch:
                 if messages is None:
                     self._lose(rank)
                 for message in messages or ():
-                    self._take(message, self._progress.peers[rank])
+                    self._take(message, self._liveness.peers[rank])
             now = time.monotonic()
             if now < due or self._is_ending:
                 continue
-            # If this process was stopped for a time, the others may have been too.
-            if now - due > self._progress.timeout / 2:
-                self._progress.forgive(now - due)
+            # If this process was stopped for a time, the others may have been as well.
+            if now - due > self._liveness.timeout / 2:
+                self._liveness.forgive(now - due)
             due = now + self._interval
             self._tell(now)
 
     def _lose(self, rank: int) -> None:
-        error = self._progress.lose(rank)
+        error = self._liveness.lose(rank)
         if error and self._is_elastic:
             self._stop()
         else:
@@ -233,28 +232,36 @@ class _Watch:
             peer.hear(place, is_done=is_done, now=time.monotonic())
 
     def _tell(self, now: float) -> None:
-        """Says where this rank is, and judges the others."""
+        """Sends the report of this rank, and checks those of the others."""
         place, is_done = self._beat.place, self._is_done
-        own = self._progress.peers[self._rank]
+        own = self._liveness.peers[self._rank]
         own.hear(place, is_done=is_done, now=now)
-        if self._has_left or (self._rank == 0 and self._progress.is_all_done):
+        if self._has_left or (self._rank == 0 and self._liveness.is_all_done):
             self._stop()
         elif self._failure:
-            name = self._progress.names([own])
+            name = self._liveness.names([own])
             self._others.send({"error": f"{name} failed, {place}: {self._failure}"})
             self._is_ending = True
         else:
             self._others.send({"place": place, "is_done": is_done})
-            # Gloo gives a silent rank up on its own, after 30 s, and says not which.
-            limit = self._progress.timeout
+            # Gloo gives up a silent rank after 30 s and does not name it: the watch
+            # must be faster once a collective has failed.
+            limit = self._liveness.timeout
             if self._is_broken:
                 limit = min(limit, max(_SILENCE_SECONDS, 2 * self._interval))
-            self._conclude(self._progress.judge(now, silence_limit=limit))
+            self._conclude(self._liveness.judge(now, silence_limit=limit))
 
     def _conclude(self, error: str | None) -> None:
-        """Ends the watch by an error, which the others are told."""
+        """Ends the watch by an error, which is sent to the other ranks."""
         if error is None or self._is_ending:
             return
         self._is_ending, self._verdict = True, error
-        # Rank 0 passes it on; it could see no more than that this rank is gone.
+        # Without this message rank 0 would only see that this rank has closed.
         self._others.send({"error": error})
+
+
+def _interval(liveness: Liveness) -> float:
+    """Returns the seconds between messages of a rank."""
+    # Rank 0 answers every rank, so many ranks must send fewer messages each.
+    longest = max(_INTERVAL_SECONDS, _INTERVAL_SECONDS_PER_RANK * liveness.num_ranks)
+    return min(longest, liveness.timeout / _INTERVALS_PER_TIMEOUT)

@@ -1,8 +1,8 @@
-"""Accelerators by name: how many images a second each model takes in on one of them.
+"""Accelerators by name: published numbers of images a second for each model.
 
-In: an accelerator, a model and a mode. Out: the time of a step. Figures are of one
-accelerator, synthetic input, half precision, and name where they were published; models
-that nobody published for an accelerator are not there rather than guessed.
+In: an accelerator, a model and a mode. Out: the time of a step. The figures are for one
+accelerator with synthetic input and half precision, and name their source. A model
+without a published figure is left out; no figure is guessed.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ _MLPERF_STORAGE = "MLPerf Storage v2.0, ResNet-50, 400 images a step"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """What is known of one accelerator.
+    """The published figures of one accelerator.
 
     Attributes:
-        train: Images per second, by model, of training.
-        infer: Images per second, by model, of forward passes.
-        source: Where it was published.
+        train: Images per second in training, by model.
+        infer: Images per second in forward passes, by model.
+        source: Where the figures were published.
     """
 
     train: Mapping[str, float]
@@ -31,7 +31,10 @@ class Accelerator:
 
 
 def _resnet50(rate: float) -> dict[str, float]:
-    """MLPerf's ResNet-50 is v1.5; of v1, which takes 6 % less work, nothing is said."""
+    """Returns the rate of MLPerf's ResNet-50, v1.5, for v1 as well.
+
+    No figure is published for v1, which takes 6 % less work.
+    """
     return {"resnet50": rate, "resnet50_v1.5": rate}
 
 
@@ -53,7 +56,7 @@ ACCELERATORS = {
         },
         source=_LAMBDA,
     ),
-    # VGG-16 trained at 70 images/s there, which is a fault of the log.
+    # VGG-16 is left out of training: the log's 70 images/s must be an error of the log.
     "a100": Accelerator(
         train={
             "resnet50": 1990.0,
@@ -82,10 +85,16 @@ ACCELERATORS = {
 
 
 def step_seconds(name: str, model: str, mode: str, batch_size: int) -> float:
-    """Seconds that a step of a model takes on an accelerator.
+    """Returns the seconds that a step of a model takes on an accelerator.
+
+    Args:
+        name: A key of ACCELERATORS.
+        model: A key of `catalog.MODELS`.
+        mode: "train" or "infer".
+        batch_size: Examples in a step.
 
     Raises:
-        ValueError: If nothing is published for the model.
+        ValueError: If no figure is published for the model.
     """
     accelerator = ACCELERATORS[name]
     rates = accelerator.infer if mode == "infer" else accelerator.train

@@ -1,8 +1,8 @@
 """Architectures that Keras Applications lacks: ResNet-50 v1.5, GoogLeNet, Inception-v4.
 
 In: image size and number of classes. Out: a Keras model from normalized images to
-logits. Layout and dtype are Keras' current ones, as in Keras Applications. models.py
-names them.
+logits. Data format and dtype policy are Keras' current ones, as in Keras Applications.
+catalog.py gives the models their names.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ _GOOGLENET = (
 
 
 def image_input(image_size: int) -> Tensor:
-    """Normalized images, float [batch, size, size, 3] or channels first."""
+    """Returns the input of a model: float [batch, size, size, 3], or channels first."""
     first = channel_axis() == 1
     size = (image_size, image_size)
     tensor: Tensor = layers.Input((3, *size) if first else (*size, 3))
@@ -39,21 +39,22 @@ def image_input(image_size: int) -> Tensor:
 
 
 def channel_axis() -> int:
-    """Which axis of a batch of images holds the channels."""
+    """Returns the axis of a batch of images that holds the channels."""
     return 1 if keras.config.image_data_format() == "channels_first" else -1
 
 
 def make_logits(features: Tensor, num_classes: int) -> Tensor:
-    """The last layer: float32 [batch, num_classes], whatever the others compute in."""
+    """Adds the last layer: float32 [batch, num_classes] under any dtype policy."""
     return layers.Dense(num_classes, dtype="float32", name="logits")(features)
 
 
 def resnet50_v1_5(image_size: int, num_classes: int) -> keras.Model:
-    """ResNet-50 with stride 2 in the 3x3 convolution of a bottleneck, not in its 1x1.
+    """Returns ResNet-50 with stride 2 in the 3x3 convolution of a bottleneck.
 
-    He et al., "Deep Residual Learning for Image Recognition", 2015, with the stride of
-    fb.resnet.torch, as in MLPerf Training and NVIDIA's examples: 6 % more
-    multiplications than v1, about 0.5 % more accurate. Convolutions have no bias.
+    v1 has it in the 1x1 convolution. He et al., "Deep Residual Learning for Image
+    Recognition", 2015, with the stride of fb.resnet.torch, as in MLPerf Training and
+    NVIDIA's examples. v1.5 takes 6 % more multiplications than v1 and is about 0.5 %
+    more accurate. Its convolutions have no bias.
     """
     image = image_input(image_size)
     x = _resnet_conv(image, 64, 7, strides=2)
@@ -79,7 +80,10 @@ def _bottleneck(x: Tensor, filters: int, *, strides: int, project: bool) -> Tens
 def _resnet_conv(
     x: Tensor, filters: int, kernel: int, *, strides: int = 1, relu: bool = True
 ) -> Tensor:
-    """Padded by the same on all sides, which "same" is not where strides are 2."""
+    """Adds a convolution that pads all sides equally.
+
+    Keras' padding="same" pads the sides differently if strides are 2.
+    """
     if kernel > 1:
         x = layers.ZeroPadding2D(kernel // 2)(x)
     x = layers.Conv2D(
@@ -94,11 +98,12 @@ def _resnet_conv(
 
 
 def googlenet(image_size: int, num_classes: int) -> keras.Model:
-    """GoogLeNet, Inception-v1: Szegedy et al., "Going Deeper with Convolutions", 2014.
+    """Returns GoogLeNet, also called Inception-v1.
 
-    With its dropout of 40 %; as in tf_cnn_benchmarks without the auxiliary classifiers
-    and the local response normalization, which has no parameters. The last pooling is
-    over all of the image, which is 7x7 there, so any size fits.
+    Szegedy et al., "Going Deeper with Convolutions", 2014, with its dropout of 40 %. As
+    in tf_cnn_benchmarks, the auxiliary classifiers and the local response normalization
+    (which has no parameters) are left out. The last pooling covers the whole feature
+    map, 7x7 at the published size, so images may have any size.
     """
     image = image_input(image_size)
     x = _relu_conv(image, 64, 7, strides=2)
@@ -147,12 +152,12 @@ _LONG_ROW, _LONG_COLUMN = (1, 7), (7, 1)
 
 
 def inception_v4(image_size: int, num_classes: int) -> keras.Model:
-    """Inception-v4: Szegedy et al., 2016, figures 3 to 9.
+    """Returns Inception-v4.
 
-    "Inception-v4, Inception-ResNet and the Impact of Residual Connections on Learning".
-    Batch normalization shifts, but does not scale, as in the authors' TF-Slim code and
-    in Keras' Inception-v3. Dropout of 20 %. Images need 75 pixels to pass its
-    unpadded convolutions.
+    Szegedy et al., "Inception-v4, Inception-ResNet and the Impact of Residual
+    Connections on Learning", 2016, figures 3 to 9. Batch normalization shifts but does
+    not scale, as in the authors' TF-Slim code and in Keras' Inception-v3. The dropout
+    is 20 %. Images must have at least 75 pixels for the unpadded convolutions.
     """
     image = image_input(image_size)
     x = _stem(image)
@@ -237,7 +242,7 @@ def _square(filters: int, *, padding: str = "same") -> _Conv:
 
 
 def _half(filters: int) -> _Conv:
-    """3x3 that halves height and width, as the pooling of `_shrink` beside it does."""
+    """Returns a 3x3 convolution that halves height and width, as `_shrink` does."""
     return _Conv(filters, (3, 3), strides=2, padding="valid")
 
 

@@ -1,7 +1,7 @@
-"""Models by name: how to build each, what it was published with, what feeds it.
+"""Models by name: how to build each, its published settings, and its image recipe.
 
 In: a name. Out: a Keras model from normalized images [batch, size, size, 3] to logits
-[batch, classes]. Those of Keras Applications and a tiny one are here, the others in
+[batch, classes]. Models of Keras Applications and a tiny one are here, the others in
 architectures.py.
 """
 
@@ -22,14 +22,14 @@ class Model:
     Attributes:
         architecture: (image_size, num_classes) -> keras.Model that returns logits,
             float32 [batch, num_classes].
-        image_size: Height and width it was published with, in pixels.
-        min_image_size: The least that its layers leave anything of, in pixels.
-        batch_size: Default examples a step and rank.
+        image_size: Height and width of the images in the publication, in pixels.
+        min_image_size: Smallest image size that the architecture accepts, in pixels.
+        batch_size: Default number of examples a step and rank.
         learning_rate: Peak learning rate for a global batch of 256; scaled linearly.
-        recipe: What its images are made by: "resnet", "inception" or "vgg", the
-            functions of that name in tfpipe.
-        num_parameters: As published, for 1000 classes at the published size, those
-            that are not trained included; None if it is not of a publication.
+        recipe: Name of the function in tfpipe that makes the recipe of its images:
+            "resnet", "inception" or "vgg".
+        num_parameters: Published number of parameters for 1000 classes at the published
+            size, trained or not; None if the model is not published.
     """
 
     architecture: Callable[[int, int], keras.Model]
@@ -41,10 +41,10 @@ class Model:
     num_parameters: int | None
 
     def check_image_size(self, image_size: int) -> None:
-        """Says at once whether images are too small.
+        """Checks that images are large enough for all layers.
 
         Raises:
-            ValueError: If nothing would be left of them in the last layers.
+            ValueError: If image_size is below min_image_size.
         """
         if image_size < self.min_image_size:
             raise ValueError(
@@ -53,10 +53,12 @@ class Model:
             )
 
     def build(self, image_size: int, num_classes: int) -> keras.Model:
-        """The model, in Keras' current layout and dtype policy, with new weights.
+        """Returns the model with new weights.
+
+        Data format and dtype policy are Keras' current ones.
 
         Raises:
-            ValueError: If images are too small for it.
+            ValueError: If images are too small for the model.
         """
         self.check_image_size(image_size)
         return self.architecture(image_size, num_classes)
@@ -65,7 +67,7 @@ class Model:
 def _application(
     make: Callable[..., keras.Model], image_size: int, num_classes: int
 ) -> keras.Model:
-    """A network of Keras Applications with logits in float32."""
+    """Returns a network of Keras Applications with float32 logits."""
     image = image_input(image_size)
     features = _features(make, image, pooling="avg")
     logits = make_logits(features.output, num_classes)
@@ -73,10 +75,10 @@ def _application(
 
 
 def _vgg16(image_size: int, num_classes: int) -> keras.Model:
-    """VGG-16, model D, with its dropout, which Keras leaves out.
+    """Returns VGG-16, model D of the paper, with the dropout that Keras leaves out.
 
     Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
-    Recognition", 2014, section 3.1. The first dense layer grows with the images.
+    Recognition", 2014, section 3.1. The first dense layer grows with the image size.
     """
     image = image_input(image_size)
     features = _features(keras.applications.VGG16, image, pooling=None)
@@ -100,13 +102,17 @@ def _features(
 
 
 def tiny(image_size: int, num_classes: int) -> keras.Model:
-    """Four strided convolutions: learns a few classes on a CPU within minutes."""
+    """Returns a model of four strided convolutions, for tests and demonstrations.
+
+    It learns a few classes on a CPU within minutes.
+    """
     image = x = image_input(image_size)
     for filters in (16, 32, 64, 128):
         x = keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False)(
             x
         )
-        # The runs are short: the moving statistics must follow within one epoch.
+        # Momentum 0.9, as runs are short: the moving statistics must settle within one
+        # epoch.
         x = keras.layers.BatchNormalization(
             axis=architectures.channel_axis(), momentum=0.9
         )(x)
@@ -125,10 +131,11 @@ _RESNET = Model(
     num_parameters=25_636_712,
 )
 
-# Keras Applications counts the biases of ResNet's convolutions and no scales of
-# Inception's batch normalization. Batches: 256 for ResNet-50 and 128 for the others, as
-# HPE and Weka ran them on GPUs of 16 GB. Learning rates: 0.1 with batch normalization,
-# as in ResNet's paper; 0.01 without, as in VGG's.
+# The numbers of parameters are those of Keras Applications: its ResNets have biases in
+# their convolutions, its Inception has no scales in batch normalization. Batches: 256
+# for ResNet-50 and 128 for the others, as HPE and Weka ran them on GPUs of 16 GB.
+# Learning rates: 0.1 with batch normalization, as in ResNet's paper; 0.01 without, as
+# in VGG's.
 MODELS = {
     "resnet50": _RESNET,
     "resnet50_v1.5": dataclasses.replace(
@@ -155,7 +162,7 @@ MODELS = {
         recipe="vgg",
         num_parameters=138_357_544,
     ),
-    # Caffe's reference model has as many.
+    # Caffe's reference model has the same number of parameters.
     "googlenet": Model(
         architecture=architectures.googlenet,
         image_size=224,
@@ -174,7 +181,8 @@ MODELS = {
         recipe="inception",
         num_parameters=23_851_784,
     ),
-    # 42,648,232 trained ones, beta without gamma, and 63,168 moving statistics.
+    # 42,648,232 trained parameters (batch normalization has beta, no gamma) and 63,168
+    # moving statistics.
     "inception_v4": Model(
         architecture=architectures.inception_v4,
         image_size=299,

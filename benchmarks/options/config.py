@@ -1,4 +1,8 @@
-"""The configuration of one benchmark run: frozen, checked, JSON-able."""
+"""The configuration of one run of benchmarks.train.
+
+In: the values of the flags. Out: a frozen `Config`, checked for contradictions, which
+the result holds as JSON.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +15,11 @@ DATA_FORMATS = ("NHWC", "NCHW")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """What to run; the flags' help says more about each field."""
+    """The options of a run; each field is the flag of its name, whose help explains it.
+
+    Raises:
+        ValueError: If options contradict each other.
+    """
 
     data_dir: str | None = None
     model: str = "resnet50"
@@ -44,7 +52,8 @@ class Config:
     require: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "require", tuple(self.require))  # as JSON has lists
+        # A config that was read from JSON has a list here.
+        object.__setattr__(self, "require", tuple(self.require))
         self._check_data()
         self._check_bars()
         self._check_elastic()
@@ -102,7 +111,7 @@ class Config:
 
     @property
     def is_emulated(self) -> bool:
-        """Whether the model is replaced by the time that it takes."""
+        """Whether the model is replaced by the time that its step takes."""
         return self.emulate is not None or self.step_time_ms is not None
 
     def _check_emulated(self) -> None:
@@ -120,5 +129,5 @@ class Config:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as a dict that JSON can hold."""
+        """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)

@@ -1,11 +1,14 @@
-"""Every flag of benchmarks.input, once, and their way into an `InputConfig`."""
+"""The flags of benchmarks.input.
+
+In: the command line. Out: an `InputConfig`.
+"""
 
 import dataclasses
 from typing import Any
 
 from absl import flags
 
-from benchmarks.options import train_flags as benchmark_flags
+from benchmarks.options import train_flags
 
 PRESETS = ("imagenet_train", "imagenet_eval")
 PARTS = ("throughput", "profile", "tune", "headspace")
@@ -22,12 +25,12 @@ _PIPELINE = flags.DEFINE_string(
 _DO = flags.DEFINE_list(
     "do",
     list(PARTS),
-    "What to do, one after the other. throughput: images/s and CPU time. profile: the "
-    "cost of each stage and what binds. tune: search the best setting within the "
-    "budgets. headspace: how far the input is from holding --model back.",
+    "Parts to run, one after the other. throughput: images/s and CPU time. profile: "
+    "the cost of each stage, and the limit of the pipeline. tune: search the best "
+    "tuning within the budgets. headspace: how far the input is from limiting --model.",
 )
 _SECONDS = flags.DEFINE_float(
-    "seconds", 3.0, "About how long each measurement takes.", lower_bound=0.1
+    "seconds", 3.0, "Approximate time of each measurement.", lower_bound=0.1
 )
 _TIME_LIMIT = flags.DEFINE_float(
     "time_limit", 60.0, "Seconds that tune may take.", lower_bound=1.0
@@ -35,19 +38,21 @@ _TIME_LIMIT = flags.DEFINE_float(
 _CPU_BUDGET = flags.DEFINE_integer(
     "cpu_budget",
     None,
-    "Threads that the pipelines of all ranks of a host may have. Default: its cores.",
+    "Threads for the pipelines of all ranks of a host. Default: the host's cores.",
     lower_bound=1,
 )
 _RAM_BUDGET_GB = flags.DEFINE_float(
     "ram_budget_gb",
     None,
-    "Memory for their buffers and caches, in GB. Default: half of what is left.",
+    "Memory for buffers and caches of these pipelines, in GB. Default: half of the "
+    "free memory.",
     lower_bound=0.0,
 )
 _DISK_BUDGET_GB = flags.DEFINE_float(
     "disk_budget_gb",
     0.0,
-    "Disk space for a cache in --cache_dir, in GB; tune tries none without both.",
+    "Disk space for a cache in --cache_dir, in GB. tune tries a cache on disk only if "
+    "both flags are given.",
     lower_bound=0.0,
 )
 _CACHE_DIR = flags.DEFINE_string(
@@ -56,14 +61,18 @@ _CACHE_DIR = flags.DEFINE_string(
 _ANY_ORDER = flags.DEFINE_bool(
     "any_order",
     False,
-    "Whether tune may also let elements come as they become ready, in an order that is "
-    "not reproducible.",
+    "Whether tune may also try deterministic=False: elements in the order in which "
+    "they are ready, which is not reproducible.",
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputConfig:
-    """What to measure; the flags' help says more about each field."""
+    """The options of a measurement; each field is the flag of its name.
+
+    Raises:
+        ValueError: If options contradict each other.
+    """
 
     data_dir: str | None = None
     pipeline: str | None = None
@@ -105,12 +114,12 @@ class InputConfig:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as a dict that JSON can hold."""
+        """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
 
 
 def config_from_flags() -> InputConfig:
-    """The only reader of these flags' values.
+    """Returns the values of the flags; no other function reads them.
 
     Raises:
         ValueError: If flags contradict each other.
@@ -127,5 +136,5 @@ def config_from_flags() -> InputConfig:
         disk_budget_bytes=int(_DISK_BUDGET_GB.value * 1e9),
         cache_dir=_CACHE_DIR.value,
         any_order=_ANY_ORDER.value,
-        **benchmark_flags.shared(),
+        **train_flags.shared(),
     )

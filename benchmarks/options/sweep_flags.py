@@ -1,4 +1,7 @@
-"""Every flag of benchmarks.sweep, once, and their way into a `Sweep`."""
+"""The flags of benchmarks.sweep.
+
+In: the command line, and the file of --sweep_file. Out: a `Sweep`.
+"""
 
 import dataclasses
 import json
@@ -14,26 +17,26 @@ from benchmarks.sweeps.plan import SCALINGS, Sweep
 _SWEEP_DIR = flags.DEFINE_string(
     "sweep_dir",
     None,
-    "Folder for one JSON a run. RecordRanges that are there already are not run again.",
+    "Folder for one JSON file a run. Runs whose file exists are not run again.",
     required=True,
 )
 _SWEEP_FILE = flags.DEFINE_string(
     "sweep_file",
     None,
     "JSON or TOML file of these settings, by the names of the flags (arguments: a list "
-    "of flags of benchmarks.train); flags that are given count instead.",
+    "of flags of benchmarks.train). Flags on the command line take precedence.",
 )
 _MODELS = flags.DEFINE_list("models", None, "Models to run. Default: resnet50.")
 _RANKS = flags.DEFINE_list(
     "ranks",
     None,
-    "Numbers of ranks to run on. Default: 1. Efficiency needs 1 among them.",
+    "Numbers of ranks to run on. Default: 1. The list must contain 1 for efficiency.",
 )
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes",
     None,
-    "Examples in a batch: of each rank with --scaling=weak, of all together with "
-    "--scaling=strong. Default: the model's own, of each rank.",
+    "Examples in a batch: of each rank with --scaling=weak, of all ranks together with "
+    "--scaling=strong. Default: the model's own, for each rank.",
 )
 _DATA_DIRS = flags.DEFINE_list(
     "data_dirs", None, "Folders of converted data sets to run on."
@@ -47,14 +50,14 @@ _SCALING = flags.DEFINE_list(
 _REPEATS = flags.DEFINE_integer(
     "repeats",
     None,
-    "RecordRanges of each setting. Confidence intervals need 2, and are wide with fewer than "
+    "Runs of each setting. Confidence intervals need 2, and are wide with fewer than "
     "5. Default: 1.",
     lower_bound=1,
 )
 _RUN_TIMEOUT = flags.DEFINE_float(
     "run_timeout",
     None,
-    "Seconds after which a run is ended and counts as failed. Default: 3600.",
+    "Seconds after which a run is stopped and counts as failed. Default: 3600.",
     lower_bound=1.0,
 )
 _HOROVODRUN_ARGUMENTS = flags.DEFINE_string(
@@ -68,23 +71,23 @@ _DRY_RUN = flags.DEFINE_bool(
 
 
 def sweep_dir() -> pathlib.Path:
-    """Where the results go."""
+    """Returns the folder of the results."""
     return pathlib.Path(_SWEEP_DIR.value)
 
 
 def is_dry_run() -> bool:
-    """Whether only to plan."""
+    """Returns whether the runs are only printed."""
     return bool(_DRY_RUN.value)
 
 
 def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
-    """The only reader of the other flags' values.
+    """Returns the sweep that file and flags describe.
 
     Args:
-        arguments: What came after `--`, flags of benchmarks.train.
+        arguments: The words after `--`: flags of benchmarks.train.
 
     Raises:
-        ValueError: If settings contradict each other, or the file is none of them.
+        ValueError: If settings contradict each other, or the file holds none.
         OSError: If the file cannot be read.
     """
     given = {
@@ -114,16 +117,16 @@ def _numbers(name: str, values: Sequence[str]) -> list[int]:
 
 
 def read_file(path: str) -> dict[str, Any]:
-    """The settings in a file, of TOML if its name ends in .toml, else of JSON.
+    """Reads settings from a file: TOML if its name ends in .toml, else JSON.
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If the file is not valid, or holds no object.
         OSError: If it cannot be read.
     """
     text = pathlib.Path(path).read_text(encoding="utf-8")
     try:
         found = _parse_toml(text) if path.endswith(".toml") else json.loads(text)
-    except ValueError as error:  # both parsers' errors are
+    except ValueError as error:  # the base class of both parsers' errors
         raise ValueError(f"--sweep_file={path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"--sweep_file={path} must hold an object, got {text[:40]!r}.")
@@ -139,10 +142,10 @@ def _parse_toml(text: str) -> dict[str, Any]:
 
 
 def make_sweep(settings: Mapping[str, Any]) -> Sweep:
-    """A sweep from settings by name, as a file holds them.
+    """Returns a sweep from settings by name, as a file holds them.
 
     Raises:
-        ValueError: If a setting is not known or not of its type.
+        ValueError: If a setting is unknown or has a wrong type.
     """
     known = {field.name: field for field in dataclasses.fields(Sweep)}
     values = {}
@@ -157,7 +160,7 @@ def make_sweep(settings: Mapping[str, Any]) -> Sweep:
 
 
 def _checked(name: str, value: Any, like: Any) -> Any:
-    """A value of the type that the setting has by default."""
+    """Returns the value if it has the type of the default value `like`."""
     if not isinstance(like, tuple):
         if isinstance(value, bool) or not isinstance(value, (int, type(like))):
             raise ValueError(f"{name} must be a number, got {value!r}.")

@@ -1,4 +1,7 @@
-"""Every flag of the training benchmarks, once, and their way into a `Config`."""
+"""The flags of benchmarks.train, some of which other benchmarks use too.
+
+In: the command line. Out: a `Config`. Each flag is defined once in the package.
+"""
 
 from typing import Any
 
@@ -31,7 +34,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
 _IMAGE_SIZE = flags.DEFINE_integer(
     "image_size",
     None,
-    "Height and width in pixels. Default: what the model was published with.",
+    "Height and width of the images in pixels. Default: the model's published size.",
     lower_bound=32,
 )
 _NUM_STEPS = flags.DEFINE_integer(
@@ -43,13 +46,13 @@ _NUM_STEPS = flags.DEFINE_integer(
 _NUM_EPOCHS = flags.DEFINE_integer(
     "num_epochs",
     None,
-    "Epochs to train in all, those of a restored checkpoint included.",
+    "Number of epochs to train, those of a restored checkpoint included.",
     lower_bound=1,
 )
 _NUM_WARMUP_STEPS = flags.DEFINE_integer(
     "num_warmup_steps",
     None,
-    "First steps that are not timed. Default: 10, or a tenth of all if that is less.",
+    "First steps that are not timed. Default: 10, or a tenth of all steps if fewer.",
     lower_bound=0,
 )
 _LEARNING_RATE = flags.DEFINE_float(
@@ -65,7 +68,7 @@ _SYNTHETIC = flags.DEFINE_bool(
 _CHECKPOINT_DIR = flags.DEFINE_string(
     "checkpoint_dir",
     None,
-    "Save the model here after each epoch, and go on from the newest checkpoint there.",
+    "Save the model here after each epoch, and resume from the newest checkpoint here.",
 )
 _REPORT_DIR = flags.DEFINE_string(
     "report_dir",
@@ -76,28 +79,28 @@ _REPORT_DIR = flags.DEFINE_string(
 _SEED = flags.DEFINE_integer(
     "seed",
     0,
-    "Of weights, order and augmentation; the same on all ranks.",
+    "Seed of weights, order and augmentation; the same on all ranks.",
     lower_bound=0,
-    # The converters have a --seed too; only tests import both.
+    # The converters define --seed too; only tests import both packages.
     allow_override=True,
 )
 _ON_ERROR = flags.DEFINE_enum(
     "on_error",
     "raise",
     ["raise", "skip"],
-    "At a damaged record or image: stop and name it, or go on without it, count it and "
-    "name it in the result.",
+    "At a damaged record or image: raise stops and names it; skip leaves it out, and "
+    "counts and names it in the result.",
 )
 _TUNING = flags.DEFINE_string(
     "tuning",
     None,
-    "JSON file of a tuning: benchmarks.input writes it, benchmarks.train uses it.",
+    "JSON file of a tuning: benchmarks.input writes it, benchmarks.train reads it.",
 )
 _WHOLE_BATCHES = flags.DEFINE_bool(
     "whole_batches",
     False,
-    "Decode and crop whole batches at once: the same batches, cheaper with the native "
-    "op. Not for recipes that distort colors.",
+    "Decode and crop whole batches at once: the same batches, which cost less with the "
+    "native op. Not for recipes that distort colors.",
 )
 _NUM_CLASSES = flags.DEFINE_integer(
     "num_classes",
@@ -111,51 +114,53 @@ _PRECISION = flags.DEFINE_enum(
     "precision",
     "float32",
     config.PRECISIONS,
-    "What the model computes in; its weights stay float32. float16 scales the loss.",
+    "Type that the model computes in; weights stay float32. float16 scales the loss.",
 )
 _DATA_FORMAT = flags.DEFINE_enum(
     "data_format",
     "NHWC",
     config.DATA_FORMATS,
-    "Whether channels come last or first in the model. NCHW needs a GPU or --xla.",
+    "Whether the model has channels last or first. NCHW needs a GPU or --xla.",
 )
 _XLA = flags.DEFINE_bool("xla", False, "Compile the step with XLA.")
 _EMULATE = flags.DEFINE_enum(
     "emulate",
     None,
     sorted(accelerators.ACCELERATORS),
-    "Replace the model by the time that it takes on this accelerator, as published; "
-    "the input path and the copy to the device stay real.",
+    "Replace the model by its published step time on this accelerator. The input path "
+    "and the copy to the device stay real.",
 )
 _STEP_TIME_MS = flags.DEFINE_float(
     "step_time_ms",
     None,
-    "Replace the model by this time a step, in milliseconds.",
+    "Replace the model by this step time, in milliseconds.",
     lower_bound=0.0,
 )
 _CACHE = flags.DEFINE_enum(
     "cache",
     "as_is",
     residency.STATES,
-    "State of the page cache to start from, for the files of the split: cold empties "
-    "it, warm fills it. A run in which storage gave other than that is an error.",
+    "State of the page cache at the start, for the files of the split: cold empties "
+    "it, warm fills it. It is an error if the bytes read from storage do not fit.",
 )
 _BARS = flags.DEFINE_bool(
     "bars",
     False,
-    "Measure the input alone and the model on synthetic data too, and say what binds.",
+    "Also measure the input alone and the model on synthetic data, and print which of "
+    "them limits the run.",
 )
 _REPEAT = flags.DEFINE_integer(
     "repeat",
     1,
-    "Run so many times; the result is the median one. They must agree within 5 %.",
+    "Number of runs; the result is that of the median speed. The runs should agree "
+    "within 5 %.",
     lower_bound=1,
 )
 _REQUIRE = flags.DEFINE_list(
     "require",
     [],
-    "What the result must fulfill, such as stall<=3%,au>=0.9,real/synthetic>=0.97; the "
-    "exit code is 2 where it does not.",
+    "Gates that the result must meet, such as stall<=3%,au>=0.9,real/synthetic>=0.97. "
+    "The exit code is 2 if a gate is not met.",
 )
 _RANK_TIMEOUT = flags.DEFINE_float(
     "rank_timeout",
@@ -166,19 +171,19 @@ _RANK_TIMEOUT = flags.DEFINE_float(
 _ELASTIC = flags.DEFINE_bool(
     "elastic",
     False,
-    "Go on without a rank that dies: under horovodrun with --min-np and "
-    "--host-discovery-script, with --num_epochs.",
+    "Continue without a rank that dies. Needs horovodrun with --min-np and "
+    "--host-discovery-script, and --num_epochs.",
 )
 _MAX_FAULTS = flags.DEFINE_integer(
     "max_faults",
     100,
-    "How many records --on_error=skip may skip on a rank.",
+    "Largest number of records that --on_error=skip may skip on a rank.",
     lower_bound=0,
 )
 
 
 def config_from_flags() -> config.Config:
-    """The only reader of the flags' values.
+    """Returns the values of the flags.
 
     Raises:
         ValueError: If flags contradict each other.
@@ -210,7 +215,7 @@ def config_from_flags() -> config.Config:
 
 
 def shared() -> dict[str, Any]:
-    """The values that benchmarks.input takes too, by name."""
+    """Returns the values of the flags that benchmarks.input uses too, by name."""
     return {
         "data_dir": _DATA_DIR.value,
         "model": _MODEL.value,
@@ -224,6 +229,6 @@ def shared() -> dict[str, Any]:
 
 
 def quiet_libraries() -> None:
-    """Leaves TensorFlow's INFO remarks out, unless --verbosity asks for them."""
+    """Hides TensorFlow's INFO messages, unless --verbosity asks for them."""
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)

@@ -1,8 +1,8 @@
-"""Three bars: the input alone, the model alone, and both, by the same loop.
+"""Three bars: the input alone, the model alone, and both, run by the same loop.
 
-In: the config of a run on real data. Out: the configs of the other two bars, and from
-the figures of all three what holds the run back. The input alone is an accelerator that
-takes no time: reading, decoding and the copy to the device stay.
+In: the config of a run on real data. Out: the configs of all three runs, and a sentence
+on what holds the run back. The run of the input alone has an emulated accelerator that
+takes no time: records are still read, decoded and copied to the device.
 """
 
 import dataclasses
@@ -11,12 +11,16 @@ from typing import Any
 
 from benchmarks.options.config import Config
 
-# A model that is fed this well is not held back by its input.
+# Real data at this share of the synthetic rate: the input does not limit the model.
 _WELL_FED = 0.97
 
 
 def configs(config: Config) -> dict[str, Config]:
-    """What to run for each bar; `config` has the model's defaults filled in."""
+    """Returns the config of each bar: input, synthetic and real.
+
+    Args:
+        config: A config with the model's defaults filled in.
+    """
     one = dataclasses.replace(config, bars=False, repeat=1, require=())
     return {
         "input": dataclasses.replace(one, emulate=None, step_time_ms=0.0),
@@ -33,7 +37,11 @@ def configs(config: Config) -> dict[str, Config]:
 
 
 def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The rates of the three runs, their ratios, and what they say."""
+    """Returns the rates of the three runs, their ratios, and a sentence about them.
+
+    Args:
+        results: The figures of each run, by the name of its bar.
+    """
     rates = {name: result["examples_per_second"] for name, result in results.items()}
     return {
         **{f"{name}_examples_per_second": rate for name, rate in rates.items()},
@@ -44,7 +52,13 @@ def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _sentence(feeds: float, takes: float, real: float) -> str:
-    """What binds, with numbers."""
+    """Returns what limits the run, in words.
+
+    Args:
+        feeds: Images a second of the input alone.
+        takes: Images a second of the model on synthetic data.
+        real: Images a second of both together.
+    """
     reached = f"real data reaches {real / takes:.0%} of synthetic"
     if real / takes >= _WELL_FED:
         return (
@@ -64,7 +78,7 @@ def _sentence(feeds: float, takes: float, real: float) -> str:
 
 
 def lines(figures: Mapping[str, Any]) -> list[str]:
-    """The bars as text, the longest of 40 characters."""
+    """Returns the bars as lines of text; the longest bar has 40 characters."""
     rates = {
         name: figures[f"{name}_examples_per_second"]
         for name in ("input", "synthetic", "real")

@@ -1,7 +1,7 @@
-"""Checkpoints: the model, its optimizer and how far training is, on disk.
+"""Checkpoints on disk: the model, its optimizer and how far training is.
 
-In: what to save, by name, and the ranks. Out: folders that survive a crash: a
-checkpoint is there whole or not at all.
+In: the objects to save, by name, and the ranks. Out: a folder of checkpoints. A crash
+while one is saved leaves the older ones: each checkpoint is complete or absent.
 """
 
 import pathlib
@@ -17,9 +17,15 @@ _CHECKPOINTS_KEPT = 2
 
 
 class Checkpoint:
-    """Rank 0 writes and reads; every rank then gets rank 0's values.
+    """Checkpoints that rank 0 writes and reads; the other ranks get rank 0's values.
 
-    So a folder that only rank 0's host sees is enough.
+    The folder need not be visible to the hosts of other ranks.
+
+    Args:
+        folder: Folder of the checkpoints; None to save and load nothing.
+        trackables: The objects to save, by name.
+        variables: All variables of these objects, for the broadcast to other ranks.
+        ranks: All ranks.
     """
 
     def __init__(
@@ -42,9 +48,13 @@ class Checkpoint:
             )
 
     def restore(self) -> tfpipe.State | None:
-        """Loads the newest checkpoint, if there is one: how far the data was read.
+        """Loads the newest checkpoint, if there is one.
 
-        Gives rank 0's values to all ranks in any case.
+        All ranks call it together. Every rank then has rank 0's values, also if there
+        is no checkpoint: new weights are random.
+
+        Returns:
+            How far the data was read when it was saved; None if there is none.
 
         Raises:
             ValueError: If the checkpoint holds something else.
@@ -59,9 +69,14 @@ class Checkpoint:
         return state
 
     def save(self, state: tfpipe.State) -> None:
-        """Writes a checkpoint, if there is a folder for it and this is rank 0."""
+        """Writes a checkpoint if this is rank 0 and there is a folder.
+
+        Args:
+            state: How far the data was read.
+        """
         if self._manager:
             self._data.state = state
-            # After the newest one, whoever wrote it: none is written over.
+            # The number follows the newest one in the folder, so that a resumed run
+            # never overwrites a checkpoint of an earlier run.
             newest = self._manager.latest_checkpoint or "-0"
             self._manager.save(checkpoint_number=int(newest.rpartition("-")[2]) + 1)

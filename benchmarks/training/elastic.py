@@ -1,10 +1,10 @@
-"""Elastic training: a rank that dies leaves the run, and the others go on.
+"""Elastic training: a rank that dies leaves the run, and the others continue.
 
-In: a setting whose ranks elastic Horovod started. Out: the figures of `loop.train`, of
+In: a setting whose ranks elastic Horovod started. Out: the figures of `loop.train`, for
 the time since the last change of ranks. Every few steps the ranks commit: weights,
-place in the data and which records were used are then the same on all of them. A death
-takes the steps since then with it; the others go back to the commit and share what is
-left of the epoch anew, so that every record is still used once.
+place in the data and the counts of used records are then the same on all of them. If a
+rank dies, the steps since the last commit are lost: the other ranks return to the
+commit and share the rest of the epoch anew. Every record is still used once an epoch.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,18 @@ import numpy.typing as npt
 import tfpipe
 from benchmarks.distributed.ranks import Committed, Ranks, run_elastic
 from benchmarks.training import loop, metrics, steps
-from benchmarks.training.metrics import Step
+from benchmarks.training.recorder import Step
 from benchmarks.training.setting import Setting, make_setting
 
-# A commit copies the weights, and gathers the records used since the one before.
+# A commit copies the weights and gathers the ids of the records used since the last
+# one; a death costs at most this many steps.
 _STEPS_BETWEEN_COMMITS = 10
 
 
 def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Trains the epochs that the config asks for, on the ranks that are left.
 
-    The learning rate stays that of the ranks at the beginning.
+    The learning rate stays as it was set for the first number of ranks.
 
     Raises:
         ValueError: If a checkpoint does not fit, or no step is left to time.
@@ -62,14 +63,17 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 def _committer(
     committed: Committed, ranks: Ranks
 ) -> Callable[[Step, tfpipe.State], None]:
-    """What is called after each step: commits now and then, and after an epoch."""
+    """Returns a function to call after each step, which commits from time to time.
+
+    It commits every _STEPS_BETWEEN_COMMITS steps and at the end of an epoch.
+    """
     used: list[npt.NDArray[np.int64]] = []
 
     def after_step(step: Step, place: tfpipe.State) -> None:
         used.append(step.record_ids)
         if len(used) < _STEPS_BETWEEN_COMMITS and place.step:
             return
-        # A new array: the one committed before is what the run goes back to.
+        # A copy, because the run returns to the array of the last commit after a loss.
         counts = committed.counts.copy()
         np.add.at(counts, np.concatenate(ranks.gather(np.concatenate(used))), 1)
         committed.counts = counts

@@ -1,6 +1,7 @@
-"""A setting: a `Config` with the model's defaults filled in and the data looked at.
+"""A setting: a `Config` with the model's defaults filled in, and the pipeline for it.
 
 In: a config and the ranks. Out: the pipeline of this rank, and how many steps to run.
+The index of the data set is read here; no record is.
 """
 
 import dataclasses
@@ -26,13 +27,14 @@ _RECIPES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a run needs to know before it starts.
+    """Everything that is decided before a run starts.
 
     Attributes:
         config: The config with every default of the model filled in.
-        pipeline: Where this rank's batches come from.
-        num_records: Records in the split; 0 if synthetic.
-        class_names: Name of each class, which are the first outputs of the model.
+        pipeline: The pipeline that gives this rank its batches.
+        num_records: Number of records in the split; 0 if data is synthetic.
+        class_names: Name of each class of the data. A model may have more outputs than
+            there are classes; the first ones are these.
         seat: The cores of this rank.
     """
 
@@ -44,21 +46,21 @@ class Setting:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every rank in an epoch."""
+        """Number of steps that each rank takes in an epoch."""
         return int(self.pipeline.source.steps_per_epoch)
 
     @property
     def num_training_steps(self) -> int | None:
-        """Steps from the first epoch on, if the config gives epochs; else None."""
+        """Number of steps in all epochs; None if the config does not give epochs."""
         if self.config.num_steps is not None or self.config.synthetic:
             return None
         return self.steps_per_epoch * (self.config.num_epochs or 1)
 
     def num_steps(self, state: tfpipe.State) -> tuple[int, int]:
-        """Warm-up and timed steps to run from a state on.
+        """Returns the number of warm-up steps and of timed steps left after a state.
 
         Raises:
-            ValueError: If there is nothing left to run, or only warm-up.
+            ValueError: If no step is left, or only warm-up steps.
         """
         warmup = self.config.num_warmup_steps
         if self.num_training_steps is None:
@@ -83,7 +85,12 @@ class Setting:
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:
     """Fills in the model's defaults and composes the pipeline of this rank.
 
-    Its threads and memory are this rank's share of the host.
+    Threads and memory of the pipeline are this rank's share of the host.
+
+    Args:
+        config: The config of the run.
+        ranks: All ranks.
+        seat: The cores of this rank; None if ranks are not bound to cores.
 
     Raises:
         ValueError: If the config does not fit the data.
@@ -114,7 +121,7 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
 
 
 def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
-    """AUTOTUNE within the rank's share of the host."""
+    """Returns AUTOTUNE with limits: the rank's share of the host's cores and RAM."""
     return tfpipe.Tuning(
         private_threadpool_size=seat.num_threads,
         ram_budget_bytes=tfpipe.ram_left() // 2 // ranks.num_local_ranks,
@@ -122,7 +129,7 @@ def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
 
 
 def recipe_of(model: str) -> Callable[..., tfpipe.Recipe]:
-    """What makes the recipe of a model of that name, for the presets."""
+    """Returns the function of tfpipe that makes the recipe of a model, by its name."""
     return _RECIPES[catalog.MODELS[model].recipe]
 
 
@@ -158,7 +165,7 @@ def _num_classes(config: Config, names: tuple[str, ...]) -> int:
 
 
 def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
-    """One batch, kept in memory and given again and again."""
+    """Returns the setting of a run on one batch, which is kept in memory."""
     num_classes = config.num_classes or _SYNTHETIC_CLASSES
     recipe = recipe_of(config.model)
     source = tfpipe.SyntheticSource(
@@ -173,7 +180,7 @@ def _synthetic(config: Config, tuning: tfpipe.Tuning, seat: Seat) -> Setting:
             source,
             stages=[tfpipe.Prefetch()],
             tuning=tuning,
-            # As on real data.
+            # Synthetic images are normalized on the device, as real ones are.
             device_ops=[recipe(config.image_size, "uint8", "exact").normalize],
         ),
         num_records=0,

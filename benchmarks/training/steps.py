@@ -1,8 +1,8 @@
-"""What a step computes: the model, its optimizer, and the steps that take a batch.
+"""The model, its optimizer, and the step functions that take a batch.
 
 In: a `Setting` and the ranks. Out: functions batch -> `Outcome` that return when the
-device is done, to train, to evaluate, to infer, or to take the time that an accelerator
-would. Reading the batches and timing the steps is left to loop.py.
+device is done: to train, to evaluate, to infer, or to take as long as an accelerator
+would. timed_steps.py reads the batches and times the steps.
 """
 
 import contextlib
@@ -26,21 +26,24 @@ Batch = dict[str, tf.Tensor]
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 _MOMENTUM = 0.9
-_REFERENCE_BATCH = 256  # global batch that learning rates are given for
-_RISE_FRACTION = 0.05  # of all steps, in which the learning rate rises to its peak
-_RISE_STEPS = 100  # the same where the number of steps is open
-_OPEN_STEPS = 1_000_000_000
-_NUM_CLASSES = 1000  # of a model that is not to learn anything
-_BATCHES_AHEAD = 2  # on the GPU, beside the one in work
-_SPIN_SECONDS = 1e-3  # a sleep may end that late, so the last of it is not slept
+_REFERENCE_BATCH = 256  # the global batch that --learning_rate is given for
+_RISE_FRACTION = 0.05  # part of all steps in which the learning rate rises to its peak
+_RISE_STEPS = 100  # number of such steps if the number of all steps is not known
+_OPEN_STEPS = 1_000_000_000  # stands for a number of steps that is not known
+_NUM_CLASSES = 1000  # outputs of a model whose loss does not matter
+_BATCHES_AHEAD = 2  # batches copied to the GPU in advance
+_SPIN_SECONDS = 1e-3  # a sleep may end this late: the last of it is a busy wait
 
 
 class Outcome(NamedTuple):
-    """What a step gave, on the host.
+    """The result of one step, on the host.
 
-    num_examples counts no padding; loss is their mean, and NaN where the step has none.
-    sync_seconds is how long the step waited for other ranks when its own work was done,
-    as far as that can be told apart.
+    Attributes:
+        num_examples: Number of examples in the batch, without padding.
+        loss: Mean loss of these examples; NaN if the step computes no loss.
+        num_correct: Number of examples that were predicted correctly.
+        sync_seconds: Time that the step waited for other ranks after its own work; 0
+            where this time cannot be separated from the work.
     """
 
     num_examples: int
@@ -53,13 +56,15 @@ StepFunction = Callable[[Batch], Outcome]
 
 
 def build_model(setting: Setting) -> keras.Model:
-    """The model with new weights: images [batch, size, size, 3] -> float32 logits.
+    """Returns the model with new weights.
 
-    Its weights are float32; its layers compute in the config's precision. With NCHW
-    they hold channels first, and the device transposes the images.
+    Images, float [batch, size, size, 3], become logits, float32 [batch, classes]. The
+    weights are float32; the layers compute in the config's precision. With NCHW the
+    layers work channels first, and the device transposes the images.
 
     Raises:
-        ValueError: If the images are too small, or the data format cannot be had.
+        ValueError: If the images are too small, or this machine cannot compute in the
+            data format.
     """
     config = setting.config
     _check_data_format(config)
@@ -85,7 +90,7 @@ def _check_data_format(config: Config) -> None:
 
 @contextlib.contextmanager
 def _keras_defaults(config: Config) -> Iterator[None]:
-    """What layers that are made meanwhile compute in, and where their channels are."""
+    """Sets the dtype policy and data format of layers that are made in the block."""
     policy, layout = keras.config.dtype_policy(), keras.config.image_data_format()
     keras.config.set_dtype_policy(
         "float32" if config.precision == "float32" else f"mixed_{config.precision}"
@@ -103,10 +108,12 @@ def _keras_defaults(config: Config) -> Iterator[None]:
 def make_optimizer(
     model: keras.Model, setting: Setting, ranks: Ranks
 ) -> keras.Optimizer:
-    """SGD with momentum; the rate rises to its peak, then falls along a cosine to 0.
+    """Returns SGD with Nesterov momentum and a learning rate schedule.
 
-    With float16 the loss is scaled, so that small gradients do not become 0; a step
-    whose gradients overflow is left out and the scale halved.
+    The rate rises linearly to its peak, then falls along a cosine to 0. The peak is
+    proportional to the global batch. With float16 the loss is scaled, so that small
+    gradients do not become 0; a step whose gradients overflow changes no weight and
+    halves the scale.
     """
     num_steps = setting.num_training_steps
     global_batch_size = setting.config.batch_size * ranks.num_ranks
@@ -129,10 +136,10 @@ def make_optimizer(
 def make_train_step(
     model: keras.Model, optimizer: keras.Optimizer, setting: Setting, ranks: Ranks
 ) -> StepFunction:
-    """A step that optimizes the model; the loss is this rank's.
+    """Returns a step that optimizes the model; its loss is that of this rank.
 
-    XLA compiles what is before and what is after the average over ranks, each by
-    itself: it cannot compile Horovod's part.
+    XLA compiles the parts before and after the average over ranks separately, because
+    it cannot compile Horovod's operation.
     """
     function = _train_function(
         model, optimizer, setting.pipeline, ranks, xla=setting.config.xla
@@ -141,7 +148,10 @@ def make_train_step(
 
 
 def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
-    """The same without optimizing; examples whose mask is 0 do not count."""
+    """Returns a step that computes loss and correct predictions, and trains nothing.
+
+    Examples whose mask is 0 do not count.
+    """
 
     @tf.function(jit_compile=setting.config.xla or None)
     def function(batch: Batch) -> Sums:
@@ -152,7 +162,7 @@ def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
 
 
 def make_infer_step(model: keras.Model, setting: Setting) -> StepFunction:
-    """A step that predicts the class of each image, which is brought to the host."""
+    """Returns a step that predicts the class of each image, copied to the host."""
 
     @tf.function(jit_compile=setting.config.xla or None)
     def function(batch: Batch) -> tf.Tensor:
@@ -167,25 +177,31 @@ def make_infer_step(model: keras.Model, setting: Setting) -> StepFunction:
 
 
 def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFunction:
-    """A step that takes as long as an accelerator would, and computes nothing.
+    """Returns a step that takes as long as an accelerator would, and computes nothing.
 
-    The batch is copied as for a real step, within the time of the step: real ones find
-    their batch copied while the one before was in work. So a step lasts longer only
-    where the copy alone does. With a GPU `to_device` has copied it; without one it is
-    copied in memory, into the same place each time, as drivers do from memory that is
-    not pinned.
+    The batch is copied within the time of the step, because a real accelerator copies a
+    batch while it works on the batch before. A step lasts longer than `seconds` only if
+    the copy alone does. With a GPU, `to_device` has copied the batch. Without one, the
+    batch is copied in memory, to the same place each time, as drivers do with memory
+    that is not pinned.
 
-    In training with several ranks each step ends with an average over ranks of one
-    number: ranks that were late hold up the others as they do in real training. That
-    time is `Outcome.sync_seconds`, and no part of `seconds`. What the average of real
-    gradients would take is not emulated.
+    In training with several ranks each step ends with the average of one number over
+    the ranks, so that late ranks delay the others as they do in real training. This
+    time is `Outcome.sync_seconds` and not part of `seconds`. The time to average real
+    gradients is not emulated.
+
+    Args:
+        setting: The setting of this rank.
+        ranks: All ranks.
+        seconds: Time of a step, without the wait for other ranks.
     """
     is_together = setting.config.mode == "train" and ranks.num_ranks > 1
-    # A number of its own would be folded: each rank would average it once, not wait.
+    # The number is an argument, as TensorFlow would fold a constant: each rank would
+    # average it once, while tracing, and no step would wait.
     meet = tf.function(lambda number: ranks.average([number])[0])
     number = tf.zeros([])
     if is_together:
-        meet(number)  # traces, which is no part of the first step
+        meet(number)  # tracing takes time that is not part of the first step
 
     places: dict[str, npt.NDArray[Any]] = {}
 
@@ -207,10 +223,15 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
 def make_step(
     name: str, pipeline: tfpipe.Pipeline, *, seed: int
 ) -> Callable[[Batch], tf.Tensor]:
-    """A training step of a model for the batches of a pipeline: batch -> loss.
+    """Returns a training step of a model for the batches of a pipeline: batch -> loss.
+
+    Args:
+        name: Name of a model in `catalog.MODELS`.
+        pipeline: A pipeline of batches with `image` and `label`.
+        seed: Seed of the weights.
 
     Raises:
-        ValueError: If the batches are none of images [batch, size, size, 3] and labels,
+        ValueError: If the batches do not hold images [batch, size, size, 3] and labels,
             or the images are too small for the model.
     """
     spec = pipeline.build().element_spec
@@ -233,7 +254,7 @@ def make_step(
 
 
 def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The batches, copied to the GPU before they are asked for, where there is one."""
+    """Copies batches to the GPU in advance; returns the same dataset without a GPU."""
     gpus = tf.config.list_logical_devices("GPU")
     if not gpus:
         return dataset
@@ -250,11 +271,11 @@ def _train_function(
     *,
     xla: bool,
 ) -> Callable[[Batch], Sums]:
-    """batch -> (mean loss, correct predictions, examples); optimizes the model."""
+    """Returns a function that optimizes the model for a batch, and gives its sums."""
     # Horovod and the tape need the tf.Variable inside each Keras variable.
     variables = [variable.value for variable in model.trainable_variables]
 
-    # Without XLA all is one graph, and a gradient is sent as soon as it is there.
+    # Without XLA the step is one graph: a gradient is sent as soon as it is computed.
     part = tf.function(jit_compile=True) if xla else lambda function: function
 
     @part
@@ -279,9 +300,9 @@ def _train_function(
 
 
 def _sums(batch: Batch, logits: tf.Tensor) -> Sums:
-    """(mean loss, correct predictions, examples) of a batch."""
+    """Returns (mean loss, correct predictions, examples) of a batch, float32 each."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)
-    # What stands in for a skipped record, or pads a batch, counts for nothing.
+    # The mask is 0 for padding and for images that replace a damaged record.
     mask = batch.get("mask", tf.ones_like(losses))
     num_real = tf.reduce_sum(mask)
     predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -294,7 +315,7 @@ def _sums(batch: Batch, logits: tf.Tensor) -> Sums:
 
 
 def _outcome(sums: Sums) -> Outcome:
-    """The same on the host, so when the device is done."""
+    """Copies the sums of a batch to the host, which waits for the device."""
     loss, num_correct, num_examples = sums
     return Outcome(
         loss=float(loss), num_correct=int(num_correct), num_examples=int(num_examples)
@@ -308,16 +329,16 @@ def _num_examples(batch: Batch) -> int:
 
 
 def _copy(batch: Batch, places: dict[str, npt.NDArray[Any]]) -> None:
-    """Copies every tensor of a batch to its place, which it gets the first time."""
+    """Copies each tensor of a batch to its array in `places`, which is made once."""
     for name, tensor in batch.items():
-        value = tensor.numpy()  # the tensor's own memory
+        value = tensor.numpy()  # shares the memory of the tensor
         if name not in places:
             places[name] = np.empty_like(value)
         np.copyto(places[name], value)
 
 
 def _sleep_until(end: float) -> None:
-    """Returns at a time of time.perf_counter, and not 0.1 ms later."""
+    """Returns when time.perf_counter reaches `end`, at most 0.1 ms late."""
     left = end - time.perf_counter() - _SPIN_SECONDS
     if left > 0:
         time.sleep(left)

@@ -1,16 +1,18 @@
-"""benchmarks.distributed.liveness: who is to blame, in tables of what is known of the ranks."""
+"""benchmarks.distributed.liveness: which rank is named, in tables of reports."""
+
+import json
 
 import pytest
 
-from benchmarks.distributed.liveness import Peer, Place, Progress
+from benchmarks.distributed.liveness import Liveness, Peer, Place
 
 FED = True
 TIMEOUT = 10.0
 NOW = 100.0
 
 
-def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
-    """Of each rank: its place, seconds since it moved and was heard, whether done."""
+def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
+    """Takes for each rank: place, seconds since it moved and was heard, is_done."""
     peers = {
         rank: Peer(
             rank=rank,
@@ -22,15 +24,15 @@ def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
         )
         for rank, (place, moved, heard, is_done) in enumerate(ranks)
     }
-    return Progress(peers=peers, num_ranks=len(ranks), timeout=TIMEOUT)
+    return Liveness(peers=peers, num_ranks=len(ranks), timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        # All move.
+        # All ranks make steps.
         ([(Place(5), 1, 0.1, False), (Place(5, FED), 1, 0.1, False)], None),
-        # Slow, but within the time.
+        # Slow, but within the time-out.
         ([(Place(5), 9.9, 0.1, False), (Place(5, FED), 9.9, 0.1, False)], None),
         # Rank 1 has no batch; rank 0 waits for it within the step.
         (
@@ -42,19 +44,19 @@ def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
             [(Place(0), 11, 0.1, False), (Place(0, FED), 11, 0.1, False)],
             "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), before the fi",
         ),
-        # All are in the same step, and nobody knows who is to blame.
+        # All are in the same step: no rank can be told from the others.
         (
             [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 11, 0.1, False)],
             "Rank 0 (node0), 1 (node1) of 2 made no step for 10 s (--rank_timeout), af",
         ),
-        # The same, but one of them says nothing.
+        # The same, but rank 1 sends no reports.
         (
             [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 12, 10.2, False)],
-            "Rank 1 (node1) of 2 gave no sign of life for 10.2 s, last heard of ",
+            "Rank 1 (node1) of 2 sent no report for 10.2 s; the last one was ",
         ),
         # Rank 0 is far ahead and waits for a slow rank, which is not late.
         ([(Place(90, FED), 50, 0.1, False), (Place(5), 3, 0.1, False)], None),
-        # Who is done cannot be late, nor silent.
+        # A rank that is done is neither late nor silent.
         ([(Place(9), 50, 50, True), (Place(5), 3, 0.1, False)], None),
         ([(Place(9), 50, 50, True), (Place(9), 50, 50, True)], None),
         (
@@ -63,10 +65,10 @@ def _progress(*ranks: tuple[Place, float, float, bool]) -> Progress:
         ),
     ],
 )
-def test_judgement(
+def test_lost_or_late_rank_is_named(
     ranks: list[tuple[Place, float, float, bool]], expected: str | None
 ) -> None:
-    found = _progress(*ranks).judge(NOW, silence_limit=100)
+    found = _liveness(*ranks).judge(NOW, silence_limit=100)
 
     assert found == expected or str(found).startswith(str(expected))
 
@@ -74,14 +76,16 @@ def test_judgement(
 @pytest.mark.parametrize(
     ("rank", "is_done", "expected"),
     [
-        (1, False, "Rank 1 (node1) of 2 ended without a word, last heard of after s"),
+        (1, False, "Rank 1 (node1) of 2 ended without an error message; its last r"),
         (1, True, None),
-        # Rank 0 is to say that all are done before it goes.
-        (0, True, "Rank 0 (node0) of 2 ended without a word, last heard of after s"),
+        # Rank 0 must report that all ranks are done before it closes.
+        (0, True, "Rank 0 (node0) of 2 ended without an error message; its last r"),
     ],
 )
-def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
-    found = _progress(*[(Place(5), 1, 1, is_done)] * 2).lose(rank)
+def test_broken_connection_is_a_loss_unless_the_rank_was_done(
+    rank: int, is_done: bool, expected: str | None
+) -> None:
+    found = _liveness(*[(Place(5), 1, 1, is_done)] * 2).lose(rank)
 
     assert found == expected or str(found).startswith(str(expected))
 
@@ -93,41 +97,45 @@ def test_loss(rank: int, is_done: bool, expected: str | None) -> None:
         (
             (0.1, 10.1),
             False,
-            "Rank 1 (node1) of 2 gave no sign of life for 10.1 s, l",
+            "Rank 1 (node1) of 2 sent no report for 10.1 s; the",
         ),
         (
             (30, 0.1),
             False,
-            "Rank 0 (node0) of 2 gave no sign of life for 30.0 s, l",
+            "Rank 0 (node0) of 2 sent no report for 30.0 s; the",
         ),
         ((0.1, 30), True, None),
     ],
 )
-def test_silence(
+def test_silent_rank_is_named_unless_it_was_done(
     heard: tuple[float, float], is_done: bool, expected: str | None
 ) -> None:
-    progress = _progress(*[(Place(5), 1, seconds, is_done) for seconds in heard])
+    liveness = _liveness(*[(Place(5), 1, seconds, is_done) for seconds in heard])
 
-    found = progress.judge(NOW, silence_limit=TIMEOUT)
+    found = liveness.judge(NOW, silence_limit=TIMEOUT)
 
     assert found == expected or str(found).startswith(str(expected))
 
 
 def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
-    progress = _progress(*[(Place(5), 60, 60, False)] * 2)
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is not None
+    liveness = _liveness(*[(Place(5), 60, 60, False)] * 2)
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
-    progress.forgive(55)
+    liveness.forgive(55)
 
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is None
-    assert progress.judge(NOW + 6, silence_limit=TIMEOUT) is not None
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is None
+    assert liveness.judge(NOW + 6, silence_limit=TIMEOUT) is not None
 
 
 def test_rank_that_knows_only_some_judges_silence_alone() -> None:
-    """Rank 0 knows all, and says who is late."""
-    progress = _progress(*[(Place(5), 60, 0.1, False)] * 2)
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is not None
+    """Only rank 0 has the reports of all ranks."""
+    liveness = _liveness(*[(Place(5), 60, 0.1, False)] * 2)
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
-    progress.num_ranks = 3
+    liveness.num_ranks = 3
 
-    assert progress.judge(NOW, silence_limit=TIMEOUT) is None
+    assert liveness.judge(NOW, silence_limit=TIMEOUT) is None
+
+
+def test_place_is_the_same_in_json() -> None:
+    assert Place(*json.loads(json.dumps(Place(3, FED)))) == Place(3, FED)

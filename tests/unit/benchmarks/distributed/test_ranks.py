@@ -1,7 +1,4 @@
-"""benchmarks.distributed.ranks on one rank; several are tested in test_end_to_end."""
-
-import subprocess
-import sys
+"""benchmarks.distributed.ranks on one rank; tests/system has several."""
 
 import tensorflow as tf
 
@@ -18,20 +15,3 @@ def test_one_rank_talks_to_nobody() -> None:
     assert ranks.gather("x") == ["x"]
     assert float(variable) == 3.0
     assert ranks.is_first
-
-
-def test_without_horovod_a_single_process_runs_and_horovodrun_is_an_error() -> None:
-    """Horovod is hidden from the process, as on a machine that has none."""
-    code = (
-        "import sys, os; sys.modules['horovod'] = None; "
-        "from benchmarks import ranks; "
-        "assert ranks.connect() == ranks.Ranks(); assert ranks.version() is None; "
-        "os.environ['HOROVOD_RANK'] = '0'; ranks.connect()"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-
-    assert "this Python has no Horovod. Install it as BUILD.md says" in done.stderr
-    assert "AssertionError" not in done.stderr

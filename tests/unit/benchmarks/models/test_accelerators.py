@@ -5,7 +5,7 @@ import pytest
 from benchmarks.models import accelerators, catalog
 
 
-def test_a_step_of_mlperf_storage() -> None:
+def test_step_of_mlperf_storage_takes_its_published_time() -> None:
     assert accelerators.step_seconds("h100", "resnet50", "train", 400) == pytest.approx(
         0.224
     )
@@ -24,14 +24,14 @@ def test_inference_takes_less_than_training() -> None:
             assert infer < train / 2
 
 
-def test_what_was_not_published_is_an_error() -> None:
+def test_model_without_a_published_figure_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"knows how fast resnet50, resnet50_v1\.5 is"):
         accelerators.step_seconds("h100", "vgg16", "train", 128)
     with pytest.raises(ValueError, match=r"knows how fast nothing is with"):
         accelerators.step_seconds("h100", "resnet50", "infer", 128)
 
 
-def test_the_models_are_those_of_the_benchmark() -> None:
+def test_models_are_in_the_catalog() -> None:
     known = {
         model
         for accelerator in accelerators.ACCELERATORS.values()

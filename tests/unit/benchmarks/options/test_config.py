@@ -1,4 +1,4 @@
-"""benchmarks.options.config: what excludes what."""
+"""benchmarks.options.config: options that exclude each other."""
 
 import json
 

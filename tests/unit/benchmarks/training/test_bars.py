@@ -1,4 +1,4 @@
-"""benchmarks.training.bars: what the three runs are, and what they say."""
+"""benchmarks.training.bars: the configs of three runs, and the sentence about them."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from benchmarks.options.config import Config
 from benchmarks.training import bars
 
 
-def test_the_three_runs() -> None:
+def test_configs_of_the_three_runs() -> None:
     config = Config(data_dir="x", bars=True, repeat=3, cache="cold", num_epochs=2)
 
     runs = bars.configs(config)
@@ -18,7 +18,7 @@ def test_the_three_runs() -> None:
     assert {(run.bars, run.repeat) for run in runs.values()} == {(False, 1)}
 
 
-def test_the_input_alone_is_not_the_accelerator() -> None:
+def test_input_alone_has_no_emulated_accelerator() -> None:
     runs = bars.configs(Config(data_dir="x", emulate="h100"))
 
     assert (runs["input"].emulate, runs["input"].step_time_ms) == (None, 0.0)
@@ -35,7 +35,9 @@ def test_the_input_alone_is_not_the_accelerator() -> None:
         ((300, 100, 90), "Input and model hold each other back: real data reaches"),
     ],
 )
-def test_what_binds(rates: tuple[float, float, float], words: str) -> None:
+def test_sentence_names_the_limit(
+    rates: tuple[float, float, float], words: str
+) -> None:
     results = {
         name: {"examples_per_second": rate}
         for name, rate in zip(("input", "synthetic", "real"), rates, strict=True)

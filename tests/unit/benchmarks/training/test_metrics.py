@@ -1,20 +1,19 @@
-"""benchmarks.training.metrics, mlperf_storage: figures of a run from the traces of its ranks."""
+"""benchmarks.training.metrics: figures of a run from the traces of its ranks."""
 
 import json
 import statistics
-import time
 
 import numpy as np
 import pytest
 
 from benchmarks.reporting import mlperf_storage
 from benchmarks.training import metrics
-from benchmarks.training.metrics import Epoch, Step
+from benchmarks.training.recorder import Epoch, Trace
 
 
 def _trace(
     wait: list[float], compute: list[float], examples: int, **fields: object
-) -> metrics.Trace:
+) -> Trace:
     values = {
         "wait_seconds": wait,
         "compute_seconds": compute,
@@ -29,7 +28,7 @@ def _trace(
         "epochs": [Epoch(0, 3.0, 1, 4)],
         "record_counts": np.array([1, 0, 1]),
     }
-    return metrics.Trace(**{**values, **fields})
+    return Trace(**{**values, **fields})
 
 
 def test_total_is_all_work_over_the_time_of_the_slowest_rank() -> None:
@@ -64,7 +63,7 @@ def test_a_rank_half_as_fast_counts_for_its_own_steps_only() -> None:
         assert figures["examples_per_second_deviation"] == pytest.approx(0, abs=1e-9)
 
 
-def test_time_that_no_step_holds_is_in_the_window() -> None:
+def test_time_between_steps_counts() -> None:
     trace = _trace([0.0, 0.0], [1.0, 1.0], 8, end_seconds=[1.0, 4.0])
 
     figures = metrics.summarize([trace])
@@ -86,7 +85,7 @@ def test_waiting_for_others_is_neither_stall_nor_compute() -> None:
     assert figures["sync_seconds_per_step"] == pytest.approx(0.3)
 
 
-def _random_trace(seed: int, num_steps: int, **fields: object) -> metrics.Trace:
+def _random_trace(seed: int, num_steps: int, **fields: object) -> Trace:
     random = np.random.default_rng(seed)
     wait, compute, sync, other = random.uniform(0.01, 0.1, (4, num_steps))
     return _trace(
@@ -109,8 +108,8 @@ def test_utilization_is_compute_over_compute_and_wait() -> None:
     )
 
 
-def _dlio(trace: metrics.Trace, start: float, first: int, last: int) -> float:
-    """statscounter.py of DLIO in its own terms, for one block of steps."""
+def _dlio(trace: Trace, start: float, first: int, last: int) -> float:
+    """Computes the utilization of a block of steps as statscounter.py of DLIO does."""
     load, compute = trace.wait_seconds, trace.compute_seconds
     proc = [load[step] + compute[step] for step in range(first, last + 1)]
     s, e = 1, last - first  # exclude_start_steps = 1, exclude_end_steps = 0
@@ -118,8 +117,8 @@ def _dlio(trace: metrics.Trace, start: float, first: int, last: int) -> float:
     return sum(compute[first : last + 1][s : e + 1]) / total_time
 
 
-def test_mlperf_storage_utilization_is_that_of_its_code() -> None:
-    epochs = [0] * 7 + [1] * 9 + [2]  # one step of an epoch says nothing
+def test_mlperf_storage_utilization_equals_that_of_dlio() -> None:
+    epochs = [0] * 7 + [1] * 9 + [2]  # an epoch of one step has no utilization
     traces = [_random_trace(seed, 17, step_epochs=epochs) for seed in (1, 2)]
 
     expected = [
@@ -181,7 +180,7 @@ def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
     }
 
 
-def test_who_is_last_is_unknown_where_nobody_waits() -> None:
+def test_last_rank_is_unknown_if_no_rank_waits() -> None:
     traces = [_trace([0.0], [1.0], 8), _trace([0.0], [3.0], 8)]
 
     found = metrics.stragglers(traces)
@@ -192,7 +191,7 @@ def test_who_is_last_is_unknown_where_nobody_waits() -> None:
     assert line == "Slowest: rank 1, a step takes it 1.50 times the median"
 
 
-def test_bytes_are_those_of_the_records_and_those_of_storage() -> None:
+def test_bytes_of_records_and_of_storage_are_told_apart() -> None:
     traces = [
         _trace([0.0], [2.0], 30, record_counts=np.array(counts))
         for counts in ([3, 0, 1], [0, 0, 9])
@@ -261,7 +260,7 @@ def test_unknown_storage_bytes_of_one_rank_are_unknown_in_all() -> None:
     assert metrics.summarize(traces)["storage_bytes_read"] is None
 
 
-def test_deviation_is_that_of_the_steps() -> None:
+def test_deviation_is_over_steps() -> None:
     figures = metrics.summarize([_trace([0.0, 0.0], [1.0, 0.5], 20)])
 
     # 10 and 20 examples a second: standard deviation 5.
@@ -301,42 +300,3 @@ def test_coverage(counts: list[list[int]], expected: tuple[int, ...]) -> None:
 
 def test_synthetic_input_has_no_coverage() -> None:
     assert metrics.coverage([np.empty(0, np.int64)]) is None
-
-
-def test_recorder_times_only_what_follows_the_warm_up() -> None:
-    recorder = metrics.Recorder(num_records=3)
-    warm_up = Step(5.0, 5.0, 4.0, 0, 2, np.array([0, 1]))
-    timed = Step(1.0, 2.0, 1.0, 2, 2, np.array([2, 2]))
-
-    recorder.add(warm_up, epoch=0)
-    recorder.start_timing()
-    recorder.add(timed, epoch=1)
-    trace = recorder.trace()
-
-    assert (trace.wait_seconds, trace.compute_seconds) == ([1.0], [2.0])
-    assert trace.num_examples == 2
-    assert trace.losses == [4.0, 1.0]
-    assert trace.epochs == [Epoch(0, 8.0, 0, 2), Epoch(1, 2.0, 2, 2)]
-    assert trace.record_counts.tolist() == [1, 1, 2]
-    assert trace.cpu_seconds >= 0
-    assert trace.sync_seconds == [0.0]
-    assert trace.step_epochs == [1]
-    assert (trace.storage_bytes or 0) <= (trace.run_storage_bytes or 0)
-
-
-def test_recorder_counts_from_the_start_without_what_is_untimed() -> None:
-    recorder = metrics.Recorder(num_records=0)
-    step = Step(0.0, 0.0, 1.0, 0, 1, np.empty(0, np.int64), 0.25)
-    before = time.perf_counter()
-
-    recorder.start_timing()
-    with recorder.untimed():
-        time.sleep(0.2)
-    recorder.add(step, epoch=0)
-    recorder.add(step, epoch=0)
-    trace = recorder.trace()
-
-    elapsed = time.perf_counter() - before
-    first, second = trace.end_seconds
-    assert 0 <= first <= second <= elapsed - 0.2
-    assert trace.sync_seconds == [0.25, 0.25]

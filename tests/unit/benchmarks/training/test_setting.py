@@ -1,4 +1,4 @@
-"""benchmarks.training.setting: defaults, steps, and what does not fit the data."""
+"""benchmarks.training.setting: defaults, numbers of steps, and errors."""
 
 import dataclasses
 import pathlib
@@ -16,7 +16,7 @@ def _config(data_dir: pathlib.Path, **fields: object) -> Config:
     return Config(data_dir=str(data_dir), **values)
 
 
-def test_defaults_are_the_model_s(data_dir: pathlib.Path) -> None:
+def test_defaults_are_those_of_the_model(data_dir: pathlib.Path) -> None:
     setting = make_setting(Config(synthetic=True, model="resnet50"), Ranks())
 
     assert (setting.config.batch_size, setting.config.image_size) == (256, 224)
@@ -55,7 +55,7 @@ def test_models_may_have_more_classes_than_the_data(data_dir: pathlib.Path) -> N
             {"num_epochs": 5},
             tfpipe.State(epoch=4, step=2),
             (0, 4),
-        ),  # what a resumed run has left
+        ),  # the steps that a resumed run has left
         ({"num_epochs": 5, "num_warmup_steps": 7}, tfpipe.State(), (7, 23)),
         ({"num_steps": 3}, tfpipe.State(), (10, 3)),
         (
@@ -90,7 +90,7 @@ def test_nothing_left_to_train_is_an_error(data_dir: pathlib.Path) -> None:
         ({}, Ranks(num_ranks=25), "24 records cannot give 25 ranks"),
     ],
 )
-def test_what_does_not_fit_the_data_is_an_error(
+def test_config_that_does_not_fit_the_data_is_an_error(
     data_dir: pathlib.Path, fields: dict[str, int], ranks: Ranks, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[4]
+from tests.support import horovodrun
 
 
 def _process_of_rank(rank: int, parent: int) -> int | None:
@@ -30,7 +30,6 @@ def _process_of_rank(rank: int, parent: int) -> int | None:
     return None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_others_go_on_and_each_record_is_used_once(
     data_dir: pathlib.Path, tmp_path: pathlib.Path, victim: int
@@ -38,23 +37,17 @@ def test_the_others_go_on_and_each_record_is_used_once(
     hosts = tmp_path / "hosts.sh"
     hosts.write_text("#!/bin/sh\necho localhost:1\necho 127.0.0.1:1\n")
     hosts.chmod(0o755)
-    bin_dir = pathlib.Path(sys.executable).parent
     saved = tmp_path / "saved"
     num_epochs = 60
-    command = [
-        *(str(bin_dir / "horovodrun"), "-np", "2", "--min-np", "1", "--max-np", "2"),
-        *("--host-discovery-script", str(hosts), sys.executable, "-m"),
-        *("benchmarks.train", "--elastic", f"--data_dir={data_dir}", "--model=tiny"),
-        *("--image_size=32", "--batch_size=2", f"--num_epochs={num_epochs}"),
-        f"--checkpoint_dir={saved}",
-    ]
-    environment = {
-        **os.environ,
-        "PATH": f"{bin_dir}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TEST_OF": str(os.getpid()),
-    }
+    options = ("--min-np", "1", "--max-np", "2")
+    command = horovodrun.command(
+        2,
+        *("-m", "benchmarks.train", "--elastic", f"--data_dir={data_dir}"),
+        *("--model=tiny", "--image_size=32", "--batch_size=2"),
+        *(f"--num_epochs={num_epochs}", f"--checkpoint_dir={saved}"),
+        options=(*options, "--host-discovery-script", str(hosts)),
+    )
+    environment = horovodrun.environment(TEST_OF=str(os.getpid()))
 
     with subprocess.Popen(
         command,

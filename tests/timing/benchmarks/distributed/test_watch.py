@@ -1,16 +1,10 @@
-"""benchmarks.distributed.watch: ranks as threads, and under horovodrun, where they are killed."""
+"""benchmarks.distributed.watch with ranks that are threads of this process."""
 
 import contextlib
 import dataclasses
-import json
-import os
-import pathlib
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,7 +40,7 @@ def _ranks(num_ranks: int) -> list[ThreadRanks]:
 
 
 def _run(*loops: Callable[[Beat], None]) -> list[list[str]]:
-    """RecordRanges a loop a rank; the errors that ended each, or that it raised itself."""
+    """Runs a loop on each rank; returns the errors that ended it or that it raised."""
     said: list[list[str]] = [[] for _ in loops]
 
     def run(ranks: Ranks, loop: Callable[[Beat], None]) -> None:
@@ -114,7 +108,7 @@ def test_rank_without_data_is_named_by_all(hungry: int) -> None:
 
 
 @pytest.mark.parametrize("guilty", [0, 1, 2])
-def test_error_of_one_rank_ends_the_others_with_its_words(guilty: int) -> None:
+def test_error_of_one_rank_ends_the_others_with_its_message(guilty: int) -> None:
     def fail(beat: Beat) -> None:
         beat(3)
         raise ValueError("disk on fire\nmore")
@@ -136,7 +130,7 @@ def test_error_of_the_same_kind_on_every_rank_stays_its_own() -> None:
     assert _run(fail, fail, fail) == [["raised no such folder"]] * 3
 
 
-def test_broken_collective_gives_way_to_its_cause() -> None:
+def test_error_of_a_broken_collective_is_replaced_by_its_cause() -> None:
     """A rank whose collective failed says which rank was lost."""
     broken = type("OpError", (Exception,), {"__module__": "tensorflow.errors"})
 
@@ -157,7 +151,7 @@ def test_broken_collective_gives_way_to_its_cause() -> None:
 
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("is_elastic", [False, True])
-def test_connection_that_breaks_is_a_loss_unless_horovod_sees_to_it(
+def test_broken_connection_is_a_loss_unless_elastic_horovod_handles_it(
     lost: int, is_elastic: bool
 ) -> None:
     said: list[str] = []
@@ -180,10 +174,12 @@ def test_connection_that_breaks_is_a_loss_unless_horovod_sees_to_it(
         assert said == []
     else:
         (error,) = said
-        assert error.startswith(f"Rank {lost} ({_host()}) of 2 ended without a word")
+        assert error.startswith(
+            f"Rank {lost} ({_host()}) of 2 ended without an error message"
+        )
 
 
-def test_change_of_ranks_ends_an_elastic_watch_in_peace() -> None:
+def test_change_of_ranks_ends_an_elastic_watch_without_an_error() -> None:
     change = type("HostsUpdatedInterrupt", (RuntimeError,), {})
     said: list[str] = []
 
@@ -204,7 +200,7 @@ def test_change_of_ranks_ends_an_elastic_watch_in_peace() -> None:
 
 
 def test_stranger_is_not_taken_for_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody connects with the wrong words, and closes at once."""
+    """A process of another program connects with other words, and closes at once."""
     reach = rank_links._reach
 
     def reach_after_a_stranger(offer: Any, rank: int) -> Any:
@@ -231,162 +227,3 @@ def test_rank_0_out_of_reach_is_an_error_on_every_rank(
     for (error,) in said:
         assert "must reach rank 0 on one of 127.0.0.1, port" in error
         assert "rank 1 did not" in error
-
-
-def test_messages_come_through_whole() -> None:
-    one, other = rank_links.socket.socketpair()
-    link = rank_links.Link(other, 0)
-
-    one.sendall(b'{"a": 1}\n{"b"')
-    first = link.receive()
-    one.sendall(b": 2}\n")
-
-    assert first == [{"a": 1}]
-    assert link.receive() == [{"b": 2}]
-    assert link.receive() == []
-    one.close()
-    assert link.receive() is None
-
-
-# Ranks of horovodrun that take steps of 50 ms with a collective each, and write down
-# who they are. Rank 1 waits for its input for good after step 20 if told to.
-SCRIPT = """
-import os, pathlib, sys, time
-import tensorflow as tf
-from benchmarks import ranks, watch
-
-folder, num_steps, timeout = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-world = ranks.connect()
-try:
-    with watch.watched(world, float(timeout)) as beat:
-        for step in range(num_steps):
-            time.sleep(0.05)
-            if "hungry" in sys.argv and world.rank == 1 and step == 20:
-                time.sleep(1000)
-            beat.fed()
-            world.average([tf.ones(1)])
-            beat(step + 1)
-            if step == 5:
-                (folder / f"rank{world.rank}").write_text(str(os.getpid()))
-except Exception as error:
-    print(f"Error: own {error}", file=sys.stderr)
-    raise SystemExit(1)
-print("all done", flush=True)
-"""
-
-
-class Launched:
-    """A horovodrun of two ranks of SCRIPT."""
-
-    def __init__(self, folder: pathlib.Path, *arguments: object) -> None:
-        program = pathlib.Path(sys.executable).with_name("horovodrun")
-        root = pathlib.Path(__file__).parents[4]
-        self.folder = folder
-        command = (program, "-np", 2, sys.executable, "-c", SCRIPT, folder)
-        self.process = subprocess.Popen(
-            list(map(str, (*command, *arguments))),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "PATH": f"{program.parent}:{os.environ['PATH']}",
-                "PYTHONPATH": str(root),
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-            },
-        )
-
-    def send(self, rank: int, number: signal.Signals) -> None:
-        """Sends a signal to a rank once both are at work."""
-        files = [self.folder / f"rank{rank}" for rank in range(2)]
-        end = time.monotonic() + 60
-        while not all(file.exists() and file.read_text() for file in files):
-            assert time.monotonic() < end
-            assert self.process.poll() is None, self.process.communicate()
-            time.sleep(0.05)
-        os.kill(int(files[rank].read_text()), number)
-
-    def errors(self) -> list[str]:
-        """The lines that begin with Error, once it has ended."""
-        _, stderr = self.process.communicate(timeout=90)
-        lines = [line.partition(">:")[2] for line in stderr.splitlines()]
-        return [line for line in lines if line.startswith("Error: ")]
-
-
-@pytest.fixture
-def launch(tmp_path: pathlib.Path) -> Iterator[Callable[..., Launched]]:
-    made: list[Launched] = []
-
-    def start(*arguments: object) -> Launched:
-        made.append(Launched(tmp_path, *arguments))
-        return made[-1]
-
-    yield start
-    for launched in made:
-        if launched.process.poll() is None:
-            launched.process.terminate()
-            launched.process.wait(30)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rank", "number", "timeout", "words"),
-    [
-        (1, signal.SIGKILL, 300, "ended without a word, last heard of after step "),
-        (0, signal.SIGKILL, 300, "ended without a word, last heard of after step "),
-        (1, signal.SIGTERM, 300, "ended without a word, last heard of after step "),
-        (1, signal.SIGSTOP, 3, "gave no sign of life for "),
-        (0, signal.SIGSTOP, 3, "gave no sign of life for "),
-        # Gloo gives up before.
-        (1, signal.SIGSTOP, 300, "gave no sign of life for "),
-        (0, signal.SIGSTOP, 300, "gave no sign of life for "),
-    ],
-)
-def test_lost_rank_is_named_by_the_other(
-    launch: Callable[..., Launched],
-    monkeypatch: pytest.MonkeyPatch,
-    rank: int,
-    number: signal.Signals,
-    timeout: float,
-    words: str,
-) -> None:
-    monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", "10")
-    launched = launch(10_000, timeout)
-
-    launched.send(rank, number)
-    errors = launched.errors()
-
-    assert launched.process.returncode != 0
-    (error,) = errors
-    assert error.startswith(f"Error: Rank {rank} ({_host()}) of 2 {words}")
-    assert "after step" in error
-
-
-@pytest.mark.slow
-def test_rank_without_data_is_named_while_a_collective_waits(
-    launch: Callable[..., Launched],
-) -> None:
-    launched = launch(10_000, 2, "hungry")
-
-    errors = launched.errors()
-
-    assert launched.process.returncode != 0
-    assert errors
-    for error in errors:
-        assert error.startswith(f"Error: Rank 1 ({_host()}) of 2 got no batch for 2 s")
-        assert "after step 20." in error
-
-
-@pytest.mark.slow
-def test_horovodrun_ends_as_it_should(launch: Callable[..., Launched]) -> None:
-    launched = launch(20, 2)
-
-    stdout, stderr = launched.process.communicate(timeout=90)
-
-    assert launched.process.returncode == 0, stderr
-    assert stdout.count("all done") == 2
-    assert "Error: " not in stderr
-
-
-def test_message_of_a_place_is_json() -> None:
-    assert json.loads(json.dumps({"place": Beat().place})) == {"place": [0, False]}

@@ -1,0 +1,167 @@
+"""The steps of one rank, collected while they run.
+
+In: a `Step` each time that one is over. Out: a `Trace`, the measurements of this rank,
+which metrics.py joins with those of the other ranks.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.system import telemetry
+
+
+class Step(NamedTuple):
+    """One step of one rank.
+
+    Attributes:
+        wait_seconds: Time blocked on the next batch.
+        compute_seconds: Time from the batch to the result, without sync_seconds.
+        loss: Mean loss of this rank's batch.
+        num_correct: Correct predictions in this rank's batch.
+        num_examples: Examples in this rank's batch, without padding.
+        record_ids: int64 [num_examples], the records of the batch.
+        sync_seconds: Time waited for other ranks after the rank's own step was done.
+    """
+
+    wait_seconds: float
+    compute_seconds: float
+    loss: float
+    num_correct: int
+    num_examples: int
+    record_ids: npt.NDArray[np.int64]
+    sync_seconds: float = 0.0
+
+
+class Epoch(NamedTuple):
+    """Sums over the steps of one epoch on one rank; each loss times its examples."""
+
+    epoch: int
+    loss_sum: float
+    num_correct: int
+    num_examples: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The measurements of one rank.
+
+    Attributes:
+        wait_seconds: For each timed step, the time blocked on the input.
+        compute_seconds: For each timed step, the time in the step itself.
+        sync_seconds: For each timed step, the time waited for other ranks after it.
+        end_seconds: For each timed step, its end, counted from the common start.
+        step_epochs: For each timed step, its epoch.
+        num_examples: Number of examples in all timed steps.
+        cpu_seconds: User and system time of the process in the timed steps, over all
+            threads.
+        storage_bytes: Bytes read from storage in the timed steps; None if unknown.
+        run_storage_bytes: Bytes read from storage, warm-up included; None if unknown.
+        losses: Loss of each step, warm-up included.
+        epochs: Sums of each epoch, warm-up included; the last one may be incomplete.
+        record_counts: int64 [num_records], number of times that each record of the
+            split was used, warm-up included.
+    """
+
+    wait_seconds: Sequence[float]
+    compute_seconds: Sequence[float]
+    sync_seconds: Sequence[float]
+    end_seconds: Sequence[float]
+    step_epochs: Sequence[int]
+    num_examples: int
+    cpu_seconds: float
+    storage_bytes: int | None
+    run_storage_bytes: int | None
+    losses: Sequence[float]
+    epochs: Sequence[Epoch]
+    record_counts: npt.NDArray[np.int64]
+
+    @property
+    def step_seconds(self) -> npt.NDArray[np.float64]:
+        """Duration of each timed step: wait, compute and sync together."""
+        parts = (self.wait_seconds, self.compute_seconds, self.sync_seconds)
+        seconds: npt.NDArray[np.float64] = np.sum(parts, axis=0, dtype=np.float64)
+        return seconds
+
+    @property
+    def seconds(self) -> float:
+        """Time from the common start to the end of this rank's last timed step."""
+        return self.end_seconds[-1]
+
+
+class Recorder:
+    """Collects the steps of one rank; timing starts when `start_timing` is called."""
+
+    def __init__(self, num_records: int) -> None:
+        self._record_counts = np.zeros(num_records, np.int64)
+        self._losses: list[float] = []
+        self._epochs: list[Epoch] = []
+        self._run_storage_bytes = telemetry.process_storage_bytes()
+        self.start_timing()
+
+    def start_timing(self) -> None:
+        """Marks the steps so far as warm-up: their times are dropped.
+
+        Losses, epochs and record counts of warm-up steps stay.
+        """
+        self._timed: list[Step] = []
+        self._ends: list[float] = []
+        self._step_epochs: list[int] = []
+        self._cpu_seconds = time.process_time()
+        self._storage_bytes = telemetry.process_storage_bytes()
+        self._start = time.perf_counter()
+
+    @contextlib.contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Leaves the time of the block out of the measurement, as for a checkpoint.
+
+        All ranks must enter and leave the block together; a rank that does not enter
+        counts the time that it waits for the others.
+        """
+        before = time.perf_counter()
+        yield
+        self._start += time.perf_counter() - before
+
+    def add(self, step: Step, epoch: int) -> None:
+        """Records one step; to be called as soon as the step is over."""
+        self._ends.append(time.perf_counter() - self._start)
+        self._timed.append(step)
+        self._step_epochs.append(epoch)
+        self._losses.append(step.loss)
+        np.add.at(self._record_counts, step.record_ids, 1)
+        if not self._epochs or self._epochs[-1].epoch != epoch:
+            self._epochs.append(Epoch(epoch, 0.0, 0, 0))
+        sums = self._epochs[-1]
+        self._epochs[-1] = Epoch(
+            epoch,
+            sums.loss_sum + step.loss * step.num_examples,
+            sums.num_correct + step.num_correct,
+            sums.num_examples + step.num_examples,
+        )
+
+    def trace(self) -> Trace:
+        """Returns everything that was measured up to now."""
+        now = telemetry.process_storage_bytes()
+        return Trace(
+            wait_seconds=[step.wait_seconds for step in self._timed],
+            compute_seconds=[step.compute_seconds for step in self._timed],
+            sync_seconds=[step.sync_seconds for step in self._timed],
+            end_seconds=list(self._ends),
+            step_epochs=list(self._step_epochs),
+            num_examples=sum(step.num_examples for step in self._timed),
+            cpu_seconds=time.process_time() - self._cpu_seconds,
+            storage_bytes=_since(self._storage_bytes, now),
+            run_storage_bytes=_since(self._run_storage_bytes, now),
+            losses=list(self._losses),
+            epochs=list(self._epochs),
+            record_counts=self._record_counts,
+        )
+
+
+def _since(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else now - before

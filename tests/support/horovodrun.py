@@ -1,0 +1,57 @@
+"""horovodrun as the tests start it: with this Python, from any folder."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+_PROGRAM = pathlib.Path(sys.executable).with_name("horovodrun")
+
+
+def command(
+    num_ranks: int, *arguments: object, options: tuple[str, ...] = ()
+) -> list[str]:
+    """Returns the command line that starts Python with arguments on every rank.
+
+    Args:
+        num_ranks: Number of ranks on this host.
+        arguments: Arguments of Python.
+        options: Further options of horovodrun.
+    """
+    words = (_PROGRAM, "-np", num_ranks, *options, sys.executable, *arguments)
+    return [str(word) for word in words]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Returns the environment in which ranks find horovodrun and this checkout."""
+    return {
+        **os.environ,
+        "PATH": f"{_PROGRAM.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **variables,
+    }
+
+
+def run(num_ranks: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Runs Python with arguments on every rank, and waits for the end."""
+    return subprocess.run(
+        command(num_ranks, *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+
+
+def result(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    """Returns the JSON of rank 0's last line, before which horovodrun puts the rank."""
+    assert done.returncode == 0, done.stderr + done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("[0]<stdout>:")
+    found: dict[str, Any] = json.loads(last.partition(":")[2])
+    return found

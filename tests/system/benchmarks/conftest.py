@@ -1,0 +1,34 @@
+"""Data that shows a model something to learn, made once a session."""
+
+import pathlib
+
+import pytest
+
+from converters import synthesize
+from tests.support.data import convert
+
+
+@pytest.fixture(scope="session")
+def synthesized_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Synthesized images of 10 classes at a quarter of ImageNet's size."""
+    folder = tmp_path_factory.mktemp("synthesized")
+    synthesize.synthesize(
+        synthesize.Config(
+            output_dir=folder,
+            num_images=1000,
+            num_classes=10,
+            num_validation_images=200,
+            size_scale=0.25,
+        )
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def records_dir(
+    synthesized_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
+    """The synthesized images as shards: 1000 records of train, 200 of validation."""
+    folder = tmp_path_factory.mktemp("learnable") / "records"
+    convert(synthesized_dir, folder, num_train_shards=3)
+    return folder

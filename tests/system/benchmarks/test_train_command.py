@@ -1,0 +1,205 @@
+"""python -m benchmarks.train as a user runs it: on one rank, on two, with errors."""
+
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from benchmarks import train
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.models import catalog
+from benchmarks.options.config import Config
+from benchmarks.training import run
+from tests.support import horovodrun
+from tests.support.data import convert, make_tree
+from tests.support.rank_pool import RankPool
+
+NUM_CLASSES = 10
+CHANCE = 1 / NUM_CLASSES
+
+
+def _run(ranks: Ranks, data_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
+    config = Config(data_dir=str(data_dir), model="tiny", **fields)
+    return run.run(config, ranks)
+
+
+def test_two_ranks_share_each_epoch_and_report_it(records_dir: pathlib.Path) -> None:
+    done = horovodrun.run(
+        2,
+        *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
+        *("--batch_size=20", "--num_epochs=2"),
+    )
+
+    result = horovodrun.result(done)
+    assert "Img/sec per rank: " in done.stdout
+    assert "Total img/sec on 2 rank(s): " in done.stdout
+    assert result["num_ranks"] == 2
+    assert result["records"] == {
+        "num_in_split": 1000,
+        "num_used": 2000,
+        "num_distinct": 1000,
+        "times_used_min": 2,
+        "times_used_max": 2,
+        "num_on_several_ranks": result["records"]["num_on_several_ranks"],
+    }
+    assert len(result["examples_per_second_per_rank"]) == 2
+    assert result["loss_last"] < result["loss_first"]
+
+
+def test_wrong_arguments_end_all_ranks(records_dir: pathlib.Path) -> None:
+    done = horovodrun.run(
+        2,
+        *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
+        "--batch_size=501",
+    )
+
+    assert done.returncode != 0
+    output = done.stdout + done.stderr
+    assert "1000 records cannot give 2 ranks a batch of 501 each" in output
+
+
+def test_two_ranks_share_three_uneven_shards_with_a_prime_number_of_records(
+    rank_pool: RankPool, tmp_path: pathlib.Path
+) -> None:
+    raw_dir = make_tree(tmp_path / "raw", num_images=101)
+    convert(raw_dir, tmp_path / "records", num_train_shards=3)
+
+    results = rank_pool.run(
+        _run, tmp_path / "records", image_size=32, batch_size=4, num_epochs=1
+    )
+
+    # 12 steps of 4 on each rank; records that do not fill a step on both are left out.
+    for result in results:
+        records = result["records"]
+        assert (records["num_used"], records["num_distinct"]) == (96, 96)
+        assert records["num_on_several_ranks"] == 0
+
+
+def test_evaluation_is_the_same_on_one_two_and_three_ranks(
+    records_dir: pathlib.Path, rank_pool: RankPool, tmp_path: pathlib.Path
+) -> None:
+    """200 records in batches of 7: the last batches of each rank are padded."""
+    folder = str(tmp_path)
+    _run(Ranks(), records_dir, batch_size=50, num_epochs=1, checkpoint_dir=folder)
+    fields = {"mode": "eval", "batch_size": 7, "checkpoint_dir": folder}
+
+    one = _run(Ranks(), records_dir, **fields)
+    two, _ = rank_pool.run(_run, records_dir, **fields)
+    three = horovodrun.result(
+        horovodrun.run(
+            3,
+            *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
+            *("--mode=eval", "--batch_size=7", f"--checkpoint_dir={folder}"),
+        )
+    )
+
+    results = (one, two, three)
+    assert [result["num_ranks"] for result in results] == [1, 2, 3]
+    assert [result["num_evaluated"] for result in results] == [200, 200, 200]
+    assert one["accuracy"] == two["accuracy"] == three["accuracy"]
+    assert one["loss"] == pytest.approx(two["loss"], rel=1e-5)
+    assert one["loss"] == pytest.approx(three["loss"], rel=1e-5)
+
+
+def _accuracy(data_dir: pathlib.Path, folder: pathlib.Path) -> float:
+    """Returns the validation accuracy after a short training of the tiny model."""
+    fields = {"batch_size": 32, "checkpoint_dir": str(folder)}
+    _run(Ranks(), data_dir, num_epochs=12, **fields)
+    result = _run(Ranks(), data_dir, mode="eval", **fields)
+    assert result["num_evaluated"] == 200
+    accuracy: float = result["accuracy"]
+    return accuracy
+
+
+def test_classes_are_learned_and_shuffled_labels_are_not(
+    synthesized_dir: pathlib.Path, records_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    shuffled = tmp_path / "raw"
+    shutil.copytree(synthesized_dir, shuffled)
+    files = sorted(shuffled.glob("train/*/*.JPEG"))
+    places = [path.parent for path in files]
+    random.Random(0).shuffle(places)
+    for path, place in zip(files, places, strict=True):
+        path.rename(place / f"moved_{path.name}")
+    convert(shuffled, tmp_path / "records", num_train_shards=3)
+
+    learned = _accuracy(records_dir, tmp_path / "learned")
+    by_chance = _accuracy(tmp_path / "records", tmp_path / "chance")
+
+    assert learned >= 5 * CHANCE
+    # 200 images: 3 standard deviations above chance are 0.164.
+    assert by_chance < CHANCE + 0.07
+
+
+def _train_resnet50(ranks: Ranks, data_dir: pathlib.Path) -> dict[str, Any]:
+    fields = {"num_steps": 2, "num_warmup_steps": 1, "batch_size": 2}
+    config = Config(data_dir=str(data_dir), model="resnet50", image_size=64, **fields)
+    return run.run(config, ranks)
+
+
+def test_resnet50_trains_on_two_ranks(
+    rank_pool: RankPool, records_dir: pathlib.Path
+) -> None:
+    first, second = rank_pool.run(_train_resnet50, records_dir, timeout=600)
+
+    published = catalog.MODELS["resnet50"].num_parameters
+    assert first["num_parameters"] == second["num_parameters"] == published
+    assert first["num_timed_steps"] == 2
+    assert first["epochs"] == second["epochs"]
+
+
+def test_unknown_model_lists_the_known_ones() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", train.__name__, "--model=alexnet"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "--model=alexnet: value should be one of <googlenet|" in done.stderr
+
+
+def test_three_bars_of_repeated_runs(data_dir: pathlib.Path) -> None:
+    fields = {"image_size": 32, "batch_size": 4, "num_steps": 5, "step_time_ms": 40.0}
+
+    result = _run(Ranks(), data_dir, bars=True, repeat=3, **fields)
+
+    figures, again = result["bars"], result["reproducibility"]
+    assert figures["synthetic_examples_per_second"] <= 4 / 0.04
+    assert figures["real_over_synthetic"] == pytest.approx(
+        result["examples_per_second"] / figures["synthetic_examples_per_second"]
+    )
+    assert again["examples_per_second_median"] == result["examples_per_second"]
+    assert 0 <= again["spread"] < 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mode": "eval"}, "must hold a checkpoint to evaluate"),
+        ({"elastic": True}, "must run under elastic Horovod"),
+    ],
+)
+def test_model_without_what_its_mode_needs_is_an_error(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path, fields: dict[str, Any], message: str
+) -> None:
+    fields |= {"image_size": 32, "batch_size": 4, "checkpoint_dir": str(tmp_path)}
+
+    with pytest.raises(ValueError, match=message):
+        _run(Ranks(), data_dir, **fields)
+
+
+def test_the_page_cache_before_and_after_is_told(data_dir: pathlib.Path) -> None:
+    fields = {"image_size": 32, "batch_size": 4, "num_steps": 20, "step_time_ms": 0.0}
+
+    result = _run(Ranks(), data_dir, cache="warm", **fields)
+
+    (before,), (after,) = result["cache"]["before"], result["cache"]["after"]
+    assert before["resident_fraction"] == after["resident_fraction"] == 1
+    text = result["cache"]["text"]
+    assert text.startswith("warm: 100.0% of the files were in memory")

@@ -1,0 +1,201 @@
+"""benchmarks.training.loop and checkpoint: training, evaluation, resumed runs."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.models import catalog
+from benchmarks.options.config import Config
+from benchmarks.training import loop, run
+from benchmarks.training.setting import make_setting
+
+
+def _train(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:
+    values = {"model": "tiny", "image_size": 32, "batch_size": 4, **fields}
+    config = Config(data_dir=str(data_dir), **values)
+    return loop.train(make_setting(config, Ranks()), Ranks())
+
+
+def _weights(checkpoint_dir: pathlib.Path, data_dir: pathlib.Path) -> np.ndarray:
+    """Loss of the saved model on the validation split: a digest of its weights."""
+    config = Config(
+        data_dir=str(data_dir),
+        model="tiny",
+        image_size=32,
+        batch_size=7,
+        mode="eval",
+        checkpoint_dir=str(checkpoint_dir),
+    )
+    return loop.evaluate(make_setting(config, Ranks()), Ranks())["loss"]
+
+
+def test_training_uses_each_record_once_an_epoch_and_learns_them(
+    data_dir: pathlib.Path,
+) -> None:
+    result = _train(data_dir, num_epochs=30, learning_rate=2.0)
+
+    records = result["records"]
+    assert (records["num_used"], records["num_distinct"]) == (30 * 24, 24)
+    assert (records["times_used_min"], records["times_used_max"]) == (30, 30)
+    assert [epoch["num_examples"] for epoch in result["epochs"]] == [24] * 30
+    assert (result["num_warmup_steps"], result["num_timed_steps"]) == (10, 170)
+    assert result["loss_last"] < result["loss_first"] / 2
+    assert result["epochs"][-1]["accuracy"] > 0.5
+
+
+def test_same_seed_same_training_other_seed_another(data_dir: pathlib.Path) -> None:
+    losses = [
+        _train(data_dir, num_epochs=1, seed=seed)["epochs"][0]["loss"]
+        for seed in (1, 1, 2)
+    ]
+
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] != pytest.approx(losses[2], rel=1e-4)
+
+
+def test_resumed_training_equals_uninterrupted(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """With 4 steps of an epoch of 6 done, so that it resumes in the middle."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    fixed = {"num_warmup_steps": 0, "learning_rate": 0.5}
+    _train(data_dir, checkpoint_dir=str(whole), num_steps=10, **fixed)
+
+    _train(data_dir, checkpoint_dir=str(parts), num_steps=4, **fixed)
+    resumed = _train(data_dir, checkpoint_dir=str(parts), num_steps=6, **fixed)
+
+    saved = sorted(path.name for path in parts.glob("*.index"))
+    assert saved == ["ckpt-2.index", "ckpt-3.index"]  # of three the last two
+    assert [epoch["epoch"] for epoch in resumed["epochs"]] == [0, 1]
+    assert [epoch["num_examples"] for epoch in resumed["epochs"]] == [8, 16]
+    assert _weights(whole, data_dir) == pytest.approx(
+        _weights(parts, data_dir), rel=1e-4
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint_dir(
+    data_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
+    """The checkpoint of a model trained for an epoch, to be read only."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    _train(data_dir, checkpoint_dir=str(folder))
+    return folder
+
+
+def test_evaluation_counts_each_record_once(
+    data_dir: pathlib.Path, checkpoint_dir: pathlib.Path
+) -> None:
+    results = []
+    for batch_size in (2, 7):
+        config = Config(
+            data_dir=str(data_dir),
+            model="tiny",
+            image_size=32,
+            batch_size=batch_size,
+            mode="eval",
+            checkpoint_dir=str(checkpoint_dir),
+        )
+        results.append(loop.evaluate(make_setting(config, Ranks()), Ranks()))
+
+    assert [result["num_evaluated"] for result in results] == [7, 7]
+    assert results[0]["loss"] == pytest.approx(results[1]["loss"], rel=1e-5)
+    assert results[0]["records"]["num_used"] == 7
+
+
+def test_evaluation_without_checkpoint_is_an_error(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(
+        ValueError, match="must hold a checkpoint to evaluate, got none"
+    ):
+        _weights(tmp_path, data_dir)
+
+
+def test_synthetic_input_waits_for_nothing(tmp_path: pathlib.Path) -> None:
+    config = Config(
+        synthetic=True,
+        model="tiny",
+        image_size=32,
+        batch_size=4,
+        num_steps=5,
+        report_dir=str(tmp_path),
+    )
+
+    result = run.run(config, Ranks())
+
+    assert (result["num_timed_steps"], result["records"]) == (5, None)
+    (path,) = tmp_path.glob("*.json")
+    assert json.loads(path.read_text()) == json.loads(json.dumps(result))
+    assert path.with_suffix(".png").exists()
+    for key in (
+        "command",
+        "schema_version",
+        "config",
+        "environment",
+        "num_ranks",
+        "examples_per_second",
+        "examples_per_second_per_rank",
+        "stall_fraction",
+        "accelerator_utilization",
+        "cpu_seconds_per_example",
+        "storage_bytes_read",
+    ):
+        assert key in result
+
+
+def _infer(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:
+    values = {"model": "tiny", "image_size": 32, "batch_size": 3, **fields}
+    config = Config(data_dir=str(data_dir), mode="infer", **values)
+    return loop.infer(make_setting(config, Ranks()), Ranks())
+
+
+def test_inference_goes_through_the_split_again_and_again(
+    data_dir: pathlib.Path,
+) -> None:
+    """7 records are 3 steps of 3, the last of them padded."""
+    result = _infer(data_dir, num_steps=6, num_warmup_steps=1)
+
+    assert (result["num_warmup_steps"], result["num_timed_steps"]) == (1, 6)
+    assert result["records"]["num_in_split"] == 7
+    assert result["records"]["num_used"] == 7 + 7 + 3
+    rate = result["examples_per_second"] * result["timed_seconds"]
+    assert rate == pytest.approx(7 + 7)  # of the padded steps what is real
+    assert result["time_to_first_batch_seconds"] > 0
+    assert result["num_parameters"] == catalog.tiny(32, 1000).count_params()
+    assert not {"loss_first", "accuracy", "epochs"} & set(result)
+
+
+def test_inference_takes_the_weights_of_a_checkpoint(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path, checkpoint_dir: pathlib.Path
+) -> None:
+    with pytest.raises(ValueError, match="must hold a checkpoint"):
+        _infer(data_dir, num_steps=1, checkpoint_dir=str(tmp_path))
+
+    result = _infer(data_dir, num_steps=1, checkpoint_dir=str(checkpoint_dir))
+
+    assert result["num_timed_steps"] == 1
+
+
+def test_damaged_record_is_skipped_and_named(
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(data_dir, tmp_path / "data")
+    shard = folder / "train-00001-of-00003"
+    content = bytearray(shard.read_bytes())
+    content[500] ^= 1  # in the first record's data
+    shard.write_bytes(content)
+
+    result = _train(folder, num_epochs=2, on_error="skip")
+
+    (fault,) = result["faults"]
+    assert (fault["shard"], fault["byte_offset"]) == (str(shard), 0)
+    assert fault["reason"] == "crc"
+    assert "1 records were skipped" in capsys.readouterr().err
+    assert [epoch["num_examples"] for epoch in result["epochs"]] == [23, 23]

@@ -1,0 +1,64 @@
+"""benchmarks.training.recorder: the steps of one rank."""
+
+import numpy as np
+import pytest
+
+from benchmarks.training import recorder as recorder_module
+from benchmarks.training.recorder import Epoch, Recorder, Step
+
+
+def test_recorder_times_only_steps_after_the_warm_up() -> None:
+    recorder = Recorder(num_records=3)
+    warm_up = Step(5.0, 5.0, 4.0, 0, 2, np.array([0, 1]))
+    timed = Step(1.0, 2.0, 1.0, 2, 2, np.array([2, 2]))
+
+    recorder.add(warm_up, epoch=0)
+    recorder.start_timing()
+    recorder.add(timed, epoch=1)
+    trace = recorder.trace()
+
+    assert (trace.wait_seconds, trace.compute_seconds) == ([1.0], [2.0])
+    assert trace.num_examples == 2
+    assert trace.losses == [4.0, 1.0]
+    assert trace.epochs == [Epoch(0, 8.0, 0, 2), Epoch(1, 2.0, 2, 2)]
+    assert trace.record_counts.tolist() == [1, 1, 2]
+    assert trace.cpu_seconds >= 0
+    assert trace.sync_seconds == [0.0]
+    assert trace.step_epochs == [1]
+    assert (trace.storage_bytes or 0) <= (trace.run_storage_bytes or 0)
+
+
+class Clock:
+    """Stands in for the module time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def process_time(self) -> float:
+        return self.now
+
+
+def test_recorder_counts_from_the_start_without_untimed_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(recorder_module, "time", clock)
+    recorder = Recorder(num_records=0)
+    step = Step(0.0, 0.0, 1.0, 0, 1, np.empty(0, np.int64), 0.25)
+
+    clock.now += 7
+    recorder.start_timing()
+    clock.now += 1
+    with recorder.untimed():
+        clock.now += 50
+    recorder.add(step, epoch=0)
+    clock.now += 2
+    recorder.add(step, epoch=0)
+    trace = recorder.trace()
+
+    assert trace.end_seconds == [1.0, 3.0]
+    assert trace.seconds == 3.0
+    assert trace.sync_seconds == [0.25, 0.25]
