@@ -198,14 +198,14 @@ def test_copies_are_kept_and_not_mixed(
 def test_window_is_that_of_the_draws(
     height: int, width: int, draws: list[float], expected: tuple[int, ...]
 ) -> None:
-    assert images_loaders.window(height, width, iter(draws).__next__) == expected
+    assert images_loaders.crop_box(height, width, iter(draws).__next__) == expected
 
 
 def test_windows_lie_within_the_image() -> None:
     draw = np.random.default_rng(0).random
     shares = []
     for _ in range(2000):
-        top, left, rows, columns = images_loaders.window(60, 90, draw)
+        top, left, rows, columns = images_loaders.crop_box(60, 90, draw)
         assert 0 <= top <= 60 - rows
         assert 0 <= left <= 90 - columns
         shares.append(rows * columns / (60 * 90))
