@@ -29,6 +29,10 @@ from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
 from benchmarks.studies import decode_variants, interleaved
 
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "image_size", "batch_size"):
+    absl_flags.declare_key_flag(_name)
+absl_flags.adopt_module_key_flags(interleaved)
 _VARIANTS = absl_flags.DEFINE_list(
     "ways",
     None,

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from absl import app
+from absl import app, flags as absl_flags
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
@@ -33,6 +33,8 @@ from benchmarks.models import catalog
 from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
 from benchmarks.training.setting import Setting, make_setting
+
+absl_flags.adopt_module_key_flags(train_flags)
 
 Run = Callable[[], object]
 

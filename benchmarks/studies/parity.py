@@ -37,6 +37,9 @@ from benchmarks.options.config import Config
 from benchmarks.reporting import environment, output
 from benchmarks.training.setting import recipe_of
 
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "image_size", "model", "checkpoint_dir", "seed"):
+    absl_flags.declare_key_flag(_name)
 _PARITY_RESULT = absl_flags.DEFINE_string(
     "parity_result", None, "File to write the JSON object to as well."
 )

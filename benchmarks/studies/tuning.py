@@ -33,6 +33,7 @@ import tfpipe
 from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
 
+absl_flags.declare_key_flag("data_dir")  # for --help
 _RESULT = absl_flags.DEFINE_string(
     "tuning_result", None, "File to write the JSON object to as well."
 )

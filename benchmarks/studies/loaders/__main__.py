@@ -36,6 +36,10 @@ from benchmarks.studies import interleaved
 from benchmarks.studies.loaders.images import Job
 from benchmarks.studies.loaders.peers import PEERS
 
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "image_size", "batch_size"):
+    absl_flags.declare_key_flag(_name)
+absl_flags.adopt_module_key_flags(interleaved)
 _PEERS = absl_flags.DEFINE_list(
     "peers",
     list(PEERS),
