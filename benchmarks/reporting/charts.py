@@ -86,8 +86,8 @@ def draw_epochs(epochs: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def _short(name: str, most: int = 44) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def _short(name: str, max_length: int = 44) -> str:
+    return name if len(name) <= max_length else name[: max_length - 1] + "…"
 
 
 def _wrapped(text: str, width: int = 120) -> str:

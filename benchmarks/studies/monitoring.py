@@ -108,7 +108,7 @@ def _take_turns(pair: tuple[Run, Run], num_turns: int) -> dict[str, list[float]]
     """Returns wall and CPU seconds of each run: name of the clock and run -> values."""
     seconds = collections.defaultdict(list)
     for turn in range(num_turns):
-        # The second run of a turn finds warmer caches, so the order alternates.
+        # The order alternates, so that neither of the two always runs first.
         runs = list(zip(("without", "with"), pair, strict=True))
         for name, run in runs if turn % 2 else reversed(runs):
             wall, cpu = time.perf_counter(), time.process_time()
@@ -141,8 +141,8 @@ def table(figures: dict[str, dict[str, float]]) -> str:
     lines = [f"{'variant':8}{'time':8}{'with / without':>16}{'min':>8}{'max':>8}"]
     for name, row in figures.items():
         for kind in ("wall", "cpu"):
-            ratio, least, most = (row[f"{kind}_ratio{x}"] for x in ("", "_min", "_max"))
-            lines.append(f"{name:8}{kind:8}{ratio:16.4f}{least:8.3f}{most:8.3f}")
+            ratio, low, high = (row[f"{kind}_ratio{x}"] for x in ("", "_min", "_max"))
+            lines.append(f"{name:8}{kind:8}{ratio:16.4f}{low:8.3f}{high:8.3f}")
     return "\n".join(lines)
 
 

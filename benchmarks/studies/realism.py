@@ -83,9 +83,8 @@ def compare(config: Config) -> dict[str, object]:
         "real": read_images(config.real_dir, config.num_decoded_images),
         "synthetic": read_images(config.synthetic_dir, config.num_decoded_images),
     }
-    sizes = {
-        name: decode(images)[1] for name, images in trees.items()
-    }  # also a warm-up
+    # This first decoding is also the warm-up.
+    sizes = {name: decode(images)[1] for name, images in trees.items()}
     repeats = [decode_in_turns(trees) for _ in range(config.num_repeats)]
     cpu_seconds = {name: [repeat[name] for repeat in repeats] for name in trees}
     figures = {
