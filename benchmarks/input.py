@@ -1,23 +1,25 @@
-"""How fast can the data be fed, and what holds the pipeline back?
+"""How fast does the pipeline deliver data, and what is its bottleneck?
 
   python -m benchmarks.input --data_dir=DIR
   python -m benchmarks.input --data_dir=DIR --do=profile,tune --tuning=tuning.json
   python -m benchmarks.input --pipeline=my_module:make_pipeline --do=profile
 
-Four answers, one after the other or alone (--do):
-  throughput  images/s and CPU-seconds an image, no training step taking part
-  profile     what each stage costs, the rate it could reach, what binds, what to change
-  tune        the best setting within the budgets, against AUTOTUNE; --tuning keeps it
-              for benchmarks.train --tuning and tfpipe.load_tuned
-  headspace   the training step of --model with a cached batch against the pipeline, and
-              how many cores can be taken away before the input matters
-Reading, decoding and batching are included; the copy to a device only in headspace. Run
-it twice to see what a warm page cache changes; the profile says which one it was.
+There are four parts; --do chooses some of them:
+  throughput  images/s and CPU-seconds an image, without a training step
+  profile     the cost of each stage, the rate that it could reach, the bottleneck, and
+              what to change
+  tune        the best setting within the budgets, compared with AUTOTUNE; --tuning
+              stores it for benchmarks.train --tuning and tfpipe.load_tuned
+  headspace   the training step of --model with a cached batch, compared with the
+              pipeline, and how many cores can be taken away before the input matters
+Reading, decoding and batching are always measured; the copy to a device only in
+headspace. Run the command twice to see the effect of a warm page cache; the profile
+says whether the cache was warm.
 
-Under horovodrun every rank measures its share at the same time, budgets are shared by
-the ranks of a host, and rank 0 reports: rates are sums over ranks, the rest is of rank
-0. On stdout: tables, and one JSON object as the last line. With --report_dir that and a
-picture are kept for python -m benchmarks.report. Exit code: 0 done, 1 an error.
+Under horovodrun all ranks measure their parts at the same time, and the ranks of a host
+share its budgets. Rank 0 reports: rates are sums over ranks, other figures are of rank
+0. On stdout: tables, and one JSON object as the last line. With --report_dir the object
+and a picture are stored for python -m benchmarks.report. Exit code: 0 done, 1 an error.
 """
 
 import dataclasses
@@ -49,10 +51,15 @@ flags.adopt_module_key_flags(input_flags)
 def make_pipeline(
     config: InputConfig, world: Ranks, tuning: tfpipe.Tuning
 ) -> tfpipe.Pipeline:
-    """The pipeline of this rank that the config names.
+    """Makes the pipeline of this rank: a preset, or a function of the user's.
+
+    Args:
+        config: Names the preset or the function.
+        world: The ranks of this run.
+        tuning: Tuning of a preset; a function of the user's sets its own.
 
     Raises:
-        ValueError: If there is no such function, or it returns something else.
+        ValueError: If the function does not exist, or returns something else.
         TfpipeError: If the data set is not complete.
     """
     if config.pipeline is not None:
@@ -68,7 +75,8 @@ def make_pipeline(
         rank=world.rank,
         num_ranks=world.num_ranks,
         whole_batches=config.whole_batches,
-        with_record_id=True,  # as benchmarks.train, which is to find its tuning here
+        # As in benchmarks.train, because a tuning is stored for an equal pipeline.
+        with_record_id=True,
         tuning=tuning,
     )
     return pipeline
@@ -93,7 +101,14 @@ def _pipeline_of(name: str, world: Ranks) -> tfpipe.Pipeline:
 
 @dataclasses.dataclass
 class Measured:
-    """What was found so far; each part sees what the ones before it found."""
+    """Findings so far; each part of the command sees those of the parts before it.
+
+    Attributes:
+        pipeline: The pipeline to measure; after `tune` the tuned one.
+        seat: Cores and threads of this rank.
+        results: Figures by key of the JSON object.
+        picture: The profile as a PNG file.
+    """
 
     pipeline: tfpipe.Pipeline
     seat: Seat
@@ -102,8 +117,8 @@ class Measured:
 
 
 def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """How fast it is without a training step."""
-    world.gather(None)  # all ranks at the same time
+    """Measures the rate without a training step; returns it as text."""
+    world.gather(None)  # a barrier, so that all ranks measure at the same time
     found = tfpipe.throughput(
         measured.pipeline.build(num_epochs=None), seconds=config.seconds
     )
@@ -118,7 +133,7 @@ def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 
 def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """What each stage costs, and what binds."""
+    """Measures the cost of each stage and the bottleneck; returns them as text."""
     world.gather(None)
     found = tfpipe.profile(measured.pipeline, seconds=config.seconds / 3)
     measured.results["profile"] = found.as_json()
@@ -127,11 +142,12 @@ def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 
 def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """The best setting; the parts after it use it."""
+    """Searches the best setting, which the later parts use; returns it as text."""
     world.gather(None)
     found = tfpipe.search_tuning(
         measured.pipeline,
-        # The search divides by the ranks of the host, as a rank's seat is already.
+        # The search divides the budget by the ranks of the host; a rank's seat is
+        # its part already.
         cpu_budget=config.cpu_budget
         or measured.seat.num_threads * world.num_local_ranks,
         ram_budget_bytes=config.ram_budget_bytes,
@@ -149,7 +165,7 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 
 def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
-    """How far the input is from holding the training step of the model back."""
+    """Compares the rates of pipeline and training step; returns them as text."""
     from benchmarks.training import steps
 
     step = steps.make_step(config.model, measured.pipeline, seed=config.seed)
@@ -170,14 +186,20 @@ _PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
 def run(
     config: InputConfig, world: Ranks, *, seat: Seat | None = None
 ) -> dict[str, Any]:
-    """Does what the config says and returns the result.
+    """Runs the parts that the config names and returns the result, for JSON.
+
+    Args:
+        config: Settings of the command.
+        world: The ranks of this run.
+        seat: Cores and threads of this rank; None: an equal part of the host.
 
     Raises:
         ValueError: If the config does not fit the data or the pipeline.
         TfpipeError: If the data set is not complete.
         OSError: If a file cannot be written.
     """
-    if config.report_dir and world.is_first:  # an unusable one is known before the work
+    if config.report_dir and world.is_first:
+        # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
     seat = seat or numa.unbound(world.num_local_ranks)
     tuning = make_tuning(seat, world)
@@ -212,7 +234,7 @@ def _write_report(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints what the flags ask for."""
+    """Runs and prints the parts that the flags ask for."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     train_flags.quiet_libraries()

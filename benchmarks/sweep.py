@@ -1,19 +1,19 @@
-r"""RecordRanges benchmarks.train with every combination of settings, and says how it scales.
+r"""Runs benchmarks.train with every combination of settings, and says how it scales.
 
   python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --models=resnet50,vgg16 \
       --ranks=1,2,4,8 --batch_sizes=64,128 --repeats=3 -- --num_steps=100
   python -m benchmarks.sweep --sweep_dir=OUT --sweep_file=sweep.json --dry_run
 
-Question: how many images a second do more ranks give, against as many times one rank?
-Flags after -- go to each run. One rank is started with python, more with horovodrun.
-Each run leaves one JSON in --sweep_dir, named after its settings and of the form that
-python -m benchmarks.report reads; started again, for whatever reason the last time
-ended, a sweep runs only what is missing. A run that failed leaves its error in
---sweep_dir/failed and is tried again the next time. --dry_run prints the runs and how
-long they take: as long as the finished runs that are most like them; before there are
-any, 20 s each to start and 1 s a step are assumed.
+Question: how many images a second do N ranks reach, compared with N times one rank?
+Flags after -- go to each run. A run on one rank is started with python, a run on more
+ranks with horovodrun. Each run leaves one JSON file in --sweep_dir, which is named
+after its settings and which python -m benchmarks.report reads. A sweep that is started
+again runs only the runs that have no result, whatever ended the sweep before. A run
+that failed leaves its error in --sweep_dir/failed, and the next sweep tries it again.
+--dry_run lists the runs and starts none. A duration is shown only where a run with the
+same settings has finished.
 
-On stdout: a table for each series of runs that differ in the number of ranks alone,
+On stdout: a table for each series of runs that differ only in the number of ranks,
 with efficiency = rate_N / (N * rate_1) and its 95 % interval, and one JSON object as
 the last line. Exit code: 0 done, 1 an error or a run that failed.
 """
@@ -31,8 +31,9 @@ from absl import app, flags
 
 from benchmarks.options import sweep_flags
 from benchmarks.reporting import output
-from benchmarks.sweeps import run as run_sweeps, scaling
+from benchmarks.sweeps import scaling
 from benchmarks.sweeps.plan import Result, Run, Series, Sweep, estimate_seconds
+from benchmarks.sweeps.run import FAILED_DIR, keep_result, read_result
 
 flags.adopt_module_key_flags(sweep_flags)
 
@@ -40,14 +41,14 @@ Results = dict[Run, Result]
 
 
 def run_missing(sweep: Sweep, folder: pathlib.Path) -> tuple[Results, dict[Run, str]]:
-    """RecordRanges what has no result yet.
+    """Runs every run that has no result yet, one after the other.
 
     Returns:
-        The results of all runs that have one, and the errors of those that failed.
+        The results of all runs that have one, and the errors of the runs that failed.
 
     Raises:
-        ValueError: If a file in the folder is not what its name says.
-        OSError: If a run cannot be started or kept.
+        ValueError: If a file in the folder is not the result of the run in its name.
+        OSError: If a run cannot be started, or its file cannot be written.
     """
     results, errors = read_results(sweep, folder), {}
     runs = sweep.runs()
@@ -55,10 +56,9 @@ def run_missing(sweep: Sweep, folder: pathlib.Path) -> tuple[Results, dict[Run, 
     with tqdm.tqdm(
         total=len(runs), initial=len(results), unit="run", file=sys.stderr, disable=None
     ) as bar:
-        for number, run in enumerate(missing):
-            left = time_text(_seconds(missing[number:], results))
-            bar.set_postfix_str(f"{run.name}, {left} left")
-            result, error = run_sweeps.keep_result(folder, run, sweep.run_timeout)
+        for run in missing:
+            bar.set_postfix_str(run.name)
+            result, error = keep_result(folder, run, sweep.run_timeout)
             if result is None:
                 errors[run] = error
                 bar.write(f"{run.name}: {error}", file=sys.stderr)
@@ -77,47 +77,53 @@ def _line(run: Run, result: Result) -> str:
 
 
 def read_results(sweep: Sweep, folder: pathlib.Path) -> Results:
-    """The runs that are done.
+    """Returns the results of the runs that are done.
 
     Raises:
-        ValueError: If a file in the folder is not what its name says.
+        ValueError: If a file in the folder is not the result of the run in its name.
     """
-    found = {run: run_sweeps.read_result(folder, run) for run in sweep.runs()}
+    found = {run: read_result(folder, run) for run in sweep.runs()}
     return {run: result for run, result in found.items() if result is not None}
 
 
-def _seconds(runs: Sequence[Run], results: Results) -> float:
-    return sum(estimate_seconds(run, results) for run in runs)
-
-
 def time_text(seconds: float) -> str:
-    """A time for people: 75 s, 12 min, 3.5 h."""
+    """Returns a duration as people say it: 75 s, 12 min, 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def plan_lines(sweep: Sweep, results: Results) -> list[str]:
-    """Every run, whether it is done or how long it takes, and what is left in all."""
+    """Returns a line for each run, done or not, and a last line about what is left."""
     runs = sweep.runs()
     missing = [run for run in runs if run not in results]
-    states = {run: time_text(estimate_seconds(run, results)) for run in missing}
-    basis = (
-        "estimated from the finished runs that are most like them"
-        if results
-        else "if a run takes 20 s to start and 1 s a step; none has finished yet"
-    )
-    return [
-        *(f"{states.get(run, 'done'):>8}  {run.name}" for run in runs),
-        f"{len(missing)} of {len(runs)} runs are left, about "
-        f"{time_text(_seconds(missing, results))}: {basis}.",
-    ]
+    last = f"{len(missing)} of {len(runs)} runs are left."
+    if missing and (seconds := seconds_left(missing, results)) is not None:
+        last += f" They take about {time_text(seconds)}, as their finished repeats did."
+    return [*(f"{_state(run, results):>8}  {run.name}" for run in runs), last]
+
+
+def _state(run: Run, results: Results) -> str:
+    if run in results:
+        return "done"
+    seconds = estimate_seconds(run, results)
+    return "to run" if seconds is None else time_text(seconds)
+
+
+def seconds_left(missing: Sequence[Run], results: Results) -> float | None:
+    """Returns the duration of the missing runs; None if that of any is unknown."""
+    seconds = [estimate_seconds(run, results) for run in missing]
+    known = [value for value in seconds if value is not None]
+    return sum(known) if len(known) == len(seconds) else None
 
 
 def series_points(
     sweep: Sweep, results: Mapping[Run, Result]
 ) -> list[tuple[Series, list[scaling.Point], dict[int, float]]]:
-    """Each series that has results, its points, and the mean stall of each."""
+    """Returns each series that has results, with its points and mean stalls.
+
+    A mean stall is that of the repeats on one number of ranks, 0 to 1.
+    """
     found = []
     for series in sweep.series():
         done = {
@@ -145,7 +151,7 @@ def series_points(
 def table(
     series: Series, points: Sequence[scaling.Point], stalls: Mapping[int, float]
 ) -> list[str]:
-    """A series for people."""
+    """Returns the lines of the printed table of a series."""
     whose = "a rank" if series.scaling == "weak" else "in all"
     batch = f"batch {series.batch_size} {whose}" if series.batch_size else "own batch"
     data = f", {series.data_dir}" if series.data_dir else ""
@@ -179,7 +185,7 @@ def _or_dash(value: float | None, form: str) -> str:
 def document(
     sweep: Sweep, results: Mapping[Run, Result], errors: Mapping[Run, str]
 ) -> dict[str, Any]:
-    """The JSON object of a sweep."""
+    """Returns the JSON object of a sweep."""
     first = next(iter(results.values()), None)
     return {
         "command": "benchmarks.sweep",
@@ -208,7 +214,11 @@ def _points_json(
 
 @contextlib.contextmanager
 def _alone(folder: pathlib.Path) -> Iterator[None]:
-    """Holds the folder against a second sweep; the system lets go if this one dies."""
+    """Locks the folder against a second sweep; the kernel unlocks it if this one dies.
+
+    Raises:
+        ValueError: If another sweep has locked the folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="ascii") as file:
         try:
@@ -221,10 +231,10 @@ def _alone(folder: pathlib.Path) -> Iterator[None]:
 
 
 def check_data(sweep: Sweep) -> None:
-    """Whether there is a data set in each folder, before hours of runs.
+    """Checks that each folder holds a data set, before hours of runs begin.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If a folder has no index.json.
     """
     for folder in sweep.data_dirs:
         if not (pathlib.Path(folder) / "index.json").exists():
@@ -235,7 +245,7 @@ def check_data(sweep: Sweep) -> None:
 
 
 def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
-    """RecordRanges and reports it; the exit code."""
+    """Runs the sweep or lists its runs, prints the report; returns the exit code."""
     errors: dict[Run, str] = {}
     if sweep_flags.is_dry_run():
         results = read_results(sweep, folder)
@@ -248,18 +258,19 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
     result = document(sweep, results, errors)
     if sweep_flags.is_dry_run():
         missing = [run for run in sweep.runs() if run not in results]
-        result["estimated_seconds_left"] = _seconds(missing, results)
+        result["estimated_seconds_left"] = seconds_left(missing, results)
     output.print_line(result)
     if errors:
         print(
             f"Error: {len(errors)} of {result['num_runs']} runs failed; see "
-            f"{folder / run_sweeps.FAILED_DIR}. Start again to run only these.",
+            f"{folder / FAILED_DIR}. Start again to run only these.",
             file=sys.stderr,
         )
     return 1 if errors else 0
 
 
 def main(argv: Sequence[str]) -> int:
+    """Runs the sweep that the flags describe."""
     if len(argv) > 1 and not argv[1].startswith("-"):
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     folder = sweep_flags.sweep_dir()

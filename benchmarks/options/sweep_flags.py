@@ -65,9 +65,7 @@ _HOROVODRUN_ARGUMENTS = flags.DEFINE_string(
     None,
     'More arguments for horovodrun, in one string: "-H host1:8,host2:8".',
 )
-_DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "Print the runs and the estimated time, and run nothing."
-)
+_DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the runs, and start none.")
 
 
 def sweep_dir() -> pathlib.Path:

@@ -1,17 +1,26 @@
-"""A profile as a picture: what each stage costs, and the rate it could reach.
+"""Charts: a profile as a picture, and the learning of a model over its epochs.
 
-In: a `tfpipe` profile. Out: PNG bytes.
+In: a `tfpipe` profile, or the epochs of a result. Out: PNG bytes, or SVG text.
 """
 
 import io
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _CPU, _WAIT, _RATE, _BOUND = "#1f5fa8", "#b9c8d8", "#5b8c3a", "#b03a2e"
 
 
 def draw(profile: Any) -> bytes:
-    """Two bars a stage: its CPU time and waiting, and its rate beside the bound.
+    """Draws two bars a stage: its CPU time and waiting, and the rate it could reach.
+
+    Lines across the rates show the measured rate of the pipeline and its upper bound.
+
+    Args:
+        profile: What `tfpipe.profile` returned.
+
+    Returns:
+        A PNG file.
 
     Raises:
         ImportError: If matplotlib is not installed: pip install tfpipe[report].
@@ -47,8 +56,38 @@ def draw(profile: Any) -> bytes:
     return out.getvalue()
 
 
-def _short(name: str, most: int = 44) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def draw_epochs(epochs: Sequence[Mapping[str, Any]]) -> str:
+    """Draws loss and accuracy over the epochs.
+
+    Args:
+        epochs: One mapping an epoch, with `epoch` (from 0), `loss` and `accuracy`
+            (0 to 1).
+
+    Returns:
+        An `<svg>` element.
+
+    Raises:
+        ImportError: If matplotlib is not installed: pip install tfpipe[report].
+    """
+    import matplotlib.figure
+    import matplotlib.ticker
+
+    numbers = [item["epoch"] + 1 for item in epochs]
+    figure = matplotlib.figure.Figure(figsize=(9, 3), layout="constrained")
+    for axes, key, limits in zip(
+        figure.subplots(1, 2), ("loss", "accuracy"), ((0, None), (0, 1)), strict=True
+    ):
+        axes.plot(numbers, [item[key] for item in epochs], marker="o", color=_CPU)
+        axes.set(xlabel="epoch", title=f"training {key}", ylim=limits)
+        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+    text = io.StringIO()
+    figure.savefig(text, format="svg")
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _short(name: str, max_length: int = 44) -> str:
+    return name if len(name) <= max_length else name[: max_length - 1] + "…"
 
 
 def _wrapped(text: str, width: int = 120) -> str:

@@ -1,4 +1,4 @@
-"""What a result was measured on: versions and hardware, without names or paths."""
+"""Environment of a result: versions and hardware, without host names or paths."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from benchmarks.distributed import ranks
 
 
 def describe() -> dict[str, Any]:
-    """The environment of this process, for embedding in a result."""
+    """Returns the environment of this process as a dict that JSON can hold."""
     return {
         "tfpipe": tfpipe.__version__,
         "tensorflow": tf.__version__,

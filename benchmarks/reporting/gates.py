@@ -1,8 +1,8 @@
-"""Gates: what a run must reach, said on the command line.
+"""Gates: limits that a run must meet, given on the command line.
 
 In: texts such as "stall<=3%", "au>=0.90", "real/synthetic>=0.97", "p99_step_ms<=50".
-Out: for a result, whether it passes each of them and with which measured value. What
-was not measured has not passed.
+Out: for each gate, whether a result passes it, and the measured value. A gate does not
+pass if the result lacks its metric.
 """
 
 import dataclasses
@@ -14,16 +14,20 @@ from typing import Any, NamedTuple
 
 
 class Verdict(NamedTuple):
-    """Whether something holds, and a sentence with what was measured."""
+    """The answer of a check, and a sentence with the measured values."""
 
     passed: bool
     text: str
 
 
 class Metric(NamedTuple):
-    """Where a result holds a metric, in what unit, and whether it is a part of one.
+    """Place of a metric in a result.
 
-    key is the path in the result, with dots; the value times `scale` is the metric.
+    Attributes:
+        key: Path in the result, with dots.
+        scale: Factor from the value in the result to the metric, as 1e3 from s to ms.
+        is_ratio: Whether the metric is a ratio, so that a limit may be in percent.
+        at_most_one: Whether the metric is a share, 0 to 1.
     """
 
     key: str
@@ -69,7 +73,16 @@ _FORM = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A metric of `METRICS`, how to compare it (<=, >=, <, >), and with what."""
+    """A limit that a metric must meet.
+
+    Attributes:
+        metric: One of `METRICS`.
+        comparison: One of <=, >=, < and >.
+        limit: The limit, in the unit of the metric; a share is 0 to 1.
+
+    Raises:
+        ValueError: If a field is not one of these.
+    """
 
     metric: str
     comparison: str
@@ -94,10 +107,10 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> "Gate":
-        """Reads METRIC, comparison and limit; 3% is 0.03, for ratios only.
+        """Reads a metric, a comparison and a limit; for ratios, 3% means 0.03.
 
         Raises:
-            ValueError: If the text is no gate, or the metric is not known.
+            ValueError: If the text has another form, or the metric is not known.
         """
         found = _FORM.fullmatch(text)
         if found is None:
@@ -117,7 +130,7 @@ class Gate:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"
 
     def check(self, result: Mapping[str, Any]) -> Verdict:
-        """Whether a result passes; one that lacks the metric does not."""
+        """Checks whether a result passes; a result without the metric does not."""
         metric = METRICS[self.metric]
         value: Any = result
         for part in metric.key.split("."):
@@ -142,5 +155,5 @@ class Gate:
 
 
 def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The verdicts on a result, for its JSON: gate, passed, text."""
+    """Returns the verdict of each gate on a result: gate, passed and text, for JSON."""
     return [{"gate": str(gate), **gate.check(result)._asdict()} for gate in gates]

@@ -1,8 +1,8 @@
-"""MLPerf Storage's rules, as its code has them: utilization, and what counts as equal.
+"""MLPerf Storage's figures: accelerator utilization and reproducibility.
 
-In: the steps of each rank, or the results of several runs. Out: its figures, to set
-beside those that it publishes. Source: github.com/mlcommons/storage v2.0, Rules.md; and
-DLIO's statscounter.py, which it measures with.
+In: the steps of each rank, or the results of several runs. Out: figures that can be
+compared with those that MLPerf Storage publishes. Source: github.com/mlcommons/storage
+v2.0, Rules.md, and statscounter.py of DLIO, the program that it measures with.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_SPREAD_LIMIT = 0.05  # results must be reproducible within 5 %
+_SPREAD_LIMIT = 0.05  # Rules.md: results must be reproducible within 5 %
 
 
 def utilization_of_epochs(
@@ -20,18 +20,22 @@ def utilization_of_epochs(
     compute_seconds: Sequence[float],
     end_seconds: Sequence[float],
 ) -> dict[int, float]:
-    """Accelerator utilization of one rank in each epoch that has two steps or more.
+    """Computes the accelerator utilization of one rank in each epoch.
 
-    Compute without the first step, over the time of the epoch without the first step's
-    wait and compute. Time between steps, and for other ranks, is in the denominator
-    only.
+    The numerator is the compute time of the epoch without the first step. The
+    denominator is the time of the epoch without wait and compute of the first step; it
+    includes the time between steps and the time spent waiting for other ranks. An epoch
+    with one step has no utilization.
 
     Args:
-        epochs: Of each step, equal ones side by side.
-        wait_seconds: Of each step, for its input.
-        compute_seconds: Of each step.
-        end_seconds: When each step ended; the first epoch began at 0, every other one
-            at the end of the one before.
+        epochs: Epoch of each step; the steps of an epoch are consecutive.
+        wait_seconds: Seconds that each step waited for its input.
+        compute_seconds: Seconds of computing of each step.
+        end_seconds: Time at which each step ended. The first epoch begins at 0, every
+            other epoch at the end of the epoch before.
+
+    Returns:
+        Epoch -> utilization, 0 to 1.
     """
     result = {}
     start = 0.0
@@ -47,9 +51,12 @@ def utilization_of_epochs(
 
 
 def utilization(ranks: Sequence[Mapping[int, float]]) -> float | None:
-    """The figure of a run: the mean over ranks, then over epochs.
+    """Returns the utilization of a run: the mean over ranks, then over epochs.
 
-    None if no epoch has two steps on every rank.
+    None if no epoch has at least two steps on every rank.
+
+    Args:
+        ranks: Result of `utilization_of_epochs` for each rank.
     """
     epochs = sorted(set(ranks[0]).intersection(*ranks))
     if not epochs:
@@ -60,12 +67,13 @@ def utilization(ranks: Sequence[Mapping[int, float]]) -> float | None:
 
 
 def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How far runs of the same differ: spread is (max - min) / mean of examples/s.
+    """Compares the rates of runs with equal settings.
 
-    Reproducible is a spread of 5 % at most.
+    spread is (max - min) / mean of their examples/s; the runs are reproducible if it is
+    at most 5 %.
 
     Raises:
-        ValueError: If there are less than two results.
+        ValueError: If there are fewer than two results.
     """
     rates = [float(result["examples_per_second"]) for result in results]
     if len(rates) < 2:
@@ -83,7 +91,7 @@ def reproducibility(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def reproducibility_line(figures: Mapping[str, Any]) -> str:
-    """`reproducibility` in a sentence."""
+    """Returns the figures of `reproducibility` as a sentence."""
     rates = ", ".join(f"{rate:.1f}" for rate in figures["examples_per_second_per_run"])
     verdict = "within" if figures["reproducible"] else "NOT within"
     return (

@@ -1,6 +1,6 @@
-"""A result, the way every command gives it: to a file for keeping, and as a last line.
+"""Output of results, the same for every command: a file, and the last line of stdout.
 
-In: the JSON object of a result. Out: indented in a file, on one line on stdout.
+In: the JSON object of a result. Out: the object indented in a file, and on one line.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Writes a result to a file, which is whole as soon as it has its name.
+    """Writes a result to a file, which is complete as soon as it has its name.
 
     Raises:
         OSError: If the file cannot be written.

@@ -2,22 +2,22 @@
 
   python -m benchmarks.studies.conversion --raw_dir=RAW --num_turns=5
 
-Question: what do inspecting, hashing, checksumming and cataloguing cost? Three ways
-convert the same images of RAW/train, in turns: converters.imagenet without fsync, as it
-is by default with fsync, and a loop that only reads files and hands `tf.train.Example`s
-to `tf.io.TFRecordWriter`, split over as many processes. Files are read once before, so
-that all come from the page cache.
+Question: what do inspecting, hashing, checksumming and cataloguing cost? Three variants
+convert the same images of RAW/train, interleaved: converters.imagenet without fsync,
+converters.imagenet with fsync (its default), and a loop that only reads files and
+passes `tf.train.Example`s to `tf.io.TFRecordWriter`, in as many processes. All files
+are read once before, so that they come from the page cache.
 
-Each way is measured twice. "whole" is the command from its start to its exit, with the
-CPU time of all its processes: for the loop that is mostly importing TensorFlow, for the
-converter also listing, planning, the catalog and the index. "writing" is from when the
-processes stand and begin their first shard to the end of the last one, with the CPU
-time that they took for it. Figures are medians over the turns, with the lowest and the
-highest; ratios are taken turn by turn. Last, `converters.verify --level=crc` against
-`sha256sum` over the shards, with one process.
+Each run is measured in two ways. "whole" is the command from start to exit, with the
+CPU time of all its processes: for the loop that is mostly the import of TensorFlow, for
+the converter it includes listing, planning, the catalog and the index. "writing" is the
+time from the first shard, when all processes have started, to the end of the last
+shard, with the CPU time that the processes used in it. Figures are medians over the
+turns, with minimum and maximum; a ratio is taken within a turn. Last, one process of
+`converters.verify --level=crc` is compared with `sha256sum` over the same shards.
 
-Read the ratios; absolute figures hold for this machine only. The last line on stdout is
-one JSON object.
+Compare the ratios; absolute figures hold for this machine only. The last line on stdout
+is one JSON object.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ _RAW_DIR = flags.DEFINE_string(
     "raw_dir", None, "An ImageNet-style tree; its train/ is converted.", required=True
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-    "num_processes", 2, "Processes of each way.", lower_bound=1
+    "num_processes", 2, "Processes of each variant.", lower_bound=1
 )
 _NUM_TURNS = flags.DEFINE_integer(
     "num_turns", 5, "Turns; each figure is the median over them.", lower_bound=1
@@ -51,7 +51,7 @@ _CONVERSION_RESULT = flags.DEFINE_string(
     "conversion_result", None, "File to write the JSON object to as well."
 )
 
-# What is measured of each run.
+# Parts of a run that are measured.
 PARTS = ("whole", "writing")
 
 _BARE_LOOP = """
@@ -100,21 +100,26 @@ if __name__ == "__main__":
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What the whole of a command took, or its writing alone."""
+    """Wall and CPU seconds of a whole command, or of its writing."""
 
     seconds: float
     cpu_seconds: float
 
 
-# The two measures of one run.
+# Part of `PARTS` -> its cost in one run.
 Turn = Mapping[str, Cost]
 
 
 def compare(raw_dir: str, num_processes: int, num_turns: int) -> dict[str, Any]:
-    """RecordRanges all ways in turns and returns their medians and ratios.
+    """Runs all variants interleaved and returns their medians and ratios.
+
+    Args:
+        raw_dir: An ImageNet-style tree; its train/ is converted.
+        num_processes: Processes of each variant.
+        num_turns: Runs of each variant.
 
     Raises:
-        OSError: If a command fails; carries what it printed.
+        OSError: If a command fails; the message holds what it printed.
     """
     num_images, num_bytes = _read_all(pathlib.Path(raw_dir) / "train")
     load = os.getloadavg()[0]
@@ -122,14 +127,14 @@ def compare(raw_dir: str, num_processes: int, num_turns: int) -> dict[str, Any]:
         script = pathlib.Path(folder) / "bare_loop.py"
         script.write_text(_BARE_LOOP)
         out = os.path.join(folder, "out")
-        ways: dict[str, Callable[[], Turn]] = {
+        variants: dict[str, Callable[[], Turn]] = {
             "bare_loop": lambda: _bare(script, raw_dir, out, num_processes),
             "converter": lambda: _convert(raw_dir, out, num_processes, "--nofsync"),
             "converter_fsync": lambda: _convert(raw_dir, out, num_processes),
         }
-        turns: dict[str, list[Turn]] = {name: [] for name in ways}
+        turns: dict[str, list[Turn]] = {name: [] for name in variants}
         for _ in range(num_turns):
-            for name, run in ways.items():
+            for name, run in variants.items():
                 turns[name].append(run())
                 shutil.rmtree(out)
         _convert(raw_dir, out, num_processes)
@@ -153,7 +158,7 @@ def compare(raw_dir: str, num_processes: int, num_turns: int) -> dict[str, Any]:
 
 
 def _read_all(folder: pathlib.Path) -> tuple[int, int]:
-    """Reads every image once; how many they are, and their bytes."""
+    """Reads every image once; returns their number and their bytes."""
     sizes = [len(path.read_bytes()) for path in folder.glob("*/*")]
     return len(sizes), sum(sizes)
 
@@ -179,7 +184,7 @@ def _turn(arguments: Sequence[object]) -> Turn:
 
 
 def _verify(out: str) -> float:
-    """Speed of one process checking all CRCs over that of sha256sum."""
+    """Returns the speed of checking all CRCs over the speed of sha256sum."""
     paths = sorted(str(path) for path in pathlib.Path(out).glob("*-of-*"))
     start = time.perf_counter()
     subprocess.run(["sha256sum", *paths], check=True, stdout=subprocess.DEVNULL)
@@ -190,7 +195,7 @@ def _verify(out: str) -> float:
 
 
 def _run(arguments: Sequence[object]) -> tuple[str, Cost]:
-    """What a Python command printed, and what all its processes took."""
+    """Runs a Python command; returns its stdout and the cost of all its processes."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -233,6 +238,7 @@ def _spread(values: Iterable[float]) -> dict[str, float]:
 
 
 def main(argv: Sequence[str]) -> int:
+    """Prints the comparison that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     processes, turns = _NUM_PROCESSES.value, _NUM_TURNS.value

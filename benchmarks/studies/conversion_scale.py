@@ -1,17 +1,18 @@
-"""What do converters.imagenet take at ImageNet's size: memory, start and resumption?
+"""How much memory and waiting does a conversion of ImageNet's size take?
 
   python -m benchmarks.studies.conversion_scale --scale_dir=/dev/shm/scale
 
-Question: do the memory of the parent and of its workers stay small at 1.3 million
-images, and how long does one wait for the first shard, and for a job with nothing left
-to do? Real commands are watched from outside, by /proc and the files that appear, on
-trees in --scale_dir of tiny JPEG files, no two alike, in 1000 class folders: memory
-depends on their number, and takes 4 kB a file of the disk. Workers are also watched on
-images of ImageNet's size, each decoded in full. `bytes_per_planned_image` is by how
-much listing and planning grow a process of its own, an image.
+Questions: does the memory of converters.imagenet and of its workers stay small at 1.3
+million images? How long is the wait for the first shard, and for a job that has nothing
+left to do? The study watches real commands from outside, through /proc and the files
+that appear. It makes trees of tiny, distinct JPEG files in --scale_dir, in 1000 class
+folders, because memory depends on the number of images and not on their size; a file
+takes 4 kB of the disk. Workers are also watched on images of ImageNet's size, each
+decoded in full. `bytes_per_planned_image` is the growth of a separate process, per
+image, while it lists and plans.
 
-Peaks are VmHWM and hold for this machine's allocator. Exit code 2 if a target is not
-met. The last line on stdout is one JSON object.
+Peaks are VmHWM and depend on the allocator of this machine. Exit code 2 if a target is
+not met. The last line on stdout is one JSON object.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from absl import app, flags
 from benchmarks.reporting import environment, output
 
 _SCALE_DIR = flags.DEFINE_string(
-    "scale_dir", None, "Folder to make the trees in and to remove.", required=True
+    "scale_dir", None, "Folder to create for the trees and to remove.", required=True
 )
 _NUM_SCALE_IMAGES = flags.DEFINE_integer(
     "num_scale_images", 1_300_000, "Images of the large tree.", lower_bound=100_000
@@ -62,17 +63,19 @@ TARGETS = {
     "seconds_to_refuse_finished": 2.0,
 }
 
+# Prints bytes an image and seconds of listing and planning, in a process of its own.
 _PLAN = """
 import pathlib, sys, time
-from converters import classes, inputs, plan
+import psutil
+from converters.inputs import classes, ilsvrc
+from converters.jobs import plan
 
 def rss():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+    return psutil.Process().memory_info().rss
 
 folder = pathlib.Path(sys.argv[1])
 found, before, start = classes.read_classes(folder), rss(), time.perf_counter()
-plans = plan.make_plan(inputs.read_tree(folder, found).splits, {}, seed=0)
+plans = plan.make_plan(ilsvrc.read_tree(folder, found).splits, {}, seed=0)
 seconds = time.perf_counter() - start
 print((rss() - before) / sum(len(item.images) for item in plans), seconds)
 """
@@ -80,16 +83,16 @@ print((rss() - before) / sum(len(item.images) for item in plans), seconds)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What was seen of one command.
+    """Figures of one command that was watched.
 
     Attributes:
-        returncode: How it ended; negative if it was killed.
-        seconds: From its start to its end.
-        first_shard: Seconds from its start to the first shard's file; None without one.
-        parent_planned: Peak RSS of the parent, bytes, when the first shard began.
-        parent_peak: Peak RSS of the parent, bytes.
-        worker_peak: Peak RSS of the largest worker, bytes; 0 without workers.
-        output: What it printed on stdout.
+        returncode: Exit code; negative if the command was killed.
+        seconds: Seconds from start to end.
+        first_shard: Seconds from start to the first shard's file; None without one.
+        parent_planned: Peak RSS of the parent when the first shard began, in bytes.
+        parent_peak: Peak RSS of the parent, in bytes.
+        worker_peak: Peak RSS of the largest worker, in bytes; 0 without workers.
+        output: Text that the command printed on stdout.
     """
 
     returncode: int
@@ -104,16 +107,17 @@ class Watched:
 def watch(
     raw_dir: pathlib.Path, out: pathlib.Path, *more: str, kill_at: int | None = None
 ) -> Watched:
-    """RecordRanges converters.imagenet and looks at it every few milliseconds.
+    """Runs converters.imagenet and looks at its processes every few milliseconds.
 
     Args:
-        raw_dir: The tree.
-        out: The folder to write.
-        *more: More flags.
-        kill_at: Ends it by SIGKILL as soon as so many shards are complete.
+        raw_dir: The tree to convert.
+        out: Folder of the data set.
+        *more: More flags of converters.imagenet.
+        kill_at: Number of complete shards at which the command is killed by SIGKILL;
+            None to let it end.
 
     Raises:
-        OSError: If the command fails without having been killed.
+        OSError: If the command fails although nobody killed it.
     """
     flags_ = [f"--input_dir={raw_dir}", f"--output_dir={out}", "--nofsync", *more]
     command = [sys.executable, "-m", "converters.imagenet", *flags_]
@@ -130,7 +134,7 @@ def watch(
         if kill_at is not None and len(list(work_dir.glob("*/*.done"))) == kill_at:
             process.kill()
         worker = max([worker, *map(_peak_rss, _workers(process.pid))])
-        # A large run is long: looking at it must cost it nothing.
+        # A large run is long, and frequent looks would slow it down.
         time.sleep(_POLL_SECONDS if first is None or kill_at else 0.05)
     seconds = time.perf_counter() - start
     output, errors = process.communicate()
@@ -148,7 +152,7 @@ def watch(
 
 
 def _peak_rss(pid: int) -> int:
-    """VmHWM in bytes; 0 for a process that has ended."""
+    """Returns VmHWM in bytes, which psutil lacks; 0 if the process has ended."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -157,8 +161,9 @@ def _peak_rss(pid: int) -> int:
 
 
 def _workers(pid: int) -> list[int]:
-    """The workers of a process: its children but the one that tracks its resources."""
+    """Returns the children of a process, without multiprocessing's resource tracker."""
     found = []
+    # psutil would read /proc of every process of the host, hundreds of times a second.
     with contextlib.suppress(OSError):
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
         for child in map(int, children.split()):
@@ -170,7 +175,7 @@ def _workers(pid: int) -> list[int]:
 
 
 def make_tree(folder: pathlib.Path, num_images: int) -> pathlib.Path:
-    """A tree of tiny JPEG files, no two alike, in 1000 class folders."""
+    """Writes a tree of tiny, distinct JPEG files in 1000 class folders."""
     encoded = io.BytesIO()
     PIL.Image.new("RGB", (8, 8), (90, 120, 60)).save(encoded, "JPEG")
     start, rest = b"\xff\xd8", encoded.getvalue()[2:]
@@ -180,7 +185,7 @@ def make_tree(folder: pathlib.Path, num_images: int) -> pathlib.Path:
     (folder / "synsets.txt").write_text("".join(f"{name}\n" for name in synsets))
     for number in range(num_images):
         synset = synsets[number % _NUM_CLASSES]
-        # A comment of four bytes makes each another file.
+        # A JPEG comment of four bytes makes each file distinct.
         comment = b"\xff\xfe\x00\x06" + number.to_bytes(4, "big")
         path = f"{folder}/train/{synset}/{synset}_{number}.JPEG"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -199,7 +204,12 @@ def _scratch(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def measure(folder: pathlib.Path, num_images: int, num_workers: int) -> dict[str, Any]:
-    """All figures, in memory of MB (10**6 bytes) and seconds.
+    """Returns all figures: memory in MB (10**6 bytes) or bytes, times in seconds.
+
+    Args:
+        folder: Folder to create for the trees; it is removed at the end.
+        num_images: Images of the large tree.
+        num_workers: Workers of each command.
 
     Raises:
         OSError: If a command fails, or the folder exists.
@@ -233,13 +243,14 @@ def measure(folder: pathlib.Path, num_images: int, num_workers: int) -> dict[str
 
 
 def _few(raw_dir: pathlib.Path, out: pathlib.Path, *more: str) -> dict[str, float]:
-    """Medians over a few turns of what a small job makes one wait for."""
+    """Returns the waits for a small job, as medians over a few turns."""
     num_shards = 8
     more = (*more, f"--num_train_shards={num_shards}")
     first, resumed, refused = [], [], []
     while len(resumed) < _NUM_TURNS:
         cut_off = watch(raw_dir, out, *more, kill_at=num_shards)
-        if not (out / "index.json").exists():  # killed in time
+        # Without an index the kill came in time; otherwise the turn is repeated.
+        if not (out / "index.json").exists():
             resumed.append(watch(raw_dir, out, *more).seconds)
             refused.append(watch(raw_dir, out, *more).seconds)
             first.append(cut_off.first_shard or 0.0)
@@ -253,14 +264,14 @@ def _few(raw_dir: pathlib.Path, out: pathlib.Path, *more: str) -> dict[str, floa
 
 
 def _photos(raw_dir: pathlib.Path, out: pathlib.Path, *more: str) -> int:
-    """Peak RSS of a worker on images as large as ImageNet's, each decoded."""
+    """Returns the peak RSS of a worker that decodes images of ImageNet's size."""
     numbers = (f"--num_images={_NUM_PHOTOS}", "--num_classes=20")
     _python("-m", "converters.synthesize", f"--output_dir={raw_dir}", *numbers)
     return watch(raw_dir, out, "--decode=full", *more).worker_peak
 
 
 def _python(*arguments: object) -> str:
-    """What a Python command printed."""
+    """Runs a Python command and returns its stdout."""
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -269,7 +280,7 @@ def _python(*arguments: object) -> str:
 
 
 def missed(figures: Mapping[str, Any]) -> list[str]:
-    """The targets that are not met, in words."""
+    """Returns a sentence for each target that is not met."""
     return [
         f"{name} must be at most {target}, got {figures[name]:.1f}"
         for name, target in TARGETS.items()
@@ -278,6 +289,7 @@ def missed(figures: Mapping[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
+    """Prints the figures beside their targets."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     num_images, num_workers = _NUM_SCALE_IMAGES.value, _NUM_SCALE_WORKERS.value

@@ -1,20 +1,21 @@
-"""What does it cost to decode, crop and resize an image: CPU-seconds of several ways.
+"""How many CPU-seconds does it take to decode, crop and resize an image?
 
   python -m benchmarks.studies.decode --data_dir=DIR --num_rounds=3
 
-Question: is the preset as cheap as the best pipeline of stock TensorFlow, and what does
-each choice in it save? Each way of `benchmarks.studies.decode_variants` reads the train split
-of DIR in its own process, shuffled, warm-up apart; all ways take turns, so that a slow
-spell of the machine meets all. "garden" reads as TensorFlow Model Garden does, "hand"
-is the tuned pipeline that one writes by hand, "lean" that pipeline with the cheaper
-kernels of tfpipe, one choice changed at a time.
+Question: is the preset as cheap as the best pipeline of stock TensorFlow, and how much
+does each choice in it save? Each variant of `benchmarks.studies.decode_variants` reads
+the shuffled train split of DIR in a process of its own; warm-up images are not timed.
+The variants are interleaved, so that a slow spell of the machine affects all of them.
+Variants named garden_ read as TensorFlow Model Garden does, hand_ is the tuned pipeline
+that people write by hand, and lean_ is the hand_ pipeline with the cheaper kernels of
+tfpipe. Variants of one pipeline differ in one choice.
 
-With --rewritten_data_dir=DIR2, the same images converted with --restart_rows, the ways
-whose names begin with rewritten_ read that folder.
+Variants named rewritten_ read --rewritten_data_dir=DIR2, which must hold the same
+images, converted with --restart_rows.
 
-Read the ratios: `cpu_ratio` is CPU-seconds over those of hand_uint8 in the same round,
-the median of the rounds. Absolute figures hold for this machine, and images/s only
-where nothing else runs on it. The last line on stdout is one JSON object.
+Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of hand_uint8 in the
+same round, the median of the rounds. Absolute figures hold for this machine, and
+images/s only where nothing else runs on it. The last line on stdout is one JSON object.
 """
 
 import dataclasses
@@ -26,51 +27,60 @@ from absl import app, flags as absl_flags
 
 from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
-from benchmarks.studies import decode_variants, interleaved, interleaved_flags
+from benchmarks.studies import decode_variants, interleaved
 
-_WAYS = absl_flags.DEFINE_list(
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "image_size", "batch_size"):
+    absl_flags.declare_key_flag(_name)
+absl_flags.adopt_module_key_flags(interleaved)
+_VARIANTS = absl_flags.DEFINE_list(
     "ways",
     None,
-    "Which ways to measure, of benchmarks.studies.decode_variants; hand_uint8 is always added. "
-    "Default: all, those on rewritten data only with --rewritten_data_dir.",
+    "Variants to measure, of benchmarks.studies.decode_variants; hand_uint8 is always "
+    "added. Default: all, but those on rewritten data only with --rewritten_data_dir.",
 )
 _REWRITTEN_DATA_DIR = absl_flags.DEFINE_string(
     "rewritten_data_dir",
     None,
-    "Folder of the same images converted with --restart_rows, for the ways that begin "
-    "with rewritten_.",
+    "Folder of the same images converted with --restart_rows, for the variants named "
+    "rewritten_.",
 )
 _DECODE_RESULT = absl_flags.DEFINE_string(
     "decode_result", None, "File to write the JSON object to as well."
 )
 
-# What the others are compared with.
+# The variant that the others are compared with.
 _BASE = "hand_uint8"
 
 _MODULE = "benchmarks.studies.decode_variants"
 
 
 def compare(
-    job: decode_variants.Job, ways: list[str], num_rounds: int
+    job: decode_variants.Job, variants: list[str], num_rounds: int
 ) -> dict[str, dict[str, float]]:
-    """RecordRanges the ways in turns and returns the figures of each.
+    """Runs the variants interleaved and returns the figures of each.
+
+    Args:
+        job: The work of each run.
+        variants: Names of variants; the base variant is added.
+        num_rounds: Runs of each variant.
 
     Raises:
-        OSError: If a run fails; carries what it printed.
-        ValueError: If a way is not known, or needs a folder that is not given.
+        OSError: If a run fails; the message holds what it printed.
+        ValueError: If a variant is not known, or needs a folder that is not given.
     """
-    unknown = set(ways) - decode_variants.WAYS.keys()
+    unknown = set(variants) - decode_variants.VARIANTS.keys()
     if unknown:
         raise ValueError(
-            f"--ways must be of {', '.join(decode_variants.WAYS)}; got "
+            f"--ways must be of {', '.join(decode_variants.VARIANTS)}; got "
             f"{', '.join(sorted(unknown))}."
         )
-    homeless = decode_variants.REWRITTEN.intersection(ways)
-    if homeless and job.rewritten_data_dir is None:
+    rewritten = decode_variants.REWRITTEN.intersection(variants)
+    if rewritten and job.rewritten_data_dir is None:
         raise ValueError(
-            f"--rewritten_data_dir must be given for {', '.join(sorted(homeless))}."
+            f"--rewritten_data_dir must be given for {', '.join(sorted(rewritten))}."
         )
-    names = [name for name in decode_variants.WAYS if name in {_BASE, *ways}]
+    names = [name for name in decode_variants.VARIANTS if name in {_BASE, *variants}]
     limit = interleaved.time_limit(job)
     runs: dict[str, list[interleaved.Run]] = {name: [] for name in names}
     for _ in range(num_rounds):
@@ -93,34 +103,34 @@ def main(argv: list[str]) -> int:
         rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
         image_size=config.image_size or 224,
         batch_size=config.batch_size or 64,
-        **interleaved_flags.image_counts(),
+        **interleaved.image_counts(),
     )
-    ways = _WAYS.value
-    if ways is None:
-        ways = sorted(decode_variants.WAYS)
+    variants = _VARIANTS.value
+    if variants is None:
+        variants = list(decode_variants.VARIANTS)
         if job.rewritten_data_dir is None:
-            ways = sorted(decode_variants.WAYS.keys() - decode_variants.REWRITTEN)
+            variants = [n for n in variants if n not in decode_variants.REWRITTEN]
     try:
-        figures = compare(job, ways, interleaved_flags.num_rounds())
+        figures = compare(job, variants, interleaved.num_rounds())
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     report: dict[str, Any] = {
         "command": "benchmarks.studies.decode",
         "schema_version": 1,
-        # The folder by name: paths differ by machine.
+        # Folders by name: their paths differ between machines.
         "config": dataclasses.asdict(job)
         | {
             "data_dir": _name(job.data_dir),
             "rewritten_data_dir": _name(job.rewritten_data_dir),
-            "num_rounds": interleaved_flags.num_rounds(),
+            "num_rounds": interleaved.num_rounds(),
         },
         "ways": figures,
         "environment": environment.describe(),
     }
     if _DECODE_RESULT.value:
         output.write(report, _DECODE_RESULT.value)
-    print(interleaved.table(figures, "way"))
+    print(interleaved.table(figures, "variant"))
     output.print_line(report)
     return 0
 

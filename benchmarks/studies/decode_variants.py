@@ -1,9 +1,9 @@
-"""Ways from JPEG records to batches, each run alone and measured in CPU-seconds.
+"""Variants of the path from JPEG records to batches, one of them measured a process.
 
   python -m benchmarks.studies.decode_variants NAME '{"data_dir": "DIR", ...}'
 
-In: the name of a way and the fields of `Job`. Out: a line of JSON. `benchmarks.studies.decode`
-runs all of them in turns, each in its own process.
+In: the name of a variant and the fields of `Job`. Out: a line of JSON with its seconds
+and CPU-seconds. `benchmarks.studies.decode` starts this module for each run.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What every way does: batches of random crops of the train split, shuffled.
+    """Work of every variant: batches of random crops of the shuffled train split.
 
     Attributes:
-        data_dir: The data set.
-        rewritten_data_dir: The same images, converted with --restart_rows; None if no
-            way needs them.
-        image_size: Side of the crops in pixels.
-        batch_size: Images of a batch.
-        num_warmup_images: Images before those that are timed.
+        data_dir: Folder of the data set.
+        rewritten_data_dir: Folder of the same images, converted with --restart_rows;
+            None if no variant reads them.
+        image_size: Side of the crops, in pixels.
+        batch_size: Images in a batch.
+        num_warmup_images: Images that are read before the timed images.
         num_timed_images: Images that are timed.
     """
 
@@ -45,12 +45,18 @@ class Job:
 
 
 def measure(name: str, job: Job) -> dict[str, float]:
-    """Seconds and CPU-seconds of this process for the timed images."""
+    """Measures a variant in this process.
+
+    Both counts of images are rounded up to whole batches.
+
+    Returns:
+        cpu_seconds and seconds of the timed images, and num_images, their number.
+    """
     warmup, timed = (
         -(-count // job.batch_size)
         for count in (job.num_warmup_images, job.num_timed_images)
     )
-    batches = iter(WAYS[name](job))
+    batches = iter(VARIANTS[name](job))
     for _ in range(warmup):
         next(batches)
     seconds, cpu_seconds = time.perf_counter(), time.process_time()
@@ -64,7 +70,7 @@ def measure(name: str, job: Job) -> dict[str, float]:
 
 
 def _records(job: Job, function: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:
-    """A well-tuned pipeline as one writes it by hand."""
+    """Makes the tuned pipeline that people write by hand, around a map function."""
     paths = sorted(map(str, pathlib.Path(job.data_dir).glob("train-*-of-*")))
     dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
         lambda path: tf.data.TFRecordDataset(path, buffer_size=1 << 20),
@@ -88,7 +94,7 @@ def _parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     )
 
 
-def _window(shape: tf.Tensor) -> tf.Tensor:
+def _crop_box(shape: tf.Tensor) -> tf.Tensor:
     begin, size, _ = tf.image.sample_distorted_bounding_box(
         shape,
         tf.zeros([1, 0, 4]),
@@ -102,14 +108,14 @@ def _window(shape: tf.Tensor) -> tf.Tensor:
 
 
 def _garden(job: Job, dtype: str) -> tf.data.Dataset:
-    """As TensorFlow Model Garden's ResNet reads: size from the JPEG header."""
+    """Reads as TensorFlow Model Garden's ResNet does: size from the JPEG header."""
     size = [job.image_size, job.image_size]
 
     def load(record: tf.Tensor) -> Any:
         parsed = _parse(record)
         encoded = parsed["image/encoded"]
-        window = _window(tf.image.extract_jpeg_shape(encoded))
-        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+        crop_box = _crop_box(tf.image.extract_jpeg_shape(encoded))
+        image = tf.image.decode_and_crop_jpeg(encoded, crop_box, channels=3)
         image = tf.image.random_flip_left_right(image)
         image = tf.image.resize(image, size)
         image = tf.ensure_shape(image, [*size, 3])
@@ -131,7 +137,7 @@ def _hand(
     resize: str = "image",
     rounding: str = "round",
 ) -> tf.data.Dataset:
-    """Size from the record; whatever stock TensorFlow offers to be faster."""
+    """Takes the size from the record; uses the fastest options of stock TensorFlow."""
     size = [job.image_size, job.image_size]
 
     def load(record: tf.Tensor) -> Any:
@@ -139,7 +145,7 @@ def _hand(
         sides = [parsed["image/height"], parsed["image/width"], tf.constant(3, "int64")]
         image = tf.image.decode_and_crop_jpeg(
             parsed["image/encoded"],
-            _window(tf.cast(tf.stack(sides), tf.int32)),
+            _crop_box(tf.cast(tf.stack(sides), tf.int32)),
             channels=3,
             dct_method=dct,
             fancy_upscaling=fancy,
@@ -208,7 +214,7 @@ def _rewritten(
     job: Job, crop_op: str, dtype: str = "uint8", *, whole: bool = False
 ) -> tf.data.Dataset:
     if job.rewritten_data_dir is None:
-        raise ValueError("A way on rewritten data needs --rewritten_data_dir.")
+        raise ValueError("A variant on rewritten data needs --rewritten_data_dir.")
     other = dataclasses.replace(job, data_dir=job.rewritten_data_dir)
     return _tfpipe(other, dtype, crop_op=crop_op, whole=whole)
 
@@ -218,20 +224,20 @@ def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
 
 
 def _on_one_core(
-    way: Callable[[Job], tf.data.Dataset],
+    variant: Callable[[Job], tf.data.Dataset],
 ) -> Callable[[Job], tf.data.Dataset]:
     def make(job: Job) -> tf.data.Dataset:
-        # Threads inherit it; those of the pipeline do not run yet.
+        # Threads inherit the affinity; the threads of the pipeline do not run yet.
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-        return way(job)
+        return variant(job)
 
     return make
 
 
 _LEAN = {"resize": "kernel", "rounding": "quantize"}
 
-# Way -> its dataset. The last words say in what a way differs from the one before it.
-WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
+# Name -> dataset. The last words of a name say how it differs from a shorter name.
+VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "garden_float32": lambda job: _garden(job, "float32"),
     "garden_uint8": lambda job: _garden(job, "uint8"),
     "hand_uint8": _hand,
@@ -264,12 +270,12 @@ WAYS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "rewritten_whole_uint8": lambda job: _rewritten(job, "native", whole=True),
     "rewritten_native_float32": lambda job: _rewritten(job, "native", "float32"),
 }
-# Ways that read `Job.rewritten_data_dir`.
-REWRITTEN = frozenset(name for name in WAYS if name.startswith("rewritten_"))
+# Variants that read `Job.rewritten_data_dir`.
+REWRITTEN = frozenset(name for name in VARIANTS if name.startswith("rewritten_"))
 
 
 def main(argv: list[str]) -> None:
-    """Measures one way."""
+    """Measures the variant of the command line and prints its figures."""
     print(json.dumps(measure(argv[1], Job(**json.loads(argv[2])))))
 
 

@@ -1,7 +1,8 @@
-"""Ways that take turns, each run in its own process: from runs to ratios and a table.
+"""Variants that are measured interleaved: in turns, each run in a process of its own.
 
-In: modules that measure themselves and print a line of JSON with `cpu_seconds`,
-`seconds` and `num_images`. Out: median, least and most of each way's turns.
+In: a module that measures one variant and prints a line of JSON with `cpu_seconds`,
+`seconds` and `num_images`, and the flags of studies that use it. Out: median, minimum
+and maximum over the rounds of each variant, ratios to a base variant, and a table.
 """
 
 import dataclasses
@@ -13,24 +14,56 @@ import subprocess
 import sys
 from typing import Any
 
+from absl import flags
+
+_NUM_ROUNDS = flags.DEFINE_integer(
+    "num_rounds", 3, "Times that each variant or peer is run.", lower_bound=1
+)
+_NUM_TIMED_IMAGES = flags.DEFINE_integer(
+    "num_timed_images",
+    4000,
+    "Images of a run that are timed; a quarter as many are read before as warm-up.",
+    lower_bound=1,
+)
+
 Run = dict[str, float]
 
-# Slower than any way on any machine: a run that takes longer hangs.
+# Every variant is faster on every machine: a run that takes longer has hung.
 _MIN_IMAGES_PER_SECOND = 5
 
 
+def num_rounds() -> int:
+    """Returns --num_rounds, the number of runs of each variant."""
+    return int(_NUM_ROUNDS.value)
+
+
+def image_counts() -> dict[str, int]:
+    """Returns the images of a run: num_warmup_images and num_timed_images."""
+    return {
+        "num_warmup_images": _NUM_TIMED_IMAGES.value // 4,
+        "num_timed_images": _NUM_TIMED_IMAGES.value,
+    }
+
+
 def time_limit(job: Any) -> float:
-    """Seconds after which a run over the images of a job must have hung."""
+    """Returns the seconds after which a run over the images of a job has hung."""
     num_images = job.num_warmup_images + job.num_timed_images
     return 120 + num_images / _MIN_IMAGES_PER_SECOND
 
 
 def run(module: str, name: str, job: Any, *, time_limit: float | None) -> Run:
-    """RecordRanges `python -m module NAME JOB`, the job as JSON, and reads its last line.
+    """Runs `python -m module NAME JOB` and returns the JSON of its last line.
+
+    Args:
+        module: Module that measures one variant.
+        name: Name of the variant.
+        job: A dataclass, given to the module as JSON.
+        time_limit: Seconds until the process, with all that it started, is killed;
+            None for no limit.
 
     Raises:
-        OSError: If it fails or takes longer than `time_limit` seconds; carries what it
-            said. What it started is ended with it.
+        OSError: If the process fails or reaches the time limit; the message holds what
+            it wrote on stderr.
     """
     command = [sys.executable, "-m", module, name, json.dumps(dataclasses.asdict(job))]
     with subprocess.Popen(
@@ -38,7 +71,7 @@ def run(module: str, name: str, job: Any, *, time_limit: float | None) -> Run:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        start_new_session=True,  # so that killpg reaches its workers, and not us
     ) as process:
         try:
             out, said = process.communicate(timeout=time_limit)
@@ -56,7 +89,7 @@ def run(module: str, name: str, job: Any, *, time_limit: float | None) -> Run:
 
 
 def _say(name: str, result: Run) -> None:
-    """On stderr: the figures of a long series are there even if it is cut off."""
+    """Prints figures on stderr at once, so that an interrupted study shows them."""
     print(
         f"{name}: {_cost(result):.3f} CPU-s / 1000 images, "
         f"{result['num_images'] / result['seconds']:.0f} images/s",
@@ -66,11 +99,20 @@ def _say(name: str, result: Run) -> None:
 
 
 def figures(runs: list[Run], base: list[Run]) -> dict[str, float]:
-    """Cost and rate of a way, and its cost over that of the base, round by round.
+    """Returns cost and rate of a variant, and the ratio of its cost to the base's cost.
+
+    Args:
+        runs: The runs of the variant, one a round.
+        base: The runs of the base variant, one a round. A ratio is taken within a
+            round, so that a slow spell of the machine affects both of its runs.
+
+    Returns:
+        Median, `_min` and `_max` over the rounds of cpu_seconds_per_1000_images,
+        cpu_ratio and images_per_second.
 
     Raises:
-        ValueError: If the two were not run equally often, or the base took no time
-            that the clock can tell.
+        ValueError: If the variants have different numbers of runs, or the CPU time of
+            a run of the base is 0.
     """
     if not all(map(_cost, base)):
         raise ValueError(
@@ -100,7 +142,7 @@ def _spread(name: str, values: list[float]) -> dict[str, float]:
 
 
 def table(figures: dict[str, dict[str, float]], title: str) -> str:
-    """One line a way, the cheapest first."""
+    """Returns a table with one line a variant, the cheapest first."""
     titles = f"{'CPU-s / 1000 (min-max)':>26}{'ratio (min-max)':>24}{'images/s':>10}"
     lines = [f"{title:28}{titles}"]
     key = "cpu_seconds_per_1000_images"

@@ -1,18 +1,18 @@
-r"""What does it cost to watch the input while training: the same run with and without.
+r"""How much time does it cost to watch the input while a model trains?
 
   python -m benchmarks.studies.monitoring --model=tiny --synthetic --num_steps=20
   python -m benchmarks.studies.monitoring --model=tiny --synthetic --num_steps=100 \
       --batch_size=1 --image_size=32
 
-Two ways: "loop" is one's own training loop under `tfpipe.StepTimer`, "fit" is Keras'
-fit under `tfpipe.LogInput`; both write TensorBoard's files. RecordRanges with and without take
-turns within one process, on the same model, so that a slow spell of the machine meets
-both; whichever was first is second in the next turn.
+There are two variants: "loop" is a training loop of one's own under `tfpipe.StepTimer`,
+"fit" is Keras' fit under `tfpipe.LogInput`; both write TensorBoard files. Runs with and
+without watching are interleaved in one process, on the same model, so that a slow spell
+of the machine affects both; the order of the two changes with each turn.
 
-Read the ratios: time with over time without, the median of the turns. They hold for
-steps as long as `seconds_per_step`; what watching adds to a step does not grow with it,
-and shows best where the step is short, as with the second line.
-The last line on stdout is one JSON object.
+Compare the ratios: time with watching over time without, the median of the turns. They
+hold for steps as long as `seconds_per_step`. The time that watching adds to a step does
+not grow with the step, so it shows best where the step is short, as in the second
+command. The last line on stdout is one JSON object.
 """
 
 import collections
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from absl import app
+from absl import app, flags as absl_flags
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
@@ -34,6 +34,8 @@ from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
 from benchmarks.training.setting import Setting, make_setting
 
+absl_flags.adopt_module_key_flags(train_flags)
+
 Run = Callable[[], object]
 
 _NUM_TURNS = 12
@@ -41,11 +43,17 @@ _DEFAULT_NUM_STEPS = 20
 
 
 def compare(setting: Setting, num_steps: int, num_turns: int) -> dict[str, Any]:
-    """RecordRanges each way with and without, in turns, and returns the figures of each."""
+    """Runs each variant with and without watching; returns the figures of each.
+
+    Args:
+        setting: Model and pipeline of the runs.
+        num_steps: Training steps of a run.
+        num_turns: Runs with, and runs without, of each variant.
+    """
     with tempfile.TemporaryDirectory() as folder:
         pairs = _make_pairs(setting, num_steps, folder)
         for run in itertools.chain.from_iterable(pairs.values()):
-            run()  # traces
+            run()  # warm-up: traces the functions and builds the model
         return {
             name: _figures(_take_turns(pair, num_turns), num_steps)
             for name, pair in pairs.items()
@@ -55,7 +63,7 @@ def compare(setting: Setting, num_steps: int, num_turns: int) -> dict[str, Any]:
 def _make_pairs(
     setting: Setting, num_steps: int, folder: str
 ) -> dict[str, tuple[Run, Run]]:
-    """way -> (run without, run with)."""
+    """Returns variant -> (run without watching, run with it)."""
     config = setting.config
     model = catalog.MODELS[config.model].build(
         config.image_size, setting.config.num_classes
@@ -81,13 +89,13 @@ def _make_pairs(
 
 
 def _loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    # Keras has made the labels floats, of shape [batch, 1].
+    # Keras turns the labels into floats of shape [batch, 1].
     numbers = tf.cast(tf.reshape(labels, [-1]), tf.int32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(numbers, logits)
 
 
 def _make_dataset(setting: Setting) -> tf.data.Dataset:
-    """Batches as Keras takes them, without end."""
+    """Returns endless batches (image, label), the form that Keras takes."""
 
     def for_keras(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         batch = setting.pipeline.on_device(batch)
@@ -97,9 +105,10 @@ def _make_dataset(setting: Setting) -> tf.data.Dataset:
 
 
 def _take_turns(pair: tuple[Run, Run], num_turns: int) -> dict[str, list[float]]:
-    """Wall and CPU seconds of each run without and with."""
+    """Returns wall and CPU seconds of each run: name of the clock and run -> values."""
     seconds = collections.defaultdict(list)
     for turn in range(num_turns):
+        # The order alternates, so that neither of the two always runs first.
         runs = list(zip(("without", "with"), pair, strict=True))
         for name, run in runs if turn % 2 else reversed(runs):
             wall, cpu = time.perf_counter(), time.process_time()
@@ -128,12 +137,12 @@ def _figures(seconds: dict[str, list[float]], num_steps: int) -> dict[str, float
 
 
 def table(figures: dict[str, dict[str, float]]) -> str:
-    """One line a way and clock."""
-    lines = [f"{'way':8}{'time':8}{'with / without':>16}{'min':>8}{'max':>8}"]
+    """Returns a table with a line for each variant and clock."""
+    lines = [f"{'variant':8}{'time':8}{'with / without':>16}{'min':>8}{'max':>8}"]
     for name, row in figures.items():
         for kind in ("wall", "cpu"):
-            ratio, least, most = (row[f"{kind}_ratio{x}"] for x in ("", "_min", "_max"))
-            lines.append(f"{name:8}{kind:8}{ratio:16.4f}{least:8.3f}{most:8.3f}")
+            ratio, low, high = (row[f"{kind}_ratio{x}"] for x in ("", "_min", "_max"))
+            lines.append(f"{name:8}{kind:8}{ratio:16.4f}{low:8.3f}{high:8.3f}")
     return "\n".join(lines)
 
 

@@ -1,21 +1,22 @@
-"""How far are the pixels of the fast decoding path from those of the exact one?
+r"""How much do the pixels of the fast decoding path differ from the exact ones?
 
-  python -m benchmarks.studies.parity --data_dir=DIR [--image_size=224] [--checkpoint_dir=MODEL]
+  python -m benchmarks.studies.parity --data_dir=DIR [--image_size=224] \
+      [--checkpoint_dir=MODEL]
 
-Crops each image of both splits in both qualities: the central crop of evaluation, and
-one random crop. Images that are not scaled down while they are decoded are equal in
-both; so the figures are given for all images and for the scaled ones alone. Beside them
-stand the choices that were not made: the other inverse DCT (`fast_dct`), plain
-upsampling of the chroma (`plain`), and both, against the exact path.
+The study crops each image of both splits in both qualities: the central crop of
+evaluation, and one random crop. An image that is not scaled down while it is decoded is
+equal in both qualities, so the figures are given for all images and for the scaled
+images alone. The choices that were not made are compared with the exact path too: the
+other inverse DCT (`fast_dct`), plain upsampling of the chroma (`plain`), and both.
 
 PSNR is 10 log10(255^2 / mean squared difference) over an image, in dB; equal images
-count as 100. The first and last columns are told apart, because libjpeg's smooth
-upsampling looks past a window's edge.
+count as 100. The first and last columns also get figures of their own, because
+libjpeg's smooth upsampling reads pixels beyond the edge of a crop box.
 
 With --checkpoint_dir, a model that `benchmarks.train` saved (--model names it) labels
-both crops: `label_agreement` is the share of images that get the same label. That model
-is as good as its training: read the figure as sensitivity to the pixels, not as
-accuracy. The last line on stdout is one JSON object.
+both crops: `label_agreement` is the part of the images that get the same label. It
+shows how sensitive that model is to the pixels; it is not an accuracy. The last line on
+stdout is one JSON object.
 """
 
 import dataclasses
@@ -36,6 +37,9 @@ from benchmarks.options.config import Config
 from benchmarks.reporting import environment, output
 from benchmarks.training.setting import recipe_of
 
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "image_size", "model", "checkpoint_dir", "seed"):
+    absl_flags.declare_key_flag(_name)
 _PARITY_RESULT = absl_flags.DEFINE_string(
     "parity_result", None, "File to write the JSON object to as well."
 )
@@ -57,12 +61,18 @@ _CHOICES = {
 
 @dataclasses.dataclass(frozen=True)
 class _Compare:
-    """example -> the crop's image of each path, and whether it can be scaled down."""
+    """Adds the crop's image of each path, and whether it can be scaled down.
+
+    Element: example -> example.
+        in   features of `tfpipe.Parse`
+        out  fast, exact and each name of `_CHOICES`: uint8 [image_size, image_size, 3];
+             scaled: bool []; mask: as it was
+    """
 
     crop: Crop
 
     def __call__(self, example: Example) -> Example:
-        window = self.crop.window(example)
+        crop_box = self.crop.window(example)
         size = self.crop.image_size
         images = {
             quality: dataclasses.replace(self.crop, quality=quality)(example)["image"]
@@ -71,23 +81,28 @@ class _Compare:
         for name, (dct_method, fancy) in _CHOICES.items():
             pixels = tf.io.decode_and_crop_jpeg(
                 example["encoded"],
-                window,
+                crop_box,
                 channels=3,
                 dct_method=dct_method,
                 fancy_upscaling=fancy,
             )
             resized = tf.round(tf.image.resize(pixels, [size, size]))
             images[name] = tf.cast(resized, tf.uint8)
-        scaled = tf.minimum(window[2], window[3]) >= 2 * size
+        # libjpeg can halve the sides if the crop box is twice the output or more.
+        scaled = tf.minimum(crop_box[2], crop_box[3]) >= 2 * size
         return images | {"scaled": scaled, "mask": example["mask"]}
 
 
 def compare(config: Config, image_size: int) -> dict[str, Any]:
-    """The report of a data set.
+    """Returns the figures of a data set: name of the crop -> figures of each path.
+
+    Args:
+        config: Data set, and model if it has a checkpoint_dir.
+        image_size: Side of the crops, in pixels.
 
     Raises:
         TfpipeError: If the data set is not complete.
-        ValueError: If there is no checkpoint where one is said to be.
+        ValueError: If `config.checkpoint_dir` holds no checkpoint.
     """
     classify = _classifier(config, image_size) if config.checkpoint_dir else None
     crops: dict[str, Crop] = {
@@ -103,7 +118,7 @@ def compare(config: Config, image_size: int) -> dict[str, Any]:
 def _rows(
     config: Config, crop: Crop, classify: Classify | None
 ) -> Iterator[dict[str, float]]:
-    """The figures of each image."""
+    """Yields the figures of each image."""
     for split in _SPLITS:
         pipeline = tfpipe.imagenet_eval(
             config.data_dir or "",
@@ -179,7 +194,7 @@ def _figures(rows: list[dict[str, float]], name: str) -> dict[str, float]:
 
 
 def _classifier(config: Config, image_size: int) -> Classify:
-    """uint8 [1, image_size, image_size, 3] -> label, by the newest checkpoint."""
+    """Loads the newest checkpoint as uint8 [1, size, size, 3] -> int64 label []."""
     path = tf.train.latest_checkpoint(config.checkpoint_dir)
     if path is None:
         raise ValueError(
@@ -202,7 +217,7 @@ def _classifier(config: Config, image_size: int) -> Classify:
 
 
 def table(report: dict[str, Any]) -> str:
-    """One line for each crop and path."""
+    """Returns a table with a line for each crop and path."""
     lines = [f"{'':36}{'PSNR mean':>10}{'p1':>8}{'min':>8}{'max |d|':>9}{'equal':>8}"]
     for crop, summary in report.items():
         for name, row in summary.items():
@@ -232,7 +247,7 @@ def main(argv: list[str]) -> int:
         "command": "benchmarks.studies.parity",
         "schema_version": 1,
         "config": {
-            # Folders by name: paths differ by machine.
+            # The folder by name: its path differs between machines.
             "data_dir": pathlib.Path(config.data_dir or "").resolve().name,
             "image_size": image_size,
             "model": config.model if config.checkpoint_dir else None,

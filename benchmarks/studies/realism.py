@@ -1,16 +1,17 @@
-"""Do synthetic photographs cost what real ones cost to read and to decode?
+r"""Do synthetic photographs cost as much to read and to decode as real ones?
 
-Decodes two trees of *.JPEG files with tf.io.decode_jpeg in its default setting, and
-compares CPU-seconds and bytes an image. Files are read into memory first and decoded
-one at a time by one thread, so that storage and threads play no part. The trees take
-turns, a twentieth of their images at a time, so that a slow spell of the machine meets
-both; each figure is the median of the repeats.
+  python -m benchmarks.studies.realism --real_dir=/data/imagenet/val \
+      --synthetic_dir=/tmp/raw
 
-  python -m benchmarks.studies.realism --real_dir=/data/imagenet/val --synthetic_dir=/tmp/raw
+The study decodes two trees of *.JPEG files with tf.io.decode_jpeg in its default
+setting and compares CPU-seconds and bytes per image. It reads the files into memory
+first and decodes them one at a time in one thread, so that storage and threads do not
+matter. The trees are interleaved, a twentieth of their images at a time, so that a slow
+spell of the machine affects both; each figure is the median of the repeats.
 
-Read `cpu_ratio` and `bytes_ratio`: synthetic over real, 1.0 is a perfect likeness.
-Absolute CPU-seconds hold for this machine only. Of a tree with more files than
---num_decoded_images, evenly spaced ones are taken. The last line on stdout is one JSON
+Compare `cpu_ratio` and `bytes_ratio`: synthetic over real, 1.0 is a perfect likeness.
+Absolute CPU-seconds hold for this machine only. If a tree has more files than
+--num_decoded_images, evenly spaced files are taken. The last line on stdout is one JSON
 object.
 """
 
@@ -37,7 +38,7 @@ _SYNTHETIC_DIR = flags.DEFINE_string(
 _NUM_DECODED_IMAGES = flags.DEFINE_integer(
     "num_decoded_images",
     1000,
-    "Most images to take of each folder.",
+    "Maximum number of images to take of each folder.",
     lower_bound=1,
 )
 _NUM_REPEATS = flags.DEFINE_integer(
@@ -53,7 +54,7 @@ _NUM_TURNS = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """What to compare; the fields are the flags of the same names."""
+    """Settings of a comparison; the flags have the same names."""
 
     real_dir: pathlib.Path
     synthetic_dir: pathlib.Path
@@ -62,7 +63,7 @@ class Config:
     result_file: pathlib.Path | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The fields that matter, with folders by name: paths differ by machine."""
+        """Returns the fields for the result; folders by name, as paths differ."""
         return {
             "real_dir": self.real_dir.resolve().name,
             "synthetic_dir": self.synthetic_dir.resolve().name,
@@ -72,12 +73,18 @@ class Config:
 
 
 def compare(config: Config) -> dict[str, object]:
-    """Measures both trees and returns the report."""
+    """Measures both trees and returns the report.
+
+    Raises:
+        ValueError: If a folder holds no *.JPEG file.
+        OSError: If a file cannot be read.
+    """
     trees = {
         "real": read_images(config.real_dir, config.num_decoded_images),
         "synthetic": read_images(config.synthetic_dir, config.num_decoded_images),
     }
-    sizes = {name: decode(images)[1] for name, images in trees.items()}  # Warm-up.
+    # This first decoding is also the warm-up.
+    sizes = {name: decode(images)[1] for name, images in trees.items()}
     repeats = [decode_in_turns(trees) for _ in range(config.num_repeats)]
     cpu_seconds = {name: [repeat[name] for repeat in repeats] for name in trees}
     figures = {
@@ -99,10 +106,10 @@ def compare(config: Config) -> dict[str, object]:
 
 
 def read_images(folder: pathlib.Path, count: int) -> list[bytes]:
-    """The contents of at most `count` evenly spaced *.JPEG files below a folder.
+    """Reads at most `count` evenly spaced *.JPEG files below a folder.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If the folder holds no such file.
     """
     paths = sorted(folder.rglob("*.JPEG"))
     if not paths:
@@ -114,7 +121,7 @@ def read_images(folder: pathlib.Path, count: int) -> list[bytes]:
 
 
 def decode_in_turns(trees: Mapping[str, Sequence[bytes]]) -> dict[str, float]:
-    """CPU-seconds per image of each tree, decoded a twentieth at a time."""
+    """Decodes the trees in turns; returns the CPU-seconds per image of each."""
     seconds = dict.fromkeys(trees, 0.0)
     for turn in range(_NUM_TURNS):
         for name, images in trees.items():
@@ -126,9 +133,9 @@ def decode(images: Sequence[bytes]) -> tuple[float, list[tuple[int, int]]]:
     """Decodes images one by one.
 
     Returns:
-        CPU-seconds of the whole process, and width and height of each image.
+        CPU-seconds of the whole process, and (width, height) of each image in pixels.
     """
-    import tensorflow as tf  # Slow to import: after the arguments are checked.
+    import tensorflow as tf  # slow, so the arguments are checked before
 
     sizes = []
     start = time.process_time()
@@ -174,7 +181,7 @@ def _environment() -> dict[str, object]:
 
 
 def table(report: dict[str, object]) -> str:
-    """The figures of both trees side by side."""
+    """Returns a table with the figures of both trees side by side."""
     real, synthetic = report["real"], report["synthetic"]
     assert isinstance(real, dict)
     assert isinstance(synthetic, dict)
@@ -186,7 +193,7 @@ def table(report: dict[str, object]) -> str:
 
 
 def config_from_flags() -> Config:
-    """The configuration that the command line asks for."""
+    """Returns the settings that the flags describe."""
     return Config(
         real_dir=pathlib.Path(_REAL_DIR.value),
         synthetic_dir=pathlib.Path(_SYNTHETIC_DIR.value),

@@ -2,14 +2,15 @@
 
   python -m benchmarks.studies.shuffle_memory --data_dir=DIR
 
-Question: are two windows of encoded records all that is in memory, whatever the size of
-the data set? For each size of window a process of its own reads the train split of DIR,
-encoded, and tells how much more memory it had at the most than with windows of one
-block; that is compared with the size of a window. Twice: as it is, and with one arena
-(MALLOC_ARENA_MAX=1), where glibc gives back what is freed: in several, it keeps some.
+Question: does shuffling hold at most two windows of encoded records in memory, whatever
+the size of the data set? For each window size a process of its own reads the encoded
+records of the train split of DIR and reports its peak memory. The study takes the
+growth over a window of one block and divides it by the size of a window. It does so
+twice: with glibc's default, and with one arena (MALLOC_ARENA_MAX=1), because glibc
+keeps some freed memory when it has several arenas.
 
-Read `windows`, that memory in windows. The last line on stdout is one JSON object; exit
-code 2 if 1024 records take more than two windows with one arena.
+Read `windows`, the growth in windows. The last line on stdout is one JSON object. Exit
+code 2 if windows of 1024 records take more than two windows with one arena.
 """
 
 import os
@@ -24,23 +25,29 @@ import tfpipe
 from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
 
+absl_flags.declare_key_flag("data_dir")  # for --help
 _RESULT = absl_flags.DEFINE_string(
     "memory_result", None, "File to write the JSON object to as well."
 )
 
 _BLOCK, _SIZES = 32, (32, 512, 1024, 2048)
-_MOST_WINDOWS = 2
+_MAX_WINDOWS = 2
 _ALLOCATORS = {"as it is": {}, "one arena": {"MALLOC_ARENA_MAX": "1"}}
 
 
 def peak_bytes(data_dir: str, window_size: int, variables: dict[str, str]) -> int:
-    """The most memory that a process has that reads windows of that size.
+    """Returns the peak memory, in bytes, of a process that shuffles by such windows.
+
+    Args:
+        data_dir: Folder of the data set.
+        window_size: Records in a window.
+        variables: Environment variables to add, for the allocator.
 
     Raises:
-        OSError: If it fails; carries what it printed.
+        OSError: If the process fails; the message holds what it printed.
     """
     code = (
-        "import sys; from benchmarks import shuffle_memory; "
+        "import sys; from benchmarks.studies import shuffle_memory; "
         "print(shuffle_memory.read(sys.argv[1], int(sys.argv[2])))"
     )
     done = subprocess.run(
@@ -56,7 +63,7 @@ def peak_bytes(data_dir: str, window_size: int, variables: dict[str, str]) -> in
 
 
 def read(data_dir: str, window_size: int) -> int:
-    """Reads three epochs; returns the peak of this process' memory in bytes."""
+    """Reads three epochs; returns the peak memory of this process, in bytes."""
     source = tfpipe.TFRecordSource(
         data_dir, "train", batch_size=32, block_length=_BLOCK, window_size=window_size
     )
@@ -73,7 +80,7 @@ def read(data_dir: str, window_size: int) -> int:
 
 
 def measure(data_dir: str) -> dict[str, Any]:
-    """Memory of each size of window."""
+    """Measures all window sizes; returns one row for each size and allocator."""
     index = tfpipe.TFRecordSource(data_dir, "train").index
     num_bytes = sum(shard.num_bytes for shard in index.splits["train"])
     each = num_bytes / index.num_records("train")
@@ -96,7 +103,7 @@ def measure(data_dir: str) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the memory of windows over --data_dir."""
+    """Prints the memory of each window size over --data_dir."""
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
     config = train_flags.config_from_flags()
@@ -126,7 +133,7 @@ def main(argv: list[str]) -> int:
         for row in measured["sizes"]
         if row["allocator"] == "one arena"
     }
-    return 0 if windows[1024] <= _MOST_WINDOWS else 2
+    return 0 if windows[1024] <= _MAX_WINDOWS else 2
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""Does the tuner find the best setting: six pipelines that were set badly.
+"""Does the tuner find the best setting of six pipelines that were set badly?
 
   python -m benchmarks.studies.tuning --data_dir=DIR
 
-Question: how near does `tfpipe.tune` come to the best that an exhaustive search of the
-same space finds, from what beginning, and in what time? Each pipeline is run as it was
-given, with AUTOTUNE, with what the tuner found and with the best of the grid, all of
-them in turns. Its elements come from the train split of DIR, of small images, so that a
-setting matters. And does the profile of the pipeline with AUTOTUNE predict the rates of
-other settings?
+Questions: how near does `tfpipe.tune` come to the best setting, which an exhaustive
+search of the same space finds? How much faster is it than the given setting, and how
+long does it take? Does the profile of the pipeline with AUTOTUNE predict the rates of
+other settings? Each pipeline runs as it was given, with AUTOTUNE, with the tuner's
+setting and with the best of the grid, interleaved. The elements come from the train
+split of DIR; the images must be small, so that a setting matters.
 
-Read `tuned_of_best` (at least 0.95 is wanted), `tuned_of_autotune` (at least 0.97),
-`tune_seconds` (at most 60) and `predicted_of_measured` (0.85 to 1.15): medians over the
-rounds of ratios. Profiles are taken before and after the turns, a minute apart; on a
-machine whose speed changes meanwhile `predicted_of_measured_to_autotune` is the fairer
-figure: rates by that of the pipeline that was profiled, predicted over measured. The
-last line on stdout is one JSON object.
+The targets are `tuned_of_best` >= 0.95, `tuned_of_autotune` >= 0.97, `tune_seconds` <=
+60 and `predicted_of_measured` from 0.85 to 1.15. Ratios are medians over the rounds.
+Profiles are taken before and after the rounds, a minute apart. On a machine whose speed
+changes in that time, `predicted_of_measured_to_autotune` is the fairer figure: it
+compares ratios to the profiled pipeline, predicted over measured. The last line on
+stdout is one JSON object.
 """
 
 import dataclasses
@@ -33,11 +33,12 @@ import tfpipe
 from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
 
+absl_flags.declare_key_flag("data_dir")  # for --help
 _RESULT = absl_flags.DEFINE_string(
     "tuning_result", None, "File to write the JSON object to as well."
 )
 _CASES = absl_flags.DEFINE_list(
-    "cases", None, "Which of the pipelines to tune; all of them by default."
+    "cases", None, "Names of the pipelines to tune. Default: all."
 )
 
 _BATCH_SIZE = 32
@@ -45,7 +46,7 @@ _BATCH_SIZE = 32
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """A pipeline that was set badly, and what the tuner may use for it."""
+    """A pipeline that was set badly, and arguments of `tfpipe.search_tuning` for it."""
 
     pipeline: tfpipe.Pipeline
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -57,7 +58,7 @@ def serial_map(data_dir: str, _: str) -> Case:
 
 
 def no_prefetch(data_dir: str, _: str) -> Case:
-    """Normalizes whole batches in the thread that the training step waits for."""
+    """Normalizes whole batches while the training step waits, without prefetching."""
     pipeline = _with_map(_preset(data_dir), num_parallel_calls=2)
     stages = [stage for stage in pipeline.stages if type(stage) is not tfpipe.Prefetch]
     stages.append(tfpipe.Map(tfpipe.Normalize(), num_parallel_calls=1))
@@ -102,7 +103,7 @@ def cache_that_does_not_fit(data_dir: str, cache_dir: str) -> Case:
 
 
 def too_many_threads(data_dir: str, _: str) -> Case:
-    """64 threads, each of them with 64 more."""
+    """Uses 64 threads, each of which may start 64 more."""
     tuning = tfpipe.Tuning(
         num_parallel_maps=64,
         private_threadpool_size=64,
@@ -155,12 +156,12 @@ def _with_map(pipeline: tfpipe.Pipeline, *, num_parallel_calls: int) -> tfpipe.P
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Tunes a pipeline both ways, and lets the four of them run in turns."""
+    """Tunes a pipeline by both searches, and runs its settings interleaved."""
     start = time.perf_counter()
     found = tfpipe.search_tuning(case.pipeline, **case.options)
     seconds = time.perf_counter() - start
     best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
-    pipelines = _lanes(case.pipeline, found, best)
+    pipelines = _variants(case.pipeline, found, best)
     before = tfpipe.profile(pipelines["AUTOTUNE"])
     turns = tfpipe.compare(
         {name: made.build(num_epochs=None) for name, made in pipelines.items()},
@@ -197,36 +198,37 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _predicted(profiles: Sequence[tfpipe.Profile], tuning: tfpipe.Tuning) -> float:
-    """Elements per second: the mean over profiles taken before and after the turns.
+    """Returns predicted elements/s: the mean over profiles from before and after.
 
-    A machine drifts in a minute by as much as a prediction may be wrong.
+    The speed of a machine may drift in a minute by as much as a prediction is wrong.
     """
     return statistics.mean(profile.predict(tuning) for profile in profiles)
 
 
-def _lanes(
+def _variants(
     given: tfpipe.Pipeline, found: tfpipe.Search, best: tfpipe.Search
 ) -> dict[str, tfpipe.Pipeline]:
-    """The pipelines that run in turns."""
-    opened = tfpipe.opened(given)
-    # Of what the profile has not seen, and the tuner would not choose.
+    """Returns the pipelines that run interleaved, by name."""
+    without_tuning = tfpipe.opened(given)
+    # A setting that the profile has not seen and that the tuner would not choose.
     one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
-    lanes = {
-        "AUTOTUNE": dataclasses.replace(opened, tuning=found.autotuned.tuning),
+    variants = {
+        "AUTOTUNE": dataclasses.replace(without_tuning, tuning=found.autotuned.tuning),
         "tuned": found.pipeline,
         "best": best.pipeline,
-        "one thread": dataclasses.replace(opened, tuning=one_thread),
+        "one thread": dataclasses.replace(without_tuning, tuning=one_thread),
     }
-    return lanes if found.given_ratio is None else lanes | {"as given": given}
+    # The given setting may not run at all, as a cache that does not fit.
+    return variants if found.given_ratio is None else variants | {"as given": given}
 
 
 def table(cases: dict[str, dict[str, Any]]) -> str:
-    """One line a pipeline, in batches per second."""
+    """Returns a table with a line for each pipeline, rates in batches per second."""
     names = ("as given", "AUTOTUNE", "tuned", "best")
     heads = [*names, "of best", "of AUTOTUNE", "seconds"]
     lines = [f"{'pipeline':24}" + "".join(f"{head:>13}" for head in heads)]
     for name, case in cases.items():
-        rates = [case["elements_per_second"].get(way) for way in names]
+        rates = [case["elements_per_second"].get(variant) for variant in names]
         cells = ["-" if rate is None else f"{rate:.1f}" for rate in rates]
         ratios = (case["tuned_of_best"], case["tuned_of_autotune"])
         cells += [f"{ratio:.2f}" for ratio in ratios]
@@ -236,10 +238,10 @@ def table(cases: dict[str, dict[str, Any]]) -> str:
 
 
 def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The figures of the pipelines of those names.
+    """Measures the pipelines of some names; returns name -> figures.
 
     Raises:
-        ValueError: If a name is not known.
+        ValueError: If a name is not one of `CASES`.
     """
     if unknown := set(names) - CASES.keys():
         raise ValueError(

@@ -1,7 +1,7 @@
-"""What a sweep runs: every combination of its settings, and how long that takes.
+"""Runs of a sweep: every combination of its settings.
 
-In: a `Sweep`. Out: its `Run`s, each once, and its `Series`, whose scaling is of
-interest. Starts nothing and reads no file.
+In: a `Sweep`. Out: its `Run`s, each once, and its `Series`, for which scaling is
+computed. This module starts no process and reads no file.
 """
 
 import dataclasses
@@ -11,15 +11,10 @@ import os
 import pathlib
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 SCALINGS = ("weak", "strong")
-
-# What a run is taken to need until one has shown it.
-_START_SECONDS = 20.0
-_STEP_SECONDS = 1.0
-_DEFAULT_STEPS = {"--num_steps": 100, "--num_warmup_steps": 10}
 
 Result = Mapping[str, Any]
 
@@ -29,13 +24,13 @@ class Run:
     """One start of benchmarks.train.
 
     Attributes:
-        model: Its model.
-        num_ranks: Ranks; a single one is started without horovodrun.
-        batch_size: Examples in a batch of each rank; None for the model's own.
-        data_dir: Its data; None if `arguments` say what it is fed.
-        repeat: Its number among runs that are otherwise the same, from 1.
+        model: Name of the model.
+        num_ranks: Number of ranks; a single rank is started without horovodrun.
+        batch_size: Examples in a batch of each rank; None for the model's default.
+        data_dir: Folder of the data set; None if `arguments` name the data.
+        repeat: Number of this run, from 1, among runs with equal settings.
         arguments: More flags of benchmarks.train.
-        horovodrun_arguments: More flags of horovodrun, as for hosts.
+        horovodrun_arguments: More flags of horovodrun, such as its hosts.
     """
 
     model: str
@@ -48,7 +43,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its file, without ending; no other settings have the same."""
+        """Name of the run's file without suffix; unique to the run's settings."""
         batch = "own" if self.batch_size is None else str(self.batch_size)
         folder = pathlib.Path(self.data_dir).name if self.data_dir else "no-data"
         place = os.path.abspath(self.data_dir) if self.data_dir else None
@@ -59,7 +54,11 @@ class Run:
         )
 
     def command(self, horovodrun: str) -> list[str]:
-        """What to start."""
+        """Returns the command that starts the run.
+
+        Args:
+            horovodrun: Path of horovodrun; used for two ranks or more.
+        """
         flags = [f"--model={self.model}"]
         if self.batch_size is not None:
             flags.append(f"--batch_size={self.batch_size}")
@@ -72,19 +71,20 @@ class Run:
         return [horovodrun, *ranks, *self.horovodrun_arguments, *train]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as a dict that JSON can hold."""
+        """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
-    """RecordRanges that differ in the number of ranks alone.
+    """Runs that differ only in their number of ranks.
 
     Attributes:
-        scaling: weak: the batch of each rank stays. strong: the global batch stays.
-        model: Their model.
-        batch_size: Of each rank if weak, global if strong; None for the model's own.
-        data_dir: Their data, or None.
+        scaling: "weak" keeps the batch size of a rank, "strong" the global batch size.
+        model: Name of the model.
+        batch_size: Batch size of a rank if weak, global batch size if strong; None for
+            the model's default.
+        data_dir: Folder of the data set, or None.
     """
 
     scaling: str
@@ -93,19 +93,22 @@ class Series:
     data_dir: str | None
 
     def batch_size_per_rank(self, num_ranks: int) -> int | None:
-        """Examples in a batch of each rank."""
+        """Returns the batch size of each rank; None for the model's default."""
         if self.batch_size is None or self.scaling == "weak":
             return self.batch_size
         return self.batch_size // num_ranks
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as a dict that JSON can hold."""
+        """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Settings to run every combination of; the flags' help says more about each."""
+    """Settings of a sweep, which runs all their combinations.
+
+    The help of the flags of the same names describes each setting.
+    """
 
     models: tuple[str, ...] = ("resnet50",)
     ranks: tuple[int, ...] = (1,)
@@ -166,7 +169,7 @@ class Sweep:
                     )
 
     def series(self) -> list[Series]:
-        """What to compute the scaling of."""
+        """Returns the series for which scaling is computed."""
         return [
             Series(
                 scaling=scaling, model=model, batch_size=batch_size, data_dir=data_dir
@@ -178,7 +181,7 @@ class Sweep:
         ]
 
     def runs_of(self, series: Series, num_ranks: int) -> list[Run]:
-        """The repeats of one point of a series."""
+        """Returns the repeats of a series on one number of ranks."""
         return [
             Run(
                 model=series.model,
@@ -193,10 +196,10 @@ class Sweep:
         ]
 
     def runs(self) -> list[Run]:
-        """Every run once, also one that several series share.
+        """Returns every run once, including runs that several series share.
 
-        All settings have their first run before any has its second, so that a slow
-        hour of the machine meets them alike.
+        The first repeat of all settings comes before the second repeat of any, so that
+        a slow hour of the machine affects all settings alike.
         """
         found = [
             run
@@ -207,49 +210,19 @@ class Sweep:
         return sorted(dict.fromkeys(found), key=lambda run: run.repeat)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as a dict that JSON can hold."""
+        """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
 
 
-def estimate_seconds(run: Run, finished: Mapping[Run, Result]) -> float:
-    """How long a run takes, from the finished run that is most like it.
+def estimate_seconds(run: Run, finished: Mapping[Run, Result]) -> float | None:
+    """Returns the mean duration, in seconds, of the finished repeats of a run.
 
-    A repeat takes as long as the mean of its like. Otherwise the nearest finished run
-    gives the time to start and the timed part, which grows with the batch if the number
-    of steps is given, and shrinks with the number of ranks if it is an epoch. Without
-    any finished run, 20 s to start and 1 s a step are assumed.
+    Only runs with the same settings count, because nothing predicts how long another
+    model, batch or number of ranks takes. None if no such run has finished.
     """
-    if not finished:
-        steps = sum(_steps(run.arguments, flag) for flag in _DEFAULT_STEPS)
-        return _START_SECONDS + _STEP_SECONDS * steps
-    same = [
+    seconds = [
         result["sweep"]["seconds"]
         for other, result in finished.items()
         if dataclasses.replace(other, repeat=run.repeat) == run
     ]
-    if same:
-        return float(statistics.mean(same))
-    nearest = min(finished, key=lambda other: _distance(run, other))
-    seconds: float = finished[nearest]["sweep"]["seconds"]
-    timed: float = finished[nearest]["timed_seconds"]
-    if any(argument.startswith("--num_steps") for argument in run.arguments):
-        factor = (run.batch_size or 1) / (nearest.batch_size or run.batch_size or 1)
-    else:
-        factor = nearest.num_ranks / run.num_ranks
-    return seconds + timed * (factor - 1)
-
-
-def _distance(run: Run, other: Run) -> tuple[bool, int, int]:
-    return (
-        run.model != other.model,
-        abs((run.batch_size or 0) - (other.batch_size or 0)),
-        abs(run.num_ranks - other.num_ranks),
-    )
-
-
-def _steps(arguments: Sequence[str], flag: str) -> int:
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if name == flag and value.isdecimal():
-            return int(value)
-    return _DEFAULT_STEPS[flag]
+    return statistics.mean(seconds) if seconds else None

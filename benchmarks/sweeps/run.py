@@ -1,8 +1,9 @@
-"""One run of a sweep: started, waited for, and kept as one JSON file.
+"""One run of a sweep: started, waited for, and stored as one JSON file.
 
-In: a `Run` and a folder. Out: `<name>.json`, the result of benchmarks.train with what
-the sweep knows under "sweep"; a run that failed leaves `failed/<name>.json` instead.
-Files appear whole or not at all, so what has a result is done.
+In: a `Run` and a folder. Out: `<name>.json`, which is the result of benchmarks.train
+with settings, command and duration of the run under "sweep". A run that failed leaves
+`failed/<name>.json` instead. A file is complete as soon as it exists, so a run that has
+a result file is done.
 """
 
 import ctypes
@@ -31,10 +32,10 @@ _TAIL_BYTES = 4000
 
 
 def read_result(folder: pathlib.Path, run: Run) -> Result | None:
-    """The result of a run that is done; None if it is not.
+    """Returns the stored result of a run; None if the run has none.
 
     Raises:
-        ValueError: If its file holds something else.
+        ValueError: If the file of the run holds something else.
     """
     path = folder / f"{run.name}.json"
     try:
@@ -56,13 +57,18 @@ def read_result(folder: pathlib.Path, run: Run) -> Result | None:
 def keep_result(
     folder: pathlib.Path, run: Run, timeout: float
 ) -> tuple[Result | None, str]:
-    """RecordRanges it and keeps what came of it.
+    """Starts a run, waits for its end, and stores its result or its error.
+
+    Args:
+        folder: Folder of the sweep.
+        run: The run to start.
+        timeout: Seconds after which the run is ended and counts as failed.
 
     Returns:
         The result and "", or None and the error.
 
     Raises:
-        OSError: If it cannot be started or kept.
+        OSError: If the run cannot be started, or its file cannot be written.
     """
     command = run.command(horovodrun() if run.num_ranks > 1 else "")
     start = time.monotonic()
@@ -93,16 +99,16 @@ def keep_result(
 
 
 def horovodrun() -> str:
-    """The horovodrun of this Python, else the first on the path.
+    """Returns the path of the horovodrun beside this Python, or else on the PATH.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If there is no horovodrun in either place.
     """
     beside = pathlib.Path(sys.executable).with_name("horovodrun")
     found = str(beside) if beside.exists() else shutil.which("horovodrun")
     if found is None:
         raise FileNotFoundError(
-            "RecordRanges on several ranks need horovodrun, which is neither beside "
+            "Runs on several ranks need horovodrun, which is neither beside "
             f"{sys.executable} nor on the path. Install Horovod as BUILD.md says."
         )
     return found
@@ -111,8 +117,9 @@ def horovodrun() -> str:
 def _run(
     command: Sequence[str], stdout: IO[bytes], stderr: IO[bytes], timeout: float
 ) -> int | None:
-    """Its exit code; None if it had to be ended."""
-    # A sweep that is killed must not leave a run behind that slows the next one down.
+    """Returns the exit code of a command; None if it was ended at the timeout."""
+    # The kernel ends the run if the sweep is killed: an orphan would slow down the
+    # next run. The parent may be gone before prctl is called, hence the check.
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def end_with_parent() -> None:
@@ -136,7 +143,7 @@ def _run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that still runs; horovodrun ends its ranks."""
+    """Ends a process that still runs. horovodrun ends its ranks on SIGTERM."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -152,7 +159,12 @@ def _text(file: IO[bytes]) -> str:
 
 
 def find_result(text: str) -> dict[str, Any] | None:
-    """The last JSON object that benchmarks.train printed, also under horovodrun."""
+    """Returns the last JSON object that benchmarks.train printed; None without one.
+
+    Args:
+        text: Standard output of the command; horovodrun begins each line with the
+            rank and the stream.
+    """
     for line in reversed(text.splitlines()):
         line = _RANK_PREFIX.sub("", line)
         if line.startswith("{"):
@@ -166,7 +178,7 @@ def find_result(text: str) -> dict[str, Any] | None:
 
 
 def find_error(text: str) -> str:
-    """The first line that says Error, else the last one that says anything."""
+    """Returns the first line with "Error: ", or else the last non-empty line."""
     lines = [_RANK_PREFIX.sub("", line).strip() for line in text.splitlines()]
     lines = [line for line in lines if line]
     errors = [line for line in lines if re.search(r"\bError: ", line)]

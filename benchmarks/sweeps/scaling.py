@@ -1,13 +1,13 @@
-"""Scaling: how many images a second N ranks reach, against N times one rank.
+"""Scaling: images/s of N ranks, compared with N times the images/s of one rank.
 
-In: images/s of repeated runs, by number of ranks. Out: a `Point` for each number, with
-its speed-up and efficiency and a 95 % interval of each.
+In: images/s of repeated runs, by number of ranks. Out: a `Point` for each number of
+ranks, with speed-up and efficiency, and a 95 % interval of the efficiency.
 
-Weak scaling keeps the batch of a rank, strong scaling the global batch; the formula is
-one: efficiency = rate_N / (N * rate_1), from the means of the repeats. The interval is
-that of a ratio of two means, by the delta method on its logarithm (Casella and Berger,
-Statistical Inference, 5.5.4), with Student's t and the degrees of freedom of Welch
-(Biometrika 34, 1947).
+Weak scaling keeps the batch size of a rank, strong scaling the global batch size. Both
+use the same formula, on the means of the repeats: efficiency = rate_N / (N * rate_1).
+Its interval is the interval of a ratio of two means, by the delta method on the
+logarithm of the ratio (Casella and Berger, Statistical Inference, 5.5.4), with
+Student's t and the degrees of freedom of Welch (Biometrika 34, 1947).
 """
 
 import dataclasses
@@ -28,19 +28,19 @@ _T_95 = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One number of ranks; what needs another run that is not there is None.
+    """Figures of one number of ranks; None where a run that is needed is missing.
 
     Attributes:
-        num_ranks: N.
-        num_repeats: RecordRanges behind the mean.
-        examples_per_second: Mean over the repeats, of all ranks together.
+        num_ranks: Number of ranks, N.
+        num_repeats: Number of runs that the mean is taken over.
+        examples_per_second: Rate of all ranks together, the mean over the repeats.
         examples_per_second_interval: Half the width of the mean's 95 % interval; None
             for a single run.
         efficiency: rate_N / (N * rate_1); None without a run on one rank.
-        efficiency_low: Lower end of its 95 % interval; None unless both numbers of
-            ranks were repeated.
-        efficiency_high: Upper end.
-        speedup: rate_N / rate_1.
+        efficiency_low: Lower end of the efficiency's 95 % interval; None unless both N
+            ranks and one rank were repeated.
+        efficiency_high: Upper end of the same interval.
+        speedup: rate_N / rate_1; None without a run on one rank.
     """
 
     num_ranks: int
@@ -53,16 +53,16 @@ class Point:
     speedup: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as a dict that JSON can hold."""
+        """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
 
 
 def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
-    """The scaling of a series.
+    """Computes the scaling of a series, in the order of the numbers of ranks.
 
     Args:
-        rates: Number of ranks -> images/s of all ranks, one for each repeat; numbers
-            without any are left out.
+        rates: Number of ranks -> images/s of all ranks, one value for each repeat. A
+            number of ranks without values gets no point.
 
     Raises:
         ValueError: If a rate is not above 0.
@@ -84,7 +84,7 @@ def _point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) ->
     mean = statistics.mean(repeats)
     speedup = mean / statistics.mean(single) if single else None
     low, high = _ratio_interval(repeats, single)
-    if num_ranks == 1:  # by definition, not by measurement
+    if num_ranks == 1:  # its efficiency is 1 by definition, whatever the repeats say
         low, high = 1.0, 1.0
     return Point(
         num_ranks=num_ranks,
@@ -99,16 +99,17 @@ def _point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) ->
 
 
 def mean_interval(values: Sequence[float]) -> float | None:
-    """Half the width of the 95 % interval of a mean; None for fewer than two values."""
+    """Returns half the width of a mean's 95 % interval; None for one value or none."""
     if len(values) < 2:
         return None
     return t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def t_95(degrees: float) -> float:
-    """Student's t, two-sided 95 %, for at least one degree of freedom.
+    """Returns Student's t, two-sided 95 %, for at least one degree of freedom.
 
-    Between the rows of the table it is that of fewer degrees, so never too small.
+    Between two rows of the table the row of fewer degrees counts: its t is larger, so
+    an interval is never too narrow.
     """
     return _T_95[max(row for row in _T_95 if row <= degrees)]
 
@@ -116,7 +117,7 @@ def t_95(degrees: float) -> float:
 def _ratio_interval(
     above: Sequence[float], below: Sequence[float]
 ) -> tuple[float | None, float | None]:
-    """The 95 % interval of mean(above) / mean(below), of independent values."""
+    """Returns the 95 % interval of mean(above) / mean(below), of independent values."""
     if min(len(above), len(below)) < 2:
         return None, None
     ratio = statistics.mean(above) / statistics.mean(below)
@@ -127,13 +128,13 @@ def _ratio_interval(
         part**2 / (len(values) - 1)
         for part, values in zip(parts, (above, below), strict=True)
     )
-    # Rounding may bring it to just below the smaller of the two numbers.
+    # Rounding errors may bring the value to just below a whole number of degrees.
     degrees = max(1.0, sum(parts) ** 2 / freedom + 1e-9)
     factor = math.exp(t_95(degrees) * math.sqrt(sum(parts)))
     return ratio / factor, ratio * factor
 
 
 def _relative_variance(values: Sequence[float]) -> float:
-    """Variance of the mean of values, over the square of the mean."""
+    """Returns the variance of the mean of values, over the square of the mean."""
     mean = statistics.mean(values)
     return statistics.variance(values) / len(values) / mean**2

@@ -1,5 +1,5 @@
-"""What the kernel says: CPU, memory, network, storage, the page cache, GPUs.
+"""Figures of the host: CPU, memory, network, storage, the page cache, GPUs.
 
-In: /proc, /sys and system calls. Out: counters and their differences.
+In: psutil, /proc, /sys and system calls. Out: counters and their differences.
 Never here: knowledge of a run.
 """

@@ -1,8 +1,8 @@
-"""What of a file is in the page cache, and how to take it out or bring it in.
+"""The page cache: how much of a file it holds, how to empty it and how to fill it.
 
-In: files, and what to do with them: evict, fill, measure or drop_caches. Out: a dict of
-what was found. `run` does it in a child process that is left behind when it takes too
-long: a dead file server, or a kernel that does not get done, is an error and no hang.
+In: files and an action: evict, fill, measure or drop_caches. Out: a dict of figures.
+`run` does the action in a child process and leaves that process behind if it takes too
+long, so that a dead file server or a kernel that hangs is an error here and no hang.
 """
 
 import concurrent.futures
@@ -20,27 +20,37 @@ from typing import Any
 
 import numpy as np
 
-_WINDOW_BYTES = 1 << 30  # mapped at a time: its vector of pages is 256 KiB
+_MAPPED_BYTES = 1 << 30  # mapped at a time; mincore's vector for it takes 256 KiB
 _CHUNK_BYTES = 8 << 20
 _TRIAL_BYTES = 1 << 20
-_NUM_READERS = 8  # at a time: one alone does not fill a network
+_NUM_READERS = 8  # at a time: one reader cannot use the whole network
 _NUM_TRIES = 3
 _LAST_SECONDS = 1.0
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 _DROP_CACHES = pathlib.Path("/proc/sys/vm/drop_caches")
-_CAP_FOWNER = 3  # bit of the capability; kernel: capabilities(7)
+_CAP_FOWNER = 3  # number of the capability's bit, see capabilities(7)
 
-_NOT_TOLD = (
-    "The kernel tells what of a file is in memory only to those who own it or may "
-    "write it."
+_NOT_OWNED = (
+    "The kernel tells how much of a file is in memory only to a process that owns it "
+    "or may write it."
 )
-_NOT_MAPPED = "The file system maps no files, so nothing can be told of its cache."
+_NOT_MAPPED = (
+    "Files of this file system cannot be mapped, so their part of the page cache is "
+    "unknown."
+)
 
 
 def run(action: str, files: Sequence[str], *, timeout_seconds: float) -> dict[str, Any]:
-    """What one of `ACTIONS` returns, done by another process.
+    """Does one of `ACTIONS` in a child process and returns its result.
 
-    {"error": why} if it fails or takes too long; never raises.
+    Args:
+        action: Name of the action.
+        files: Paths of the files.
+        timeout_seconds: Seconds after which the child is killed and left behind.
+
+    Returns:
+        The result of the action, or {"error": reason} if it fails or takes too long.
+        An action that fails raises nothing.
     """
     paths = [os.path.abspath(path) for path in files]
     try:
@@ -55,26 +65,27 @@ def run(action: str, files: Sequence[str], *, timeout_seconds: float) -> dict[st
         out, err = child.communicate(json.dumps(paths), timeout_seconds)
     except subprocess.TimeoutExpired:
         child.kill()
-        # Not waited for any longer: what hangs within the kernel cannot be killed.
+        # A process that hangs within the kernel does not die, so the wait is short.
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.communicate(timeout=_LAST_SECONDS)
         return {"error": f"{action} took longer than {timeout_seconds:g} s."}
     except OSError as error:
         return {"error": f"{action} cannot be started: {error}."}
     if child.returncode:
-        words = err.strip().splitlines() or [f"exit code {child.returncode}"]
-        return {"error": f"{action} failed: {words[-1]}"}
+        lines = err.strip().splitlines() or [f"exit code {child.returncode}"]
+        return {"error": f"{action} failed: {lines[-1]}"}
     result: dict[str, Any] = json.loads(out)
     return result
 
 
 def evict(files: Sequence[str]) -> dict[str, Any]:
-    """Takes files out of the page cache, as far as no process has them mapped.
+    """Takes files out of the page cache, but pages that a process has mapped stay.
 
-    Returns `counts_reads`.
+    Returns:
+        {"counts_reads": the value of `counts_reads`}.
 
     Raises:
-        ValueError: If a file lies in memory, as on tmpfs.
+        ValueError: If a file is on a file system in memory, such as tmpfs.
         OSError: If a file cannot be opened.
     """
     for path in files:
@@ -93,19 +104,20 @@ def evict(files: Sequence[str]) -> dict[str, Any]:
 
 
 def _evict_file(descriptor: int) -> None:
-    os.fsync(descriptor)  # what is not on disk yet stays in memory
+    os.fsync(descriptor)  # first, because pages that are not on disk yet stay
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def fill(files: Sequence[str]) -> dict[str, Any]:
     """Reads files from end to end, so that they are in the page cache.
 
-    Returns `counts_reads`.
+    Returns:
+        {"counts_reads": the value of `counts_reads`}.
 
     Raises:
         OSError: If a file cannot be read.
     """
-    counted = counts_reads(files)  # takes one of them out, so it comes first
+    counted = counts_reads(files)  # first, because it evicts one of the files
     with concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers:
         for _ in readers.map(_fill_file, files):
             pass
@@ -120,7 +132,11 @@ def _fill_file(path: str) -> None:
 
 
 def measure(files: Sequence[str]) -> dict[str, Any]:
-    """num_bytes of the files, their resident_bytes or None, and a remark why None.
+    """Measures how much of the files is in the page cache.
+
+    Returns:
+        num_bytes: size of the files. resident_bytes: bytes of them in the page cache,
+        or None if unknown. remark: the reason for None, or "".
 
     Raises:
         OSError: If a file cannot be opened.
@@ -131,8 +147,8 @@ def measure(files: Sequence[str]) -> dict[str, Any]:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             num_bytes += size
-            if not tells_residency(path):
-                remark = _NOT_TOLD
+            if not may_see_residency(path):
+                remark = _NOT_OWNED
                 continue
             try:
                 resident += resident_bytes(file.fileno(), size)
@@ -144,11 +160,12 @@ def measure(files: Sequence[str]) -> dict[str, Any]:
     return {"num_bytes": num_bytes, "resident_bytes": known, "remark": remark}
 
 
-def tells_residency(path: str) -> bool:
-    """Whether mincore tells this process the truth about a file.
+def may_see_residency(path: str) -> bool:
+    """Checks whether mincore tells this process the truth about a file.
 
-    To others it says since Linux 5.2 that all pages are there (mm/mincore.c,
-    can_do_mincore), so that nobody sees what others read.
+    Since Linux 5.2 a process needs to own the file, to be allowed to write it, or to
+    have CAP_FOWNER. To other processes mincore reports all pages as resident
+    (mm/mincore.c, can_do_mincore), so that nobody can see what others read.
     """
     if os.stat(path).st_uid == os.geteuid() or os.access(
         path, os.W_OK, effective_ids=True
@@ -161,14 +178,19 @@ def tells_residency(path: str) -> bool:
 
 
 def resident_bytes(descriptor: int, num_bytes: int) -> int:
-    """How many of the first bytes of a file are in the page cache; whole pages.
+    """Returns how many of the first bytes of a file are in the page cache.
+
+    Args:
+        descriptor: The open file.
+        num_bytes: Bytes to look at. The kernel knows whole pages; of the page at the
+            end only the bytes within num_bytes count.
 
     Raises:
         OSError: If the file cannot be mapped.
     """
     resident = 0
-    for begin in range(0, num_bytes, _WINDOW_BYTES):
-        length = min(_WINDOW_BYTES, num_bytes - begin)
+    for begin in range(0, num_bytes, _MAPPED_BYTES):
+        length = min(_MAPPED_BYTES, num_bytes - begin)
         with mmap.mmap(
             descriptor, length, access=mmap.ACCESS_READ, offset=begin
         ) as view:
@@ -189,14 +211,17 @@ def _resident_pages(view: mmap.mmap) -> Any:
         ctypes.c_void_p(vector.ctypes.data),
     ):
         raise OSError(ctypes.get_errno(), "mincore")
-    return vector & 1  # the other bits mean nothing
+    return vector & 1  # mincore(2) leaves the other bits undefined
 
 
 def counts_reads(files: Sequence[str]) -> bool | None:
-    """Whether /proc/self/io counts what this process reads from where the files lie.
+    """Checks whether the kernel counts the bytes that this file system delivers.
 
-    Tried with the beginning of one of them, which leaves the page cache before and
-    after. None if it does not leave, so that nothing can be told.
+    The check evicts one of the files, reads its beginning, and looks at the read_bytes
+    of /proc/self/io. The file is evicted afterwards as well.
+
+    Returns:
+        None if the file does not leave the page cache, so that the answer is unknown.
     """
     path = next((path for path in files if os.stat(path).st_size), None)
     if path is None or filesystem(path) in _IN_MEMORY:
@@ -205,7 +230,7 @@ def counts_reads(files: Sequence[str]) -> bool | None:
         descriptor = file.fileno()
         num_bytes = min(_TRIAL_BYTES, os.fstat(descriptor).st_size)
         _evict_file(descriptor)
-        is_out = tells_residency(path) and not resident_bytes(descriptor, num_bytes)
+        is_out = may_see_residency(path) and not resident_bytes(descriptor, num_bytes)
         before = _bytes_read()
         os.pread(descriptor, num_bytes, 0)
         counted = _bytes_read() - before >= num_bytes
@@ -222,14 +247,14 @@ def drop_caches(_: Sequence[str]) -> dict[str, Any]:
     """Empties the caches of the whole host: pages, directory entries, inodes.
 
     Raises:
-        OSError: If the kernel does not let this process.
+        OSError: If this process may not do so.
     """
     _DROP_CACHES.write_text("3")
     return {}
 
 
 def mount_point(path: str | os.PathLike[str]) -> str:
-    """Where the file system is mounted that a path is on."""
+    """Returns the folder at which the file system of a path is mounted."""
     place = os.path.realpath(path)
     while not os.path.ismount(place):
         place = os.path.dirname(place)
@@ -237,19 +262,24 @@ def mount_point(path: str | os.PathLike[str]) -> str:
 
 
 def filesystem(path: str | os.PathLike[str]) -> str:
-    """The type of the file system that a path is on, such as ext4; "" if unknown."""
+    """Returns the type of the file system of a path, such as "ext4"; "" if unknown."""
     text = pathlib.Path("/proc/self/mounts").read_text(errors="surrogateescape")
     return parse_filesystem(text, mount_point(path))
 
 
 def parse_filesystem(text: str, point: str) -> str:
-    """The type of what is mounted at a place, from /proc/self/mounts (fstab(5))."""
+    """Returns the type of the file system that is mounted at a folder.
+
+    Args:
+        text: Contents of /proc/self/mounts, in the format of fstab(5).
+        point: The folder.
+    """
     place = point.replace(" ", "\\040")  # as the kernel writes it
     found = ""
     for line in text.splitlines():
         words = line.split(" ")
         if words[1] == place:
-            found = words[2]  # what was mounted last hides the others
+            found = words[2]  # the last mount at a folder hides the earlier ones
     return found
 
 
@@ -261,13 +291,17 @@ ACTIONS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
 }
 
 
+def perform(action: str, files: Sequence[str]) -> dict[str, Any]:
+    """Does one of `ACTIONS` in this process; an error is {"error": reason}."""
+    try:
+        return ACTIONS[action](files)
+    except (OSError, ValueError) as error:
+        return {"error": str(error)}
+
+
 def main() -> int:
     """Does the action of the command line with the files named on stdin."""
-    try:
-        result = ACTIONS[sys.argv[1]](json.load(sys.stdin))
-    except (OSError, ValueError) as error:
-        result = {"error": str(error)}
-    print(json.dumps(result))
+    print(json.dumps(perform(sys.argv[1], json.load(sys.stdin))))
     return 0
 
 

@@ -1,10 +1,10 @@
-"""Which part of the data is in memory before a run, and whether the run fits that.
+"""Cold, warm or as it is: the state of the page cache before a run, and its proof.
 
-In: files, and the state to start from: cold, warm, or as it is. Out: of every host,
-what was done and what is in its page cache then; after a run, whether what storage gave
-fits the state. Emptying needs no root (posix_fadvise); root empties the caches of the
-whole host too. It is the client's cache alone: what a file server holds in its memory
-stays there.
+In: files and the state to start from. Out: for every host, the actions that were done
+and the part of the files in its page cache; after a run, a verdict whether the bytes
+from storage agree with the state. Evicting files needs no root (posix_fadvise); root
+also empties the caches of the whole host. Only the cache of the client is emptied: data
+in the memory of a file server stays there.
 """
 
 import dataclasses
@@ -19,26 +19,26 @@ from benchmarks.system import page_cache
 
 STATES = ("as_is", "warm", "cold")
 
-COLD_LIMIT = 0.01  # of the files may be in memory before a cold run
-COLD_STORAGE_MIN = 0.95  # of the bytes that a cold run needs come from storage
-WARM_STORAGE_MAX = 0.05  # of the bytes that a warm run needs come from storage
+COLD_LIMIT = 0.01  # largest part of the files in memory before a cold run
+COLD_STORAGE_MIN = 0.95  # smallest part of the needed bytes from storage, if cold
+WARM_STORAGE_MAX = 0.05  # largest part of the needed bytes from storage, if warm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostStatus:
-    """What one host did, and what it holds then.
+    """Actions on one host, and the state of its page cache after them.
 
     Attributes:
-        rank: Which rank did it, the first of its host.
-        host: Its name, for errors; not in results.
-        actions: What was done, by name: "done", or why not.
-        seconds: What all of it took.
+        rank: Rank that did the actions, the first rank of the host.
+        host: Name of the host, for errors; results do not hold it.
+        actions: Name of an action -> "done", or the reason why it failed.
+        seconds: Seconds of all actions together.
         num_bytes: Size of the files.
-        resident_bytes: How much of them is in the page cache; None if unknown.
-        counts_reads: Whether the kernel counts what a process reads from this file
-            system (FUSE may not); None if unknown.
-        remark: Why resident_bytes is unknown.
-        error: Why the host is not in the state that was asked for.
+        resident_bytes: Bytes of the files in the page cache; None if unknown.
+        counts_reads: Whether the kernel counts the bytes that a process reads from this
+            file system (for FUSE it may not); None if unknown.
+        remark: The reason why resident_bytes is unknown, or "".
+        error: The reason why the host is not in the requested state, or "".
     """
 
     rank: int
@@ -59,7 +59,7 @@ class HostStatus:
         return self.resident_bytes / max(1, self.num_bytes)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as a dict that JSON can hold, without the host's name."""
+        """Returns the fields as a dict that JSON can hold, without the host's name."""
         fields = dataclasses.asdict(self) | {
             "resident_fraction": self.resident_fraction
         }
@@ -76,19 +76,22 @@ def prepare(
     host_wide: bool | None = None,
     timeout_seconds: float = 600.0,
 ) -> tuple[HostStatus, ...]:
-    """Brings the files on every host into a state, and says what is in memory then.
+    """Brings the files on every host into a state, and measures the page caches.
 
-    Every rank calls it; the first rank of each host does the work. With as_is nothing
-    is changed, so that it also tells of the state after a run.
+    Every rank must call this function; the first rank of each host does the work. With
+    "as_is" nothing is changed, so the function also measures the state after a run.
 
     Args:
         state: One of `STATES`.
         files: All files of the data that the ranks of this host read.
-        gather: One value of each rank -> those of all ranks, on every rank.
-        rank: This process.
-        local_rank: The same on its host.
-        host_wide: Whether to empty the caches of whole hosts too; None: if root.
-        timeout_seconds: How long an action may take on a host.
+        gather: Takes the value of this rank, returns the values of all ranks.
+        rank: Number of this process among all ranks.
+        local_rank: Number of this process among the ranks of its host.
+        host_wide: Whether to empty the caches of whole hosts too; None: only as root.
+        timeout_seconds: Limit for each action on a host, in seconds.
+
+    Returns:
+        The status of each host, in the order of ranks.
 
     Raises:
         ValueError: On every rank, if a host cannot be brought into the state.
@@ -113,7 +116,7 @@ def prepare(
 
 
 def _why_not(state: str, host: HostStatus) -> str:
-    """Why a host is not in a state, as far as it is known before the run."""
+    """Returns the reason why a host is not in a state before the run, or ""."""
     share = host.resident_fraction
     if state == "cold" and not host.error and share is not None and share > COLD_LIMIT:
         return (
@@ -126,7 +129,7 @@ def _why_not(state: str, host: HostStatus) -> str:
 def _prepare_host(
     actions: Sequence[str], files: Sequence[str], rank: int, timeout_seconds: float
 ) -> HostStatus:
-    """Does each action, then measures; never raises, as the other ranks wait."""
+    """Does each action, then measures. Errors are returned: the other ranks wait."""
     start = time.perf_counter()
     found: dict[str, Any] = {}
     done = {}
@@ -136,7 +139,7 @@ def _prepare_host(
         error = result.pop("error", "")
         done[action] = error or "done"
         found |= result
-        # Evicting the files is enough; emptying the host's caches may be forbidden.
+        # Evicting the files is enough, and emptying the host's caches may be forbidden.
         if error and action != "drop_caches":
             break
     return HostStatus(
@@ -156,24 +159,25 @@ def verdict(
     needed_bytes: float,
     storage_bytes: int | None,
 ) -> Verdict:
-    """Whether a run was in the state that it claims; the text says by which figures.
+    """Checks whether a run was in the state that it claims; the text has the figures.
 
-    Cold is 1 % of the files in memory before, at most, on every host, and 95 % of the
-    needed bytes from storage, at least; warm is 5 % of them from storage, at most. One
-    of the two may be unknown, but not both, and neither may contradict.
+    A cold run has at most 1 % of the files in memory before it, on every host, and gets
+    at least 95 % of the needed bytes from storage. A warm run gets at most 5 % of them
+    from storage. One of the two figures may be unknown, but not both, and no known
+    figure may contradict the state.
 
     Args:
         state: One of `STATES`.
-        before: What `prepare` returned.
-        needed_bytes: Sizes of the records that the run used, each counted once: read a
-            second time, a record comes from memory.
-        storage_bytes: What storage gave the processes of the run, warm-up included;
-            None if unknown.
+        before: Result of `prepare`.
+        needed_bytes: Size of the records that the run used. A record counts once,
+            because its second reading comes from memory.
+        storage_bytes: Bytes that storage delivered to the processes of the run, warm-up
+            included; None if unknown.
     """
     shares = [host.resident_fraction for host in before]
     known = [share for share in shares if share is not None]
     resident = max(known) if known and len(known) == len(shares) else None
-    # 0 bytes mean nothing on a file system whose reads the kernel does not count.
+    # Where the kernel does not count reads, 0 bytes from storage prove nothing.
     counted = all(host.counts_reads is not False for host in before)
     from_storage = None
     if storage_bytes is not None and needed_bytes > 0 and counted:

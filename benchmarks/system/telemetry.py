@@ -1,8 +1,8 @@
-"""What the host does meanwhile: processor, memory, network, storage, GPUs.
+"""Use of the host during a run: processor, memory, network, storage, GPUs.
 
-In: the kernel's counters and NVML's, read once a second by a thread. Out: a flat dict
-of one process and its host, and one of all ranks together; units in the names. What
-cannot be read here is left out, and `absent` says why.
+In: the counters of the kernel (through psutil) and of NVML, read once a second by a
+thread. Out: a flat dict for one process and its host, and one dict for all ranks; the
+units are in the names. A figure that cannot be read is left out, and `absent` says why.
 """
 
 import functools
@@ -14,23 +14,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from benchmarks.system import page_cache
 
-_SECTOR_BYTES = 512  # of /sys/block/*/stat, whatever the device's own are
 _PROC = pathlib.Path("/proc")
 _INTERFACES = pathlib.Path("/sys/class/net")
+_BLOCK_DEVICES = pathlib.Path("/sys/dev/block")
+# psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
+_UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
 
 
 class Reading(NamedTuple):
-    """Counters, which only grow, and gauges, numbers or lists of one a device."""
+    """Counters, which only grow, and gauges: numbers, or lists with one a device."""
 
     counters: Mapping[str, float] = {}
     gauges: Mapping[str, float | list[float]] = {}
 
 
 class Sample(NamedTuple):
-    """All that was read at a time, in seconds of a monotonic clock."""
+    """A reading and its time, in seconds of a monotonic clock."""
 
     seconds: float
     reading: Reading
@@ -40,14 +43,15 @@ Probe = Callable[[], Reading]
 
 
 class Sampler:
-    """Reads while it is entered, from a thread of its own.
+    """Reads all probes at regular times, in a thread that runs inside its `with`.
 
         with Sampler("DIR") as sampler:
             ...
         figures = sampler.figures()
 
     Args:
-        data_dir: Where the data is, to find the device or mount that it comes from.
+        data_dir: Folder of the data; names the device or mount to watch. None: no
+            device and no mount are watched.
         interval_seconds: Time between two readings.
     """
 
@@ -63,7 +67,7 @@ class Sampler:
         for name, open_probe in _PROBES.items():
             try:
                 self._probes[name] = open_probe(data_dir)
-            except (OSError, ValueError) as error:
+            except _UNREADABLE as error:
                 self._absent[name] = str(error)
         self._samples: list[Sample] = []
         self._lock = threading.Lock()
@@ -81,13 +85,13 @@ class Sampler:
         self._take()
 
     def start_timing(self) -> None:
-        """Forgets what was read so far: it was warm-up."""
+        """Forgets all samples so far, which were warm-up, and takes a first one."""
         with self._lock:
             self._samples.clear()
         self._take()
 
     def figures(self) -> dict[str, Any]:
-        """The figures from the first reading to the last; see `summarize_samples`."""
+        """Returns the figures from first to last sample; see `summarize_samples`."""
         with self._lock:
             return summarize_samples(self._samples) | {"absent": dict(self._absent)}
 
@@ -101,7 +105,7 @@ class Sampler:
             for name, probe in list(self._probes.items()):
                 try:
                     found = probe()
-                except (OSError, ValueError) as error:
+                except _UNREADABLE as error:
                     # A GPU may fall off its bus; the run and the other figures go on.
                     self._absent[name] = str(error)
                     del self._probes[name]
@@ -114,11 +118,14 @@ class Sampler:
 
 
 def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
-    """What counters grew by, and mean and maximum of gauges, of two samples or more.
+    """Returns the growth of each counter, and mean and maximum of each gauge.
 
-    A fraction of the host's CPU is of all its cores, everything that is not idle; its
-    maximum is over the time between two samples. What is not in every sample is not in
-    the figures.
+    host_cpu_fraction, 0 to 1, is the busy part of all cores of the host;
+    host_cpu_fraction_max is the largest such part between two consecutive samples. A
+    name that is missing from a sample is missing from the figures.
+
+    Args:
+        samples: At least two, in the order of time.
     """
     first, last = samples[0], samples[-1]
     figures: dict[str, Any] = {
@@ -144,7 +151,7 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _series(readings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """name -> its values, of the names that are in every reading."""
+    """Returns name -> array of its values, for the names that every reading has."""
     everything = list(readings)
     names = [name for name in everything[0] if all(name in one for one in everything)]
     return {name: np.array([one[name] for one in everything]) for name in names}
@@ -153,11 +160,15 @@ def _series(readings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def summarize(
     ranks: Sequence[Mapping[str, Any]], local_ranks: Sequence[int]
 ) -> dict[str, Any]:
-    """One dict of the figures of all ranks, in the order of ranks.
+    """Joins the figures of all ranks in one dict.
 
-    Figures of processes become lists of one a rank, those of hosts lists of one a host,
-    as its local rank 0 saw it; None where one lacks it. host_cpu_fraction is the mean
-    over hosts.
+    Figures of a process become lists with one value a rank. Figures of a host become
+    lists with one value a host, which its local rank 0 measured. None stands for a
+    value that is missing. host_cpu_fraction is the mean over hosts.
+
+    Args:
+        ranks: What `Sampler.figures` returned on each rank, in the order of ranks.
+        local_ranks: Number of each rank on its host, from 0.
     """
     hosts = [
         figures
@@ -179,59 +190,62 @@ def summarize(
 
 
 def process_storage_bytes() -> int | None:
-    """Bytes that storage delivered to this process so far, page-cache hits excluded.
+    """Returns the bytes that storage delivered to this process so far.
 
-    None if the kernel does not tell. It tells what its own file systems read; of FUSE
-    and the like see `residency.HostStatus.counts_reads`.
+    Page-cache hits are not among them. The kernel counts what its own file systems
+    read; for FUSE and the like see `residency.HostStatus.counts_reads`.
+
+    Returns:
+        Bytes, or None if the kernel does not say.
     """
     try:
-        return parse_fields(_read("self/io"))["read_bytes"]
-    except OSError:
+        return _own_storage_bytes()
+    except _UNREADABLE:
         return None
 
 
-def parse_fields(text: str) -> dict[str, int]:
-    """The numbers of /proc/self/io and /proc/self/status by name, kB as bytes."""
-    fields = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition(":")
-        value, *unit = rest.split() or [""]
-        if value.isdigit():
-            fields[name] = int(value) * (1024 if unit == ["kB"] else 1)
-    return fields
+def _own_storage_bytes() -> int:
+    process = psutil.Process()
+    if not hasattr(process, "io_counters"):  # psutil has it where /proc/self/io is
+        raise OSError("the kernel does not count the bytes that a process reads")
+    return int(process.io_counters().read_bytes)
 
 
-def parse_cpu(text: str) -> tuple[int, int]:
-    """Clock ticks of all cores, busy and in all, from /proc/stat (kernel: proc(5)).
+def cpu_seconds(times: Any) -> tuple[float, float]:
+    """Sums CPU times of the host over its cores, from `psutil.cpu_times`.
 
-    Busy is all but idle and waiting for storage; time that the hypervisor gave to
-    others is busy too, as nobody here can use it.
+    Busy is every state but idle and waiting for storage. Stolen time, which the
+    hypervisor gave to other machines, is busy too: nobody on this host can use it.
+
+    Returns:
+        Seconds that were busy, and seconds in all.
     """
-    numbers = [int(number) for number in text.splitlines()[0].split()[1:]]
-    total = sum(numbers[:8])  # guests' time, which follows, is in user's already
-    return total - numbers[3] - numbers[4], total
+    # The times of guests, which follow the first eight, are within user and nice.
+    total = sum(times[:8])
+    return total - times.idle - times.iowait, total
 
 
-def parse_network(text: str, interfaces: Sequence[str]) -> int:
-    """Bytes that some interfaces received, from /proc/net/dev."""
-    received = 0
-    for line in text.splitlines()[2:]:
-        name, _, rest = line.partition(":")
-        if name.strip() in interfaces:
-            received += int(rest.split()[0])
-    return received
+def parse_peak_rss(text: str) -> int:
+    """Returns the peak resident memory in bytes, from the text of /proc/self/status.
 
-
-def parse_device(text: str) -> int:
-    """Bytes read from a block device, from its stat file (kernel: block/stat.rst)."""
-    return int(text.split()[2]) * _SECTOR_BYTES
+    Raises:
+        ValueError: If the text has no VmHWM line.
+    """
+    for line in text.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError("/proc/self/status has no VmHWM")
 
 
 def parse_nfs(text: str, mount_point: str) -> int:
-    """Bytes that an NFS server sent for a mount, from /proc/self/mountstats.
+    """Returns the bytes that an NFS server sent for a mount.
+
+    Args:
+        text: Contents of /proc/self/mountstats.
+        mount_point: Folder where the file system is mounted.
 
     Raises:
-        ValueError: If the mount point is none of NFS.
+        ValueError: If no NFS file system is mounted there.
     """
     place = mount_point.replace(" ", "\\040")  # as the kernel writes it
     is_ours = False
@@ -250,21 +264,23 @@ def _read(name: str) -> str:
 
 def _host(_: object) -> Probe:
     def probe() -> Reading:
-        busy, total = parse_cpu(_read("stat"))
+        busy, total = cpu_seconds(psutil.cpu_times())
         return Reading(counters={"host_busy": busy, "host_total": total})
 
     return probe
 
 
 def _process(_: object) -> Probe:
+    process = psutil.Process()
+
     def probe() -> Reading:
-        memory = parse_fields(_read("self/status"))
+        rss = process.memory_info().rss
+        # psutil has no peak on Linux, and ru_maxrss includes the process before exec.
+        peak = parse_peak_rss(_read("self/status"))
         return Reading(
+            # psutil's CPU time of a process is in ticks of 10 ms; this clock is finer.
             counters={"process_cpu_seconds": time.process_time()},
-            gauges={
-                "process_rss_bytes": memory["VmRSS"],
-                "process_peak_rss_bytes": memory["VmHWM"],
-            },
+            gauges={"process_rss_bytes": rss, "process_peak_rss_bytes": peak},
         )
 
     return probe
@@ -272,21 +288,21 @@ def _process(_: object) -> Probe:
 
 def _process_storage(_: object) -> Probe:
     def probe() -> Reading:
-        num_bytes = parse_fields(_read("self/io"))["read_bytes"]
-        return Reading(counters={"process_storage_bytes": num_bytes})
+        return Reading(counters={"process_storage_bytes": _own_storage_bytes()})
 
     return probe
 
 
 def _network(_: object) -> Probe:
     names = sorted(path.name for path in _INTERFACES.iterdir() if path.name != "lo")
-    # Bonds, bridges and VLANs lie over these, and would count the same bytes again. In
-    # a container there may be no device in sight, only what leads out of it.
+    # Bonds, bridges and VLANs lie over the devices and would count the same bytes
+    # again. A container may see no device, only interfaces that lead out of it.
     interfaces = [n for n in names if (_INTERFACES / n / "device").exists()] or names
 
     def probe() -> Reading:
-        num_bytes = parse_network(_read("net/dev"), interfaces)
-        return Reading(counters={"network_received_bytes": num_bytes})
+        counted = psutil.net_io_counters(pernic=True)
+        received = sum(counted[n].bytes_recv for n in interfaces if n in counted)
+        return Reading(counters={"network_received_bytes": received})
 
     return probe
 
@@ -295,13 +311,19 @@ def _device(data_dir: str | os.PathLike[str] | None) -> Probe:
     if data_dir is None:
         raise ValueError("there is no data folder")
     number = os.stat(data_dir).st_dev
-    name = f"{os.major(number)}:{os.minor(number)}"
-    path = pathlib.Path("/sys/dev/block") / name / "stat"
-    if not path.exists():
+    link = _BLOCK_DEVICES / f"{os.major(number)}:{os.minor(number)}"
+    # sysfs writes ! where the name of a device has a slash.
+    name = os.path.basename(os.path.realpath(link)).replace("!", "/")
+    if name not in psutil.disk_io_counters(perdisk=True):
         raise ValueError("the data's file system names no block device of its own")
-    return lambda: Reading(
-        counters={"device_read_bytes": parse_device(path.read_text(encoding="ascii"))}
-    )
+
+    def probe() -> Reading:
+        counted = psutil.disk_io_counters(perdisk=True)
+        if name not in counted:
+            raise OSError(f"the block device {name} is gone")
+        return Reading(counters={"device_read_bytes": counted[name].read_bytes})
+
+    return probe
 
 
 def _nfs(data_dir: str | os.PathLike[str] | None) -> Probe:
@@ -326,13 +348,13 @@ def _gpus(_: object) -> Probe:
 
 
 def gpu_probe(nvml: Any) -> Probe:
-    """How busy each GPU of the host is, 0 to 1, and its memory in use.
+    """Makes a probe of each GPU's utilization, 0 to 1, and memory in use, in bytes.
 
     Args:
         nvml: The module `pynvml`.
 
     Raises:
-        OSError: If there is no driver or no GPU, now or later.
+        OSError: If there is no driver or no GPU. The probe raises it too.
     """
     try:
         nvml.nvmlInit()

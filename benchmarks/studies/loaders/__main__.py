@@ -1,23 +1,23 @@
-"""What do other loaders cost for the same images and the same work?
+"""How much CPU time do other loaders take for the same images and the same work?
 
   python -m benchmarks.studies.loaders --data_dir=DIR --peer_dir=COPY --num_rounds=3
 
 Question: how do CPU-seconds and images/s of `imagenet_train` compare with what others
 use: tf.data as TensorFlow Model Garden reads it, DALI on the CPU, FFCV, PyTorch's
-DataLoader, WebDataset, Grain and SPDL? All crop, resize, flip and batch the train split
-of DIR at random, as uint8 or as normalized float32. Each run is its own process; all
-take turns, so that a slow spell of the machine meets all; a first part is not timed.
+DataLoader, WebDataset, Grain and SPDL? All loaders crop, resize, flip and batch the
+train split of DIR at random, as uint8 or as normalized float32. Each run is a process
+of its own with a warm-up that is not timed. The loaders are interleaved, so that a slow
+spell of the machine affects all of them.
 
-tf.data and DALI read the TFRecords; the others read the same JPEG bytes from COPY,
-which is written once: files, tars, or a .beton. The loaders written in Python come with
-two decoders, `_pil` and `_cv`. `pip install 'tfpipe[peers]'` brings most of them; one
-that is not installed, or fails, is skipped, and its reason is in the table and the
-JSON.
+tf.data and DALI read the TFRecords. The others read the same JPEG bytes from COPY,
+which is written once: files, tars, or a .beton. The loaders written in Python run with
+two decoders, `_pil` and `_cv`. `pip install 'tfpipe[peers]'` installs most loaders. A
+loader that is not installed, or fails, is skipped; the table and the JSON say why.
 
-CPU-seconds are those of a process and all that it starts, in user and system mode.
-Read the ratios: `cpu_ratio` is CPU-seconds over those of tfpipe in the same round, the
-median of the rounds. Absolute figures hold for this machine, and images/s only where
-nothing else runs on it. The last line on stdout is one JSON object.
+CPU-seconds are user and system time of a process and of all processes that it starts.
+Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of tfpipe in the
+same round, the median of the rounds. Absolute figures hold for this machine, and
+images/s only where nothing else runs on it. The last line on stdout is one JSON object.
 """
 
 import dataclasses
@@ -32,39 +32,43 @@ from absl import app, flags as absl_flags
 
 from benchmarks.options import train_flags
 from benchmarks.reporting import environment, output
-from benchmarks.studies import interleaved, interleaved_flags
+from benchmarks.studies import interleaved
 from benchmarks.studies.loaders.images import Job
 from benchmarks.studies.loaders.peers import PEERS
 
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "image_size", "batch_size"):
+    absl_flags.declare_key_flag(_name)
+absl_flags.adopt_module_key_flags(interleaved)
 _PEERS = absl_flags.DEFINE_list(
     "peers",
     list(PEERS),
-    "Which loaders to measure, of benchmarks.studies.loaders.peers; tfpipe is always added.",
+    "Loaders to measure, of benchmarks.studies.loaders.peers; tfpipe is always added.",
 )
 _DTYPE = absl_flags.DEFINE_list(
-    "dtype", ["uint8", "float32"], "Of the batches: uint8, float32 or both."
+    "dtype", ["uint8", "float32"], "Types of the batches: uint8, float32 or both."
 )
 _PEER_DIR = absl_flags.DEFINE_string(
     "peer_dir",
     None,
-    "Folder for copies of the images in the forms that other loaders read; kept for "
-    "the next time. Without it, those loaders are skipped.",
+    "Folder for copies of the images in the forms that other loaders read; the copies "
+    "are kept for the next run. Without it, those loaders are skipped.",
 )
 _PEER_WORKERS = absl_flags.DEFINE_integer(
     "peer_workers",
     None,
-    "Threads or worker processes of each loader but those of tf.data. Default: the "
-    "cores.",
+    "Threads or worker processes of each loader; tf.data chooses its own. Default: the "
+    "number of cores.",
     lower_bound=1,
 )
 _PEERS_RESULT = absl_flags.DEFINE_string(
     "peers_result", None, "File to write the JSON object to as well."
 )
 
-# What the others are compared with.
+# The loader that the others are compared with.
 _BASE = "tfpipe"
 
-# Import name -> what is installed by, where they differ.
+# Import name -> name for pip, where the two differ.
 _DISTRIBUTIONS = {"cv2": "opencv-python-headless", "nvidia.dali": "nvidia-dali-cuda120"}
 
 # dtype -> peer -> figures.
@@ -72,10 +76,10 @@ Figures = dict[str, dict[str, dict[str, float]]]
 
 
 def chosen(names: list[str]) -> list[str]:
-    """The loaders of those names, in the order of `PEERS`, tfpipe among them.
+    """Returns the loaders of some names and tfpipe, in the order of `PEERS`.
 
     Raises:
-        ValueError: If one is not known.
+        ValueError: If a name is not one of `PEERS`.
     """
     unknown = set(names) - PEERS.keys()
     if unknown:
@@ -86,7 +90,7 @@ def chosen(names: list[str]) -> list[str]:
 
 
 def missing(name: str) -> str | None:
-    """Why a loader cannot run here, as far as its modules say; None if it can."""
+    """Returns why a loader cannot run here: its missing modules; None if it can."""
     lacks = [module for module in PEERS[name].modules if not _is_installed(module)]
     if not lacks:
         return None
@@ -98,12 +102,16 @@ def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
-        # The package above it is not there.
+        # find_spec raises this where the parent package is missing.
         return False
 
 
 def without_data(names: list[str], job: Job) -> dict[str, str]:
-    """Makes the copies that loaders read; why not, for those whose copy cannot be."""
+    """Makes the copies that the loaders read.
+
+    Returns:
+        Loader -> reason, for the loaders whose copy could not be made.
+    """
     reasons: dict[str, str] = {}
     for kind in sorted({PEERS[name].data or "" for name in names} - {""}):
         try:
@@ -120,15 +128,18 @@ def without_data(names: list[str], job: Job) -> dict[str, str]:
 def compare(
     jobs: list[Job], names: list[str], num_rounds: int
 ) -> tuple[Figures, dict[str, str]]:
-    """RecordRanges the loaders in turns: the figures of each, and why others have none.
+    """Runs the loaders interleaved.
 
     Args:
-        jobs: One a dtype; otherwise they must be the same.
-        names: As `chosen` gives them.
-        num_rounds: Turns of each.
+        jobs: One job for each dtype; they must be equal otherwise.
+        names: Loaders, as `chosen` returns them.
+        num_rounds: Runs of each loader and dtype.
+
+    Returns:
+        The figures of each loader, and loader -> reason for those that were skipped.
 
     Raises:
-        OSError: If a run of tfpipe itself fails; carries what it said.
+        OSError: If a run of tfpipe itself fails; the message holds its stderr.
     """
     skipped = {name: reason for name in names if (reason := missing(name))}
     left = [name for name in names if name not in skipped]
@@ -164,12 +175,12 @@ def compare(
 
 
 def _last_line(error: OSError) -> str:
-    """A traceback ends with what was wrong."""
+    """Returns the last line of an error: a traceback ends with its message."""
     return str(error).strip().splitlines()[-1]
 
 
 def table(figures: Figures, skipped: dict[str, str]) -> str:
-    """A table a dtype, what each loader does, and why others were skipped."""
+    """Returns a table for each dtype, notes on loaders, and reasons of skipped ones."""
     parts = [
         interleaved.table(rows, f"peer, {dtype}") for dtype, rows in figures.items()
     ]
@@ -180,7 +191,7 @@ def table(figures: Figures, skipped: dict[str, str]) -> str:
 
 
 def versions(names: list[str]) -> dict[str, str]:
-    """What the loaders of those names are installed as, by package."""
+    """Returns package -> installed version, for the packages of some loaders."""
     modules = {module for name in names for module in PEERS[name].modules}
     packages = {_DISTRIBUTIONS.get(module, module) for module in modules} | {"pillow"}
     found = {}
@@ -188,7 +199,7 @@ def versions(names: list[str]) -> dict[str, str]:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            # Installed under another name, such as opencv-python.
+            # The module comes from another package, such as opencv-python.
             found[package] = "unknown"
     return found
 
@@ -201,7 +212,7 @@ def _jobs() -> list[Job]:
         image_size=config.image_size or 224,
         batch_size=config.batch_size or 64,
         num_workers=_PEER_WORKERS.value or len(os.sched_getaffinity(0)),
-        **interleaved_flags.image_counts(),
+        **interleaved.image_counts(),
     )
     return [dataclasses.replace(job, dtype=dtype) for dtype in _DTYPE.value]
 
@@ -217,12 +228,12 @@ def _report(
     return {
         "command": "benchmarks.studies.loaders",
         "schema_version": 1,
-        # The folder by name: paths differ by machine.
+        # The folder by name: its path differs between machines.
         "config": config
         | {
             "data_dir": pathlib.Path(jobs[0].data_dir).resolve().name,
             "dtype": [job.dtype for job in jobs],
-            "num_rounds": interleaved_flags.num_rounds(),
+            "num_rounds": interleaved.num_rounds(),
         },
         "peers": figures,
         "notes": {name: PEERS[name].note for name in measured},
@@ -238,7 +249,7 @@ def main(argv: list[str]) -> int:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
     try:
         jobs, names = _jobs(), chosen(_PEERS.value)
-        figures, skipped = compare(jobs, names, interleaved_flags.num_rounds())
+        figures, skipped = compare(jobs, names, interleaved.num_rounds())
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

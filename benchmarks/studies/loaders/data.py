@@ -1,10 +1,11 @@
-"""The images of a data set in the forms that other loaders read, byte for byte.
+r"""Copies of a data set's images, byte for byte, in the forms that other loaders read.
 
-  python -m benchmarks.studies.loaders.data KIND '{"data_dir": "DIR", "peer_dir": "COPY", ...}'
+  python -m benchmarks.studies.loaders.data KIND \
+      '{"data_dir": "DIR", "peer_dir": "COPY", ...}'
 
 In: the train shards of DIR. Out: COPY/jpeg with a folder for each label, COPY/tar with
-a tar for each shard, or COPY/beton/train.beton for FFCV, in which the JPEG bytes are
-stored as they are. What is there is kept. `benchmarks.studies.loaders` calls this.
+a tar for each shard, or COPY/beton/train.beton for FFCV, which holds the same JPEG
+bytes. A copy that exists is kept. `benchmarks.studies.loaders` starts this module.
 """
 
 import io
@@ -22,10 +23,10 @@ from benchmarks.studies.loaders.images import Job
 
 
 def shards(data_dir: str) -> list[str]:
-    """Paths of the train shards in their order, by the names in index.json.
+    """Returns the paths of the train shards, in the order of index.json.
 
     Raises:
-        OSError: If there is no index.
+        OSError: If there is no index.json.
     """
     folder = pathlib.Path(data_dir)
     index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
@@ -33,10 +34,10 @@ def shards(data_dir: str) -> list[str]:
 
 
 def dali_indexes(data_dir: str) -> list[str]:
-    """Paths of DALI's index of each train shard, which the converters write.
+    """Returns the paths of DALI's index of each train shard; the converters write them.
 
     Raises:
-        OSError: If there is no index, or none for DALI.
+        OSError: If index.json or an index for DALI is missing.
     """
     paths = [pathlib.Path(shard) for shard in shards(data_dir)]
     found = [path.parent / "dali_idx" / path.name for path in paths]
@@ -50,17 +51,21 @@ def dali_indexes(data_dir: str) -> list[str]:
 
 
 def files(peer_dir: str) -> list[tuple[str, int]]:
-    """The JPEG files of the copy in their order, each with its label."""
+    """Returns the JPEG files of the copy in the order of their paths, with labels."""
     paths = sorted((pathlib.Path(peer_dir) / "jpeg").glob("*/*.jpg"))
     return [(str(path), int(path.parent.name)) for path in paths]
 
 
 def make(kind: str, job: Job) -> pathlib.Path:
-    """Writes the copy of that kind unless it is there, and returns its folder.
+    """Writes a copy unless it exists, and returns its folder.
+
+    Args:
+        kind: "jpeg", "tar" or "beton".
+        job: Names the data set and the folder of copies.
 
     Raises:
-        OSError: If it cannot be written.
-        ValueError: If `job.peer_dir` holds copies of other data.
+        OSError: If the copy cannot be written.
+        ValueError: If `job.peer_dir` is "", or the folder holds copies of other data.
     """
     if not job.peer_dir:
         raise ValueError("--peer_dir must name a folder for copies of the images.")
@@ -77,7 +82,10 @@ def make(kind: str, job: Job) -> pathlib.Path:
 
 
 def _claim(folder: pathlib.Path, job: Job) -> None:
-    """Writes down whose copies the folder holds, or compares that with the job's."""
+    """Records the data set of the folder's copies, or checks that it is the job's.
+
+    A data set is known by the names and sizes of its shards.
+    """
     found = folder / "source.json"
     paths = map(pathlib.Path, shards(job.data_dir))
     source = {path.name: path.stat().st_size for path in paths}
@@ -91,7 +99,7 @@ def _claim(folder: pathlib.Path, job: Job) -> None:
 
 
 def _records(path: str) -> Iterator[tuple[bytes, int]]:
-    """JPEG bytes and label of each record of a shard."""
+    """Yields JPEG bytes and label of each record of a shard."""
     import tensorflow as tf
 
     features = {
@@ -129,7 +137,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 class _Stored:
-    """The files as FFCV's writer takes them: by number, bytes and label."""
+    """The files in the form of FFCV's writer: number -> (JPEG bytes, label)."""
 
     def __init__(self, items: list[tuple[str, int]]) -> None:
         self.items = items
@@ -156,9 +164,9 @@ def _write_beton(folder: pathlib.Path, job: Job) -> None:
 
 
 def stored_jpeg_field() -> Any:
-    """The class of an FFCV field whose images are JPEG bytes, stored as they are.
+    """Returns the class of an FFCV field that stores JPEG bytes unchanged.
 
-    FFCV's own field takes pixels, which it would have to encode again.
+    FFCV's own field takes pixels and would encode them again.
     """
     import numpy as np
     from ffcv.fields import RGBImageField
@@ -183,7 +191,7 @@ _WRITERS: dict[str, Callable[[pathlib.Path, Job], None]] = {
 
 
 def main(argv: list[str]) -> None:
-    """Makes one copy."""
+    """Makes the copy of the command line and prints its number of files."""
     folder = make(argv[1], Job(**json.loads(argv[2])))
     print(json.dumps({"num_files": sum(path.is_file() for path in folder.rglob("*"))}))
 

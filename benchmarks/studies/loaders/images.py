@@ -1,8 +1,8 @@
-"""What loaders written in Python do with a JPEG: decode, crop, resize, flip, normalize.
+"""Image work of the loaders written in Python: decode, crop, resize, flip, normalize.
 
-In: the bytes of a file and a source of random numbers. Out: pixels, [height, width, 3].
-The two decoders are what people use: Pillow, as torchvision does it, and simplejpeg
-with OpenCV, the fastest that installs with pip.
+In: the bytes of a JPEG file and a source of random numbers. Out: pixels, [height,
+width, 3]. There are the two decoders that people use: Pillow, as torchvision uses it,
+and simplejpeg with OpenCV, the fastest that pip installs.
 """
 
 import dataclasses
@@ -15,32 +15,32 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-# Of pixels in [0, 255], as torchvision and TensorFlow Model Garden have them.
+# Per channel, for pixels in [0, 255]; torchvision and TensorFlow Model Garden use them.
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 AREA_RANGE = (0.08, 1.0)
 RATIO_RANGE = (3 / 4, 4 / 3)
 
-# Uniform in [0, 1).
+# Returns a random number, uniform in [0, 1).
 Draw = Callable[[], float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What every peer does: batches of random crops of the train split, shuffled.
+    """Work of every loader: batches of random crops of the shuffled train split.
 
     Attributes:
         data_dir: Folder of TFRecords with index.json.
-        peer_dir: Folder of the same images in the forms that other peers read.
-        image_size: Height and width, in pixels.
+        peer_dir: Folder of the same images in the forms that other loaders read.
+        image_size: Height and width of the crops, in pixels.
         batch_size: Images in a batch.
         dtype: "uint8", or "float32" normalized by `MEAN` and `STD`.
         num_workers: Threads or worker processes; tf.data chooses its own.
-        num_warmup_images: Images before the timed ones.
-        num_timed_images: Images to time.
+        num_warmup_images: Images that are read before the timed images.
+        num_timed_images: Images that are timed.
 
     Raises:
-        ValueError: If a value is out of its range.
+        ValueError: If dtype is another one, or a number is below 1.
     """
 
     data_dir: str
@@ -60,15 +60,19 @@ class Job:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}.")
 
 
-# Bytes of a JPEG -> image of the job's size and dtype.
+# Bytes of a JPEG file -> image of the job's size and dtype.
 Load = Callable[[bytes, Job, Draw], Any]
 
 
-def window(height: int, width: int, draw: Draw) -> tuple[int, int, int, int]:
-    """A random window, top, left, height and width, as torchvision draws it.
+def crop_box(height: int, width: int, draw: Draw) -> tuple[int, int, int, int]:
+    """Draws a random crop box as torchvision's RandomResizedCrop does.
 
-    Area and ratio are uniform in `AREA_RANGE` and, by its logarithm, in `RATIO_RANGE`;
-    after ten windows that do not fit, the largest one in the middle is taken.
+    The area is uniform in `AREA_RANGE`, the logarithm of the aspect ratio uniform
+    between the logarithms of `RATIO_RANGE`. If ten boxes in a row do not fit, the
+    largest box in the middle, with a ratio in `RATIO_RANGE`, is taken.
+
+    Returns:
+        top, left, height and width of the box, in pixels.
     """
     logs = [math.log(ratio) for ratio in RATIO_RANGE]
     for _ in range(10):
@@ -88,9 +92,9 @@ def _between(limits: Any, draw: Draw) -> float:
 
 
 def load_pillow(encoded: bytes, job: Job, draw: Draw) -> Any:
-    """As torchvision does it: the whole image, then a crop, resized with antialias."""
+    """Loads as torchvision does: decodes all, crops, resizes with antialiasing."""
     image = PIL.Image.open(io.BytesIO(encoded)).convert("RGB")
-    top, left, rows, columns = window(image.height, image.width, draw)
+    top, left, rows, columns = crop_box(image.height, image.width, draw)
     image = image.crop((left, top, left + columns, top + rows))
     size = (job.image_size, job.image_size)
     return _finish(
@@ -99,12 +103,12 @@ def load_pillow(encoded: bytes, job: Job, draw: Draw) -> Any:
 
 
 def load_cv(encoded: bytes, job: Job, draw: Draw) -> Any:
-    """By simplejpeg with libjpeg-turbo's fast DCT, and OpenCV."""
+    """Loads by simplejpeg, with libjpeg-turbo's fast DCT, and OpenCV."""
     import cv2
     import simplejpeg
 
     pixels = simplejpeg.decode_jpeg(encoded, colorspace="RGB", fastdct=True)
-    top, left, rows, columns = window(*pixels.shape[:2], draw)
+    top, left, rows, columns = crop_box(*pixels.shape[:2], draw)
     image = cv2.resize(
         pixels[top : top + rows, left : left + columns],
         (job.image_size, job.image_size),
@@ -114,7 +118,7 @@ def load_cv(encoded: bytes, job: Job, draw: Draw) -> Any:
 
 
 def one_thread_each() -> None:
-    """Keeps OpenCV from starting threads in each worker."""
+    """Keeps OpenCV from starting threads within each worker of a loader."""
     import cv2
 
     cv2.setNumThreads(0)
@@ -126,7 +130,7 @@ def _finish(image: Any, job: Job, draw: Draw) -> Any:
     image = np.ascontiguousarray(image)
     if job.dtype == "uint8":
         return image
-    # Whole rows at once: NumPy is slow where the last axis has three elements.
+    # Rows are flattened: NumPy is slow where the last axis has only three elements.
     scale, offset = _row_constants(job.image_size)
     rows = image.reshape(job.image_size, -1) * scale
     rows += offset

@@ -1,8 +1,8 @@
-"""Loaders that people use for images, each doing the same job: one function a peer.
+"""Loaders that people use for images, each for the same job: one function a loader.
 
-In: a `peer_images.Job`. Out: batches without end, (images, labels), images
-[batch_size, image_size, image_size, 3]. Each imports what it needs when it is called;
-`PEERS` says what that is. Each does the job as its own documentation would have it.
+In: an `images.Job`. Out: endless batches (images, labels), images [batch_size,
+image_size, image_size, 3]. A function imports its packages when it is called; `PEERS`
+names them. Each loader is used as its own documentation recommends.
 """
 
 import dataclasses
@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.loaders import data as data_loaders, images as images_loaders
+from benchmarks.studies.loaders import data as copies, images as image_work
 from benchmarks.studies.loaders.images import Job, Load
 
 Batches = Iterator[tuple[Any, Any]]
 
-# Records in a shuffle buffer, for those that shuffle by buffer.
+# Records in the shuffle buffer of the loaders that have one.
 _SHUFFLE_RECORDS = 1024
 
 
-def _tf_data(job: Job, way: str) -> Batches:
+def _tf_data(job: Job, variant: str) -> Batches:
     from benchmarks.studies import decode_variants
 
-    dataset = decode_variants.WAYS[f"{way}_{job.dtype}"](
+    dataset = decode_variants.VARIANTS[f"{variant}_{job.dtype}"](
         decode_variants.Job(
             data_dir=job.data_dir,
             image_size=job.image_size,
@@ -39,7 +39,7 @@ def _tf_data(job: Job, way: str) -> Batches:
 
 
 def dali(job: Job) -> Batches:
-    """NVIDIA DALI on the CPU, from the TFRecords and the converter's indexes."""
+    """Loads by NVIDIA DALI on the CPU, from TFRecords and the converter's indexes."""
     from nvidia.dali import pipeline_def
 
     running = pipeline_def(
@@ -58,8 +58,8 @@ def _dali_graph(job: Job) -> tuple[Any, Any]:
     from nvidia.dali import fn, tfrecord, types
 
     record = fn.readers.tfrecord(
-        path=data_loaders.shards(job.data_dir),
-        index_path=data_loaders.dali_indexes(job.data_dir),
+        path=copies.shards(job.data_dir),
+        index_path=copies.dali_indexes(job.data_dir),
         features={
             "image/encoded": tfrecord.FixedLenFeature((), tfrecord.string, ""),
             "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
@@ -70,8 +70,8 @@ def _dali_graph(job: Job) -> tuple[Any, Any]:
     image = fn.decoders.image_random_crop(
         record["image/encoded"],
         device="cpu",
-        random_area=list(images_loaders.AREA_RANGE),
-        random_aspect_ratio=list(images_loaders.RATIO_RANGE),
+        random_area=list(image_work.AREA_RANGE),
+        random_aspect_ratio=list(image_work.RATIO_RANGE),
     )
     size = [job.image_size, job.image_size]
     image = fn.resize(
@@ -83,8 +83,8 @@ def _dali_graph(job: Job) -> tuple[Any, Any]:
     image = fn.crop_mirror_normalize(
         image,
         mirror=mirror,
-        mean=list(images_loaders.MEAN),
-        std=list(images_loaders.STD),
+        mean=list(image_work.MEAN),
+        std=list(image_work.STD),
         dtype=types.FLOAT,
         output_layout="HWC",
     )
@@ -92,20 +92,20 @@ def _dali_graph(job: Job) -> tuple[Any, Any]:
 
 
 def ffcv(job: Job) -> Batches:
-    """FFCV in its jpg mode, on the same JPEG bytes in a .beton."""
+    """Loads by FFCV in its jpg mode, from the same JPEG bytes in a .beton."""
     from ffcv import fields, loader, transforms
     from ffcv.fields import decoders
 
     image: list[Any] = [
         decoders.RandomResizedCropRGBImageDecoder(
             (job.image_size, job.image_size),
-            scale=images_loaders.AREA_RANGE,
-            ratio=images_loaders.RATIO_RANGE,
+            scale=image_work.AREA_RANGE,
+            ratio=image_work.RATIO_RANGE,
         ),
         transforms.RandomHorizontalFlip(),
     ]
     if job.dtype == "float32":
-        mean, std = np.array(images_loaders.MEAN), np.array(images_loaders.STD)
+        mean, std = np.array(image_work.MEAN), np.array(image_work.STD)
         image.append(transforms.NormalizeImage(mean, std, np.float32))
     epoch = loader.Loader(
         str(pathlib.Path(job.peer_dir) / "beton" / "train.beton"),
@@ -114,7 +114,7 @@ def ffcv(job: Job) -> Batches:
         order=loader.OrderOption.RANDOM,
         pipelines={"image": image, "label": [decoders.IntDecoder()]},
         custom_fields={
-            "image": data_loaders.stored_jpeg_field(),
+            "image": copies.stored_jpeg_field(),
             "label": fields.IntField,
         },
         drop_last=True,
@@ -126,7 +126,7 @@ def ffcv(job: Job) -> Batches:
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """The JPEG files as a data set by number."""
+    """The JPEG files as a data set with random access: number -> (image, label)."""
 
     items: list[tuple[str, int]]
     job: Job
@@ -138,24 +138,22 @@ class _Files:
     def __getitem__(self, number: int) -> tuple[Any, int]:
         return self.loaded(self.items[number], random.random)
 
-    def loaded(
-        self, item: tuple[str, int], draw: images_loaders.Draw
-    ) -> tuple[Any, int]:
+    def loaded(self, item: tuple[str, int], draw: image_work.Draw) -> tuple[Any, int]:
         path, label = item
         return self.load(pathlib.Path(path).read_bytes(), self.job, draw), label
 
 
 def _files(job: Job, load: Load) -> _Files:
-    if load is images_loaders.load_cv:
-        images_loaders.one_thread_each()
-    return _Files(data_loaders.files(job.peer_dir), job, load)
+    if load is image_work.load_cv:
+        image_work.one_thread_each()
+    return _Files(copies.files(job.peer_dir), job, load)
 
 
 def _torch(job: Job, load: Load) -> Batches:
     from torch.utils import data
 
     files = _files(job, load)
-    # Permutation after permutation, without a pause for new workers between epochs.
+    # One epoch of many permutations: DataLoader would start new workers at each epoch.
     sampler = data.RandomSampler(files, num_samples=len(files) * 10**6)
     yield from data.DataLoader(
         files,
@@ -170,12 +168,12 @@ def _webdataset(job: Job, load: Load) -> Batches:
     import torch
     import webdataset
 
-    if load is images_loaders.load_cv:
-        images_loaders.one_thread_each()
+    if load is image_work.load_cv:
+        image_work.one_thread_each()
 
     def pair(sample: dict[str, Any]) -> tuple[Any, int]:
         image = load(sample["jpg"], job, random.random)
-        # Workers hand tensors on by shared memory, arrays by a pipe.
+        # Workers pass tensors through shared memory, but arrays through a pipe.
         return torch.from_numpy(image), int(sample["cls"])
 
     tars = sorted(map(str, (pathlib.Path(job.peer_dir) / "tar").glob("*.tar")))
@@ -237,13 +235,13 @@ def _forever(count: int) -> Iterator[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A loader and what it needs.
+    """A loader and its requirements.
 
     Attributes:
-        load: Job -> batches without end.
-        note: In what it differs, for the table.
-        data: Kind of copy that it reads, of `peer_data`; None for the TFRecords.
-        modules: What must be installed, by import name.
+        load: Job -> endless batches.
+        note: Difference from the other loaders, for the table.
+        data: Kind of the copy that it reads, see `data.make`; None for the TFRecords.
+        modules: Import names of the packages that must be installed.
     """
 
     load: Callable[[Job], Batches]
@@ -255,16 +253,16 @@ class Peer:
 def _python(
     name: str, function: Callable[[Job, Load], Batches], data: str, *modules: str
 ) -> dict[str, Peer]:
-    """A loader written in Python, once with each decoder."""
+    """Returns a loader written in Python, once with each decoder."""
     return {
         f"{name}_pil": Peer(
-            functools.partial(function, load=images_loaders.load_pillow),
+            functools.partial(function, load=image_work.load_pillow),
             f"{data} files, Pillow: full decode, antialias",
             data,
             modules,
         ),
         f"{name}_cv": Peer(
-            functools.partial(function, load=images_loaders.load_cv),
+            functools.partial(function, load=image_work.load_cv),
             f"{data} files, simplejpeg: full decode, fast DCT; OpenCV",
             data,
             (*modules, "simplejpeg", "cv2"),
@@ -274,17 +272,18 @@ def _python(
 
 PEERS: dict[str, Peer] = {
     "tfpipe": Peer(
-        functools.partial(_tf_data, way="tfpipe"), "imagenet_train, stock ops"
+        functools.partial(_tf_data, variant="tfpipe"), "imagenet_train, stock ops"
     ),
     "tfpipe_native": Peer(
-        functools.partial(_tf_data, way="tfpipe_native"), "imagenet_train, native op"
+        functools.partial(_tf_data, variant="tfpipe_native"),
+        "imagenet_train, native op",
     ),
     "tfpipe_whole": Peer(
-        functools.partial(_tf_data, way="tfpipe_whole"),
+        functools.partial(_tf_data, variant="tfpipe_whole"),
         "imagenet_train, native op on whole batches",
     ),
     "garden": Peer(
-        functools.partial(_tf_data, way="garden"), "tf.data as Model Garden reads"
+        functools.partial(_tf_data, variant="garden"), "tf.data as Model Garden reads"
     ),
     "dali": Peer(dali, "on the CPU, the same TFRecords", None, ("nvidia.dali",)),
     "ffcv": Peer(ffcv, "the same JPEG bytes: full decode", "beton", ("ffcv",)),

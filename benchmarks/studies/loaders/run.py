@@ -1,24 +1,30 @@
-"""One loader, alone in its process, measured with everything that it starts.
+"""Measures one loader, alone in its process, with all processes that it starts.
 
   python -m benchmarks.studies.loaders.run NAME '{"data_dir": "DIR", ...}'
 
-In: a name of `peer_loaders.PEERS` and the fields of `peer_images.Job`. Out: a line of
-JSON. `benchmarks.studies.loaders` runs all of them in turns.
+In: a name of `peers.PEERS` and the fields of `images.Job`. Out: a line of JSON.
+`benchmarks.studies.loaders` starts this module for each run.
 """
 
 import contextlib
 import json
-import os
-import pathlib
 import sys
 import time
+
+import psutil
 
 from benchmarks.studies.loaders import peers
 from benchmarks.studies.loaders.images import Job
 
 
 def measure(name: str, job: Job) -> dict[str, float]:
-    """Seconds and CPU-seconds of the timed images, those of worker processes too."""
+    """Measures a loader; the CPU time of its worker processes is included.
+
+    Both counts of images are rounded up to whole batches.
+
+    Returns:
+        cpu_seconds and seconds of the timed images, and num_images, their number.
+    """
     warmup, timed = (
         -(-count // job.batch_size)
         for count in (job.num_warmup_images, job.num_timed_images)
@@ -37,26 +43,24 @@ def measure(name: str, job: Job) -> dict[str, float]:
 
 
 def tree_cpu_seconds() -> float:
-    """User and system time of this process and all below it, ended ones included.
+    """Returns user and system time of this process and of all processes below it.
 
-    Linux counts it in ticks of 10 ms (proc(5), /proc/PID/stat).
+    Processes that have ended count as well. Linux counts in ticks of 10 ms (proc(5),
+    /proc/PID/stat).
     """
-    parents, ticks = {}, {}
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        # A process may end while the folder is read.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # After the name, which may hold spaces: state, parent and so on.
-            fields = path.read_text().rpartition(")")[2].split()
-            pid = int(path.parent.name)
-            parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
-    tree = {os.getpid()}
-    while below := {pid for pid, parent in parents.items() if parent in tree} - tree:
-        tree |= below
-    return sum(ticks[pid] for pid in tree) / os.sysconf("SC_CLK_TCK")
+    process = psutil.Process()
+    total = 0.0
+    for one in (process, *process.children(recursive=True)):
+        # A process may end before it is read; then its parent has its time.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system
+            total += times.children_user + times.children_system
+    return total
 
 
 def main(argv: list[str]) -> None:
-    """Measures one loader."""
+    """Measures the loader of the command line and prints its figures."""
     print(json.dumps(measure(argv[1], Job(**json.loads(argv[2])))))
 
 

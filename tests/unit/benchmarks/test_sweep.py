@@ -1,17 +1,10 @@
-"""python -m benchmarks.sweep: what it plans, runs, keeps, resumes and computes.
-
-The runs are of a stand-in for benchmarks.train that prints what it would, but in the
-slow test.
-"""
+"""python -m benchmarks.sweep: what it plans, keeps, resumes and computes."""
 
 import json
 import pathlib
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import IO, Any
 
 import pytest
 from absl import flags
@@ -19,66 +12,57 @@ from absl.testing import flagsaver
 
 from benchmarks import sweep
 from benchmarks.options import sweep_flags
-from benchmarks.sweeps import plan as plan_sweeps, run as run_sweeps
-from benchmarks.sweeps.plan import Run, Sweep
+from benchmarks.sweeps import run as sweep_run
+from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
 
-ROOT = pathlib.Path(__file__).parents[3]
 SYNTHETIC = ("--synthetic",)
-
-# Prints the result of a run whose speed follows from its settings; counts its starts.
-STAND_IN = """
-import json, os, pathlib, sys, time
-settings = dict(text.lstrip("-").split("=") for text in sys.argv[3:] if "=" in text)
-num_ranks, log = int(sys.argv[1]), pathlib.Path(sys.argv[2])
-with log.open("a") as file:
-    file.write(f"{settings['model']} {num_ranks} {settings.get('batch_size')}\\n")
-if settings["model"] == "bad":
-    sys.exit("[1]<stderr>:Error: --model=bad must be good.")
-if settings["model"] == "slow":
-    time.sleep(1000)
-if settings["model"] == "mute":
-    sys.exit(0)
-time.sleep(float(settings.get("pause", 0)))
-print("Img/sec per rank: 1")
-print(("[0]<stdout>:" if num_ranks > 1 else "") + json.dumps({
-    "command": "benchmarks.train",
-    "num_ranks": num_ranks,
-    "examples_per_second": 100.0 * num_ranks * (0.9 if num_ranks > 1 else 1),
-    "timed_seconds": 2.0,
-    "stall_fraction": 0.25,
-    "environment": {"cpu": "none"},
-}))
-"""
-
-
-def stand_in(log: pathlib.Path) -> Callable[[Run, str], list[str]]:
-    """Takes the place of `Run.command`."""
-
-    def command(run: Run, horovodrun: str) -> list[str]:
-        rest = [text for text in _command(run, horovodrun) if text.startswith("--")]
-        return [sys.executable, "-c", STAND_IN, str(run.num_ranks), str(log), *rest]
-
-    return command
-
-
-_command = Run.command
 
 
 @pytest.fixture
-def starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> Callable[[], list[str]]:
-    """Puts the stand-in in place; the fixture says what was started since."""
-    log = tmp_path / "starts"
-    monkeypatch.setattr(Run, "command", stand_in(log))
-    monkeypatch.setattr(run_sweeps, "horovodrun", lambda: "horovodrun")
+def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Runs no process: a stand-in writes what benchmarks.train would print.
+
+    The fixture returns the runs that were started since it was called last.
+    """
+    started: list[str] = []
+
+    def run(
+        command: Sequence[str], stdout: IO[bytes], stderr: IO[bytes], timeout: float
+    ) -> int | None:
+        given = dict(text.lstrip("-").split("=") for text in command if "=" in text)
+        num_ranks = int(command[2]) if command[1] == "-np" else 1
+        model = given["model"]
+        started.append(f"{model} {num_ranks} {given.get('batch_size')}")
+        if model == "slow":
+            return None
+        if model == "bad":
+            stderr.write(b"[1]<stderr>:Error: --model=bad must be good.\n")
+            return 1
+        if model != "mute":
+            prefix = "[0]<stdout>:" if num_ranks > 1 else ""
+            stdout.write(f"Words\n{prefix}{json.dumps(_result(num_ranks))}\n".encode())
+        return 0
+
+    monkeypatch.setattr(sweep_run, "_run", run)
+    monkeypatch.setattr(sweep_run, "horovodrun", lambda: "horovodrun")
 
     def read() -> list[str]:
-        lines = log.read_text().splitlines() if log.exists() else []
-        log.unlink(missing_ok=True)
-        return lines
+        since = list(started)
+        started.clear()
+        return since
 
     return read
+
+
+def _result(num_ranks: int) -> dict[str, Any]:
+    return {
+        "command": "benchmarks.train",
+        "num_ranks": num_ranks,
+        "examples_per_second": 100.0 * num_ranks * (0.9 if num_ranks > 1 else 1),
+        "timed_seconds": 2.0,
+        "stall_fraction": 0.25,
+        "environment": {"cpu": "none"},
+    }
 
 
 def _main(
@@ -297,7 +281,7 @@ def test_sweep_again_runs_only_what_is_missing(
     [
         ("bad", "Error: --model=bad must be good.", 1),
         ("mute", "It printed no result of 1 ranks.", 0),
-        ("slow", "It did not end within 4 s (--run_timeout).", None),
+        ("slow", "It did not end within 60 s (--run_timeout).", None),
     ],
 )
 def test_run_that_failed_is_recorded_and_tried_again(
@@ -309,7 +293,7 @@ def test_run_that_failed_is_recorded_and_tried_again(
     exit_code: int | None,
 ) -> None:
     values = _sweep_values(tmp_path, ranks=["1"], models=[model, "tiny"])
-    values["run_timeout"] = 4.0 if model == "slow" else 60.0
+    values["run_timeout"] = 60.0
 
     code, lines, errors = _main(capsys, "--synthetic", **values)
 
@@ -333,10 +317,10 @@ def test_success_removes_the_record_of_the_failure(
     failed = tmp_path / "failed" / f"{run.name}.json"
     failed.write_text("{}")
 
-    result, error = run_sweeps.keep_result(tmp_path, run, 60)
+    result, error = sweep_run.keep_result(tmp_path, run, 60)
 
     assert error == ""
-    assert json.loads(json.dumps(result)) == run_sweeps.read_result(tmp_path, run)
+    assert json.loads(json.dumps(result)) == sweep_run.read_result(tmp_path, run)
     assert not failed.exists()
 
 
@@ -352,48 +336,67 @@ def test_file_that_is_no_result_of_its_run_is_an_error(
     assert f"{run.name}.json must be the result of {run.name}, and is not" in errors
 
 
-def test_dry_run_starts_nothing_and_says_how_long_it_takes(
+def test_dry_run_lists_the_runs_and_starts_none(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     values = _sweep_values(tmp_path / "out", dry_run=True)
-    arguments = ("--synthetic", "--num_steps=40", "--num_warmup_steps=0")
 
-    code, lines, _ = _main(capsys, *arguments, **values)
+    code, lines, _ = _main(capsys, "--synthetic", **values)
 
     assert (code, starts()) == (0, [])
     assert not (tmp_path / "out").exists()
-    assert [line.split()[0] for line in lines[:2]] == ["60", "60"]
-    assert lines[2].startswith("2 of 2 runs are left, about 2 min: if a run takes 20 s")
-    assert json.loads(lines[-1])["estimated_seconds_left"] == 120
+    names = [line.split()[-1] for line in lines[:2]]
+    assert [name[:8] for name in names] == ["tiny-x1-", "tiny-x2-"]
+    assert [line.split()[:-1] for line in lines[:2]] == [["to", "run"]] * 2
+    assert lines[2] == "2 of 2 runs are left."
+    assert json.loads(lines[-1])["estimated_seconds_left"] is None
 
 
-def _finished(seconds: float, timed: float) -> dict[str, Any]:
-    return {"sweep": {"seconds": seconds}, "timed_seconds": timed}
+def test_dry_run_tells_a_duration_where_repeats_have_finished(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Sweep(models=("tiny",), ranks=(1, 2), repeats=2, arguments=SYNTHETIC)
+    for run, seconds in zip(plan.runs()[:2], (200.0, 50.0), strict=True):
+        kept = {"run": run.as_json(), "seconds": seconds}
+        text = json.dumps(_result(run.num_ranks) | {"sweep": kept})
+        (tmp_path / f"{run.name}.json").write_text(text)
+    values = _sweep_values(tmp_path, dry_run=True, repeats=2)
+
+    _, lines, _ = _main(capsys, "--synthetic", **values)
+
+    states = [" ".join(line.split()[:-1]) for line in lines[:4]]
+    assert states == ["done", "done", "3 min", "50 s"]
+    assert lines[4] == (
+        "2 of 4 runs are left. They take about 4 min, as their finished repeats did."
+    )
+    assert json.loads(lines[-1])["estimated_seconds_left"] == 250.0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "changes", "expected"),
+    ("changes", "expected"),
     [
-        ((), {"repeat": 3}, 35.0),  # the mean of its like
-        # 30 s are those of the start and 10 s are timed, of the first that finished.
-        (("--num_steps=9",), {"batch_size": 16}, 30 + 20),
-        (("--num_steps=9",), {"num_ranks": 2}, 30 + 10),
-        ((), {"num_ranks": 2}, 30 + 5),  # half of an epoch on each
-        ((), {"model": "b"}, 30 + 10),
+        ({"repeat": 3}, 35.0),  # the mean of both repeats
+        # Runs with other settings tell nothing.
+        ({"batch_size": 16}, None),
+        ({"num_ranks": 2}, None),
+        ({"model": "b"}, None),
+        ({"arguments": ("--num_steps=9",)}, None),
     ],
 )
-def test_estimate_from_finished_runs(
-    arguments: tuple[str, ...], changes: dict[str, Any], expected: float
+def test_a_duration_is_that_of_finished_repeats(
+    changes: dict[str, Any], expected: float | None
 ) -> None:
     base = {"model": "a", "num_ranks": 1, "batch_size": 8, "data_dir": "d"}
-    first = Run(**base, repeat=1, arguments=arguments)
-    second = Run(**base, repeat=2, arguments=arguments)
-    finished = {first: _finished(40, 10), second: _finished(30, 10)}
-    run = Run(**{**base, "repeat": 1, "arguments": arguments, **changes})
+    finished = {
+        Run(**base, repeat=repeat): {"sweep": {"seconds": seconds}}
+        for repeat, seconds in ((1, 40.0), (2, 30.0))
+    }
 
-    assert plan_sweeps.estimate_seconds(run, finished) == expected
+    run = Run(**{**base, "repeat": 1, **changes})
+
+    assert estimate_seconds(run, finished) == expected
 
 
 def test_missing_data_is_found_before_the_runs(
@@ -418,116 +421,6 @@ def test_missing_data_is_found_before_the_runs(
     ],
 )
 def test_result_is_found_among_other_lines(text: str, expected: int | None) -> None:
-    found = run_sweeps.find_result(text)
+    found = sweep_run.find_result(text)
 
     assert (found and found["a"]) == expected
-
-
-# A sweep of the stand-in in a process of its own: argv is the log, then the flags.
-SWEEP = """
-import pathlib, signal, sys
-from absl import app
-from benchmarks import sweep, sweep_run
-from benchmarks.sweeps.plan import Run
-from tests.unit.benchmarks.test_sweep import stand_in
-Run.command = stand_in(pathlib.Path(sys.argv.pop(1)))
-sweep_run.horovodrun = lambda: "horovodrun"
-# Ignored where a shell without job control started the tests in the background.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-app.run(sweep.main)
-"""
-
-
-def _start(log: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SWEEP, str(log), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-
-
-def _wait_for(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def _children(pid: int) -> list[int]:
-    text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return list(map(int, text.split()))
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"  # ended, and nobody asked for it
-
-
-def test_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path: pathlib.Path) -> None:
-    log, out = tmp_path / "log", tmp_path / "out"
-    flags_ = (f"--sweep_dir={out}", "--models=tiny", "--ranks=1,2,3")
-    more = ("--", "--synthetic", "--pause=1")
-    killed = _start(log, *flags_, *more)
-    _wait_for(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
-    (child,) = _children(killed.pid)
-
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-
-    _wait_for(lambda: not _is_running(child))
-    assert len(list(out.glob("*.json"))) == 1
-    again = _start(log, *flags_, *more)
-    stdout, stderr = again.communicate(timeout=60)
-    assert again.returncode == 0, stderr
-    assert log.read_text().splitlines() == [
-        *("tiny 1 None", "tiny 2 None"),
-        *("tiny 2 None", "tiny 3 None"),
-    ]
-    assert json.loads(stdout.splitlines()[-1])["num_done"] == 3
-    assert not list(out.glob(".*.part"))
-
-
-def test_two_sweeps_in_one_folder_do_not_mix(tmp_path: pathlib.Path) -> None:
-    flags_ = (f"--sweep_dir={tmp_path / 'out'}", "--models=slow", "--", "--synthetic")
-    first = _start(tmp_path / "log", *flags_)
-    _wait_for(lambda: (tmp_path / "log").exists())
-
-    second = _start(tmp_path / "log2", *flags_)
-    _, errors = second.communicate(timeout=60)
-    first.send_signal(signal.SIGINT)
-    _, interrupted = first.communicate(timeout=60)
-
-    assert second.returncode == 1
-    assert "must not be in use by another sweep, and is" in errors
-    assert not (tmp_path / "log2").exists()
-    assert first.returncode == 1
-    assert "Error: Interrupted. Start again to run only what is missing." in interrupted
-
-
-@pytest.mark.slow
-def test_real_runs_on_one_and_two_ranks(tmp_path: pathlib.Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.sweep", f"--sweep_dir={tmp_path}"]
-    command += ["--models=tiny", "--ranks=1,2", "--batch_sizes=4", "--", "--synthetic"]
-    command += ["--num_steps=5", "--num_warmup_steps=1", "--image_size=32"]
-
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT
-    )
-
-    assert done.returncode == 0, done.stderr
-    (series,) = json.loads(done.stdout.splitlines()[-1])["series"]
-    one, two = series["points"]
-    assert two["efficiency"] == pytest.approx(
-        two["examples_per_second"] / one["examples_per_second"] / 2
-    )
-    command = [sys.executable, "-m", "benchmarks.report", f"--results={tmp_path}"]
-    command.append(f"--output={tmp_path / 'page.html'}")
-    report = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert report.returncode == 0, report.stderr

@@ -1,11 +1,8 @@
-"""benchmarks.studies.monitoring: the cost of watching the input, by turns with and without."""
+"""benchmarks.studies.monitoring: the cost of watching the input, with and without."""
 
 import pytest
 
-from benchmarks.distributed.ranks import Ranks
-from benchmarks.options.config import Config
 from benchmarks.studies import monitoring
-from benchmarks.training.setting import make_setting
 
 
 def test_turns_alternate_and_ratios_are_of_one_turn():
@@ -29,14 +26,3 @@ def test_turns_alternate_and_ratios_are_of_one_turn():
     assert figures["wall_seconds_added_per_step"] == pytest.approx(0.05)
     assert figures["cpu_ratio"] == 1.0
     assert figures["seconds_per_step"] == pytest.approx(0.2)
-
-
-@pytest.mark.slow
-def test_both_ways_run(data_dir):
-    config = Config(data_dir=str(data_dir), model="tiny", image_size=32, batch_size=4)
-
-    figures = monitoring.compare(make_setting(config, Ranks()), 2, 1)
-
-    assert list(figures) == ["loop", "fit"]
-    assert all(row["seconds_per_step"] > 0 for row in figures.values())
-    assert monitoring.table(figures).count("\n") == 4

@@ -1,30 +1,20 @@
-"""benchmarks.system.telemetry: what the host does meanwhile."""
+"""benchmarks.system.telemetry: use of the host during a run."""
 
+import collections
 import json
 import os
-import time
+import types
 
-import numpy as np
+import psutil
 import pytest
 
-from benchmarks.system import page_cache, telemetry
+from benchmarks.system import telemetry
 from benchmarks.system.telemetry import Reading, Sample
 
 STATUS = """\
 Name:\tpython
-State:\tR (running)
 VmHWM:\t    2112 kB
 VmRSS:\t     100 kB
-Threads:\t3
-"""
-
-NET = """\
-Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes packets
-    lo: 999 9 0 0 0 0 0 0 999 9
-  eth0: 1000 4 0 0 0 0 0 0 77 1
-  ib0:500 4 0 0 0 0 0 0 77 1
- bond0: 1500 4 0 0 0 0 0 0 77 1
 """
 
 MOUNTSTATS = """\
@@ -37,43 +27,98 @@ device two:/b mounted on /mnt/my\\040data with fstype nfs statvers=1.1
 \tbytes:\t1 2 3 4 5 6 7 8
 """
 
+CpuTimes = collections.namedtuple(
+    "CpuTimes", "user nice system idle iowait irq softirq steal guest guest_nice"
+)
 
-def test_fields():
-    assert telemetry.parse_fields(STATUS) == {
-        "VmHWM": 2112 * 1024,
-        "VmRSS": 100 * 1024,
-        "Threads": 3,
-    }
-    assert telemetry.parse_fields("rchar: 6976\nread_bytes: 0\n") == {
-        "rchar": 6976,
-        "read_bytes": 0,
-    }
+
+def test_peak_memory():
+    assert telemetry.parse_peak_rss(STATUS) == 2112 * 1024
+    with pytest.raises(ValueError, match="no VmHWM"):
+        telemetry.parse_peak_rss("Name:\tpython\n")
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("times", "expected"),
     [
-        ("cpu  10 1 5 100 20 2 3 0 0 0", (21, 141)),
-        ("cpu  10 1 5 100 20 2 3 9 0 0", (30, 150)),  # stolen time is not idle
-        ("cpu  10 1 5 100 20 2 3 0 8 1", (21, 141)),  # guests are in user's time
+        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 0, 0, 0), (21, 141)),
+        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 9, 0, 0), (30, 150)),  # stolen is not idle
+        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 0, 8, 1), (21, 141)),  # guests are in user
     ],
 )
-def test_cpu(line, expected):
-    assert telemetry.parse_cpu(f"{line}\ncpu0 1 1 1 1 1 1 1 0 0 0\n") == expected
+def test_cpu(times, expected):
+    assert telemetry.cpu_seconds(times) == expected
 
 
 @pytest.mark.parametrize(
-    ("interfaces", "expected"),
-    [(["eth0", "ib0"], 1500), (["bond0"], 1500), ([], 0)],
+    ("devices", "interfaces", "expected"),
+    [
+        (["eth0", "ib0"], [], 1500),
+        (["eth0", "ib0"], ["bond0"], 1500),  # a bond lies over the devices
+        ([], ["bond0"], 1500),  # a container sees no devices
+        ([], [], 0),
+        (["eth0", "gone"], [], 1000),
+    ],
 )
-def test_network(interfaces, expected):
-    assert telemetry.parse_network(NET, interfaces) == expected
+def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
+    for name in ("lo", *interfaces):
+        (tmp_path / name).mkdir()
+    for name in devices:
+        (tmp_path / name / "device").mkdir(parents=True)
+    received = {"lo": 999, "eth0": 1000, "ib0": 500, "bond0": 1500}
+    counted = {n: types.SimpleNamespace(bytes_recv=v) for n, v in received.items()}
+    monkeypatch.setattr(telemetry, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(telemetry.psutil, "net_io_counters", lambda pernic: counted)
+
+    found = telemetry._network(None)()
+
+    assert found.counters == {"network_received_bytes": expected}
 
 
-def test_device():
-    text = " 2148116   107822 112150298  5077745   737261  1366947 223317904 1190119\n"
+def test_device(tmp_path, monkeypatch):
+    number = os.stat(tmp_path).st_dev
+    link = tmp_path / f"{os.major(number)}:{os.minor(number)}"
+    link.symlink_to("../../devices/cciss!c0d0")
+    counted = {"cciss/c0d0": types.SimpleNamespace(read_bytes=4096)}
+    monkeypatch.setattr(telemetry, "_BLOCK_DEVICES", tmp_path)
+    monkeypatch.setattr(telemetry.psutil, "disk_io_counters", lambda perdisk: counted)
 
-    assert telemetry.parse_device(text) == 112150298 * 512
+    probe = telemetry._device(tmp_path)
+
+    assert probe().counters == {"device_read_bytes": 4096}
+    counted.clear()
+    with pytest.raises(OSError, match="the block device cciss/c0d0 is gone"):
+        probe()
+    with pytest.raises(ValueError, match="names no block device of its own"):
+        telemetry._device(tmp_path)
+    with pytest.raises(ValueError, match="there is no data folder"):
+        telemetry._device(None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("no"), NotImplementedError("no"), psutil.AccessDenied(1, msg="no")],
+)
+def test_counters_that_the_kernel_refuses_are_absent(error, monkeypatch):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(psutil.Process, "io_counters", refuse)
+    monkeypatch.setattr(psutil, "disk_io_counters", refuse)
+
+    with telemetry.Sampler("/", interval_seconds=60.0) as sampler:
+        pass
+    figures = sampler.figures()
+
+    assert telemetry.process_storage_bytes() is None
+    assert {"device", "process_storage"} <= set(figures["absent"])
+    assert figures["process_rss_bytes_max"] > 0
+
+
+def test_storage_bytes_are_none_where_the_kernel_does_not_count(monkeypatch):
+    monkeypatch.delattr(psutil.Process, "io_counters")
+
+    assert telemetry.process_storage_bytes() is None
 
 
 @pytest.mark.parametrize(("point", "expected"), [("/mnt/a", 50), ("/mnt/my data", 5)])
@@ -82,7 +127,7 @@ def test_nfs(point, expected):
 
 
 @pytest.mark.parametrize("point", ["/", "/mnt"])
-def test_what_is_not_nfs(point):
+def test_a_mount_that_is_not_nfs_is_refused(point):
     with pytest.raises(ValueError, match="not on NFS"):
         telemetry.parse_nfs(MOUNTSTATS, point)
 
@@ -143,47 +188,6 @@ def test_ranks_and_hosts_are_told_apart():
         "device_read_bytes_per_host": [None, 5],
         "absent": {"gpu": "none here"},
     }
-
-
-def test_a_second_of_this_host(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(2_000_000))
-    with telemetry.Sampler(tmp_path, interval_seconds=0.1) as sampler:
-        before = time.process_time()
-        while time.process_time() - before < 0.2:  # 0.2 CPU-seconds at least
-            np.ones(1000).sum()
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            file.read()
-        time.sleep(0.8)
-    figures = sampler.figures()
-
-    assert figures["seconds"] >= 1.0
-    assert figures["num_samples"] >= 4
-    assert figures["process_cpu_seconds"] >= 0.2
-    assert 0 < figures["host_cpu_fraction"] <= figures["host_cpu_fraction_max"] <= 1
-    assert 10e6 < figures["process_rss_bytes_mean"] <= figures["process_rss_bytes_max"]
-    assert figures["process_rss_bytes_max"] <= figures["process_peak_rss_bytes"]
-    if page_cache.counts_reads([str(path)]):
-        assert figures["process_storage_bytes"] >= 2_000_000
-    if "device" not in figures["absent"]:
-        assert figures["device_read_bytes"] >= 2_000_000
-    assert set(figures["absent"]) <= {"gpu", "nfs", "device", "process_storage"}
-    assert json.loads(json.dumps(figures)) == figures
-
-
-def test_timing_starts_again():
-    with telemetry.Sampler(interval_seconds=60.0) as sampler:
-        before = time.process_time()
-        while time.process_time() - before < 0.1:
-            pass
-        sampler.start_timing()
-    figures = sampler.figures()
-
-    assert figures["num_samples"] == 2
-    assert figures["process_cpu_seconds"] < 0.1
-    assert figures["absent"]["device"] == "there is no data folder"
 
 
 class _Nvml:

@@ -1,0 +1,73 @@
+"""benchmarks.system.page_cache in a child process: real, as another user, hanging."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from benchmarks.system import page_cache, residency
+
+ROOT = pathlib.Path(__file__).parents[4]
+
+
+def _prepare(state, files):
+    return residency.prepare(
+        state, files, lambda value: [value], host_wide=False, timeout_seconds=60.0
+    )
+
+
+def test_files_leave_memory_and_come_back(tmp_path):
+    if page_cache.filesystem(tmp_path) in ("tmpfs", "ramfs"):
+        pytest.skip("a file system in memory cannot be emptied")
+    path = tmp_path / "shard 0"
+    path.write_bytes(os.urandom(300_000))
+
+    (cold,) = _prepare("cold", [str(path)])
+    (warm,) = _prepare("warm", [str(path)])
+
+    assert (cold.resident_bytes, warm.resident_bytes) == (0, 300_000)
+    assert cold.actions == {"evict": "done", "measure": "done"}
+    with pytest.raises(
+        ValueError, match=r"--cache=cold: host .* No such file.*nothing"
+    ):
+        _prepare("cold", ["/nothing"])
+
+
+def test_residency_of_files_that_others_own_is_unknown():
+    if os.geteuid():
+        pytest.skip("only root can become somebody else")
+    code = (
+        "import json, os, sys; from benchmarks.system import page_cache;"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534);"
+        "print(json.dumps(page_cache.measure(sys.argv[1:])))"
+    )
+    # Nobody can enter the folders that pytest makes.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        path = pathlib.Path(folder) / "file"
+        path.write_bytes(b"x" * 5000)
+        path.chmod(0o644)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+
+    found = json.loads(done.stdout)
+    assert (found["num_bytes"], found["resident_bytes"]) == (5000, None)
+    assert "only to a process that owns it" in found["remark"]
+
+
+def test_an_action_that_hangs_is_an_error(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # opening it for reading waits for a writer
+
+    result = page_cache.run("measure", [str(pipe)], timeout_seconds=1.0)
+
+    assert result == {"error": "measure took longer than 1 s."}

@@ -1,0 +1,37 @@
+"""benchmarks.studies: the help of each study is the text of its module."""
+
+import re
+from types import ModuleType
+
+import pytest
+from absl import flags
+
+from benchmarks.studies import (
+    conversion,
+    conversion_scale,
+    decode,
+    monitoring,
+    parity,
+    realism,
+    shuffle_memory,
+    tuning,
+)
+from benchmarks.studies.loaders import __main__ as loaders
+
+STUDIES = [
+    *(conversion, conversion_scale, decode, monitoring, parity, realism),
+    *(shuffle_memory, tuning, loaders),
+]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
+def test_help_shows_an_example_and_its_flags(study: ModuleType) -> None:
+    text = study.__doc__ or ""
+    commands = [line for line in text.splitlines() if line.startswith("  ")]
+
+    shown = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(study)}
+
+    name = study.__name__.removesuffix(".__main__")
+    assert commands[0].startswith(f"  python -m {name} ")
+    assert set(re.findall(r"--(\w+)", " ".join(commands))) <= shown
+    assert "JSON object" in " ".join(text.split())
