@@ -88,7 +88,7 @@ def test_files_of_another_data_set_are_named(copy: pathlib.Path) -> None:
     assert faults(copy, "quick") == [
         (
             "rejects.jsonl",
-            "the index does not list it: it tells of another data set",
+            "the index does not list it: it belongs to another data set",
         ),
         ("dali_idx/train-00003-of-00004", "the index lists no shard of this name"),
     ]
