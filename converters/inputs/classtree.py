@@ -78,7 +78,7 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
 
 
 def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str, str]:
-    """Returns the folder of each split, relative to the input folder ("" for itself)."""
+    """Returns the folder of each split, relative to the input folder; "" is all."""
     top = listing.scan(input_dir, listing.IMAGE_SUFFIXES)
     if "train" not in top.folders:
         return {"train": ""}
@@ -236,7 +236,7 @@ def sorted_labels(names: Sequence[str], label_base: int) -> dict[str, int]:
 
 
 def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
-    """Reads the label of each class from a file of `<label> <class>` or `<class>` lines.
+    """Reads the label of each class from lines of `<label> <class>`, or of `<class>`.
 
     Args:
         path: The file, in UTF-8. If every line starts with a number, these numbers are

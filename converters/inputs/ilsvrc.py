@@ -125,9 +125,8 @@ def read_tree(input_dir: pathlib.Path, classes: Sequence[Class]) -> Tree:
     """Lists the images of the train and validation splits under an input folder.
 
     Raises:
-        ValueError: If there is nothing to convert, if a split exists as a folder and as
-            a tar, if a class is not in the class list, if a tar is damaged, or if
-            labels and images do not match.
+        ValueError: If there is nothing to convert, a split is both a folder and a tar,
+            a class is not in the class list, a tar is damaged, or labels do not match.
         OSError: If something cannot be read.
     """
     if not input_dir.is_dir():
@@ -247,11 +246,7 @@ def _read_validation(
 
 
 def _require_one(input_dir: pathlib.Path, tar_name: str, folder: str) -> bool:
-    """Whether a split is a tar.
-
-    Raises:
-        ValueError: If the split is also a folder with content.
-    """
+    """Whether a split is a tar; a ValueError if it is also a folder with content."""
     tar, root = input_dir / tar_name, input_dir / folder
     if not os.path.lexists(tar):
         return False
@@ -308,15 +303,7 @@ def _image(prefix: str, place: _Place, class_index: int) -> Image:
 def _class_sources(
     input_dir: pathlib.Path, folder: str, tar_name: str | None
 ) -> tuple[dict[str, _Tar | None], list[listing.LeftOut]]:
-    """Finds the tar of each class of a split, or None if the class is a folder.
-
-    Returns:
-        sources: The tar or None, by synset.
-        left_out: Names that were left out.
-
-    Raises:
-        ValueError: If a class is there twice, or if the tar of a split has no class.
-    """
+    """Finds the tar of each class of a split (None for a folder), and other names."""
     left_out: list[listing.LeftOut] = []
     sources: dict[str, _Tar | None] = {}
     if tar_name is not None and (input_dir / tar_name).exists():

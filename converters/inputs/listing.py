@@ -154,7 +154,7 @@ def fail(error: OSError) -> None:
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Returns the status of an entry or its target; None for a dangling link or loop."""
+    """Returns the status of an entry or its target; None for a dangling link."""
     try:
         return entry.stat()
     except OSError as error:

@@ -114,14 +114,10 @@ def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[
 
 
 def _resolve(links: Sequence[Member], members: Iterable[Member]) -> Iterator[Member]:
-    """Yields the hard links with the place of their files.
+    """Yields the hard links of a tar with the places of their files.
 
-    The file comes before the link in a tar. A link whose file is missing is yielded
-    unchanged, with `is_file` False.
-
-    Args:
-        links: All hard links of the tar.
-        members: All members of the tar, in order.
+    The file of a link comes before the link in a tar. A link without a file is yielded
+    as it is, with `is_file` False.
     """
     places: dict[str, Member] = {}
     wanted = {_plain(link.link) for link in links}
@@ -187,10 +183,7 @@ def stream_files(
 
 @contextlib.contextmanager
 def _open_stream(path: pathlib.Path, max_file_bytes: int) -> Iterator["_Tar"]:
-    """Opens a tar or tar.gz for reading from start to end, without going back.
-
-    The rest of a tar.gz is read on leaving, because its checksum comes last.
-    """
+    """Opens a tar or tar.gz to be read once from start to end."""
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(open(files.open_file(path), "rb"))
         file: IO[bytes] | gzip.GzipFile = raw
@@ -237,21 +230,13 @@ def _require_ratio(path: pathlib.Path, num_bytes: int, num_packed: int) -> None:
 
 
 class _Tar(NamedTuple):
-    """A tar that is being read.
+    """A tar that is being read."""
 
-    Attributes:
-        read: Returns at most the given number of bytes from the given offset.
-        where: Name of the tar in errors.
-        start: Offset of its first byte.
-        end: Offset after its last byte; `sys.maxsize` if that is unknown.
-        max_file_bytes: Most bytes that a file may have to be read.
-    """
-
-    read: Callable[[int, int], bytes]
-    where: str
-    start: int
-    end: int
-    max_file_bytes: int = sys.maxsize
+    read: Callable[[int, int], bytes]  # from an offset, at most this many bytes
+    where: str  # its name in errors
+    start: int  # offset of its first byte
+    end: int  # offset after its last byte; sys.maxsize if that is unknown
+    max_file_bytes: int = sys.maxsize  # a larger file is an error
 
     def take_file(self, member: Member) -> bytes:
         """Reads a file; a ValueError if it is too large."""
@@ -298,8 +283,7 @@ def _walk(tar: _Tar) -> Iterator[Member]:
     """Yields the members of a tar except folders, by reading one header after another.
 
     Raises:
-        ValueError: If a header is damaged, if the end mark is missing, or if a member
-            is sparse.
+        ValueError: If a header is damaged or missing, or if a member is sparse.
     """
     position = tar.start
     # `common` holds the PAX attributes for all members that follow, `fields` those and
@@ -390,11 +374,7 @@ def _name(block: bytes) -> str:
 
 
 def _read_extension(tar: _Tar, kind: int, offset: int, size: int) -> dict[str, str]:
-    """Reads an extension header, which describes the next member or all that follow.
-
-    Returns:
-        Some of "path", "linkpath", "size" and "GNU.sparse...", with their values.
-    """
+    """Reads the attributes of the next member, or of all members that follow."""
     if size > _MAX_EXTENSION_BYTES:
         raise tar.damaged(offset - _BLOCK)
     value = tar.take(offset, size)
