@@ -1,4 +1,4 @@
-"""converters.images.policy, jpeg, pixels: what a file really is, and what is stored for it."""
+"""converters.images: what is stored for a file, by its bytes and the policy."""
 
 import dataclasses
 import io
@@ -507,8 +507,7 @@ def test_full_decoding_finds_what_the_header_does_not_show() -> None:
             tf.io.decode_jpeg(data)
 
 
-@hypothesis.settings(max_examples=400, deadline=None)
-@hypothesis.given(
+jpeg_mutations = hypothesis.given(
     data=st.sampled_from(
         [
             BASE,
@@ -523,12 +522,14 @@ def test_full_decoding_finds_what_the_header_does_not_show() -> None:
     cut=st.floats(0, 1),
     decode=st.sampled_from(["header", "full"]),
 )
-def test_mutated_jpeg_never_raises(
+
+
+def check_mutated_jpeg(
     data: bytes, edits: list[tuple[float, bytes]], cut: float, decode: str
 ) -> None:
-    """Nor warns; what passes a full decoding decodes in TensorFlow.
+    """A mutated JPEG raises and warns nothing, or a ValueError if the policy fails.
 
-    What is wrong is a ValueError where the policy says fail.
+    If it passes a full decode, TensorFlow decodes it.
     """
     mutated = data[: max(round(cut * 4 * len(data)), 1)]
     for place, value in edits:
@@ -550,15 +551,15 @@ def test_mutated_jpeg_never_raises(
         prepare.prepare(mutated, failing)
 
 
-@hypothesis.settings(max_examples=150, deadline=None)
-@hypothesis.given(
+other_mutations = hypothesis.given(
     kind=st.sampled_from(["PNG", "GIF", "WEBP", "BMP", "TIFF", "none"]),
     place=st.floats(0, 1, exclude_max=True),
     value=st.binary(max_size=8),
 )
-def test_mutated_other_formats_never_raise(
-    kind: str, place: float, value: bytes
-) -> None:
+
+
+def check_mutated_other_format(kind: str, place: float, value: bytes) -> None:
+    """A mutated image of another format raises and warns nothing."""
     data = b"\xff\xd8\xff" if kind == "none" else _saved(_image("P"), kind)
     position = int(place * len(data))
     mutated = data[:position] + value + data[position + len(value) :]
@@ -566,6 +567,17 @@ def test_mutated_other_formats_never_raise(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepare.prepare(mutated, policy_images.Policy(max_pixels=10**6))
+
+
+# tests/torture/converters has longer rounds of these two.
+def test_mutated_jpeg_never_raises() -> None:
+    settings = hypothesis.settings(max_examples=100, deadline=None)
+    settings(jpeg_mutations(check_mutated_jpeg))()
+
+
+def test_mutated_other_formats_never_raise() -> None:
+    settings = hypothesis.settings(max_examples=50, deadline=None)
+    settings(other_mutations(check_mutated_other_format))()
 
 
 def test_same_bytes_are_made_each_time() -> None:

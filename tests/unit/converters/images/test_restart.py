@@ -1,21 +1,16 @@
-"""JPEGs with restart markers: the C library, its use, and the flag end to end."""
+"""converters.images.restart: JPEGs with restart markers, and the flag end to end."""
 
 import io
 import json
 import pathlib
 import shutil
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from absl import flags
-from absl.testing import flagsaver
 
-from benchmarks.studies import decode, decode_variants
 from converters import verify
 from converters.images import jpeg_header, policy as policy_images, restart
 from converters.jobs import publish, run
@@ -38,7 +33,7 @@ def _photograph(**options):
 
 
 def _with_bytes(data, marker, offset, *values):
-    """Other bytes, some after the first such marker."""
+    """Replaces bytes after the first marker of this kind."""
     changed = bytearray(data)
     at = changed.index(marker) + offset
     changed[at : at + len(values)] = values
@@ -46,7 +41,7 @@ def _with_bytes(data, marker, offset, *values):
 
 
 def _rgb():
-    """Colors that are not turned into luma and chroma, told by the Adobe marker."""
+    """A JPEG that stores RGB instead of luma and chroma, as its Adobe marker says."""
     image = PIL.Image.open(io.BytesIO(photograph()))
     out = io.BytesIO()
     image.save(out, "JPEG", keep_rgb=True)
@@ -93,7 +88,7 @@ def _rewrite(encoded):
 
 
 def _segments(encoded):
-    """Marker and content of each segment before the first scan, and the scan."""
+    """Returns marker and content of each segment before the first scan, and the scan."""
     found, at = [], 2
     while True:
         marker = encoded[at + 1]
@@ -113,7 +108,7 @@ def _metadata(encoded):
 
 
 def _mcus(encoded):
-    """MCUs of a row and rows of them, of an image whose components share a scan."""
+    """Returns MCUs per row and rows of MCUs, if all components share a scan."""
     (frame,) = (s for m, s in _segments(encoded)[0] if m in (0xC0, 0xC1))
     height, width = (int.from_bytes(frame[i : i + 2], "big") for i in (1, 3))
     samplings = [frame[7 + 3 * i] for i in range(frame[5])]
@@ -282,7 +277,7 @@ def test_both_ops_give_the_pixels_of_the_original_photograph(kind, quality):
 
 
 def _tree(folder):
-    """Four plain images, and one of each kind that is met otherwise."""
+    """Makes a tree of four plain images and one image of each other kind."""
     make_tree(folder, num_images=4)
     kinds = {
         "progressive": PHOTOGRAPHS["progressive"],
@@ -420,30 +415,6 @@ def test_another_run_goes_on_and_one_without_the_flag_does_not(
     assert one == other
 
 
-@pytest.mark.parametrize("module", ["imagenet", "folder"])
-def test_without_the_library_it_is_an_error_before_any_work(
-    module, raw, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "empty"))
-
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", f"converters.{module}", "--restart_rows"),
-            *(f"--input_dir={tmp_path / 'none'}", f"--output_dir={tmp_path / 'out'}"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 1
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("Error: --restart_rows needs a native library, but rewrite-")
-    assert line.endswith("is not built. Run: python -m tfpipe.native")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("described", "words"),
     [
@@ -467,7 +438,7 @@ def test_a_library_that_does_not_load_is_an_error(
 
 
 def test_other_restart_intervals_are_decoded_alike():
-    """By the op, which passes over those that nobody wants."""
+    """The native op skips restart intervals that it does not need."""
     for options in (
         {"restart_marker_rows": 1},
         {"restart_marker_rows": 3},
@@ -482,28 +453,3 @@ def test_other_restart_intervals_are_decoded_alike():
                 for crop_op in ("native", "stock")
             )
             np.testing.assert_array_equal(one, other)
-
-
-def test_benchmark_reads_the_folder_of_each_way(converted):
-    _, folder = converted["rewritten"]
-    job = decode_variants.Job(
-        data_dir="none",
-        rewritten_data_dir=str(folder),
-        image_size=16,
-        batch_size=2,
-        num_warmup_images=2,
-        num_timed_images=4,
-    )
-
-    for way in decode_variants.REWRITTEN:
-        assert decode_variants.measure(way, job)["num_images"] == 4
-
-
-def test_benchmark_needs_the_folder_for_those_ways(capsys):
-    flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
-    with flagsaver.flagsaver(data_dir="none", ways=["rewritten_uint8"]):
-        code = decode.main(["decode"])
-
-    assert code == 1
-    errors = capsys.readouterr().err
-    assert "--rewritten_data_dir must be given for rewritten_uint8" in errors
