@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import tfpipe
 from converters import verify
 from tests.unit.converters.checks.test_foreign import inception, write
 
@@ -60,3 +61,16 @@ def test_many_workers_find_what_one_finds(tmp_path: pathlib.Path) -> None:
 
     assert one.num_faults == 3
     assert (one.faults, one.details) == (many.faults, many.details)
+
+
+def test_pipeline_reads_shards_through_a_written_index(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "validation-00000-of-00001", [inception(0, 1), inception(7, 3)])
+    config = verify.Config(data_dir=str(tmp_path), num_workers=1, write_index=True)
+    verify.verify(config)
+
+    pipeline = tfpipe.imagenet_eval(
+        str(tmp_path), split="validation", image_size=32, batch_size=2
+    )
+
+    (batch,) = pipeline.build()
+    assert batch["label"].numpy().tolist() == [0, 2]

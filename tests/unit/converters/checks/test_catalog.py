@@ -20,7 +20,7 @@ HERE = "split = 'train' AND shard = 1 AND record = 2"
 
 @pytest.fixture
 def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy whose index does not know the digest of the catalog."""
+    """A copy of the data set whose index has no digest of the catalog."""
     folder = pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
     forget_digests(folder)
     return folder
@@ -95,7 +95,7 @@ def test_each_bad_column_is_one_fault(
 
 
 def test_one_bad_column_is_the_only_fault(copy: pathlib.Path) -> None:
-    """What the rows say is not compared then."""
+    """The values of the other columns are not compared then."""
     edit(copy, replaced("height", "NULL"))
 
     (fault,) = catalog_faults(copy, "schema")
@@ -136,7 +136,7 @@ def test_the_last_record_must_end_where_the_shard_does(copy: pathlib.Path) -> No
 
 
 def test_schema_compares_the_synset_with_the_record(copy: pathlib.Path) -> None:
-    """Shards of another tool may have none, so that the index does not show the fault."""
+    """Records of another tool may have none, so that the index is no help."""
     edit(copy, replaced("synset", "''"))
 
     result = verify.verify(

@@ -99,10 +99,10 @@ def test_files_of_another_data_set_are_named(copy: pathlib.Path) -> None:
     ]
 
 
-def test_a_split_that_readers_would_take_for_one_of_it_is_named(
+def test_shards_of_a_split_that_is_not_in_the_index_are_named(
     copy: pathlib.Path,
 ) -> None:
-    """The index has no split of this name."""
+    """Readers that look by name would read them."""
     known = index.load(copy)
     (copy / "train-00000-of-00001").write_bytes(b"")
     document = json.loads((copy / index.INDEX_NAME).read_text())
@@ -205,7 +205,7 @@ def test_an_index_of_an_older_version_stays_as_it_is_where_there_are_faults(
 def test_no_folder_outside_is_written_or_emptied_through_a_link(
     copy: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """As a folder for work in progress there may be a link to anywhere."""
+    """A link to any folder may have the name of the work folder."""
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "file").write_text("mine")

@@ -10,7 +10,7 @@ import pytest
 from converters.images import (
     jpeg_header,
     limits,
-    policy as policy_images,
+    policy as image_policy,
     prepare,
     shrink,
 )
@@ -19,7 +19,7 @@ from tests.support.jpegs import many_scans
 
 
 def _prepare(data: bytes, **options: object) -> prepare.Prepared | prepare.Rejected:
-    return prepare.prepare(data, policy_images.Policy(**options))  # type: ignore[arg-type]
+    return prepare.prepare(data, image_policy.Policy(**options))  # type: ignore[arg-type]
 
 
 def _outcome(data: bytes, **options: object) -> str:
@@ -143,7 +143,7 @@ def test_large_jpeg_that_is_scaled_down_while_it_is_decoded_is_stored() -> None:
 
 
 def test_tiles_of_a_tiff_beyond_the_image_count(tmp_path: pathlib.Path) -> None:
-    """Nothing is decoded for it: the tile has no data."""
+    """The tile has no data, so that any decoding fails."""
     tags = PIL.TiffImagePlugin.ImageFileDirectory_v2()
     long = {256: 10, 257: 10, 322: 9_000, 323: 9_000, 324: 8, 325: 1}
     short = {258: (8, 8, 8), 259: 8, 262: 2, 277: 3}
@@ -161,8 +161,8 @@ def test_tiles_of_a_tiff_beyond_the_image_count(tmp_path: pathlib.Path) -> None:
 
 
 def test_file_size_is_checked_before_the_file_is_read() -> None:
-    policy = policy_images.Policy(max_image_bytes=10)
-    failing = policy_images.Policy(max_image_bytes=10, too_many_bytes="fail")
+    policy = image_policy.Policy(max_image_bytes=10)
+    failing = image_policy.Policy(max_image_bytes=10, too_many_bytes="fail")
 
     assert prepare.check_bytes(10, policy) is None
     rejected = prepare.check_bytes(11, policy)
@@ -173,10 +173,10 @@ def test_file_size_is_checked_before_the_file_is_read() -> None:
 
 
 def test_policy_of_an_earlier_version_has_no_later_limit() -> None:
-    policy = policy_images.policy_of({"cmyk": "skip", "max_pixels": 100})
+    policy = image_policy.policy_of({"cmyk": "skip", "max_pixels": 100})
 
     assert (policy.cmyk, policy.max_pixels) == ("skip", 100)
     assert policy.max_decoded_pixels == limits.MAX_PIXELS
     assert policy.max_image_bytes == limits.MOST_IMAGE_BYTES
-    made = policy_images.Policy(max_decoded_pixels=5)
-    assert policy_images.policy_of(vars(made)) == made
+    made = image_policy.Policy(max_decoded_pixels=5)
+    assert image_policy.policy_of(vars(made)) == made

@@ -156,7 +156,7 @@ def test_odd_sizes_are_drawn(size):
 def test_object_is_in_the_middle_and_has_the_hue_of_its_class(class_index):
     """Averaged over many pictures the clutter is gray and the object is not."""
     total = np.zeros((60, 80, 3))
-    for number in range(8):
+    for number in range(6):
         rng = generator(5, class_index, number)
         base, _ = scenes.draw(rng, noise(0), class_index, 80, 60)
         total += np.asarray(base, float)
