@@ -163,7 +163,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to check, and how.
+    """The data set to check, the level, and the resources.
 
     Attributes:
         data_dir: Folder of the data set.
