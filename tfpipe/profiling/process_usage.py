@@ -80,6 +80,19 @@ class ProcessMeter:
         fields = dict(line.split(": ") for line in lines)
         return int(fields["rchar"]), int(fields["read_bytes"])
 
+    def own_cpu(self) -> float:
+        """Returns the CPU-seconds of the thread that calls."""
+        return time.thread_time()
+
+    def is_runnable(self, thread: str) -> bool:
+        """Checks whether a thread runs or waits for a core."""
+        try:
+            text = (_PROC / "task" / thread / "stat").read_text()
+        except OSError:  # the thread has ended
+            return False
+        # The state follows the name, which is in parentheses and may hold any.
+        return text.rpartition(")")[2].split()[0] == "R"
+
     def threads(self) -> list[str]:
         """Returns the ids of all threads."""
         return os.listdir(_PROC / "task")
@@ -120,7 +133,9 @@ class ProcessMeter:
     ) -> float:
         """Waits until the process is idle, as when datasets have filled their buffers.
 
-        An idle process uses hardly any CPU time and reads hardly a byte from files.
+        In an idle process no thread but the calling one is ready to run, uses more CPU
+        time than a little, or reads files. CPU time alone would not tell: on a busy
+        host, threads with work to do may get no core for a while.
 
         Args:
             idle_seconds: How long the process must be idle. A dataset that waits for
@@ -131,8 +146,11 @@ class ProcessMeter:
             The `clock` since when the process is idle; after 10 s the wait ends anyway.
         """
 
+        not_counted = {*ignored, str(threading.get_native_id())}
+
         def used() -> float:
-            return self.cpu() - sum(map(self.thread_cpu, ignored))
+            by_ignored = sum(map(self.thread_cpu, ignored))
+            return self.cpu() - self.own_cpu() - by_ignored
 
         start = now = since = self.clock()
         cpu, read = used(), self.bytes_read()[0]
@@ -141,8 +159,11 @@ class ProcessMeter:
             before, cpu_before, read_before = now, cpu, read
             now = self.clock()
             cpu, read = used(), self.bytes_read()[0]
-            is_busy = cpu - cpu_before > _IDLE_CORES * (now - before)
-            if is_busy or read - read_before >= _IDLE_BYTES:
+            if (
+                cpu - cpu_before > _IDLE_CORES * (now - before)
+                or read - read_before >= _IDLE_BYTES
+                or any(map(self.is_runnable, {*self.threads()} - not_counted))
+            ):
                 since = now
         return since
 

@@ -7,16 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-
-
-class Clock:
-    """A clock that goes on only when a test moves it."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture
@@ -154,9 +145,7 @@ def test_bottleneck_is_named_and_quotes_what_binds_in_the_input(
 
 def test_tensorboard_gets_every_figure_at_its_step(clock, tmp_path):
     pytest.importorskip("tensorboard")
-    timer = tfpipe.StepTimer(
-        8, every=2, log_dir=tmp_path, first_step=100, clock=clock
-    )
+    timer = tfpipe.StepTimer(8, every=2, log_dir=tmp_path, first_step=100, clock=clock)
 
     run(timer, clock, waits=[9, 1, 3, 0, 0], computes=[7, 4, 2, 1, 3])
 
