@@ -1,7 +1,7 @@
-"""The bottleneck of a pipeline, in a sentence with numbers.
+"""Names the bottleneck of a pipeline in a sentence with numbers.
 
-In: what each stage costs, and what limits the pipeline. Out: which resource binds, what
-to change, and what binds next.
+In: the cost of each stage, and the limits of the pipeline. Out: the lowest limit, what
+to change, and the next limit.
 """
 
 import dataclasses
@@ -10,22 +10,22 @@ from collections.abc import Sequence
 
 from tfpipe.profiling.limits import Host, Limit, Resource, StageCost, count_of
 
-# Of the bandwidth of a copy: a stage that moves as much does little else.
+# Fraction of the bandwidth of a copy: a stage that moves more mostly copies.
 _MOSTLY_COPIES = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Bottleneck:
-    """What holds a pipeline back.
+    """What limits a pipeline.
 
     Attributes:
-        resource: "sequential stage": one that works on too few elements at the same
-            time; "CPU": the cores; "storage": its bandwidth; "latency": a stage that
-            waits, for too few elements at the same time; "memory": its size or its
-            bandwidth; "consumer": nothing does, the training step is slower.
+        resource: "sequential stage": a stage works on too few elements at the same
+            time. "CPU": all cores are busy. "storage": its bandwidth. "latency": a
+            stage waits for too few elements at the same time. "memory": its size or
+            its bandwidth. "consumer": the training step is slower than the pipeline.
         stage: Number of the stage to change, or None.
-        rate: Outputs per second that it allows.
-        sentence: The same with numbers, what to change, and what comes next.
+        rate: Outputs per second that the resource allows.
+        sentence: The bottleneck with numbers, what to change, and the next limit.
     """
 
     resource: Resource
@@ -36,15 +36,16 @@ class Bottleneck:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What there is to judge by.
+    """The figures from which the bottleneck is found.
 
     Attributes:
-        costs: One for each stage.
-        limits: What limits the pipeline, least first.
-        host: Where it runs.
-        held_bytes: In all buffers.
-        ram_left_bytes: Memory that there was for them.
-        count, unit: Things in an output, and what they are called.
+        costs: The cost of each stage.
+        limits: The limits of the pipeline, the lowest rate first.
+        host: The host on which the pipeline runs.
+        held_bytes: Bytes in all buffers.
+        ram_left_bytes: Memory that was available for buffers.
+        count: Number of examples or elements in an output.
+        unit: The word for them.
     """
 
     costs: Sequence[StageCost]
@@ -56,7 +57,7 @@ class Situation:
     unit: str
 
     def rate(self, limit: Limit) -> str:
-        """A rate in words."""
+        """Returns the rate of a limit in words."""
         value = limit.rate * self.count
         return (
             f"{value:,.0f} {self.unit}/s"
@@ -65,11 +66,11 @@ class Situation:
         )
 
     def cost(self, limit: Limit) -> StageCost:
-        """Of the stage that a limit is about."""
+        """Returns the cost of the stage that a limit is about."""
         return next(cost for cost in self.costs if cost.number == limit.stage)
 
     def after(self, limit: Limit) -> Limit | None:
-        """What binds when that one no longer does, with its rate then."""
+        """Returns the lowest limit once that one is lifted, with its rate then."""
         with_cores = limit.most > limit.rate
         others = [
             dataclasses.replace(other, rate=other.most if with_cores else other.rate)
@@ -81,7 +82,7 @@ class Situation:
 
 
 def find(situation: Situation) -> Bottleneck:
-    """What binds first, and what to change."""
+    """Finds the lowest limit and what to change."""
     first = situation.limits[0]
     if situation.held_bytes > situation.ram_left_bytes:
         largest = max(situation.costs, key=lambda cost: cost.buffered_bytes)
@@ -110,7 +111,7 @@ def _is_bound_by_memory(situation: Situation, limit: Limit) -> bool:
 
 
 def _moved(cost: StageCost) -> float:
-    """Bytes in and out in a second of CPU time; nan if not known."""
+    """Returns the bytes in and out per CPU-second; nan if unknown."""
     moved = cost.bytes_in_per_output + cost.bytes_out_per_output
     return moved / cost.cpu_seconds_per_output if cost.cpu_seconds_per_output else 0.0
 

@@ -1,7 +1,7 @@
-"""What tf.data makes of a stage: its datasets, their calls, what they hold.
+"""The datasets that a stage becomes in tf.data: their parallel calls and buffers.
 
-In: a dataset, or an iterator that runs. Out: parallelism and buffers, in numbers. What
-AUTOTUNE chose is known from TensorFlow 2.17 on.
+In: a dataset, or an iterator that runs. Out: parallelism and buffer sizes. The choices
+of AUTOTUNE are known from TensorFlow 2.17 on.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from tfpipe.tuning import AUTOTUNE
 
 
 def chosen_parallelism(iterator: tf.data.Iterator) -> dict[str, dict[str, float]]:
-    """The parallelism and the buffer sizes that AUTOTUNE has chosen so far.
+    """Returns the parallelism and the buffer sizes that AUTOTUNE has chosen so far.
 
     Args:
         iterator: `iter(dataset)`, from which elements were taken.
@@ -25,7 +25,7 @@ def chosen_parallelism(iterator: tf.data.Iterator) -> dict[str, dict[str, float]
     Returns:
         For each node of the dataset with a knob, by its name and number, as in
         `ParallelMapV2(id:3)`: `parallelism` (calls), `buffer_size` (elements), and
-        `buffered_bytes`. The element passes the highest number first.
+        `buffered_bytes`. An element passes the node with the highest number first.
 
     Raises:
         NotImplementedError: On TensorFlow 2.16, which does not tell.
@@ -41,17 +41,17 @@ def chosen_parallelism(iterator: tf.data.Iterator) -> dict[str, dict[str, float]
 
 
 def can_tell_buffers() -> bool:
-    """Whether this TensorFlow tells what a running dataset holds; from 2.17 on."""
+    """Checks whether this TensorFlow can tell what a running dataset holds: 2.17 on."""
     return hasattr(tf.data.experimental, "get_model_proto")
 
 
 def buffered_bytes(
     iterator: tf.data.Iterator, stages: Sequence[Sequence[tf.data.Dataset]]
 ) -> list[int]:
-    """Bytes that wait in the buffers of each stage now.
+    """Returns the bytes that are in the buffers of each stage now.
 
     Args:
-        iterator: Of the dataset that the stages make.
+        iterator: The iterator of the dataset that the stages make.
         stages: The datasets that each stage added, in the order of the data.
 
     Raises:
@@ -76,8 +76,9 @@ class Concurrency:
     """How a stage runs.
 
     Attributes:
-        calls: Elements it works on at the same time; AUTOTUNE leaves it to tf.data.
-        kind: See `bound.StageCost`.
+        calls: Elements that it works on at the same time; AUTOTUNE leaves the number
+            to tf.data.
+        kind: See `limits.StageCost`.
     """
 
     calls: int
@@ -85,7 +86,7 @@ class Concurrency:
 
 
 def concurrency(stage: object, added: Sequence[tf.data.Dataset]) -> Concurrency:
-    """How a stage with every knob set runs, from its knob or its datasets.
+    """Tells how a stage with every knob set runs, from its knob or its datasets.
 
     A `Dataset.map` of plain ops without num_parallel_calls counts as AUTOTUNE, since
     tf.data makes it parallel (Options.experimental_optimization.map_parallelization).
@@ -102,7 +103,7 @@ def concurrency(stage: object, added: Sequence[tf.data.Dataset]) -> Concurrency:
 
 
 def concurrency_of_knob(stage: object) -> Concurrency | None:
-    """How a stage runs that has a knob for it; None for others."""
+    """Tells how a stage runs from its knob; None for a stage without one."""
     knobs: dict[str, Kind] = {
         "num_parallel_calls": "parallel",
         "num_parallel_reads": "reader",
@@ -116,10 +117,13 @@ def concurrency_of_knob(stage: object) -> Concurrency | None:
 def added(
     before: tf.data.Dataset | None, after: tf.data.Dataset
 ) -> list[tf.data.Dataset]:
-    """The datasets from one, without it, to one made of it, in the order of the data.
+    """Returns the datasets after `before` up to `after`, in the order of the data.
 
-    None is from the source on.
-    tf.data's own list of inputs, as long as each has one.
+    It follows tf.data's list of inputs, as long as a dataset has exactly one.
+
+    Args:
+        before: The dataset to begin after; None begins with the source.
+        after: The last dataset, made from `before`.
     """
     found: list[tf.data.Dataset] = []
     while after is not before:
@@ -132,10 +136,11 @@ def added(
 
 
 def has_growing_buffer(dataset: tf.data.Dataset) -> bool:
-    """Whether there is a prefetch whose depth AUTOTUNE sets.
+    """Checks whether there is a prefetch whose depth AUTOTUNE sets.
 
-    It doubles whenever the buffer was full and then is empty. tf.data adds one to what
-    does not end in a prefetch (Options.experimental_optimization.inject_prefetch).
+    AUTOTUNE doubles the depth whenever the buffer was full and then is empty. tf.data
+    adds such a prefetch to a dataset that does not end in one
+    (Options.experimental_optimization.inject_prefetch).
     """
     chain = [each for each in added(None, dataset) if _kind(each) != "Options"]
     depths = [int(d._buffer_size) for d in chain if _kind(d) == "Prefetch"]
@@ -154,12 +159,12 @@ def _kind(dataset: tf.data.Dataset) -> str:
 
 
 def _plain(name: str) -> str:
-    """The name of a node without its version, the same if tf.data made it parallel."""
+    """Returns the name of a node without its version and without "Parallel"."""
     return re.sub(r"V\d+$", "", name).removeprefix("Parallel")
 
 
 def _chain(iterator: tf.data.Iterator) -> list[Any]:
-    """The nodes of a running dataset from its end to its source."""
+    """Returns the nodes of a running dataset from its end to its source."""
     if not can_tell_buffers():
         raise NotImplementedError(
             "What AUTOTUNE chose is known from TensorFlow 2.17 on, this is "

@@ -1,8 +1,8 @@
-"""The bound of a pipeline: which resource holds it back, and how fast it could be.
+"""The limits of a pipeline: the rate that each resource allows.
 
-In: what each stage costs, and the host. Out: the limits, least first, and a sentence.
-Pure arithmetic: the closed form of Plumber's linear program (Kuchnik et al., MLSys
-2022), with a limit more for stages that wait and for those that share a thread.
+In: the cost of each stage, and the host. Out: the limits, the lowest rate first. Pure
+arithmetic: the closed form of Plumber's linear program (Kuchnik et al., MLSys 2022),
+with additional limits for stages that wait and for stages that share a thread.
 """
 
 import dataclasses
@@ -22,25 +22,24 @@ class StageCost:
     """What a stage costs for each output of the pipeline, such as a batch.
 
     Attributes:
-        number: 0 is the source; an op has the number of its `Map`.
+        number: Number of the stage. The source is 0; an op has that of its `Map`.
         name: The stage, shortened.
-        visit_ratio: Its elements for each output; nan if not known.
-        cpu_seconds_per_output: CPU time, with one thread.
-        wall_seconds_per_output: The same time by the clock: what is more than the CPU
-            time it waited.
-        bytes_in_per_output, bytes_out_per_output: Size of the elements it took and
-            gave; nan if not known.
-        buffered_bytes: What it holds while the pipeline runs.
-        parallelism: Elements it works on at the same time; AUTOTUNE counts as one for
-            each thread.
-        kind: "parallel" has calls of its own, in the threads of the pool; "reader" in
-            threads of its own, as an interleave; "serial" runs in the thread of what
-            comes after it; "buffered" too, but ends in a buffer, which a thread fills
-            with it and the serial ones before it.
-        share: Of the CPU time of the pipeline, 0 to 1.
-        max_rate: Outputs per second that it could give on this host, if all other
-            stages cost nothing; inf if it costs nothing.
-        note: What there is to say about the figures.
+        visit_ratio: Elements of the stage for each output; nan if unknown.
+        cpu_seconds_per_output: CPU-seconds, with one thread.
+        wall_seconds_per_output: CPU-seconds plus the seconds that the stage waits.
+        bytes_in_per_output: Size of the elements that the stage takes; nan if unknown.
+        bytes_out_per_output: Size of the elements that it gives; nan if unknown.
+        buffered_bytes: Bytes that the stage holds while the pipeline runs.
+        parallelism: Elements that it works on at the same time; AUTOTUNE counts as one
+            for each thread.
+        kind: How the stage runs. A "parallel" stage makes calls in the threads of the
+            pool. A "reader", such as an interleave, has threads of its own. A "serial"
+            stage runs in the thread of the next stage. A "buffered" stage ends in a
+            buffer, which one thread fills with this stage and the serial stages before.
+        share: Fraction of the CPU time of the pipeline, 0 to 1.
+        max_rate: Outputs per second that the stage could give on this host, if all
+            other stages cost nothing; inf if it costs nothing.
+        note: Remark about the figures.
     """
 
     number: int
@@ -59,33 +58,33 @@ class StageCost:
 
     @property
     def has_calls(self) -> bool:
-        """Whether it works on several elements at the same time."""
+        """Whether the stage works on several elements at the same time."""
         return self.kind in ("parallel", "reader")
 
     @property
     def cpu_seconds_per_element(self) -> float:
-        """CPU time for each element of its own; nan if not known."""
+        """CPU-seconds for each element of the stage; nan if unknown."""
         if not self.visit_ratio > 0:
             return math.nan
         return self.cpu_seconds_per_output / self.visit_ratio
 
     @property
     def wait_seconds_per_output(self) -> float:
-        """Time it neither worked nor could have."""
+        """Seconds for each output that the stage waits, as for storage."""
         return max(0.0, self.wall_seconds_per_output - self.cpu_seconds_per_output)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """A rate that a resource allows.
+    """The rate that a resource allows.
 
     Attributes:
-        resource: What there is not more of.
+        resource: The resource.
         rate: Outputs per second.
-        what: It, in words.
-        stage: Number of the stage, if it is one.
-        with_cores: Outputs per second that it allows with any number of cores and
-            threads; None is no more than now.
+        what: The resource in words.
+        stage: Number of the stage that the limit is about, if any.
+        with_cores: Outputs per second that the resource allows with any number of
+            cores and threads; None if that is no more than now.
     """
 
     resource: Resource
@@ -102,16 +101,16 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """What the pipeline may use.
+    """The cores and threads that the pipeline may use.
 
     Attributes:
-        num_cores: Cores.
+        num_cores: Number of cores.
         num_threads: Threads that ops run on: `Tuning.private_threadpool_size`.
-        slowdown: CPU time of the pipeline with all cores at work by that with one:
-            shared caches, memory and hyper-threads, but also what tf.data saves by
-            fusing stages.
-        copy_bytes_per_second: Read and written by one core that only copies, into
-            new memory.
+        slowdown: CPU time of the pipeline with all cores at work divided by the CPU
+            time with one core. It is above 1 through shared caches, memory and
+            hyper-threads, and below 1 where tf.data saves work by fusing stages.
+        copy_bytes_per_second: Bytes that one core reads and writes when it only copies
+            into new memory.
     """
 
     num_cores: int
@@ -120,7 +119,7 @@ class Host:
     copy_bytes_per_second: float = math.inf
 
     def slowdown_of(self, num_busy: float) -> float:
-        """The slowdown with fewer cores at work: in between."""
+        """Returns the slowdown with fewer cores at work, by linear interpolation."""
         if self.num_cores == 1:
             return self.slowdown
         busy = min(max(num_busy, 1), self.num_cores)
@@ -128,7 +127,7 @@ class Host:
 
 
 def stage_rate(cost: StageCost, host: Host) -> float:
-    """Outputs per second that one stage could give alone."""
+    """Returns the outputs per second that one stage could give alone."""
     calls = _calls(cost, host)
     cpu = cost.cpu_seconds_per_output * host.slowdown_of(calls)
     time = cpu + cost.wait_seconds_per_output
@@ -136,11 +135,11 @@ def stage_rate(cost: StageCost, host: Host) -> float:
 
 
 def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
-    """What the stages and the cores allow, least first.
+    """Returns the limits of the stages and the cores, the lowest rate first.
 
     Args:
-        costs: One for each stage, in the order of the data.
-        host: Where they run.
+        costs: The cost of each stage, in the order of the data.
+        host: The host on which they run.
     """
     found = [_cpu_limit(costs, host), *_pool_limit(costs, host)]
     segment: list[StageCost] = []
@@ -157,7 +156,7 @@ def limits(costs: Sequence[StageCost], host: Host) -> list[Limit]:
 
 
 def merged(costs: Sequence[StageCost]) -> list[StageCost]:
-    """One for each stage, the ops of a `Map` taken together."""
+    """Returns one cost for each stage: the ops of a `Map` are added up."""
     groups = itertools.groupby(costs, key=lambda cost: cost.number)
     return [_merged([*ops]) for _, ops in groups]
 
@@ -201,12 +200,12 @@ def _stage_limit(cost: StageCost, host: Host) -> Limit:
     if cost.parallelism > calls:
         most = _per_second(cost.parallelism, time)
     elif calls == host.num_threads >= host.num_cores:
-        most = math.inf  # AUTOTUNE, or as many as there are cores
+        most = math.inf  # AUTOTUNE, or a call for each core
     return Limit(resource, _per_second(calls, time), what, cost.number, most)
 
 
 def _serial_limit(segment: Sequence[StageCost]) -> list[Limit]:
-    """Of stages that take turns in one thread."""
+    """Returns the limit of stages that take turns in one thread."""
     working = [cost for cost in segment if cost.wall_seconds_per_output > 0]
     if not working:
         return []
@@ -224,7 +223,7 @@ def _serial_limit(segment: Sequence[StageCost]) -> list[Limit]:
 
 
 def _pool_limit(costs: Sequence[StageCost], host: Host) -> list[Limit]:
-    """Of the threads that the calls of all stages share."""
+    """Returns the limit of the threads that the calls of all stages share."""
     shared = [cost for cost in costs if cost.kind == "parallel"]
     if not shared:
         return []
@@ -244,5 +243,5 @@ def _per_second(count: float, seconds: float) -> float:
 
 
 def count_of(count: int, noun: str) -> str:
-    """A number of things, in words."""
+    """Returns a number with its noun in the singular or the plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,9 +1,10 @@
-"""Measures: how fast a dataset is, and what each stage of a pipeline costs.
+"""Measures how fast a dataset is, and what each stage of a pipeline costs.
 
-In: any dataset, or a `Pipeline`. Out: frozen figures. Elements are read inside tf.data,
-so that Python costs nothing. A stage costs what the pipeline up to it costs more than
-that up to the stage before (a prefix, with one thread and everything in turn), in
-CPU-seconds, which hold on a busy host too.
+In: any dataset, or a `Pipeline`. Out: a `Throughput` or a `Profile`. Elements are read
+inside tf.data, so that Python costs nothing. The cost of a stage is the difference
+between two prefixes of the pipeline: the one that ends with the stage, and the one that
+ends before it. A prefix runs with one thread. Costs are CPU-seconds, which are reliable
+on a busy host, too.
 """
 
 import dataclasses
@@ -21,22 +22,10 @@ import tqdm
 
 from tfpipe import errors, host
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling import limits, prefixes, profile_runs, timed_reader
-from tfpipe.profiling.limits import Host, StageCost
-from tfpipe.profiling.prefixes import Step
-from tfpipe.profiling.profile import Profile, Rate, Storage
-from tfpipe.profiling.profile_runs import Plan, Whole
-from tfpipe.profiling.timed_reader import Spent, TimedReader
-from tfpipe.tuning import AUTOTUNE
-
-# Of its CPU time: less is the noise of threads that hand over to each other.
-_LEAST_WAIT = 0.25
-
-# Times the bandwidth of the storage: more is not its noise.
-_CACHED = 1.2
-
-# Bytes for an output that are not the doing of this process' own bookkeeping.
-_LEAST_READ = 1024
+from tfpipe.profiling import prefixes, profile_runs, stage_costs, timed_reader
+from tfpipe.profiling.process_usage import Spent
+from tfpipe.profiling.profile import Profile, Rate
+from tfpipe.profiling.timed_reader import TimedReader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,13 +33,14 @@ class Throughput:
     """How fast a dataset is, without a training step.
 
     Attributes:
-        elements_per_second: The median of the repeats.
-        elements_per_second_least, elements_per_second_most: Of the repeats.
-        cpu_seconds_per_element: CPU time of the whole process, the median.
-        seconds_to_first_element: From the making of the iterator on.
-        num_elements: In a repeat.
-        examples_per_element: Batch size, if it is static: the first dimension that all
-            tensors share, one of them having no other. None is not known.
+        elements_per_second: The median rate of the repeats.
+        elements_per_second_least: The lowest rate of the repeats.
+        elements_per_second_most: The highest rate of the repeats.
+        cpu_seconds_per_element: CPU-seconds of the whole process, the median.
+        seconds_to_first_element: Time from making the iterator to the first element.
+        num_elements: Elements in a repeat.
+        examples_per_element: The batch size, if it is static: the first dimension of
+            all tensors, one of which has no other dimension. None if it is unknown.
     """
 
     elements_per_second: float
@@ -63,13 +53,13 @@ class Throughput:
 
     @property
     def examples_per_second(self) -> float | None:
-        """The median rate times the batch size, if that is known."""
+        """Median rate times the batch size; None if that is unknown."""
         if self.examples_per_element is None:
             return None
         return self.elements_per_second * self.examples_per_element
 
     def as_json(self) -> dict[str, Any]:
-        """The figures as plain values, with units in the names."""
+        """Returns the figures as plain values, with units in the names."""
         return dataclasses.asdict(self) | {
             "examples_per_second": self.examples_per_second
         }
@@ -94,14 +84,14 @@ def throughput(
     num_warmup: int | None = None,
     repeats: int = 3,
 ) -> Throughput:
-    """Reads a dataset as fast as it goes. One that ends begins again.
+    """Reads a dataset as fast as possible. A dataset that ends begins again.
 
     Args:
-        dataset: Any.
-        num_elements: Elements to read in a repeat; None is as many as `seconds` take.
+        dataset: Any dataset.
+        num_elements: Elements to read in a repeat; None is as many as fit in `seconds`.
         seconds: About how long all repeats take together.
         num_warmup: Elements to read first; None is half of `num_elements`.
-        repeats: Times to measure, one after the other.
+        repeats: Number of measurements, one after the other.
 
     Raises:
         ValueError: If the dataset is empty, or a number is out of range.
@@ -115,7 +105,7 @@ def throughput(
     if num_elements is None:
         each = timed_reader.calibrate(dataset, seconds / 10)
         num_elements = max(1, int(seconds / repeats / each))
-    # Pulls of a quarter each, so that a repeat is a few of them and warm-up half of it.
+    # A repeat is up to four pulls, so that the warm-up can be half of a repeat.
     parts = math.gcd(num_elements, 4)
     reader = TimedReader(dataset, num_elements // parts)
     warmup = num_elements / 2 if num_warmup is None else num_warmup
@@ -143,22 +133,23 @@ def profile(
     storage_bytes_per_second: float | None = None,
     progress: bool = True,
 ) -> Profile:
-    """What each stage of a pipeline costs, and what holds the pipeline back.
+    """Measures what each stage of a pipeline costs and what limits the pipeline.
 
-    RecordRanges every prefix of the pipeline, in turns, and the whole as it is. Filled caches
-    are measured: what was before them costs nothing then. A pipeline that ends begins
-    again. It takes about `(number of stages + 3) * repeats * seconds`.
+    It runs all prefixes of the pipeline in turns, then the whole pipeline as it is.
+    Caches are filled first, so the stages before a cache cost nothing. A pipeline that
+    ends begins again. It takes about `(number of stages + 3) * repeats * seconds`.
 
     Args:
-        pipeline: Of any stages and elements.
-        num_elements: Outputs of the pipeline in a run; None is as many as `seconds`
-            take.
-        seconds: Of a run of the whole pipeline with one thread.
-        repeats: RecordRanges of each prefix and of the whole, of which the median counts.
+        pipeline: A pipeline of any stages and elements.
+        num_elements: Outputs of the pipeline in a run; None is as many as fit in
+            `seconds`.
+        seconds: Seconds of a run of the whole pipeline with one thread.
+        repeats: Runs of each prefix and of the whole pipeline; the median counts.
         per_op: Whether every op of a `Map` is a row of its own.
-        consumer_seconds: That the training step takes for an output, if known.
-        storage_bytes_per_second: Bandwidth of the storage, if known; None takes the
-            one that the reader alone has now, unless all comes from the page cache.
+        consumer_seconds: Seconds that the training step takes for an output; 0 if
+            unknown.
+        storage_bytes_per_second: Bandwidth of the storage, if known. None takes the
+            bandwidth of the reader alone, unless all comes from the page cache.
         progress: Whether to show a progress bar on stderr.
 
     Raises:
@@ -189,8 +180,11 @@ def profile(
         whole = profile_runs.whole(task, plan)
     if storage_bytes_per_second is not None:
         bandwidth = (storage_bytes_per_second, math.nan)
-    rows, here = _judge(steps, plan, spent, whole)
-    rate, storage = _rate(whole.spent), _storage(spent[plan.reader], bandwidth)
+    rows, here = stage_costs.judge(
+        steps, plan, spent, whole, copy_bytes_per_second=_copy_bandwidth()
+    )
+    rate = _rate(whole.spent)
+    storage = stage_costs.storage(spent[plan.reader], bandwidth)
     return Profile(
         stages=rows,
         rate=rate,
@@ -201,13 +195,13 @@ def profile(
         consumer_seconds=consumer_seconds,
         ram_left_bytes=ram_left,
         memory_bytes=whole.memory_bytes,
-        notes=_notes(rows, rate, storage),
+        notes=stage_costs.notes(rows, rate, storage),
         pipeline=pipeline,
     )
 
 
 def examples_in(spec: Any) -> int | None:
-    """The batch size of elements, see `Throughput.examples_per_element`."""
+    """Returns the batch size of elements, see `Throughput.examples_per_element`."""
     shapes = [item.shape for item in tf.nest.flatten(spec) if hasattr(item, "shape")]
     if not shapes or any(not shape.rank for shape in shapes):
         return None
@@ -247,119 +241,11 @@ def _rate(spent: Sequence[Spent]) -> Rate:
     )
 
 
-def _judge(
-    steps: Sequence[Step], plan: Plan, spent: Sequence[Sequence[Spent]], whole: Whole
-) -> tuple[list[StageCost], Host]:
-    """The rows of a profile: what each step costs more than the one before it."""
-    read = _Reading.of(spent[plan.reader])
-    rows: list[StageCost] = []
-    before: Sequence[Spent] = [Spent(0.0, 0.0)] * max(map(len, spent))
-    for position, (step, mine) in enumerate(zip(steps, spent, strict=True)):
-        cpu, wait = 0.0, 0.0
-        if mine:
-            now = mine
-            if position > plan.reader:
-                now = [read.corrected(item) for item in mine]
-            # Within a round, so that a slow spell of the host meets both.
-            cpu = statistics.median(
-                a.cpu - b.cpu for a, b in zip(now, before, strict=True)
-            )
-            wait = _median_wait(now) - _median_wait(before)
-            before = now
-        rows.append(_row(step, position, plan, whole, cpu, wait))
-    total = sum(row.cpu_seconds_per_output for row in rows)
-    on_all = statistics.median(read.corrected(s).cpu for s in whole.on_all_cores)
-    here = Host(
-        num_cores=whole.num_cores,
-        num_threads=whole.num_threads,
-        slowdown=on_all / total if total else 1.0,
-        copy_bytes_per_second=_copy_bandwidth(),
-    )
-    return [_shared(row, total, here) for row in rows], here
-
-
-@dataclasses.dataclass(frozen=True)
-class _Reading:
-    """What reading costs: windows are read at once, so that a run has more or less."""
-
-    bytes_per_output: float
-    cpu_per_byte: float
-
-    @classmethod
-    def of(cls, spent: Sequence[Spent]) -> "_Reading":
-        """From the runs of the reader, which are of whole windows."""
-        read = statistics.median(item.bytes_read for item in spent)
-        if read < _LEAST_READ:
-            return cls(0.0, 0.0)
-        # Of the read-ahead a run may have had almost none.
-        cpu = statistics.median(item.cpu for item in spent)
-        return cls(read, cpu / read)
-
-    def corrected(self, spent: Spent) -> Spent:
-        """As if it had read what an output takes."""
-        excess = spent.bytes_read - self.bytes_per_output
-        return dataclasses.replace(spent, cpu=spent.cpu - excess * self.cpu_per_byte)
-
-
-def _median_wait(spent: Sequence[Spent]) -> float:
-    return statistics.median(item.wait for item in spent)
-
-
-def _row(
-    step: Step, position: int, plan: Plan, whole: Whole, cpu: float, wait: float
-) -> StageCost:
-    how = whole.concurrency[step.number]
-    calls = whole.num_threads if how.calls == AUTOTUNE else how.calls
-    note = step.note
-    if cpu < 0:
-        note = f"{cpu * 1e3:.3f} ms: less than can be told"
-    cpu, wait = max(0.0, cpu), max(0.0, wait)
-    return StageCost(
-        number=step.number,
-        name=step.name,
-        visit_ratio=plan.visits[position],
-        cpu_seconds_per_output=cpu,
-        wall_seconds_per_output=cpu + (wait if wait > _LEAST_WAIT * cpu else 0.0),
-        bytes_in_per_output=plan.num_bytes[position - 1] if position else 0.0,
-        bytes_out_per_output=plan.num_bytes[position],
-        buffered_bytes=_held(step, position, plan, whole, calls),
-        parallelism=calls,
-        kind=how.kind,
-        share=0.0,
-        max_rate=0.0,
-        note=note,
-    )
-
-
-def _held(step: Step, position: int, plan: Plan, whole: Whole, calls: int) -> int:
-    """What the stage held; what it would hold at most, if TensorFlow does not tell."""
-    if whole.buffered_bytes is not None:
-        return whole.buffered_bytes[step.number]
-    stage, visits = whole.stages[step.number], plan.visits[position]
-    size = plan.num_bytes[position] / visits if visits > 0 else 0.0
-    if not math.isfinite(size):  # before a full cache nothing passes
-        return 0
-    if hasattr(stage, "buffer_size"):
-        return int(size * max(stage.buffer_size, 2))  # AUTOTUNE begins with 2
-    if hasattr(stage, "num_parallel_calls"):
-        return int(size * calls)
-    windows = plan.num_bytes[position] / plan.visits[0] if plan.visits[0] > 0 else 0.0
-    if hasattr(stage, "num_parallel_reads") and math.isfinite(windows):
-        return int(2 * windows)  # one is read, one passed on
-    return 0
-
-
-def _shared(row: StageCost, total: float, here: Host) -> StageCost:
-    share = row.cpu_seconds_per_output / total if total else 0.0
-    rate = limits.stage_rate(row, here)
-    return dataclasses.replace(row, share=share, max_rate=rate)
-
-
 def _copy_bandwidth() -> float:
-    """Bytes that a copy into new memory reads and writes in a CPU-second."""
+    """Measures the bytes that a copy into new memory moves in a CPU-second."""
     block, seconds = np.ones(_COPY_BYTES, np.uint8), []
     for _ in range(_NUM_COPIES):
-        # Not memory of NumPy, which asks the kernel for larger pages.
+        # NumPy would ask the kernel for larger pages than TensorFlow does.
         new = np.frombuffer(mmap.mmap(-1, _COPY_BYTES), np.uint8)
         start = time.process_time()
         new[:] = block
@@ -368,32 +254,3 @@ def _copy_bandwidth() -> float:
 
 
 _COPY_BYTES, _NUM_COPIES = 1 << 24, 5
-
-
-def _storage(
-    spent: Sequence[Spent], bandwidth: tuple[float, float] | None
-) -> Storage | None:
-    read = _Reading.of(spent).bytes_per_output
-    if not read or bandwidth is None:
-        return None
-    return Storage(
-        bytes_per_output=read,
-        bytes_per_second=bandwidth[0],
-        device_fraction=bandwidth[1],
-    )
-
-
-def _notes(rows: Sequence[StageCost], rate: Rate, storage: Storage | None) -> list[str]:
-    notes = []
-    if any("less than can be told" in row.note for row in rows):
-        notes.append(
-            "A cost below zero counts as 0: measure with more seconds or repeats."
-        )
-    if storage is not None and storage.state != "warm":
-        times = rate.median * storage.bytes_per_output / storage.bytes_per_second
-        if times > _CACHED:
-            notes.append(
-                f"It ran at {times:.1f} times what the storage allows: its records "
-                "were in the page cache by then."
-            )
-    return notes

@@ -1,7 +1,7 @@
-"""Prefixes: the beginnings of a pipeline, with everything in turn, to be measured.
+"""Prefixes: the beginnings of a pipeline, each as a dataset that runs in one thread.
 
-In: a pipeline. Out: its steps (stages or ops), and for each a dataset without end of
-the pipeline up to it; the same with marks between the stages.
+In: a pipeline. Out: its steps (stages or ops), and for each step a dataset without end
+of the pipeline up to that step; the whole pipeline with marks between the stages.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from tfpipe.tuning import Tuning
 
 Mark = Callable[[int], Stage]
 
-# One thread, and nothing at the same time.
+# One thread, and one element at a time.
 _ALONE = Tuning(
     num_parallel_reads=1,
     num_parallel_maps=1,
@@ -34,13 +34,14 @@ class Step:
     """A row of the profile: the source, a stage, or an op of a `Map`.
 
     Attributes:
-        number: Of the stage; 0 is the source.
+        number: Number of the stage; 0 is the source.
         name: The stage or the op, shortened.
-        own: What it adds to the step before it, to be counted; None is the source.
-        so_far: What it and the ops before it add to the stage before theirs, to be
+        own: The stage that this step adds to the step before it, to count elements;
+            None for the source.
+        so_far: The stage of this op and the ops before it in the same `Map`, to be
             measured; None is `own`.
-        is_measured: Whether to run it; otherwise it costs nothing.
-        note: Why it does not.
+        is_measured: Whether to run the step; a step that is not run costs nothing.
+        note: Why the step is not run.
     """
 
     number: int
@@ -52,16 +53,16 @@ class Step:
 
 
 def steps(pipeline: Pipeline, *, per_op: bool = False) -> list[Step]:
-    """The source and every stage, or every op, of a pipeline."""
+    """Returns the source and every stage, or every op, of a pipeline as steps."""
     first = first_mark(pipeline)
-    # What takes the place of stages takes the source too.
+    # A stage that replaces those before it replaces the source, too.
     found = [Step(0, short_name(pipeline.source), is_measured=not first)]
     for number, stage in enumerate(pipeline.stages, start=1):
         name = short_name(stage)
         if number < first:
             note = f"nothing once {short_name(pipeline.stages[first - 1])} is full"
             found.append(
-                Step(number, name, _opened(stage), is_measured=False, note=note)
+                Step(number, name, _without_tuning(stage), is_measured=False, note=note)
             )
         elif isinstance(stage, Prefetch):
             found.append(Step(number, name, pass_on, is_measured=False))
@@ -70,12 +71,12 @@ def steps(pipeline: Pipeline, *, per_op: bool = False) -> list[Step]:
         elif isinstance(stage, Map):
             found.append(Step(number, name, _single(stage), in_turn(stage)))
         else:
-            found.append(Step(number, name, _opened(stage)))
+            found.append(Step(number, name, _without_tuning(stage)))
     return found
 
 
 def first_mark(pipeline: Pipeline) -> int:
-    """The number of the last stage that takes the place of those before it, or 0."""
+    """Returns the number of the last stage that replaces those before it, or 0."""
     numbers = [
         number
         for number, stage in enumerate(pipeline.stages, start=1)
@@ -85,10 +86,10 @@ def first_mark(pipeline: Pipeline) -> int:
 
 
 def prefixes(pipeline: Pipeline, all_steps: Sequence[Step]) -> list[tf.data.Dataset]:
-    """The dataset of each step, without end, in one thread.
+    """Returns the dataset of each step, without end, in one thread.
 
-    They share what they have in common, as tracing takes longer than measuring. Of a
-    step that is not run it is any.
+    The datasets share their common beginnings, because tracing takes longer than
+    measuring. The dataset of a step that is not run has no meaning.
     """
     made: dict[int, tf.data.Dataset] = {}
 
@@ -111,9 +112,10 @@ def prefixes(pipeline: Pipeline, all_steps: Sequence[Step]) -> list[tf.data.Data
 
 
 def endless(pipeline: Pipeline) -> Pipeline:
-    """The pipeline that begins again when it ends; a Prefetch at its end stays there.
+    """Returns the pipeline that begins again when it ends.
 
-    tf.data adds a buffer of its own behind what does not end in one.
+    A Prefetch at the end stays at the end: tf.data adds a buffer of its own to a
+    dataset that does not end in a prefetch.
     """
     stages = [*pipeline.stages]
     at = len(stages) - int(bool(stages) and isinstance(stages[-1], Prefetch))
@@ -124,7 +126,7 @@ def endless(pipeline: Pipeline) -> Pipeline:
 def tallied(
     pipeline: Pipeline, all_steps: Sequence[Step], sums: Sequence[tf.Variable]
 ) -> tf.data.Dataset:
-    """The last prefix, which counts what passes each step; see `Tally`."""
+    """Returns the last prefix, counting what passes each step; see `Tally`."""
     tallies = map(Tally, sums)
     parts = [
         (step, step.own, tally) for step, tally in zip(all_steps, tallies, strict=True)
@@ -135,7 +137,10 @@ def tallied(
 def _build(
     pipeline: Pipeline, parts: Sequence[tuple[Step, Any, Stage]]
 ) -> tf.data.Dataset:
-    """Steps, what each adds, and what follows it if it may be parted from the next."""
+    """Builds a dataset of parts: a step, its stage, and a mark to put after it.
+
+    A step before a stage that replaces it gets no mark.
+    """
     first = first_mark(pipeline)
     stages: list[Any] = []
     for step, own, mark in parts:
@@ -145,7 +150,7 @@ def _build(
 
 
 def marked(pipeline: Pipeline, mark: Mark) -> tf.data.Dataset:
-    """The pipeline as it is, without end, with `mark(number)` after each stage."""
+    """Builds the pipeline without end, with `mark(number)` after each stage."""
     first = first_mark(pipeline)
     stages: list[Any] = [] if first else [mark(0)]
     for number, stage in enumerate(pipeline.stages, start=1):
@@ -158,7 +163,7 @@ class Tally:
     """Counts the elements that pass, and their bytes. Element: any.
 
     Args:
-        sums: int64 [2] to which it adds.
+        sums: int64 [2], number of elements and bytes, to which it adds.
     """
 
     sums: tf.Variable
@@ -175,7 +180,7 @@ class Tally:
 
 
 def short_name(thing: object) -> str:
-    """A stage, an op or a source in 40 characters."""
+    """Returns the name of a stage, an op or a source, at most 40 characters."""
     if isinstance(thing, Map):
         ops = [short_name(op).partition("(")[0] for op in thing.ops]
         text = f"Map({', '.join(ops)})"
@@ -184,7 +189,7 @@ def short_name(thing: object) -> str:
     name: str = getattr(thing, "__name__", None) or type(thing).__name__
     if not dataclasses.is_dataclass(thing) or isinstance(thing, type):
         return name[:_NAME]
-    # Knobs that are open say nothing.
+    # Knobs that are not set are left out.
     text = re.sub(r"(, )?\b\w+=None", "", repr(thing)).replace("(, ", "(")
     return text if len(text) <= _NAME else name[:_NAME]
 
@@ -193,23 +198,23 @@ _NAME = 40
 
 
 def pass_on(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Nothing."""
+    """Returns the dataset itself."""
     return dataset
 
 
 def in_turn(stage: Map) -> Stage:
-    """The map with one call after the other, in the thread of what comes after it."""
-    opened = Map(*stage.ops, faults=stage.faults)
-    # Not as a Map: `Pipeline.build` would give it calls, and so a thread.
-    return lambda dataset: opened(dataset)
+    """Returns the map with one call at a time, in the thread of the next stage."""
+    sequential = Map(*stage.ops, faults=stage.faults)
+    # A function, because `Pipeline.build` would give a Map calls in other threads.
+    return lambda dataset: sequential(dataset)
 
 
-def _opened(stage: Any) -> Any:
+def _without_tuning(stage: Any) -> Any:
     return stage.without_tuning() if hasattr(stage, "without_tuning") else stage
 
 
 def _single(stage: Map) -> Any:
-    """The map in turn, element by element unless it may skip some."""
+    """Returns the map with one call at a time, without `faults` unless it may skip."""
     may_skip = stage.faults is not None and stage.faults.max_faults > 0
     return in_turn(Map(*stage.ops, faults=stage.faults if may_skip else None))
 
@@ -217,7 +222,7 @@ def _single(stage: Map) -> Any:
 def _of_ops(number: int, stage: Map) -> list[Step]:
     found = []
     for count, op in enumerate(stage.ops, start=1):
-        # Between ops elements may differ in shape, which `faults` does not allow.
+        # Between ops the elements may differ in shape, which `faults` does not allow.
         faults = stage.faults if count == len(stage.ops) else None
         so_far = Map(*stage.ops[:count], faults=faults)
         found.append(
@@ -227,7 +232,7 @@ def _of_ops(number: int, stage: Map) -> list[Step]:
 
 
 def _alone(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset with nothing at the same time that tf.data adds of its own."""
+    """Returns the dataset without the threads that tf.data would add on its own."""
     options = _ALONE.options()
     options.autotune.enabled = False
     options.experimental_optimization.map_parallelization = False

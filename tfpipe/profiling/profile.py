@@ -1,7 +1,7 @@
-"""A profile: what each stage of a pipeline costs, what binds it, what another tuning
-would give.
+"""A profile: the cost of each stage, what limits the pipeline, and predictions.
 
-In: the figures that `measure.profile` takes. Out: a table, a plain dict, predictions.
+In: the figures that `measure.profile` measures. Out: a table, a plain dict, and the
+rate that another tuning would give.
 """
 
 import dataclasses
@@ -18,11 +18,13 @@ from tfpipe.tuning import AUTOTUNE, Tuning
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Of a dataset with all its threads, over some repeats.
+    """The rate of a dataset with all its threads, from some repeats.
 
     Attributes:
-        median, least, most: Elements per second.
-        cpu_seconds_per_element: CPU time of the process, the median.
+        median: Median of the repeats, in elements per second.
+        least: Lowest of the repeats, in elements per second.
+        most: Highest of the repeats, in elements per second.
+        cpu_seconds_per_element: CPU-seconds of the process, the median.
     """
 
     median: float
@@ -32,20 +34,21 @@ class Rate:
 
     @property
     def num_busy_cores(self) -> float:
-        """Cores at work, on average."""
+        """Number of cores at work, on average."""
         return self.median * self.cpu_seconds_per_element
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What was read from files.
+    """What a pipeline reads from files.
 
     Attributes:
-        bytes_per_output: Read for each output of the pipeline.
+        bytes_per_output: Bytes read for each output of the pipeline.
         bytes_per_second: Bandwidth of the reader alone, with all its threads, or as
             the caller gave it.
-        device_fraction: Of the bytes that this took, how many came from the device
-            and not from the page cache; nan if the caller gave the bandwidth.
+        device_fraction: Fraction of the bytes that came from the device and not from
+            the page cache while the bandwidth was measured, 0 to 1; nan if the caller
+            gave the bandwidth.
     """
 
     bytes_per_output: float
@@ -54,7 +57,7 @@ class Storage:
 
     @property
     def state(self) -> str:
-        """The page cache: "warm", "partly warm", "cold", or "as given"."""
+        """State of the page cache: "warm", "partly warm", "cold", or "as given"."""
         if math.isnan(self.device_fraction):
             return "as given"
         if self.device_fraction < 0.05:
@@ -69,18 +72,19 @@ class Profile:
     An output is an element of the whole pipeline, such as a batch.
 
     Attributes:
-        stages: What each costs: the source, then every stage, or every op.
-        rate: Of the pipeline as it is.
-        examples_per_output: Batch size, if it is static.
-        num_elements: Outputs in a run.
+        stages: The costs of the source, then of every stage, or every op.
+        rate: The rate of the pipeline as it is.
+        examples_per_output: The batch size, if it is static.
+        num_elements: Number of outputs in a run.
         host: Cores and threads of the pipeline as it is.
         storage: What was read from files; None if nothing was or the kernel does not
             tell.
-        consumer_seconds: That the training step takes for an output; 0 if not known.
-        ram_left_bytes: Memory that the process could still have, before it began.
-        memory_bytes: How much the process grew while the pipeline ran.
-        notes: What there is to say about the figures.
-        pipeline: What was measured.
+        consumer_seconds: Seconds that the training step takes for an output; 0 if
+            unknown.
+        ram_left_bytes: Memory that was available to the process before the profile.
+        memory_bytes: Bytes by which the process grew while the pipeline ran.
+        notes: Remarks about the figures.
+        pipeline: The pipeline that was measured.
     """
 
     stages: Sequence[StageCost]
@@ -97,12 +101,12 @@ class Profile:
 
     @property
     def cpu_seconds_per_output(self) -> float:
-        """Of all stages, with one thread."""
+        """CPU-seconds of all stages for an output, with one thread."""
         return sum(cost.cpu_seconds_per_output for cost in self.stages)
 
     @property
     def limits(self) -> list[Limit]:
-        """All that limits the pipeline as it is, what binds first."""
+        """All limits of the pipeline as it is, the lowest rate first."""
         return self._limits(self.stages, self.host)
 
     @property
@@ -112,7 +116,7 @@ class Profile:
 
     @property
     def bottleneck(self) -> Bottleneck:
-        """What binds, and what to change."""
+        """The lowest limit, and what to change."""
         count, unit = self._unit
         costs = merged(self.stages)
         return bottleneck.find(
@@ -128,15 +132,15 @@ class Profile:
         )
 
     def predict(self, tuning: Tuning, *, num_cores: int | None = None) -> float:
-        """Outputs per second with another tuning: the least of what limits it then.
+        """Predicts the outputs per second with another tuning, from its lowest limit.
 
-        Knobs that stages have set themselves stay as they are. Where the CPU binds the
-        pipeline as it is, this begins with the rate that was measured: that cores wait
-        for each other slows them down, too.
+        Knobs that are set on a stage itself stay as they are. If the CPU limits the
+        pipeline as it is, the prediction scales the measured rate, which includes the
+        time that cores wait for each other.
 
         Args:
-            tuning: The other one.
-            num_cores: Of the host; None is as many as this one has.
+            tuning: The other tuning.
+            num_cores: Cores of the host; None is as many as this host has.
         """
         cores = num_cores or self.host.num_cores
         threads = tuning.private_threadpool_size or cores
@@ -153,7 +157,7 @@ class Profile:
         return self._limits(costs, host)[0].rate
 
     def as_json(self) -> dict[str, Any]:
-        """The profile as plain values, with units in the names; None is not known."""
+        """Returns the profile as plain values, units in the names; None is unknown."""
         values = {
             "stages": [_stage_as_json(cost) for cost in self.stages],
             "outputs_per_second": self.rate.median,
@@ -182,14 +186,15 @@ class Profile:
 
     @property
     def _unit(self) -> tuple[int, str]:
-        """Things in an output, and what they are called."""
+        """Number of examples or elements in an output, and the word for them."""
         if self.examples_per_output is None:
             return 1, "elements"
         return self.examples_per_output, "examples"
 
     def _limits(self, costs: Sequence[StageCost], host: Host) -> list[Limit]:
         found = limits(merged(costs), host)
-        # The page cache says nothing of the storage; reading it is a stage's CPU time.
+        # The page cache says nothing about the storage. Reading from the page cache is
+        # CPU time of a stage.
         if self.storage is not None and self.storage.state != "warm":
             rate = self.storage.bytes_per_second / self.storage.bytes_per_output
             speed = _bytes(self.storage.bytes_per_second)
@@ -202,7 +207,10 @@ class Profile:
 
 
 def _with_losses(host: Host, bound: Limit, rate: float) -> Host:
-    """The host so slow that the CPU, if it binds, gives the rate that was measured."""
+    """Returns the host with the slowdown that explains the measured rate.
+
+    The slowdown only changes if the CPU is the lowest limit.
+    """
     if bound.resource != "CPU":
         return host
     missed = max(1.0, bound.rate / rate)
@@ -261,7 +269,7 @@ def _label(cost: StageCost) -> str:
 
 
 def _number(value: float) -> str:
-    """Of four digits that mean something."""
+    """Formats a value with four significant digits."""
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
@@ -285,7 +293,7 @@ def _stage_as_json(cost: StageCost) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """The value with None for what is not a number, which JSON does not know."""
+    """Returns the value with None for nan and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,7 @@
-"""The runs of a profile: prefixes in turns with one thread, then the whole as it is.
+"""The runs of a profile: prefixes in turns with one thread, then the whole pipeline.
 
-In: a pipeline and its steps. Out: what each run took, for an output of the pipeline.
+In: a pipeline and its steps. Out: what the process spent in each run, for each output
+of the pipeline.
 """
 
 import dataclasses
@@ -14,31 +15,32 @@ import tensorflow as tf
 
 from tfpipe import host
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling import dataset_nodes, prefixes, timed_reader
+from tfpipe.profiling import dataset_nodes, prefixes, process_usage, timed_reader
 from tfpipe.profiling.dataset_nodes import Concurrency
 from tfpipe.profiling.prefixes import Step
-from tfpipe.profiling.timed_reader import Spent, TimedReader
+from tfpipe.profiling.process_usage import ProcessMeter, Spent
+from tfpipe.profiling.timed_reader import TimedReader
 from tfpipe.reading.state import State
 from tfpipe.tuning import AUTOTUNE
 
-# A run is so many pulls, so that the warm-up may be a part of it.
+# A run is this many pulls; one pull before it is the warm-up.
 _PULLS = 4
 _MOST_PULLS = 128
 
-# The next window is read ahead, so that a run has up to one more or less.
+# A reader reads the next window ahead, so a run may read one window more or less.
 _FEWEST_WINDOWS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much to read, and what passes where.
+    """How much a run reads, and how many elements pass each step.
 
     Attributes:
-        num_elements: Outputs in a run.
-        num_for_reader: Outputs in a run of what reads: whole windows.
+        num_elements: Outputs of the pipeline in a run.
+        num_for_reader: Outputs in a run of the steps up to the reader: whole windows.
         reader: Position of the step that reads files.
-        visits, num_bytes: Elements and bytes that each step gives for an output; nan
-            if not known.
+        visits: Elements that each step gives for an output; nan if not known.
+        num_bytes: Bytes that each step gives for an output; nan if not known.
     """
 
     num_elements: int
@@ -50,17 +52,19 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Whole:
-    """The pipeline as it is, with all its threads.
+    """The figures of the whole pipeline, with its own tuning and all its threads.
 
     Attributes:
-        stages: With every knob set; None is the source.
-        spent: For an output, in each repeat.
-        memory_bytes: By which the process grew.
-        buffered_bytes: Of each stage; None on a TensorFlow that does not tell.
-        concurrency: Of each stage.
-        num_cores, num_threads: That it may use.
-        on_all_cores: As `spent`, of the pipeline with a call for each core.
-        element_spec: Of an output.
+        stages: The stages with every knob set; None stands for the source.
+        spent: What the process spent for an output, in each repeat.
+        memory_bytes: Bytes by which the process grew.
+        buffered_bytes: Bytes in the buffers of each stage; None on a TensorFlow that
+            does not tell.
+        concurrency: How each stage runs.
+        num_cores: Cores that the pipeline may use.
+        num_threads: Threads of the pipeline.
+        on_all_cores: `spent` of the pipeline with a call for each core.
+        element_spec: The element_spec of an output.
     """
 
     stages: Sequence[Any]
@@ -76,15 +80,15 @@ class Whole:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What to run.
+    """The runs to make.
 
     Attributes:
-        pipeline: The whole.
-        steps: Of the pipeline, see `prefixes.steps`.
+        pipeline: The whole pipeline.
+        steps: The steps of the pipeline, see `prefixes.steps`.
         prefixes: The dataset of each step, see `prefixes.prefixes`.
         seconds: About how long a run of the last prefix takes.
-        repeats: Rounds.
-        bar: Progress bar; a run is an update of 1.
+        repeats: Number of rounds.
+        bar: The progress bar; a run is an update of 1.
     """
 
     pipeline: Pipeline
@@ -96,23 +100,24 @@ class Task:
 
     @property
     def first(self) -> int:
-        """The number of the first stage that can be told from those before it."""
+        """Number of the first stage that can be measured apart from those before it."""
         return prefixes.first_mark(self.pipeline)
 
 
 def bandwidth(task: Task) -> tuple[float, float] | None:
-    """Bytes per second of the reader alone, and what part the device gave.
+    """Returns bytes per second of the reader alone, and the fraction from the device.
 
-    None if it reads nothing. Comes first, while the page cache is as it was.
+    None if the pipeline reads no files. This run is the first one, while the page cache
+    is as it was.
     """
     task.bar.update()
-    if task.first:  # whatever it reads once, it then keeps
+    if task.first:  # a cache keeps what it has read once
         return None
     number = task.steps[_reader(task)].number
     dataset = task.pipeline.prefix(number).build(num_epochs=None)
     reader, read = TimedReader(dataset, 1), [Spent(0.0, 0.0)]
     end = time.perf_counter() + task.seconds / 2
-    # What reads files does so at once; a little is the doing of measuring itself.
+    # A reader of files reads at once; the meter itself reads a few bytes.
     while time.perf_counter() < end and (len(read) < 3 or read[1].bytes_read > 64):
         read.append(reader.pull(_PULLS))
     total = sum(spent.bytes_read for spent in read)
@@ -122,7 +127,7 @@ def bandwidth(task: Task) -> tuple[float, float] | None:
 
 
 def plan(task: Task, num_elements: int | None) -> Plan:
-    """Counts what passes where, and how much to read; fills caches."""
+    """Counts what passes each step and plans the runs; fills caches."""
     sums = [tf.Variable([0, 0], dtype=tf.int64) for _ in task.steps]
     tallied = prefixes.tallied(task.pipeline, task.steps, sums)
     if num_elements is None:
@@ -136,7 +141,7 @@ def plan(task: Task, num_elements: int | None) -> Plan:
     if window and reader:
         num_windows = max(_FEWEST_WINDOWS, math.ceil(num_elements / window))
         whole_windows = num_windows * window
-        # Too few pass in a run to be counted.
+        # Too few windows pass in a run to be counted.
         visits[0], num_bytes[0] = 1 / window, num_bytes[0] / window
     else:
         num_bytes[0] *= visits[0]
@@ -150,11 +155,11 @@ def plan(task: Task, num_elements: int | None) -> Plan:
 
 
 def _num_elements(task: Task, tallied: tf.data.Dataset) -> int:
-    """Outputs that take about as long as a run."""
+    """Returns the number of outputs that take about `task.seconds`."""
     last = task.prefixes[-1]
     each = timed_reader.calibrate(last, task.seconds / 5)
     if last.cardinality() != tf.data.INFINITE_CARDINALITY:
-        # It begins again and again, which takes longest where it is counted.
+        # The dataset begins again and again, which takes longest where it is counted.
         each = max(each, timed_reader.calibrate(tallied, task.seconds / 5))
     return max(1, round(task.seconds / each))
 
@@ -165,17 +170,17 @@ def _tally(
     sums: Sequence[tf.Variable],
     num_elements: int,
 ) -> tuple[list[float], list[float]]:
-    """Elements and bytes that pass each step for an output; nan if not known.
+    """Counts elements and bytes that pass each step for an output; nan if not known.
 
-    Of the source the bytes of an element.
+    For the source it counts the bytes of an element of the source.
     """
     reader = TimedReader(tallied, math.ceil(num_elements / _PULLS))
     reader.pull()
     counted = [step.number >= max(1, task.first) for step in task.steps]
     before = after = _values(sums)
     num_pulls = 0
-    # Windows and chunks pass at once: few outputs may all lie within one.
-    # A pipeline without stages has nothing that must be seen to pass.
+    # The elements of a window or chunk pass at once, so few outputs may all lie within
+    # one. In a pipeline without stages no step needs to be seen.
     while not num_pulls or (
         num_pulls < _MOST_PULLS and not (after > before)[counted, 0].all()
     ):
@@ -190,9 +195,11 @@ def _tally(
 
 
 def rounds(task: Task, plan: Plan) -> list[list[Spent]]:
-    """What each step and all before it take for an output, in each round.
+    """Measures each step and all before it with one thread, in each round.
 
-    With one thread. A step that is not run has none.
+    Returns:
+        What the process spent for an output, by step and round. The list of a step that
+        is not run is empty.
     """
     spent: list[list[Spent]] = [[] for _ in task.steps]
     for _ in range(task.repeats):
@@ -205,22 +212,23 @@ def rounds(task: Task, plan: Plan) -> list[list[Spent]]:
 
 
 def whole(task: Task, plan: Plan) -> Whole:
-    """The pipeline as it is; then with all cores, if it does not use them."""
+    """Measures the pipeline as it is, then with all cores, if it does not use them."""
     made: dict[int, tf.data.Dataset] = {}
 
     def note(number: int) -> Any:
         return lambda dataset: made.setdefault(number, dataset)
 
-    before = timed_reader.resident_bytes()
+    before = process_usage.resident_bytes()
     dataset = prefixes.marked(task.pipeline, note)
     cores = host.num_cores()
     group = math.ceil(plan.num_elements * cores / _PULLS)
-    reader, spent = _on_and_on(task, dataset, group)
+    reader, spent = _repeated(task, dataset, group)
     stages = [None, *task.pipeline.tuned_stages()]
     added = _added(made, len(stages))
     concurrency = [*map(dataset_nodes.concurrency, stages, added)]
-    timed_reader.rest()  # what training that is slower finds: full buffers
-    memory = timed_reader.resident_bytes() - before
+    # A training step that is slower than the pipeline finds full buffers.
+    ProcessMeter().wait_until_idle()
+    memory = process_usage.resident_bytes() - before
     held = None
     if dataset_nodes.can_tell_buffers():
         held = dataset_nodes.buffered_bytes(reader.iterator, added)
@@ -230,7 +238,7 @@ def whole(task: Task, plan: Plan) -> Whole:
     on_all_cores = spent
     if min(threads, max(calls)) < cores:
         opened = _with_a_call_for_each(task.pipeline, cores)
-        _, on_all_cores = _on_and_on(task, opened.build(num_epochs=None), group)
+        _, on_all_cores = _repeated(task, opened.build(num_epochs=None), group)
     task.bar.update()
     return Whole(
         stages=stages,
@@ -248,7 +256,7 @@ def whole(task: Task, plan: Plan) -> Whole:
 def _added(
     made: Mapping[int, tf.data.Dataset], count: int
 ) -> list[list[tf.data.Dataset]]:
-    """The datasets that each stage added; none of those that cannot be told apart."""
+    """Returns the datasets that each stage added; none for stages without a mark."""
     return [
         dataset_nodes.added(made.get(number - 1), made[number])
         if number in made
@@ -257,9 +265,10 @@ def _added(
     ]
 
 
-def _on_and_on(
+def _repeated(
     task: Task, dataset: tf.data.Dataset, group: int
 ) -> tuple[TimedReader, list[Spent]]:
+    """Reads on in one reader; returns it and what the process spent in each repeat."""
     reader = TimedReader(dataset, group)
     reader.pull(_PULLS)
     spent = [reader.pull(_PULLS) for _ in range(task.repeats)]
@@ -268,7 +277,7 @@ def _on_and_on(
 
 
 def _reader(task: Task) -> int:
-    """The position of the step that reads files."""
+    """Returns the position of the step that reads files."""
     for position, step in enumerate(task.steps):
         stage = task.pipeline.stages[step.number - 1] if step.number else None
         if step.number == task.first != 0 or (
@@ -279,7 +288,7 @@ def _reader(task: Task) -> int:
 
 
 def _window(task: Task, records_per_output: float) -> float:
-    """Outputs of an element of the source, where it says so: it is read at once."""
+    """Returns the outputs of one window; 0 for a source that has no windows."""
     source = task.pipeline.source
     if not hasattr(source, "num_records") or not records_per_output > 0:
         return 0.0
@@ -295,7 +304,7 @@ def _values(sums: Sequence[tf.Variable]) -> Any:
 
 
 def _run(dataset: tf.data.Dataset, plan: Plan, position: int) -> Spent:
-    """A step once, from the beginning; for an output of the pipeline."""
+    """Runs a step from the beginning; returns what an output of the pipeline took."""
     visits = plan.visits[position]
     is_reading = position <= plan.reader
     outputs = plan.num_for_reader if is_reading else plan.num_elements
@@ -305,7 +314,7 @@ def _run(dataset: tf.data.Dataset, plan: Plan, position: int) -> Spent:
 
 
 def _with_a_call_for_each(pipeline: Pipeline, num_cores: int) -> Pipeline:
-    """The pipeline with all knobs open, and as many calls as cores."""
+    """Returns the pipeline with a map call for each core and no other knob set."""
     return Pipeline(
         pipeline.source,
         [

@@ -1,14 +1,13 @@
-"""Keras callbacks: keep a pipeline's state, log the waits for it, in `model.fit`.
+"""Keras callbacks that save the state of a pipeline and log the waits for input.
 
 In: the source of a pipeline, and a `SavedState` that says where training begins; a
-dataset and a `StepTimer`. Out: the same `SavedState`, right after every step, and if
-wanted a file of it at each checkpoint; the figures of the steps. The only module of the
-library that imports Keras.
+dataset and a `StepTimer`. Out: the same `SavedState`, updated after every step, and on
+request a file of it at each checkpoint; the figures of the steps. No other module of
+the library imports Keras.
 """
 
 import os
 import pathlib
-import time
 from typing import Any
 
 import keras
@@ -25,7 +24,7 @@ from tfpipe.training.wait_probe import WaitProbe
 class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Counts the steps of `model.fit` in a state, from which another fit goes on.
 
-        saved = tfpipe.SavedState()    # or what a checkpoint or a file gave
+        saved = tfpipe.SavedState()    # or the one of a checkpoint or a file
         model.fit(
             pipeline.build(state=saved.state, num_epochs=None).map(to_x_and_y),
             steps_per_epoch=pipeline.source.steps_per_epoch,
@@ -42,26 +41,27 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         text = pathlib.Path("run-7.state.json").read_text()
         saved = tfpipe.SavedState(tfpipe.State.from_json(text))
 
-    The state counts what the model was trained on, not what is prefetched. Within an
-    epoch, `fit` as above goes on with exactly the record that would have followed; what
-    Keras calls an epoch then begins there and has the steps of a whole one. To finish
-    the epoch that was begun first, give one fit `pipeline.build(state=saved.state)`
-    without steps_per_epoch and with epochs=saved.state.epoch + 1.
+    The state counts the batches that the model was trained on, not those that are
+    prefetched. Within an epoch, `fit` as above goes on with exactly the next record.
+    The epoch of Keras then begins at that record and has the steps of a whole epoch. To
+    finish the interrupted epoch first, call fit once with
+    `pipeline.build(state=saved.state)`, without steps_per_epoch and with
+    epochs=saved.state.epoch + 1.
 
-    A `tf.train.Checkpoint(model=model, data=saved)` saved by another callback takes
-    the model and the state in one; that callback must come after this one.
+    A `tf.train.Checkpoint(model=model, data=saved)` that another callback saves holds
+    both the model and the state; that callback must come after this one.
 
     Args:
-        pipeline: What the model is trained on.
-        saved: Where training begins; holds the state after each step.
+        pipeline: The pipeline that the model is trained on.
+        saved: Says where training begins; holds the state after each step.
         path: File to write the state to, one line of JSON. `{epoch}` and `{batch}`
-            stand for numbers from 1 on, as in Keras' ModelCheckpoint. On several
-            ranks the state is the same on all: give the path to one.
+            stand for numbers from 1 on, as in Keras' ModelCheckpoint. The state is the
+            same on all ranks: give the path to one of them.
         save_freq: "epoch", or the number of batches after which to write, counted as
             ModelCheckpoint counts them.
 
     Raises:
-        TypeError: If the source of the pipeline does not say where it is.
+        TypeError: If the source of the pipeline has no method `advance`.
         ValueError: If save_freq or path is wrong; when training begins, if the steps
             of an epoch are not a multiple of the model's steps_per_execution.
     """
@@ -101,7 +101,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
     def on_train_begin(self, logs: object = None) -> None:
         """Checks that the steps can be counted."""
         each, steps = self.model.steps_per_execution, self.params.get("steps")
-        # Otherwise Keras runs fewer or more steps in the last call than it says.
+        # Otherwise Keras runs fewer or more steps in the last call than it reports.
         if each > 1 and (steps is None or steps % each):
             raise ValueError(
                 "The steps of an epoch must be a multiple of the model's "
@@ -110,12 +110,13 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
             )
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        """Remembers its number, for the name of the file."""
+        """Remembers the number of the epoch, for the name of the file."""
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Counts the steps of one execution."""
-        # Versions of Keras differ in what `batch` is then: the first or the last.
+        # With several steps in an execution `batch` is the first or the last of them,
+        # depending on the version of Keras.
         num_steps = self.model.steps_per_execution
         self.saved.state = self._source.advance(self.saved.state, num_steps)
         self._num_batches_since += num_steps
@@ -139,35 +140,35 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
 
 
 class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Logs what `model.fit` waits for its input and what it computes, step by step.
+    """Logs how long `model.fit` waits for its input and computes, step by step.
 
         log = tfpipe.LogInput(tfpipe.StepTimer(256, log_dir="logs"))
         model.fit(log.watch(dataset), callbacks=[log])
 
-    Keras asks for a batch inside its compiled train function, so no callback sees the
-    request: `watch` has tf.data read the clock there. What fit is given must be the
-    watched dataset itself, with no stage behind it.
+    Keras requests a batch inside its compiled train function, where no callback sees
+    the request. With `watch`, tf.data reads the clock there. Give fit the watched
+    dataset itself, with no stage behind it.
 
-    Wait is, in all, what tf.data needed from each request until the batch was there,
-    and between the begin of an epoch and its first step, where fit opens the dataset.
-    Compute is the rest of the time from the end of one step to the end of the next,
-    other callbacks within an epoch included; validation and the end of an epoch are
-    neither. Where several steps are one execution (steps_per_execution), each counts as
-    their mean.
+    Wait is the time from each request until the batch is there, plus the time from the
+    begin of an epoch to its first step, in which fit opens the dataset. Compute is the
+    rest of the time from the end of one step to the end of the next, including other
+    callbacks within an epoch. Validation and the end of an epoch count as neither.
+    Where several steps are one execution (steps_per_execution), each counts as their
+    mean.
 
     Like every callback with on_train_batch_end, this one makes Keras fetch the losses
-    of each step before the next: on a GPU, compute is then the device's, and wait the
-    time it has nothing to do. Without that the next request would come while the device
-    still works.
+    of each step before the next step. On a GPU, compute is therefore the time of the
+    device, and wait the time in which the device is idle. Otherwise the next request
+    would come while the device still works.
 
     Args:
-        timer: Makes the figures and writes them; its window ends with the epoch. Its
-            `parallelism` is not called, as the iterator stays within Keras.
+        timer: Makes the figures and writes them; ends its group of steps with the
+            epoch. Its `parallelism` is not called, because Keras keeps the iterator.
 
     Raises:
         ValueError: When training begins, if a tf.distribute strategy of several
             replicas reads the dataset, because it reads ahead; at the first step, if
-            fit does not read what is watched.
+            fit does not read the watched dataset.
     """
 
     def __init__(self, timer: StepTimer) -> None:
@@ -179,7 +180,7 @@ class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         self._opening_seconds: float | None = None
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """The same batches; give them to fit. End the dataset with a prefetch."""
+        """Returns the same batches, for fit. End the given dataset with a prefetch."""
         return self._probe.watch(dataset)
 
     def on_train_begin(self, logs: object = None) -> None:
@@ -194,20 +195,20 @@ class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
             )
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        """Starts the clock; fit opens the dataset next."""
+        """Reads the clock; fit opens the dataset next."""
         self.timer.begin()
         self._probe.take()
-        self._ended_at = time.perf_counter()
+        self._ended_at = self.timer.clock()
         self._opening_seconds = None
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        """Notes, before the first step, how long opening the dataset took."""
+        """Measures before the first step how long opening the dataset took."""
         if self._opening_seconds is None:
-            self._opening_seconds = time.perf_counter() - self._ended_at
+            self._opening_seconds = self.timer.clock() - self._ended_at
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Counts the steps of one execution."""
-        now = time.perf_counter()
+        now = self.timer.clock()
         num_steps, wait_seconds = self._probe.take()
         if num_steps == 0:
             raise ValueError(
@@ -222,5 +223,5 @@ class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unty
         self.timer.add(wait_seconds, compute_seconds, num_steps=num_steps)
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Ends the window."""
+        """Ends the group of steps."""
         self.timer.flush()

@@ -1,8 +1,9 @@
 """Headspace: how far the input is from holding a training step back.
 
-In: a pipeline and a training step. Out: how fast the step goes with the pipeline, how
-fast with one batch that is always there, how fast the pipeline goes without a step, and
-all of that with fewer cores. What a cached batch does not speed up, no pipeline does.
+In: a pipeline and a training step. Out: the rate of the step with the pipeline, its
+rate with one cached batch, and the rate of the pipeline without a step; all of them
+again with fewer cores. A step that a cached batch does not speed up is not held back
+by its input.
 """
 
 import contextlib
@@ -28,14 +29,14 @@ _HELD_BACK = 0.97
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Steps per second with so many cores, medians of the rounds.
+    """Rates per second with a number of cores, medians of the rounds.
 
     Attributes:
         num_cores: Cores that the process had.
-        with_cached_batch: Of the step, with one batch again and again.
-        with_pipeline: Of the step, with the pipeline.
-        of_pipeline: Of the pipeline, without a step.
-        ratio: Of with_pipeline to with_cached_batch, the median over the rounds.
+        with_cached_batch: Steps per second with the same batch again and again.
+        with_pipeline: Steps per second with the pipeline.
+        of_pipeline: Batches per second of the pipeline without a step.
+        ratio: with_pipeline divided by with_cached_batch, the median of the rounds.
     """
 
     num_cores: int
@@ -47,22 +48,22 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Headspace:
-    """What was measured, all cores first.
+    """The rates of a step and its input.
 
     Attributes:
-        rates: With all cores, then with fewer and fewer.
+        rates: The rates with all cores, then with fewer and fewer.
     """
 
     rates: Sequence[Rates]
 
     @property
     def ratio(self) -> float:
-        """Of the step's rate, what the input leaves of it; 1 is all."""
+        """Fraction of the step's rate that is left with the pipeline; 1 is all."""
         return self.rates[0].ratio
 
     @property
     def times_faster(self) -> float:
-        """How many times as fast a step the pipeline could feed, beside this one."""
+        """How many times as fast as this step the pipeline is without a step."""
         return self.rates[0].of_pipeline / self.rates[0].with_cached_batch
 
     @property
@@ -75,7 +76,7 @@ class Headspace:
 
     @property
     def sentence(self) -> str:
-        """What came of it."""
+        """The result in words."""
         first = self.rates[0]
         if self.ratio < _HELD_BACK:
             return (
@@ -120,19 +121,19 @@ def headspace(
     num_rounds: int = 3,
     fewer_cores: bool = True,
 ) -> Headspace:
-    """RecordRanges a training step with a cached batch and with the pipeline, in turns.
+    """Measures a training step with a cached batch and with the pipeline, in turns.
 
     Cores are taken from all threads of the process, halving their number until the
-    input holds the step back. Each thread gets its own back at the end; one that is
-    pinned never gets others. A step on fewer cores is slower by itself, so it is
-    compared with itself on as many. A pipeline that ends begins again.
+    input holds the step back. Each thread gets its own cores back at the end, and a
+    pinned thread never gets others. A step on fewer cores is slower by itself, so it is
+    compared with the cached batch on as many. A pipeline that ends begins again.
 
     Args:
-        pipeline: Its elements are what the step takes.
-        step: Trains on a batch and returns when that is done, or returns tensors; it is
-            called some times to warm up.
-        seconds: Of a turn.
-        num_rounds: Turns of each.
+        pipeline: Its elements are the batches that the step takes.
+        step: Trains on a batch and returns when that is done, or returns tensors. It is
+            called a few times to warm up.
+        seconds: Seconds of a turn.
+        num_rounds: Turns of each kind.
         fewer_cores: Whether to take cores away.
 
     Raises:
@@ -143,65 +144,94 @@ def headspace(
     errors.require_number("", "seconds", seconds, above=0)
     errors.require_int("", "num_rounds", num_rounds, least=1)
     errors.require_bool("", "fewer_cores", fewer_cores)
-    sources = _sources(pipeline)
-    for source in sources.values():
-        _run(source, step, 0.0)  # compiles, and fills the cache
+    bench = Bench(*_sources(pipeline), step, seconds=seconds, num_rounds=num_rounds)
+    bench.warm_up()
     cores = sorted(os.sched_getaffinity(0))
-    rates: list[Rates] = []
-    number = len(cores)
-    while number:
-        with _only(cores[:number]):
-            rates.append(_measure(sources, step, seconds, num_rounds, number))
-        if not fewer_cores or rates[-1].ratio < _HELD_BACK:
-            break
-        number //= 2
-    return Headspace(rates=rates)
+
+    def measure(num_cores: int) -> Rates:
+        with _only(cores[:num_cores]):
+            return bench.rates(num_cores)
+
+    return Headspace(rates=with_fewer(measure, len(cores), fewer_cores=fewer_cores))
 
 
-def _sources(pipeline: Pipeline) -> dict[str, Iterator[Any]]:
-    """One batch again and again, and the pipeline without end."""
+def with_fewer(
+    measure: Callable[[int], Rates], num_cores: int, *, fewer_cores: bool = True
+) -> list[Rates]:
+    """Returns the rates with all cores, then with half of them again and again.
+
+    Ends when the input holds the step back, since fewer cores tell nothing more then.
+    """
+    found = [measure(num_cores)]
+    while fewer_cores and num_cores > 1 and found[-1].ratio >= _HELD_BACK:
+        num_cores //= 2
+        found.append(measure(num_cores))
+    return found
+
+
+def _sources(pipeline: Pipeline) -> tuple[Iterator[Any], Iterator[Any]]:
+    """Returns one batch again and again, and the pipeline's batches without end."""
     dataset = prefixes.endless(pipeline).build(num_epochs=None)
-    cached = dataset.take(1).cache().repeat()
-    return {"cached": iter(cached), "pipeline": iter(dataset)}
+    return iter(dataset.take(1).cache().repeat()), iter(dataset)
 
 
-def _measure(
-    sources: dict[str, Iterator[Any]],
-    step: Step,
-    seconds: float,
-    num_rounds: int,
-    num_cores: int,
-) -> Rates:
-    cached: list[float] = []
-    fed: list[float] = []
-    alone: list[float] = []
-    for _ in range(num_rounds):
-        for source, rates in (("cached", cached), ("pipeline", fed)):
-            _run(sources[source], step, seconds / 3)  # what was prepared in the pause
-            rates.append(_run(sources[source], step, seconds))
-        alone.append(_run(sources["pipeline"], lambda batch: None, seconds))
-    return Rates(
-        num_cores=num_cores,
-        with_cached_batch=statistics.median(cached),
-        with_pipeline=statistics.median(fed),
-        of_pipeline=statistics.median(alone),
-        ratio=statistics.median(a / b for a, b in zip(fed, cached, strict=True)),
-    )
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Measures how fast a step goes with either source of batches.
 
+    Args:
+        cached: The same batch again and again.
+        pipeline: The batches of the pipeline.
+        step: See `headspace`.
+        seconds: Seconds of a turn.
+        num_rounds: Turns of each kind.
+        clock: Returns seconds.
+    """
 
-def _run(source: Iterator[Any], step: Step, seconds: float) -> float:
-    """Steps per second, of one step at least."""
-    count, start = 0, time.perf_counter()
-    while not count or time.perf_counter() - start < seconds:
-        if (batch := next(source, None)) is None:
-            raise ValueError(timed_reader.NOTHING)
-        _wait_for(step(batch))
-        count += 1
-    return count / (time.perf_counter() - start)
+    cached: Iterator[Any]
+    pipeline: Iterator[Any]
+    step: Step
+    seconds: float
+    num_rounds: int
+    clock: Callable[[], float] = time.perf_counter
+
+    def warm_up(self) -> None:
+        """Makes a step with each source, which compiles it and fills the cache."""
+        for source in (self.cached, self.pipeline):
+            self._run(source, self.step, 0.0)
+
+    def rates(self, num_cores: int) -> Rates:
+        """Measures all rates; `num_cores` is the number of cores at present."""
+        cached: list[float] = []
+        fed: list[float] = []
+        alone: list[float] = []
+        for _ in range(self.num_rounds):
+            for source, rates in ((self.cached, cached), (self.pipeline, fed)):
+                # Uses up the batches that were made during the other turns.
+                self._run(source, self.step, self.seconds / 3)
+                rates.append(self._run(source, self.step, self.seconds))
+            alone.append(self._run(self.pipeline, lambda batch: None, self.seconds))
+        return Rates(
+            num_cores=num_cores,
+            with_cached_batch=statistics.median(cached),
+            with_pipeline=statistics.median(fed),
+            of_pipeline=statistics.median(alone),
+            ratio=statistics.median(a / b for a, b in zip(fed, cached, strict=True)),
+        )
+
+    def _run(self, source: Iterator[Any], step: Step, seconds: float) -> float:
+        """Returns the steps per second, from one step at least."""
+        count, start = 0, self.clock()
+        while not count or self.clock() - start < seconds:
+            if (batch := next(source, None)) is None:
+                raise ValueError(timed_reader.EMPTY)
+            _wait_for(step(batch))
+            count += 1
+        return count / max(self.clock() - start, 1e-9)
 
 
 def _wait_for(result: Any) -> None:
-    """Returns when what a step returned is there."""
+    """Waits until the tensors that a step returned are computed."""
     for tensor in tf.nest.flatten(result):
         if isinstance(tensor, tf.Tensor):
             tensor.numpy()
@@ -209,17 +239,17 @@ def _wait_for(result: Any) -> None:
 
 @contextlib.contextmanager
 def _only(cores: Sequence[int]) -> Iterator[None]:
-    """Keeps each thread of this process on those of its own cores that are among these.
+    """Limits each thread of this process to those of its cores that are in `cores`.
 
-    A thread that was pinned to other cores stays there: elsewhere it would be slower
-    than the training that is measured.
+    A thread that is pinned to other cores stays there: with its cores changed it would
+    run slower than in the training that is measured.
     """
     mine, before = os.sched_getaffinity(0), _kept_to(set(cores))
     try:
         yield
     finally:
         for thread in _threads():
-            # One that was born meanwhile has what its parent had then.
+            # A thread that was started meanwhile has the cores of its parent.
             limited = _affinity(thread) == mine & set(cores)
             own = before.get(thread, mine if limited else set())
             if own:
@@ -227,9 +257,9 @@ def _only(cores: Sequence[int]) -> Iterator[None]:
 
 
 def _kept_to(cores: set[int]) -> dict[int, set[int]]:
-    """Takes all other cores from every thread; the cores that each had before."""
+    """Limits every thread to `cores`; returns the cores that each had before."""
     before: dict[int, set[int]] = {}
-    # A thread that is born meanwhile may have the cores of one that was not seen yet.
+    # A thread that starts meanwhile may have the cores of one that was not seen yet.
     while new := [thread for thread in _threads() if thread not in before]:
         for thread in new:
             before[thread] = _affinity(thread)
@@ -243,7 +273,7 @@ def _threads() -> list[int]:
 
 
 def _affinity(thread: int) -> set[int]:
-    """The cores of a thread; none if it has ended."""
+    """Returns the cores of a thread; none if it has ended."""
     try:
         return os.sched_getaffinity(thread)
     except ProcessLookupError:
@@ -251,5 +281,5 @@ def _affinity(thread: int) -> set[int]:
 
 
 def _set_affinity(thread: int, cores: set[int]) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has ended
+    with contextlib.suppress(ProcessLookupError):  # the thread has ended
         os.sched_setaffinity(thread, cores)

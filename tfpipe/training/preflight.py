@@ -1,8 +1,8 @@
-"""The check before the first step: do all ranks mean the same run?
+"""Checks before the first step that all ranks mean the same run.
 
 In: the pipeline of this rank, and a function that gathers a value of every rank. Out:
-nothing, or on every rank the same error, which names the rank that differs. Without it
-ranks that differ train on wrong data, or wait for each other for ever.
+nothing, or on every rank the same error, which names the rank that differs. Without the
+check, ranks that differ train on wrong data or wait for each other for ever.
 """
 
 import collections
@@ -18,7 +18,8 @@ from tfpipe.shards import index
 Gather = Callable[[Any], Sequence[Any]]
 Facts = dict[str, str]
 
-# What a source has, where it has it; neither its rank nor the place of its files.
+# The attributes of sources that are compared, if a source has them. The rank and the
+# place of the files may differ.
 _FIELDS = (
     "split",
     "seed",
@@ -38,37 +39,37 @@ def preflight(
 ) -> None:
     """Compares what the ranks are about to read; call it on every rank.
 
-    Compares the shards, seed and order, batches and steps of the source, the form of
-    the elements, the state to go on from, and the version of tfpipe; and checks that
-    the ranks are 0 to n - 1. Where there are several, it takes as long as building the
+    It compares the shards, seed and order, batches and steps of the source, the form of
+    the elements, the state to go on from, and the version of tfpipe. It also checks
+    that the ranks are 0 to n - 1. With several ranks it takes as long as building the
     pipeline once.
 
     Args:
-        pipeline: Of this rank.
-        all_gather: Takes any value that can be pickled and returns that of every
-            process, in the same order on each: Horovod's `allgather_object`, or
-            `lambda value: [value]` for one process. It is called once, and
-            if there are others a second time.
-        state: Where the run goes on.
+        pipeline: The pipeline of this rank.
+        all_gather: Takes any value that can be pickled and returns the values of all
+            processes, in the same order on each: Horovod's `allgather_object`, or
+            `lambda value: [value]` for one process. It is called once, and with
+            several processes a second time.
+        state: The state that the run goes on from.
 
     Raises:
-        TfpipeError: On every rank, if the ranks differ, or if on one of them the
-            pipeline cannot be built.
+        TfpipeError: On every rank, if the ranks differ, or if one of them cannot build
+            its pipeline.
     """
     errors.require_callable("", "all_gather", all_gather)
     rank = getattr(getattr(pipeline, "source", None), "rank", None)
-    # What costs nothing first: ranks that differ in it need not build anything, nor
-    # does one that is alone.
+    # The facts that cost nothing come first: ranks that differ in them need not build
+    # their pipelines, nor does a single rank.
     if _agree(lambda: _run_facts(pipeline, state), rank, all_gather) > 1:
         _agree(lambda: _element_facts(pipeline, state), rank, all_gather)
 
 
 def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> int:
-    """Raises if the ranks differ in these facts; how many there are."""
+    """Raises if the ranks differ in these facts; returns the number of ranks."""
     try:
         mine = find()
     except Exception as error:
-        # The others must hear of it, or they would wait for this rank.
+        # The other ranks must get the error, or they would wait for this rank.
         all_gather((rank, f"{type(error).__name__}: {error}"))
         raise
     gathered = all_gather((rank, mine))
@@ -83,10 +84,10 @@ def _agree(find: Callable[[], Facts], rank: int | None, all_gather: Gather) -> i
 
 
 def differences(gathered: Sequence[tuple[int | None, Facts | str]]) -> list[str]:
-    """What is wrong among the ranks, a line each; the same on every rank.
+    """Returns a line for each difference among the ranks; the same on every rank.
 
     Args:
-        gathered: Of each process the rank of its source, None if it has none, and its
+        gathered: For each process the rank of its source, None if it has none, and its
             facts by name, or the error that it met.
     """
     failed = [
@@ -105,11 +106,11 @@ def differences(gathered: Sequence[tuple[int | None, Facts | str]]) -> list[str]
 
 
 def _odd_ones(name: str, values: Sequence[str]) -> list[str]:
-    """A line for each rank whose value is not that of the most; of two, one line."""
+    """Returns a line for each rank that differs from most, or one without majority."""
     (usual, count), *others = collections.Counter(values).most_common()
     if not others:
         return []
-    if 2 * count <= len(values):  # no majority: nobody can say who is wrong
+    if 2 * count <= len(values):  # no majority: either may be wrong
         each = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
         return [f"{name} must be the same on every rank, got {each}"]
     return [
@@ -122,7 +123,7 @@ def _odd_ones(name: str, values: Sequence[str]) -> list[str]:
 def _rank_faults(
     ranks: Sequence[int | None], all_facts: Sequence[Mapping[str, str]]
 ) -> list[str]:
-    """Ranks that are not 0 to n - 1, once each; sources without ranks are all alike."""
+    """Returns what is wrong with the ranks, unless no source has a rank."""
     if all(rank is None for rank in ranks):
         return []
     count = str(len(ranks))
@@ -138,7 +139,7 @@ def _rank_faults(
 
 
 def _run_facts(pipeline: Pipeline, state: State | None) -> Facts:
-    # Here, so that the other ranks hear of it.
+    # Checked here, so that the other ranks get the error, too.
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     errors.require_kind("", "state", state, State, or_none=True)
     return {
@@ -167,7 +168,7 @@ def _source_facts(source: Any) -> Facts:
 
 
 def _describe_shards(source: Any) -> str:
-    """Short, and different if any shard is: what people can look for, and a digest."""
+    """Describes the shards in short, with a digest that differs if any shard does."""
     shards = source.index.splits[source.split]
     text = repr([dataclasses.astuple(shard) for shard in shards])
     digest = index.digest(text)[:16]

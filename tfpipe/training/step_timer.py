@@ -1,8 +1,9 @@
-"""How long a training loop waits for its input, how long it computes, while it trains.
+"""Measures how long a training loop waits for its input and how long it computes.
 
-In: a dataset and the loop that reads it. Out: the same batches, and for every window of
-steps the figures of it, to TensorBoard, to a function, or to look at. Wait is the time
-from asking for a batch until it is there, compute from there until the next request.
+In: a dataset and the loop that reads it. Out: the same batches, and the figures of each
+group of steps, to TensorBoard, to a function, and as an attribute. Wait is the time
+from the request for a batch until it is there; compute is the time from then until the
+next request.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from tfpipe import errors
 
 T = TypeVar("T")
 
-# Training without any wait would be faster by less than this: the step holds it back.
+# Below this fraction of waiting the training step, not the input, is the bottleneck.
 _NEGLIGIBLE_STALL = 0.05
 
 
@@ -29,14 +30,14 @@ class _Bottleneck(Protocol):
 
 
 class _Profile(Protocol):
-    """What `StepTimer` needs to know of a profile."""
+    """The part of a profile that `StepTimer` needs."""
 
     @property
     def bottleneck(self) -> _Bottleneck: ...
 
 
 class StepTime(NamedTuple):
-    """One step: seconds blocked on the input, and seconds from there on."""
+    """One step: seconds blocked on the input, and seconds of computing."""
 
     wait_seconds: float
     compute_seconds: float
@@ -44,20 +45,20 @@ class StepTime(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepFigures:
-    """The figures of a window of steps of one rank.
+    """The figures of a group of consecutive steps of one rank.
 
     Attributes:
-        step: Steps done when the window ended.
-        num_steps: Steps in the window.
-        examples_per_second: Of whole batches.
-        wait_seconds_per_step: Blocked on the input, the mean.
-        compute_seconds_per_step: The rest of a step, the mean.
+        step: Number of steps done when the group ended.
+        num_steps: Number of steps in the group.
+        examples_per_second: Rate of this rank; every batch counts as a whole one.
+        wait_seconds_per_step: Mean time blocked on the input.
+        compute_seconds_per_step: Mean time of the rest of a step.
         stall_fraction: wait / (wait + compute), from 0 to 1.
-        step_seconds_p50: Half of the steps took at most so long, wait and compute.
-        step_seconds_p90: The same of 90 % of the steps.
-        step_seconds_p99: The same of 99 % of the steps.
-        first_batch_seconds: From opening the input until its first batch, the last
-            time that it was opened.
+        step_seconds_p50: Median of wait and compute together.
+        step_seconds_p90: The 90th percentile of wait and compute together.
+        step_seconds_p99: The 99th percentile of wait and compute together.
+        first_batch_seconds: Time from opening the input until its first batch, when the
+            input was opened last.
         bottleneck: What holds training back, in words.
     """
 
@@ -74,7 +75,7 @@ class StepFigures:
     bottleneck: str
 
     def scalars(self) -> dict[str, float]:
-        """The figures that are numbers, by the names that TensorBoard gets."""
+        """Returns the numeric figures, by their names in TensorBoard."""
         names = [field.name for field in dataclasses.fields(self)]
         others = ("step", "num_steps", "bottleneck")
         return {f"input/{n}": getattr(self, n) for n in names if n not in others}
@@ -89,11 +90,11 @@ class StepFigures:
 
 
 def name_bottleneck(stall_fraction: float, profile: _Profile | None) -> str:
-    """What holds training back, in words: the input or the training step.
+    """Says in words what holds training back: the input or the training step.
 
     Args:
-        stall_fraction: Share of the time blocked on the input, from 0 to 1.
-        profile: Says what in the input binds; it is quoted where the input does.
+        stall_fraction: Fraction of the time blocked on the input, from 0 to 1.
+        profile: Its sentence is added if the input is the bottleneck.
     """
     if stall_fraction < 0.01:
         return "the training step: < 1 % of the time waiting for input"
@@ -105,25 +106,25 @@ def name_bottleneck(stall_fraction: float, profile: _Profile | None) -> str:
 
 
 def summarize(
-    window: Sequence[StepTime],
+    steps: Sequence[StepTime],
     *,
     step: int,
     batch_size: int,
     first_batch_seconds: float,
     profile: _Profile | None,
 ) -> StepFigures:
-    """The figures of at least one step; see `StepFigures` and `StepTimer`."""
-    wait, compute = np.sum(window, axis=0).tolist()
-    # A step cannot take no time at all, but a clock can fail to see it.
+    """Returns the figures of at least one step; see `StepFigures` and `StepTimer`."""
+    wait, compute = np.sum(steps, axis=0).tolist()
+    # A coarse clock may show a duration of 0.
     seconds = max(wait + compute, 1e-9)
     stall_fraction = wait / seconds
-    p50, p90, p99 = np.percentile(np.sum(window, axis=1), [50, 90, 99]).tolist()
+    p50, p90, p99 = np.percentile(np.sum(steps, axis=1), [50, 90, 99]).tolist()
     return StepFigures(
         step=step,
-        num_steps=len(window),
-        examples_per_second=len(window) * batch_size / seconds,
-        wait_seconds_per_step=wait / len(window),
-        compute_seconds_per_step=compute / len(window),
+        num_steps=len(steps),
+        examples_per_second=len(steps) * batch_size / seconds,
+        wait_seconds_per_step=wait / len(steps),
+        compute_seconds_per_step=compute / len(steps),
         stall_fraction=stall_fraction,
         step_seconds_p50=p50,
         step_seconds_p90=p90,
@@ -134,7 +135,7 @@ def summarize(
 
 
 class _Board:
-    """Writes figures for TensorBoard; makes its folder when there are some."""
+    """Writes figures for TensorBoard; makes the folder with the first figures."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -156,41 +157,43 @@ class _Board:
 
 
 class StepTimer:
-    """Times the steps of a training loop, as wait against compute.
+    """Measures wait and compute of the steps of a training loop.
 
         timer = tfpipe.StepTimer(256, log_dir="logs", report=print)
         for batch in timer.batches(dataset):
             loss = train_step(batch)
 
     A step lasts from one request for a batch to the next. On a device that computes
-    while Python goes on (a GPU), let the loop wait for each step's result, as with
-    `float(loss)`: otherwise the next batch is asked for while the device is busy, and
-    what is called wait is partly work.
+    while Python goes on (a GPU), let the loop wait for the result of each step, as with
+    `float(loss)`. Otherwise the loop requests the next batch while the device is busy,
+    and part of the measured wait is compute.
 
-    The first step of all is in no window: it traces functions and fills buffers. Each
-    later time that the dataset is opened counts, as wait for its first batch.
+    The first step of a run is not counted: it traces functions and fills buffers. Each
+    later opening of the dataset counts as wait for its first batch.
 
-    TensorBoard gets, in the folder rank-0 of log_dir (rank-1 and so on beside it), the
-    scalars of `StepFigures.scalars` and the texts input/bottleneck and
-    input/parallelism.
+    TensorBoard gets the scalars of `StepFigures.scalars` and the texts input/bottleneck
+    and input/parallelism. They are in the folder rank-0 of log_dir (rank-1 and so on
+    beside it).
 
     Attributes:
-        figures: Of the last window that ended; None before.
+        figures: The figures of the last group of steps that ended; None before.
+        clock: The clock.
 
     Args:
         batch_size: Examples in a batch of this rank.
-        every: Steps in a window. The end of the dataset ends a window, too.
+        every: Number of steps in a group. The end of the dataset ends a group, too.
         log_dir: Folder for TensorBoard; None writes nothing.
-        rank: Of this process.
+        rank: The rank of this process.
         all_ranks: Whether ranks other than 0 write to log_dir as well.
-        first_step: Steps that were done before, if training goes on.
-        profile: Anything with `bottleneck.sentence`, which says what in the input
-            binds: added to the bottleneck's name while that is the input.
-        parallelism: `tfpipe.chosen_parallelism` or the like: called with the dataset's
-            iterator at the end of each window that is written. What it gives, or the
-            NotImplementedError or ValueError by which it says that it cannot tell, is
-            the text input/parallelism.
-        report: Called with the figures of each window, on every rank.
+        first_step: Number of steps that were done before, if training goes on.
+        profile: An object with `bottleneck.sentence`, such as a `Profile`. The sentence
+            is added to the bottleneck's name while the input is the bottleneck.
+        parallelism: `tfpipe.chosen_parallelism` or a similar function. It is called
+            with the iterator of the dataset whenever a group is written. The text
+            input/parallelism is its result, or the message of the NotImplementedError
+            or ValueError that it raises.
+        report: Called with the figures of each group, on every rank.
+        clock: Returns seconds.
 
     Raises:
         ImportError: If there is a log_dir, but no TensorBoard.
@@ -209,6 +212,7 @@ class StepTimer:
         profile: _Profile | None = None,
         parallelism: Callable[[Any], object] | None = None,
         report: Callable[[StepFigures], object] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         errors.require_int(self, "batch_size", batch_size, least=1)
         errors.require_int(self, "every", every, least=1)
@@ -216,7 +220,9 @@ class StepTimer:
         errors.require_int(self, "first_step", first_step, least=0)
         errors.require_callable(self, "parallelism", parallelism, or_none=True)
         errors.require_callable(self, "report", report, or_none=True)
+        errors.require_callable(self, "clock", clock)
         self.figures: StepFigures | None = None
+        self.clock = clock
         self._batch_size = batch_size
         self._every = every
         self._board = None
@@ -227,38 +233,39 @@ class StepTimer:
         self._parallelism = parallelism
         self._report = report
         self._iterator: Any = None
-        self._window: list[StepTime] = []
+        self._group: list[StepTime] = []
         self._step = self._first_step = first_step
         self._first_batch_seconds: float | None = None
         self._asked_at = self._given_at = 0.0
         self._in_step = False
 
     def batches(self, dataset: Iterable[T]) -> Iterator[T]:
-        """The batches of a dataset, each asked for when the loop comes for it.
+        """Yields the batches of a dataset, requesting each when the loop needs it.
 
-        May be called again, once an epoch for instance. A step that is left by `break`
-        is not counted, unless `end_step` was called.
+        It may be called again, once an epoch for instance. A step that is left by
+        `break` is not counted, unless `end_step` was called.
         """
         self.begin()
-        self._asked_at = time.perf_counter()
+        self._asked_at = self.clock()
         self._iterator = iter(dataset)
         try:
             for batch in self._iterator:
-                self._given_at = time.perf_counter()
+                self._given_at = self.clock()
                 self._in_step = True
                 yield batch
                 if self._in_step:
                     self.end_step()
-                self._asked_at = time.perf_counter()
+                self._asked_at = self.clock()
         finally:
             self._in_step = False
             self.flush()
             self._iterator = None
 
     def end_step(self) -> StepTime:
-        """Ends a step before the next request; what follows until then is not counted.
+        """Ends the step now; the time until the next request is not counted.
 
-        For what is no part of a step: saving a checkpoint, evaluating.
+        Use it where work that is no part of a step follows, such as saving a checkpoint
+        or evaluating.
 
         Raises:
             RuntimeError: If no step is under way.
@@ -269,19 +276,19 @@ class StepTimer:
                 "step; no step is under way."
             )
         self._in_step = False
-        compute_seconds = time.perf_counter() - self._given_at
+        compute_seconds = self.clock() - self._given_at
         step_time = StepTime(self._given_at - self._asked_at, compute_seconds)
         self.add(*step_time)
         return step_time
 
     def begin(self) -> None:
-        """Says that the input is opened now, for a loop that calls `add` itself."""
+        """Marks that the input is opened now, in a loop that calls `add` itself."""
         self._first_batch_seconds = None
 
     def add(
         self, wait_seconds: float, compute_seconds: float, *, num_steps: int = 1
     ) -> None:
-        """Counts steps that were timed elsewhere: their wait and compute in all."""
+        """Counts steps that were timed elsewhere; takes the sums of their seconds."""
         errors.require_int("", "num_steps", num_steps, least=1)
         is_first = self._step == self._first_step
         self._step += num_steps
@@ -290,26 +297,26 @@ class StepTimer:
         if is_first:
             return
         each = StepTime(wait_seconds / num_steps, compute_seconds / num_steps)
-        self._window += [each] * num_steps
-        if len(self._window) >= self._every:
-            self._end_window()
+        self._group += [each] * num_steps
+        if len(self._group) >= self._every:
+            self._end_group()
 
     def flush(self) -> None:
-        """Ends the window, if there is a step in it, and writes out what is open."""
-        if self._window:
-            self._end_window()
+        """Ends the group of steps, if it has any, and writes out pending figures."""
+        if self._group:
+            self._end_group()
         if self._board is not None:
             self._board.flush()
 
-    def _end_window(self) -> None:
+    def _end_group(self) -> None:
         figures = self.figures = summarize(
-            self._window,
+            self._group,
             step=self._step,
             batch_size=self._batch_size,
             first_batch_seconds=self._first_batch_seconds or 0.0,
             profile=self._profile,
         )
-        self._window = []
+        self._group = []
         if self._board is not None:
             self._board.write(figures, _ask(self._parallelism, self._iterator))
         if self._report is not None:
@@ -317,13 +324,13 @@ class StepTimer:
 
 
 def _ask(parallelism: Callable[[Any], object] | None, iterator: Any) -> str | None:
-    """What AUTOTUNE chose, as far as it is asked for and can be told."""
+    """Returns what AUTOTUNE chose, or why that is unknown; None if not asked for."""
     if parallelism is None or iterator is None:
         return None
     try:
         return str(parallelism(iterator))
     except (NotImplementedError, ValueError) as error:
-        return str(error)  # not to know is no reason to end a training run
+        return str(error)  # a missing figure must not end a training run
 
 
 def _require_tensorboard() -> None:

@@ -1,7 +1,7 @@
-"""How long a dataset's reader waits, measured within tf.data.
+"""Measures within tf.data how long the reader of a dataset waits.
 
-In: a dataset. Out: the same dataset, which notes for each batch how long it was waited
-for, and a way to ask for the sum. What `callbacks.LogInput` sees the waits with.
+In: a dataset. Out: the same dataset, which adds up how long its reader waited for each
+batch, and the sum. `callbacks.LogInput` gets its waiting times from here.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,18 @@ from tfpipe.stages.basic import as_it_is
 
 
 class WaitProbe:
-    """Measures within tf.data how long whoever reads a dataset waits for each batch.
+    """Measures within tf.data how long the reader of a dataset waits for each batch.
 
-    For a reader that asks inside a compiled function, where Python sees no request. The
-    clock is read before a batch is asked of the dataset and when it is there, both by
-    the thread of the reader, in two small functions without Python.
+    It serves readers that ask inside a compiled function, where Python sees no request.
+    The thread of the reader reads the clock twice, before a batch is requested and when
+    the batch is there, in two small functions without Python.
+
+    Args:
+        clock: Returns seconds, float64 []; called in a tf.function.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], tf.Tensor] = tf.timestamp) -> None:
+        self._clock = clock
         # tf.data's functions run on the host and take no variable from elsewhere.
         with tf.device("/CPU:0"):
             zeros = tf.zeros([2], tf.float64)
@@ -29,26 +33,26 @@ class WaitProbe:
         self._kept: list[object] = []
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """The same dataset, watched. It must be what is read, with nothing behind it.
+        """Returns the same dataset, watched. Read it directly, with no stage behind it.
 
-        End the dataset with a prefetch, as every preset does: the one that tf.data
-        puts in by itself behind a parallel stage is left out before this one. The probe
-        must live as long as the dataset that it gives.
+        End the given dataset with a prefetch, as every preset does: tf.data does not
+        add its own prefetch behind a parallel stage here. The probe must live as long
+        as the dataset that it returns.
         """
         ticks = tf.data.Dataset.from_tensors(0).repeat()
-        clock = tf.TensorSpec([], tf.float64)
-        asked_at = self._map(ticks, lambda _: tf.timestamp(), clock)
+        spec = tf.TensorSpec([], tf.float64)
+        asked_at = self._map(ticks, lambda _: self._clock(), spec)
         # Zip asks its inputs in turn: the clock is read before the batch is made.
         pairs = tf.data.Dataset.zip((asked_at, dataset))
         watched = self._map(pairs, self._note, dataset.element_spec)
         self._kept.append(dataset)
         options = tf.data.Options()
-        # Behind this, it would do the asking, as soon as its buffer has room.
+        # A prefetch behind this stage would request batches for its own buffer.
         options.experimental_optimization.inject_prefetch = False
         return watched.with_options(options)
 
     def take(self) -> tuple[int, float]:
-        """Batches read since the last call, and the seconds waited for all of them."""
+        """Returns the batches read since the last call, and the seconds waited."""
         num_batches, seconds = self._sums.numpy().tolist()
         before, self._taken = self._taken, (int(num_batches), seconds)
         return self._taken[0] - before[0], seconds - before[1]
@@ -56,7 +60,7 @@ class WaitProbe:
     def _note(self, element: tuple[tf.Tensor, Any]) -> Any:
         asked_at, batch = element
         # The clock of the machine may be set back meanwhile.
-        wait = tf.maximum(tf.timestamp() - asked_at, 0.0)
+        wait = tf.maximum(self._clock() - asked_at, 0.0)
         self._sums.assign_add(tf.stack([tf.ones_like(wait), wait]), read_value=False)
         return batch
 
@@ -66,10 +70,10 @@ class WaitProbe:
         function: Callable[[Any], Any],
         element_spec: Any,
     ) -> tf.data.Dataset:
-        """The dataset mapped to elements of a spec, by the reader's own thread.
+        """Maps the dataset in the reader's own thread, to elements of `element_spec`.
 
-        `Dataset.map` hands each call to a pool of threads and waits for it, which takes
-        longer than these calls and, where all processors are busy, much longer.
+        `Dataset.map` hands each call to a pool of threads and waits for the result. The
+        wait is longer than these calls, and much longer where all processors are busy.
         """
         spec = dataset.element_spec
         given = tf.nest.flatten(spec)

@@ -1,7 +1,8 @@
-"""Where a cache may stand in a pipeline, what it would hold, and the pipeline with it.
+"""Places for a cache in a pipeline, their sizes, and the pipeline with the cache.
 
-In: a pipeline. Out: `Placement`s, their sizes in bytes, and pipelines. What a cache may
-hold is for `cache` to say: the same in every epoch, so nothing after a random op.
+In: a pipeline. Out: `Placement`s, their sizes in bytes, and pipelines. The room `cache`
+decides what a cache may hold: elements that are the same in every epoch, so no element
+after a random op.
 """
 
 import dataclasses
@@ -18,14 +19,17 @@ from tfpipe.reading.state import State
 from tfpipe.stages.basic import AssertCardinality, Map, Op
 from tfpipe.stages.interleave import Interleave
 
+# Relative difference of sizes below which two caches hold the same bytes.
+_SAME = 0.02
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A cache at a place.
+    """A cache at a place in a pipeline.
 
     Args:
         where: "ram" or "disk".
-        num_ops: Ops of the maps that come before it; 0 keeps encoded records.
+        num_ops: Number of ops of all maps before the cache; 0 keeps encoded records.
         directory: Folder of a cache on disk.
     """
 
@@ -34,7 +38,7 @@ class Placement:
     directory: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.directory is not None:  # as it is in a file of JSON
+        if self.directory is not None:  # a string, which JSON can hold
             object.__setattr__(self, "directory", os.fspath(self.directory))
 
     def __str__(self) -> str:
@@ -45,12 +49,12 @@ class Placement:
 
     @property
     def cache(self) -> Cache:
-        """The stage."""
+        """The cache as a stage."""
         return Cache(self.where, self.directory)
 
 
 def of_pipeline(pipeline: Pipeline) -> Placement | None:
-    """The placement of the cache that a pipeline has, if any."""
+    """Returns the placement of the first cache of a pipeline, or None."""
     num_ops = 0
     for stage in pipeline.stages:
         if isinstance(stage, Cache):
@@ -62,23 +66,23 @@ def of_pipeline(pipeline: Pipeline) -> Placement | None:
 
 
 def caches(pipeline: Pipeline) -> list[Cache]:
-    """The caches among the stages of a pipeline."""
+    """Returns the caches among the stages of a pipeline."""
     return [stage for stage in pipeline.stages if isinstance(stage, Cache)]
 
 
 def without_cache(pipeline: Pipeline) -> Pipeline:
-    """The pipeline that computes everything in every epoch."""
+    """Returns the pipeline without its caches."""
     stages = [stage for stage in pipeline.stages if not isinstance(stage, Cache)]
     return dataclasses.replace(pipeline, stages=stages)
 
 
 def with_cache(pipeline: Pipeline, placement: Placement | None) -> Pipeline:
-    """The pipeline with its cache at a place, and no other one.
+    """Returns the pipeline with a cache at that place and no other cache.
 
-    A map whose ops it parts becomes two.
+    A map becomes two maps if the cache stands between its ops.
 
     Raises:
-        ValueError: If there are not so many ops.
+        ValueError: If the pipeline has fewer ops than the placement says.
     """
     pipeline = without_cache(pipeline)
     if placement is None:
@@ -88,13 +92,13 @@ def with_cache(pipeline: Pipeline, placement: Placement | None) -> Pipeline:
 
 
 def num_cached_stages(pipeline: Pipeline, placement: Placement) -> int:
-    """How many stages come before a cache at that place; one that it parts does not."""
+    """Counts the stages before a cache at that place, without a map that it parts."""
     _, after = _parted(pipeline.stages, placement.num_ops)
     return len(pipeline.stages) - len(after)
 
 
 def parted_map(pipeline: Pipeline, placement: Placement | None) -> int | None:
-    """Which map a cache at that place makes two of, counted from 0; None for none."""
+    """Returns the number of the map that the cache parts, from 0; None for none."""
     left = 0 if placement is None else placement.num_ops
     for number, stage in enumerate(s for s in pipeline.stages if isinstance(s, Map)):
         if 0 < left < len(stage.ops):
@@ -104,10 +108,11 @@ def parted_map(pipeline: Pipeline, placement: Placement | None) -> int | None:
 
 
 def sizes(pipeline: Pipeline) -> dict[int, int]:
-    """Numbers of ops after which a cache can pay, and what a full one has in bytes.
+    """Returns the numbers of ops after which a cache can pay, with its size in bytes.
 
-    After none, and after as many as possible, unless these only parse. Empty if the
-    pipeline does not begin with the records of a TFRecordSource.
+    The places are before all ops, and after as many ops as possible, unless these ops
+    only parse. Empty if the pipeline does not begin with the records of a
+    TFRecordSource.
     """
     bare = without_cache(pipeline)
     encoded = _size(bare, 0)
@@ -117,24 +122,21 @@ def sizes(pipeline: Pipeline) -> dict[int, int]:
     num_ops = sum(len(stage.ops) for stage in maps)
     for number in range(num_ops, 0, -1):
         if size := _size(bare, number):
-            # Of the same size it is the same bytes, only parsed.
+            # Elements of the same size are the same bytes, only parsed.
             same = abs(size / encoded - 1) < _SAME
             return {0: encoded} if same else {0: encoded, number: size}
     return {0: encoded}
 
 
 def num_bytes(pipeline: Pipeline, num_ops: int) -> int:
-    """What a full cache after that many ops has.
+    """Returns the size in bytes of a full cache after that many ops.
 
     Raises:
-        ValueError: If there can be none.
+        ValueError: If no cache can stand there.
     """
     bare = without_cache(pipeline)
     before, _ = _parted(bare.stages, num_ops)
     return Cache("ram").num_bytes(bare.source, before)
-
-
-_SAME = 0.02
 
 
 def _size(pipeline: Pipeline, num_ops: int) -> int | None:
@@ -145,7 +147,7 @@ def _size(pipeline: Pipeline, num_ops: int) -> int | None:
 
 
 def _parted(stages: Sequence[Any], num_ops: int) -> tuple[list[Any], list[Any]]:
-    """The stages up to and with that many ops, and those after."""
+    """Splits the stages after that many ops; a map becomes two if needed."""
     before: list[Any] = []
     left = num_ops
     for number, stage in enumerate(stages):
@@ -178,9 +180,10 @@ def _part(stage: Map, num_ops: int) -> tuple[Map, Map]:
 
 
 def of_first_window(pipeline: Pipeline) -> Pipeline:
-    """The pipeline on the first window of its source again and again, if it caches.
+    """Returns the pipeline on the first window of its source again and again.
 
-    Its cache is full after one pass, so that what it is worth shows at once.
+    The cache is full after one pass, so a race shows its worth at once. A pipeline
+    without a cache is returned unchanged.
     """
     source = pipeline.source
     if not caches(pipeline) or not isinstance(source, TFRecordSource):

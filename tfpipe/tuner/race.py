@@ -1,8 +1,8 @@
-"""A race: the rates of several datasets, measured in turns.
+"""A race measures the rates of several datasets in turns.
 
-In: datasets that do not end. Out: for each of them its rate in every round. In turns,
-so that a slow spell of the machine meets all, and in rounds, so that two datasets are
-compared by ratios of neighbors in time.
+In: datasets that do not end. Out: the rate of each dataset in every round. The datasets
+take turns so that a slow spell of the machine affects all of them. Two datasets are
+compared by the ratios of their rates in the same round.
 """
 
 import dataclasses
@@ -16,102 +16,112 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.cache.stage import Cache
 from tfpipe.profiling import dataset_nodes, timed_reader
-from tfpipe.profiling.timed_reader import Spent
+from tfpipe.profiling.process_usage import ProcessMeter, Spent
+
+# Shortest and longest time for which the process must be idle after a turn.
+_MIN_IDLE_SECONDS, _MAX_IDLE_SECONDS = 0.02, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Turns:
-    """What one dataset did, a number for each round.
+    """The figures of one dataset, one for each round.
 
     Attributes:
-        elements_per_second: Its rates.
-        cpu_seconds_per_element: CPU time of the whole process meanwhile.
+        elements_per_second: The rates.
+        cpu_seconds_per_element: CPU-seconds of the whole process during the turn.
     """
 
     elements_per_second: tuple[float, ...]
     cpu_seconds_per_element: tuple[float, ...]
 
     def and_one(self, rate: float, cost: float) -> "Turns":
-        """With a turn more."""
+        """Returns these turns followed by one more."""
         return Turns(
             (*self.elements_per_second, rate), (*self.cpu_seconds_per_element, cost)
         )
 
     @property
     def num_rounds(self) -> int:
-        """Rounds there were."""
+        """Number of rounds."""
         return len(self.elements_per_second)
 
     @property
     def rate(self) -> float:
-        """Elements per second, the median."""
+        """Elements per second, the median of the rounds."""
         return statistics.median(self.elements_per_second)
 
     @property
     def cost(self) -> float:
-        """CPU-seconds per element, the median."""
+        """CPU-seconds per element, the median of the rounds."""
         return statistics.median(self.cpu_seconds_per_element)
 
     def ratios(self, other: "Turns") -> list[float]:
-        """How many times the rate of another one, round by round."""
+        """Returns the rate divided by that of another dataset, for each round."""
         pairs = zip(self.elements_per_second, other.elements_per_second, strict=True)
         return [mine / others for mine, others in pairs]
 
     def ratio(self, other: "Turns") -> float:
-        """The median of `ratios`: more than the ratio of two medians can tell."""
+        """Returns the median of `ratios`, which is steadier than a ratio of medians."""
         return statistics.median(self.ratios(other))
 
     def beats(self, other: "Turns", gain: float) -> bool:
-        """Whether it is so many times as fast: in the median, and not by chance.
+        """Checks whether this dataset is `gain` times as fast, and not by chance.
 
-        It must be faster in all of three rounds, in all but one of five, in all but two
-        of seven.
+        The median of the ratios must be `gain` or more. This dataset must also be the
+        faster one in all of 3 rounds, in all but one of 5, in all but two of 7.
         """
         ratios = sorted(self.ratios(other))
         return self.ratio(other) >= gain and ratios[(len(ratios) - 1) // 3] > 1
 
 
 class Runner:
-    """A dataset that is read on and on, without leaving TensorFlow between elements.
+    """Reads a dataset on and on, without leaving TensorFlow between elements.
 
     Args:
-        dataset: Without end.
-        caches: That only this dataset reads, to close with it.
+        dataset: A dataset without end.
+        caches: Caches that only this dataset reads; they are closed with it.
+        clock: Returns seconds.
 
     Attributes:
-        grows: Whether its buffers grow when they are emptied.
+        grows: Whether the buffers of the dataset grow when they are emptied.
 
     Raises:
         ValueError: If the dataset is empty.
     """
 
     def __init__(
-        self, dataset: tf.data.Dataset, *, caches: Sequence[Cache] = ()
+        self,
+        dataset: tf.data.Dataset,
+        *,
+        caches: Sequence[Cache] = (),
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.grows = dataset_nodes.has_growing_buffer(dataset)
         self._caches = caches
+        self._clock = clock
         self._iterator = iter(dataset)
         try:
             self.pull(1)
         except tf.errors.OutOfRangeError as error:
-            raise ValueError(timed_reader.NOTHING) from error
+            raise ValueError(timed_reader.EMPTY) from error
 
     def close(self) -> None:
-        """Ends it; it may not be read any more."""
+        """Ends the dataset, which cannot be read any more."""
         del self._iterator
         for cache in self._caches:
             cache.close()
 
     def pull(self, num_elements: int) -> None:
-        """Reads that many elements and drops them."""
+        """Reads `num_elements` elements and drops them."""
         _pull(self._iterator, tf.constant(num_elements))
 
     def pull_for(self, seconds: float) -> int:
-        """Reads for about that long; returns the number of elements, 1 at least."""
-        count, start = 0, time.perf_counter()
-        while (passed := time.perf_counter() - start) < seconds or not count:
-            # A call costs 0.1 ms; some twenty of them end in time. But what was read so
-            # far may have come from a buffer, and the rest come slowly.
+        """Reads for about `seconds`; returns the number of elements, at least 1."""
+        count, start = 0, self._clock()
+        while (passed := self._clock() - start) < seconds or not count:
+            # A call costs 0.1 ms, so elements are read in about twenty groups. The
+            # elements so far may have come from a buffer and the next ones may be
+            # slow: a group is at most an eighth of them.
             wanted = count / passed * seconds / 20 if count else 1
             group = max(1, int(min(wanted, count / 8)))
             self.pull(group)
@@ -122,7 +132,7 @@ class Runner:
 def compare(
     datasets: Mapping[str, tf.data.Dataset], *, seconds: float, num_rounds: int
 ) -> dict[str, Turns]:
-    """The rates of datasets; see `run`. One that ends begins again.
+    """Measures the rates of datasets, see `run`. A dataset that ends begins again.
 
     Raises:
         ValueError: If there is no dataset, one of them is empty, or a number is out of
@@ -134,7 +144,7 @@ def compare(
         errors.require_kind("", f"datasets[{name!r}]", dataset, tf.data.Dataset)
     errors.require_number("", "seconds", seconds, above=0)
     errors.require_int("", "num_rounds", num_rounds, least=1)
-    busy_threads = timed_reader.busy_threads()
+    busy_threads = ProcessMeter().busy_threads()
     runners = {
         name: Runner(timed_reader.endless(each)) for name, each in datasets.items()
     }
@@ -148,27 +158,30 @@ def run(
     num_rounds: int,
     goes_on: Callable[[Mapping[str, Turns]], bool] = lambda turns: True,
     ignored: Sequence[str] = (),
+    meter: ProcessMeter | None = None,
 ) -> dict[str, Turns]:
-    """Lets datasets that are being read take turns.
+    """Reads datasets in turns and returns the turns of each.
 
-    After a turn the process comes to rest: buffers are full again, and nothing is done
-    while others have their turns. An element that was ready then counts with the time
-    that it took to make it.
+    After each turn the process becomes idle: the buffers are full again, and no dataset
+    works during the turn of another one. An element that was ready in a buffer counts
+    with the time that it took to make the element.
 
     Args:
         runners: The datasets.
-        seconds: That a dataset is read in a turn.
-        num_rounds: Turns of each, at most.
-        goes_on: Whether another round is wanted, from the turns so far.
-        ignored: Threads that are never idle, see `timed_reader.busy_threads`.
+        seconds: Seconds for which a dataset is read in a turn.
+        num_rounds: Turns of each dataset, at most.
+        goes_on: Called with the turns so far; returns whether to run another round.
+        ignored: Threads that are never idle, see `ProcessMeter.busy_threads`.
+        meter: Measures what the process spends.
     """
+    meter = meter or ProcessMeter()
 
     def take(runner: Runner, seconds: float) -> _Turn:
-        return _Turn.of(runner, seconds, ignored)
+        return _Turn.of(runner, seconds, ignored, meter)
 
     turns = dict.fromkeys(runners, Turns((), ()))
-    timed_reader.rest(ignored=ignored)
-    # A first one empties the buffers.
+    meter.wait_until_idle(ignored=ignored)
+    # The turn before the first round empties the buffers.
     before = {name: take(each, seconds / 2) for name, each in runners.items()}
     for number in range(num_rounds):
         if number and not goes_on(turns):
@@ -183,11 +196,12 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class _Turn:
-    """A dataset was read, and then filled its buffers.
+    """One turn of a dataset: elements are read, then the buffers fill again.
 
     Attributes:
-        num_elements: That were read.
-        reading, filling: What both took.
+        num_elements: Elements that were read.
+        reading: What the process spent while they were read.
+        filling: What the process spent until the buffers were full again.
     """
 
     num_elements: int
@@ -195,43 +209,44 @@ class _Turn:
     filling: Spent
 
     @classmethod
-    def of(cls, runner: Runner, seconds: float, ignored: Sequence[str]) -> "_Turn":
-        start, cpu = time.perf_counter(), time.process_time()
+    def of(
+        cls, runner: Runner, seconds: float, ignored: Sequence[str], meter: ProcessMeter
+    ) -> "_Turn":
+        start, cpu = meter.clock(), meter.cpu()
         count = runner.pull_for(seconds)
-        wall = time.perf_counter() - start
-        reading = Spent(cpu=time.process_time() - cpu, wall=wall)
-        # Idle for the time of two elements: it may wait for one.
-        gap = min(max(2 * wall / count, _LEAST_REST), _MOST_REST)
-        filled = timed_reader.rest(idle_seconds=gap, ignored=ignored)
-        cpu = time.process_time() - cpu - reading.cpu
+        wall = meter.clock() - start
+        reading = Spent(cpu=meter.cpu() - cpu, wall=wall)
+        # The process must be idle for the time of two elements, because a thread may
+        # be waiting for one.
+        idle = min(max(2 * wall / count, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
+        filled = meter.wait_until_idle(idle_seconds=idle, ignored=ignored)
+        cpu = meter.cpu() - cpu - reading.cpu
         return cls(count, reading, Spent(cpu=cpu, wall=filled - start - wall))
 
     def made_in(self, filling: Spent) -> tuple[float, float]:
-        """Elements per second and CPU-seconds per element, of making what was read.
+        """Returns elements per second and CPU-seconds per element of making them.
 
         Args:
-            filling: Of the buffers before, where they grow; otherwise after, when they
-                are as full as they were, even if reading did not empty them.
+            filling: What filling the buffers took: before this turn, where the buffers
+                grow. Otherwise after this turn, when the buffers are as full as they
+                were, even if reading did not empty them.
         """
         wall = filling.wall + self.reading.wall
         cpu = filling.cpu + self.reading.cpu
         return self.num_elements / wall, cpu / self.num_elements
 
 
-_LEAST_REST, _MOST_REST = 0.02, 1.0  # seconds
-
-
 def release(
     runners: Mapping[str, Runner], before: threading.Thread | None
 ) -> threading.Thread:
-    """Closes datasets that are being read, in a thread of its own.
+    """Closes datasets in a thread of its own, and returns the thread.
 
-    AUTOTUNE's thread may sleep for many seconds before it sees that it is done. The
-    datasets of one race may wait for it, no more: they hold buffers and caches.
+    The thread of AUTOTUNE may sleep for many seconds before it ends. Datasets hold
+    buffers and caches meanwhile, so those of at most one race are left waiting.
 
     Args:
         runners: The datasets.
-        before: What this returned the last time, to wait for.
+        before: The thread that the last call returned; this call waits for it.
     """
     if before is not None:
         before.join()

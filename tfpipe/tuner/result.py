@@ -1,7 +1,7 @@
-"""What a search of settings found: the winner, all that was tried, and their file.
+"""The result of a search of settings: the winner, all trials, and their file.
 
-In: trials, from the races of `tuner`. Out: a table, a sentence, JSON that `load_tuned`
-reads.
+In: trials, from the races of `search`. Out: a table, a sentence, and a JSON file that
+`load_tuned` reads.
 """
 
 import dataclasses
@@ -17,22 +17,23 @@ from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Setting
 from tfpipe.tuning import Tuning
 
-# What must be gained for a setting to be taken: less is the noise of a race.
+# A setting must be this many times as fast to win: less is the noise of a race.
 GAIN = 1.03
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What a setting did in a race.
+    """The figures of a setting in a race.
 
     Attributes:
-        name: What it is.
-        setting: None for the pipeline as it was given.
-        elements_per_second: The median over the rounds.
-        cpu_seconds_per_element: Likewise, of the whole process.
-        against: Name of the one that `ratio` compares with.
-        ratio: Median of the ratios of elements_per_second, round by round.
-        error: Why it could not be run, if so; the figures are 0 then.
+        name: Name of the setting.
+        setting: The setting; None for the pipeline as it was given.
+        elements_per_second: The median of the rounds.
+        cpu_seconds_per_element: CPU-seconds of the whole process, the median of the
+            rounds.
+        against: Name of the trial that `ratio` compares with.
+        ratio: The median of the ratios of elements_per_second in each round.
+        error: Why the setting could not be run; the figures are 0 then.
     """
 
     name: str
@@ -55,21 +56,23 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """What was found, and the evidence.
+    """The setting that was found, and the evidence for it.
 
     Attributes:
-        pipeline: With the best setting.
-        setting: The best setting; that of the pipeline as it was given, as far as it is
-            one, where that stays.
-        autotuned: AUTOTUNE's, within the same budgets.
-        trials: All that was tried, in order.
-        ratio: The rate to that of AUTOTUNE in the last race; 1 where it is AUTOTUNE.
-        given_ratio: The rate to that of the pipeline as it was given; None where that
-            one could not be run.
-        profile: The costs it began with.
-        fingerprint: Of the pipeline as it was given.
+        pipeline: The pipeline with the best setting.
+        setting: The best setting. If the pipeline as it was given stays, its tuning
+            and the place of its cache.
+        autotuned: The setting of AUTOTUNE, within the same budgets.
+        trials: All trials, in order.
+        ratio: Rate of the winner divided by that of AUTOTUNE in the last race; 1 if
+            AUTOTUNE wins.
+        given_ratio: Rate of the winner divided by that of the pipeline as it was given;
+            None if that pipeline could not be run.
+        profile: The costs that the search began with.
+        fingerprint: Fingerprint of the pipeline as it was given.
         is_as_given: Whether the pipeline is the one that was given, unchanged.
-        given_excess: What that one takes beyond the budget; empty if nothing.
+        given_excess: How the pipeline as it was given exceeds the budget; empty if it
+            does not.
     """
 
     pipeline: Pipeline
@@ -89,7 +92,7 @@ class Search:
 
     @property
     def sentence(self) -> str:
-        """What came of it."""
+        """The result in words."""
         if self.is_as_given:
             return (
                 "The pipeline as it was is the fastest, as no setting is "
@@ -106,7 +109,7 @@ class Search:
         return f"{self.ratio:.2f} times AUTOTUNE, {given}: {chosen}."
 
     def as_json(self) -> dict[str, Any]:
-        """All of it but the pipeline and the profile."""
+        """Returns the result without the pipeline and the profile as plain values."""
         return {
             "setting": dataclasses.asdict(self.setting),
             "ratio_to_autotune": self.ratio,
@@ -121,7 +124,7 @@ class Search:
         """Writes the setting and the evidence to a file, for `load_tuned`.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the file cannot be written.
         """
         self.setting.tuning.save(
             path,
@@ -133,15 +136,15 @@ class Search:
 
 
 def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:
-    """A pipeline with the setting that a search found, as `Search.save` wrote it.
+    """Returns the pipeline with the setting that `Search.save` wrote to a file.
 
-    The pipeline as it is, where the search found that to be the fastest. Where it was
-    made for another host, TensorFlow or pipeline this warns, and gives the pipeline as
-    it is, with the default tuning.
+    If the search found that the pipeline as it was given is the fastest, the pipeline
+    is returned unchanged. If the file was made for another host, TensorFlow or
+    pipeline, this warns and returns the pipeline with the default tuning.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is no such file.
+        ValueError: If the file was not written by `Search.save`.
     """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     loaded = Tuning.load(path, fingerprint=pipeline.fingerprint)

@@ -1,10 +1,10 @@
-"""The tuner: from a pipeline and budgets to the setting that makes it fastest.
+"""The tuner searches for the setting that makes a pipeline fastest within budgets.
 
 In: a pipeline, and what it may use of the host. Out: the same pipeline with every knob
-set, and the record of what was tried. It begins with the setting that the measured
-costs ask for, believes only races, leaves AUTOTUNE as it is unless something is 3 %
-better, and stays within the budgets, which the ranks of a host share. A pipeline that
-is within them stays as it was given unless a setting is 3 % faster than that.
+set, and a list of the settings that were tried. The search begins with the setting that
+the measured costs ask for, and decides by races alone. It keeps AUTOTUNE unless a
+setting is 3 % faster, and stays within the budgets, which the ranks of a host share. A
+pipeline within the budgets stays as it was given unless a setting is 3 % faster.
 """
 
 import dataclasses
@@ -22,31 +22,32 @@ import tqdm
 
 from tfpipe import errors, host
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling import measure, prefixes, timed_reader
+from tfpipe.profiling import measure, prefixes
+from tfpipe.profiling.process_usage import ProcessMeter
 from tfpipe.profiling.profile import Profile
 from tfpipe.tuner import placement, race, space
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.result import GAIN, Search, Trial
 from tfpipe.tuner.space import Budget, Setting
 
-# What runs in a race: settings, and None for the pipeline as it was given.
+# The settings of a race by name; None is the pipeline as it was given.
 _Lanes = Mapping[str, Setting | None]
 
 _TURN_SECONDS = 0.4
 _GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
 _COSTS, _BEST = "from the costs", "the best so far"
 
-# Rounds of the last race: from the most to the fewest, as time allows.
+# The last race has 3 to 9 rounds, as time allows.
 _LAST_ROUNDS, _FEWEST_ROUNDS = 9, 3
-# What time is kept for: three rounds of two neighbors, and five of three in the last.
+# Time is kept for three rounds of two settings, and for five of three in the last race.
 _KEPT_LANES, _KEPT_TURNS = 2 + 3, 3 * 2 + 5 * 3
 
-# Of the time limit: what the pipeline as it was given may take longer than the others.
+# Part of the time limit: the pipeline as it was given may be slower than the others.
 _RESERVE = 0.08
 
 
 def tune(pipeline: Pipeline, **options: Any) -> Pipeline:
-    """The pipeline with the best setting; takes the arguments of `search_tuning`."""
+    """Returns the pipeline with the best setting; arguments as of `search_tuning`."""
     return search_tuning(pipeline, **options).pipeline
 
 
@@ -62,30 +63,32 @@ def search_tuning(
     time_limit: float = 60.0,
     exhaustive: bool = False,
 ) -> Search:
-    """Searches the setting that makes a pipeline fastest on this host.
+    """Searches for the setting that makes a pipeline fastest on this host.
 
-    Never changes which elements come, nor their order unless `any_order`. Knobs that
-    stages were given are opened; a Prefetch is added at the end if there is none; a
-    cache may be added, moved or left out. The pipeline itself takes part in the last
-    race, with its own cache and knobs, and is returned as it is unless a setting is
-    3 % faster; if its threads or its cache exceed a budget, it is only told about.
+    The search never changes which elements come, and changes their order only with
+    `any_order`. The search sets the knobs of all stages anew, adds a Prefetch at the
+    end if there is none, and may add, move or leave out a cache. The pipeline as it was
+    given takes part in the last race, with its own cache and knobs. It is returned
+    unchanged unless a setting is 3 % faster. If its threads or its cache exceed a
+    budget, it takes part in the race but is not returned.
 
     Args:
-        pipeline: As it is; its elements should be the batches that a step takes. One
-            that ends begins again.
-        cpu_budget: Threads for all ranks of the host; None is its cores.
+        pipeline: The pipeline to tune. Its elements should be the batches that a step
+            takes. A pipeline that ends begins again.
+        cpu_budget: Threads for all ranks of the host; None is one for each core.
         ram_budget_bytes: Memory for buffers and caches, for all ranks of the host; None
-            is half of what is left.
-        disk_budget_bytes: For a cache on disk, 0 for none; all ranks share it.
+            is half of the memory that is left.
+        disk_budget_bytes: Bytes for a cache on disk, for all ranks; 0 allows none.
         cache_dir: Folder for a cache on disk.
-        num_local_ranks: Processes that share the budgets equally.
-        any_order: Also tries elements as they become ready, where one that takes long
-            holds up no others. Their order is not reproducible then, and who resumes
-            within an epoch may meet some of those in flight twice or never.
-        time_limit: Seconds after which the best one so far is taken. Some 20 are
-            needed to try anything.
-        exhaustive: Tries every setting of a coarse grid, however long it takes: to see
-            what the search misses.
+        num_local_ranks: Number of processes that share the budgets equally.
+        any_order: Whether to also try elements in the order in which they become ready,
+            so that a slow element holds up no others. The order is not reproducible
+            then, and a run that resumes within an epoch may read some elements twice
+            or never.
+        time_limit: Seconds after which the best setting so far is taken. About 20 are
+            needed to try any.
+        exhaustive: Whether to try every setting of a coarse grid, however long that
+            takes, to see what the search misses.
 
     Raises:
         ValueError: If an argument is wrong, or the pipeline is empty.
@@ -96,25 +99,26 @@ def search_tuning(
     errors.require_bools("", any_order=any_order, exhaustive=exhaustive)
     ram_left = host.ram_left()
     budget = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left // 2)
-    # A cache that was given may have all that is left, unless a budget says less.
+    # The cache of the given pipeline may use all memory that is left, unless a budget
+    # says less.
     own = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left)
     errors.require_int("", "disk_budget_bytes", disk_budget_bytes, least=0)
     budget = dataclasses.replace(
         budget, disk_bytes=disk_budget_bytes, cache_dir=cache_dir, any_order=any_order
     )
     own = dataclasses.replace(own, disk_bytes=disk_budget_bytes, cache_dir=cache_dir)
-    clock = _Clock(None if exhaustive else time_limit)
-    run = _Run(pipeline, budget, clock)
-    return run.search(exhaustive=exhaustive, excess=_excess(pipeline, own))
+    deadline = _Deadline(None if exhaustive else time_limit)
+    searcher = _Searcher(pipeline, budget, deadline)
+    return searcher.search(exhaustive=exhaustive, excess=_excess(pipeline, own))
 
 
 def _share(
     cpu_budget: int | None, ram_bytes: int | None, num_ranks: int, ram_default: int
 ) -> Budget:
-    """The part of one of several ranks of a host."""
+    """Returns the budget of one of several ranks of a host."""
     errors.require_int("", "num_local_ranks", num_ranks, least=1)
     errors.require_int("", "cpu_budget", cpu_budget, least=1, also=[None])
-    # Each rank has a byte at least.
+    # Each rank needs a byte at least.
     least = num_ranks
     errors.require_int("", "ram_budget_bytes", ram_bytes, least=least, also=[None])
     threads = host.num_cores() if cpu_budget is None else cpu_budget
@@ -125,52 +129,60 @@ def _share(
 
 
 def _excess(pipeline: Pipeline, budget: Budget) -> str:
-    """As `space.excess`; empty for a cache that cannot be, as the race then tells."""
+    """Returns `space.excess`; empty for an impossible cache, which the race reports."""
     try:
         return space.excess(pipeline, budget)
     except ValueError:
         return ""
 
 
-class _Clock:
-    """The seconds that a search may take, None for all it needs, as a progress bar."""
+class _Deadline:
+    """The time that a search may take, shown as a progress bar.
 
-    def __init__(self, limit: float | None) -> None:
-        self._start, self._limit = time.monotonic(), limit
+    Args:
+        limit: Seconds; None is as many as the search needs.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self, limit: float | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self._start, self._limit = clock(), limit
         self.end = math.inf if limit is None else self._start + limit
         total = None if limit is None else round(limit)
         self.bar = tqdm.tqdm(total=total, unit="s", file=sys.stderr, disable=None)
 
     def show(self, what: str) -> None:
-        """Says what is being done now."""
+        """Shows what is being done now."""
         self.bar.set_description(what)
-        passed = min(time.monotonic(), self.end) - self._start
+        passed = min(self.clock(), self.end) - self._start
         self.bar.update(round(passed) - int(self.bar.n))
 
     def has(self, seconds: float) -> bool:
-        """Whether so many are left, and the reserve."""
+        """Checks whether that many seconds are left besides the reserve."""
         reserve = _RESERVE * (self._limit or 0.0)
-        return self.end - reserve - time.monotonic() > seconds
+        return self.end - reserve - self.clock() > seconds
 
 
-class _Run:
-    """One search: what was tried so far."""
+class _Searcher:
+    """One search: holds the settings that were tried so far."""
 
-    def __init__(self, pipeline: Pipeline, budget: Budget, clock: _Clock) -> None:
+    def __init__(self, pipeline: Pipeline, budget: Budget, deadline: _Deadline) -> None:
         self._given = pipeline
         self._open = space.opened(pipeline)
         self._budget = budget
-        self._clock = clock
+        self._deadline = deadline
         self._caches, self._trials = _caches(self._open, budget)
         self._released: threading.Thread | None = None
-        self._pollers = timed_reader.busy_threads()
-        self._seconds_kept = 0.0  # for a step and the last race
+        self._busy_threads = ProcessMeter().busy_threads()
+        self._seconds_kept = 0.0  # for one more race of two, and for the last race
 
     def search(self, *, exhaustive: bool, excess: str) -> Search:
-        """All of it; `excess` is what the given pipeline takes beyond the budget."""
+        """Runs the search; `excess` says how the given pipeline exceeds the budget."""
         autotune = space.autotuned(self._budget)
-        with self._clock.bar:
-            self._clock.show("costs of the stages")
+        with self._deadline.bar:
+            self._deadline.show("costs of the stages")
             profile = measure.profile(autotune.of(self._open), seconds=0.2, repeats=2)
             if exhaustive:
                 best = self._best_of_grid(autotune)
@@ -194,26 +206,27 @@ class _Run:
         )
 
     def _first(self, autotune: Setting, profile: Profile) -> Setting:
-        """The best of those without and with caches that the costs ask for."""
+        """Returns the best setting that the costs ask for, with or without a cache."""
 
         def start(cache: Placement | None = None) -> Setting:
             return space.closed_form(self._open, profile, self._budget, cache=cache)
 
         lanes = {_AUTOTUNE: autotune, _COSTS: start()}
         lanes |= {f"cache of {cache}": start(cache) for cache in self._caches}
-        # No step of the climb brings back a cache that is ruled out here.
+        # Five rounds, because no later step brings back a cache that loses here.
         turns = self._race(lanes, _AUTOTUNE, num_rounds=5)
         gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
-        # A cache costs memory: it must pay; if by chance, the last race finds out.
+        # A cache costs memory, so it must be faster. If it won by chance, the last
+        # race finds out.
         best = max(gains, key=gains.__getitem__)
         pays = best != _AUTOTUNE and gains[best] >= GAIN
         return lanes[best if pays else _COSTS]
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
-        """The best setting that steps of one knob lead to, in the time there is."""
+        """Returns the best setting that steps of one knob reach within the time."""
         tried = [best]
         left = space.neighbors(self._open, best, profile, self._budget)
-        while left and self._clock.has(self._seconds_kept):
+        while left and self._deadline.has(self._seconds_kept):
             step = left.pop(0)
             if step in tried:
                 continue
@@ -226,7 +239,7 @@ class _Run:
         return best
 
     def _best_of_grid(self, autotune: Setting) -> Setting:
-        """The best of the grid: a short race each, a longer one of the best four."""
+        """Returns the best setting of the grid: one round each, then a race of four."""
         grid = space.grid(self._open, self._budget, [None, *self._caches])
         rates = {}
         for number, setting in enumerate(grid, start=1):
@@ -246,11 +259,11 @@ class _Run:
         *,
         knock_out: bool = False,
     ) -> dict[str, race.Turns]:
-        """The turns of those that can be run; see `_goes_on`."""
+        """Races the settings; returns the turns of those that can be run."""
         runners = {}
-        start = time.monotonic()
+        start = self._deadline.clock()
         for name, setting in lanes.items():
-            self._clock.show(name)
+            self._deadline.show(name)
             pipeline = setting.of(self._open) if setting else self._given
             try:
                 runners[name] = _runner(pipeline, is_ours=setting is not None)
@@ -259,17 +272,17 @@ class _Run:
                     raise
                 reason = str(error).splitlines()[0]
                 self._trials.append(Trial(name=name, setting=setting, error=reason))
-        self._clock.show(f"race of {len(runners)}")
-        built = time.monotonic()
+        self._deadline.show(f"race of {len(runners)}")
+        built = self._deadline.clock()
         turns = race.run(
             runners,
             seconds=_TURN_SECONDS,
             num_rounds=num_rounds,
-            ignored=self._pollers,
-            goes_on=_goes_on(against, self._clock, knock_out=knock_out),
+            ignored=self._busy_threads,
+            goes_on=_goes_on(against, self._deadline, knock_out=knock_out),
         )
         num_turns = len(turns) * turns[against].num_rounds
-        self._seconds_kept = _KEPT_TURNS * (time.monotonic() - built) / num_turns
+        self._seconds_kept = _KEPT_TURNS * (self._deadline.clock() - built) / num_turns
         self._seconds_kept += _KEPT_LANES * (built - start) / len(lanes)
         self._trials += _trials(turns, lanes, against)
         self._released = race.release(runners, self._released)
@@ -277,14 +290,15 @@ class _Run:
 
 
 def chosen(turns: Mapping[str, race.Turns], *, may_stay: bool) -> str:
-    """The lane of the last race that is taken.
+    """Returns the name of the winner of the last race.
 
-    AUTOTUNE, unless the best of all settings is 3 % faster; and the pipeline as it was
-    given, unless one of both is 3 % faster than that.
+    AUTOTUNE wins unless the best setting is 3 % faster. The pipeline as it was given
+    stays unless one of these two is 3 % faster than it.
 
     Args:
-        turns: Of the last race; those of the pipeline as it was given may be missing.
-        may_stay: Whether that is within the budget.
+        turns: The turns of the last race. Those of the pipeline as it was given are
+            missing if it could not be run.
+        may_stay: Whether the pipeline as it was given is within the budget.
     """
     winner = _BEST if turns[_BEST].beats(turns[_AUTOTUNE], GAIN) else _AUTOTUNE
     if not may_stay or _GIVEN not in turns:
@@ -294,29 +308,33 @@ def chosen(turns: Mapping[str, race.Turns], *, may_stay: bool) -> str:
 
 
 def _goes_on(
-    against: str, clock: _Clock, *, knock_out: bool
+    against: str, deadline: _Deadline, *, knock_out: bool
 ) -> Callable[[Mapping[str, race.Turns]], bool]:
-    """Whether a race that begins now has another round.
+    """Returns a function that says whether a race that begins now has another round.
 
-    Not if the time is up, after the fewest rounds; nor, if knock_out, when all others
-    lost one: to be taken they must win all of so few, see `race.Turns.beats`.
+    A race ends after the fewest rounds if the time is up. With `knock_out` a race ends
+    when each of the others has lost a round: of so few rounds the winner must win all,
+    see `race.Turns.beats`.
     """
-    marks = [time.monotonic()]
+    marks = [deadline.clock()]
 
     def goes_on(turns: Mapping[str, race.Turns]) -> bool:
-        marks.append(time.monotonic())
+        marks.append(deadline.clock())
         first = turns[against]
         others = [mine for name, mine in turns.items() if name != against]
         if knock_out and not any(min(mine.ratios(first)) > 1 for mine in others):
             return False
         longest = max(after - before for before, after in itertools.pairwise(marks))
-        return first.num_rounds < _FEWEST_ROUNDS or clock.end - marks[-1] > longest
+        return first.num_rounds < _FEWEST_ROUNDS or deadline.end - marks[-1] > longest
 
     return goes_on
 
 
 def _runner(pipeline: Pipeline, *, is_ours: bool) -> race.Runner:
-    """Reads it; a pipeline that was given has caches that are not ours to close."""
+    """Returns a runner of the pipeline, which closes its caches if they are ours.
+
+    The caches of the pipeline as it was given belong to the caller.
+    """
     caches = placement.caches(pipeline) if is_ours else []
     try:
         raced = space.with_steady_buffers(placement.of_first_window(pipeline))
@@ -345,7 +363,7 @@ def _trials(
 
 
 def _caches(pipeline: Pipeline, budget: Budget) -> tuple[list[Placement], list[Trial]]:
-    """Where a cache may stand that fits, and why others do not."""
+    """Returns the places of caches that fit, and a trial for each that does not."""
     found, refused = [], []
     for num_ops, size in placement.sizes(pipeline).items():
         rooms = [(Placement(where="ram", num_ops=num_ops), budget.ram_bytes)]

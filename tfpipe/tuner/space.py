@@ -1,7 +1,7 @@
-"""The space of settings: what a tuner may choose, and within which budgets.
+"""The space of settings that a tuner may choose from, within budgets.
 
-In: a pipeline, what its stages cost, and a budget. Out: `Setting`s: the one that leaves
-all to AUTOTUNE, the one that the costs ask for, those a step away, or all of a grid.
+In: a pipeline, the costs of its stages, and a budget. Out: `Setting`s: the one that
+leaves all knobs to AUTOTUNE, the one that the costs ask for, its neighbors, or a grid.
 """
 
 import dataclasses
@@ -19,26 +19,27 @@ from tfpipe.tuner import placement
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuning import AUTOTUNE, Tuning
 
-# Calls of a map: over those at work, and at most over the threads.
+# A map gets this many calls for each call at work, and at most that many for each
+# thread.
 _SLACK, _MOST_CALLS = 2, 4
 
 _READS = (1, 2, 4, 8, 16)
-_READ_BUFFERS = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes; files far away want more
+_READ_BUFFERS = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes; remote files need more
 _DEPTHS = (1, 2, 4, 8, 16)
 _FIRST_DEPTH = 2  # AUTOTUNE begins with it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What one process may use of its host.
+    """The part of its host that one process may use.
 
     Args:
         num_threads: Threads of the pipeline's own pool.
-        ram_bytes: For buffers and caches.
-        disk_bytes: For a cache in `cache_dir`, which all ranks of the host share.
-        cache_dir: Folder on a disk of this host, for a cache; None has none there.
-        any_order: Whether elements may come as they are ready, see
-            `Tuning.deterministic`.
+        ram_bytes: Bytes of memory for buffers and caches.
+        disk_bytes: Bytes for a cache in `cache_dir`, which all ranks of the host share.
+        cache_dir: Folder for a cache on a disk of this host; None allows no such cache.
+        any_order: Whether elements may come in the order in which they become ready,
+            see `Tuning.deterministic`.
     """
 
     num_threads: int
@@ -60,7 +61,7 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A point of the space: a tuning, and where a cache stands."""
+    """A point of the space: a tuning, and the place of a cache, if any."""
 
     tuning: Tuning
     cache: Placement | None = None
@@ -70,7 +71,7 @@ class Setting:
         errors.require_kind(self, "cache", self.cache, Placement, or_none=True)
 
     def of(self, pipeline: Pipeline) -> Pipeline:
-        """The pipeline with this setting; its stages must be open."""
+        """Returns the pipeline with this setting; its stages must be `opened`."""
         placed = placement.with_cache(pipeline, self.cache)
         calls = self.tuning.num_parallel_maps
         parted = placement.parted_map(pipeline, self.cache)
@@ -81,15 +82,15 @@ class Setting:
 
 
 def of_pipeline(pipeline: Pipeline) -> Setting:
-    """The tuning that a pipeline has, and where its cache stands."""
+    """Returns the tuning of a pipeline and the place of its cache as a setting."""
     return Setting(tuning=pipeline.tuning, cache=placement.of_pipeline(pipeline))
 
 
 def excess(pipeline: Pipeline, budget: Budget) -> str:
-    """What a pipeline takes more than a budget allows; empty if it does not.
+    """Says how a pipeline exceeds a budget; empty if it does not.
 
-    Counted are its threads, and what its caches have when they are full: a cache in a
-    folder of its own may be there where the budget says nothing of a disk.
+    Its threads count, and the sizes of its caches when they are full. A cache on disk
+    is allowed if the budget has no disk_bytes, since its owner chose the folder.
     """
     threads = pipeline.tuning.private_threadpool_size or host.num_cores()
     if threads > budget.num_threads:
@@ -107,7 +108,7 @@ def excess(pipeline: Pipeline, budget: Budget) -> str:
 
 
 def opened(pipeline: Pipeline) -> Pipeline:
-    """The pipeline without cache, every knob of its stages open, ending in Prefetch."""
+    """Returns the pipeline without cache and knobs of stages, ending in a Prefetch."""
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     stages = [
         stage.without_tuning() if hasattr(stage, "without_tuning") else stage
@@ -119,11 +120,12 @@ def opened(pipeline: Pipeline) -> Pipeline:
 
 
 def with_steady_buffers(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with every Prefetch that AUTOTUNE sets as deep as it begins.
+    """Returns the pipeline with a fixed depth for every Prefetch that AUTOTUNE sets.
 
-    Also the one that tf.data adds to what does not end in a prefetch. AUTOTUNE doubles
-    a buffer that was full and then is empty, as it is in every turn of a race. Where a
-    consumer reads without pause it is never full, and stays.
+    The depth is the one that AUTOTUNE begins with. It also replaces the prefetch that
+    tf.data adds to a dataset that does not end in one. AUTOTUNE doubles a buffer that
+    was full and then is empty, which happens in every turn of a race. When a consumer
+    reads without pause, the buffer is never full and keeps its depth.
     """
     stages = [
         Prefetch(buffer_size=_FIRST_DEPTH)
@@ -137,7 +139,7 @@ def with_steady_buffers(pipeline: Pipeline) -> Pipeline:
 
 
 def autotuned(budget: Budget) -> Setting:
-    """What leaves all to tf.data that it can find out, within the budget."""
+    """Returns the setting that leaves all knobs to AUTOTUNE, within the budget."""
     return Setting(
         tuning=Tuning(
             private_threadpool_size=budget.num_threads,
@@ -153,21 +155,22 @@ def closed_form(
     *,
     cache: Placement | None = None,
 ) -> Setting:
-    """What the costs of the stages ask for.
+    """Returns the setting that the costs of the stages ask for.
 
-    The rate X that the threads allow is their number over the CPU time of all stages;
-    a stage then has X times its own time of calls in flight (Little's law). It gets
-    twice as many, so that a thread that ends one finds another. The formula is that of
-    the linear program of Kuchnik et al., "Plumber", MLSys 2022, solved by hand.
+    The threads allow the rate X: their number divided by the CPU-seconds of all stages.
+    A stage then has X times its own seconds of calls in flight (Little's law). It gets
+    twice as many calls, so that a thread that ends one call finds another. The formula
+    is the closed form of the linear program in Kuchnik et al., "Plumber", MLSys 2022.
 
     Args:
-        pipeline: With open knobs.
-        profile: Of that pipeline.
-        budget: What it may use.
-        cache: Where one stands. Maps before it have the calls that fill it; each one
-            after it has those that keep all threads busy, as it may be all that costs
-            anything once the cache is full. Beside what is cached then, its own costs
-            are too little to be told.
+        pipeline: The pipeline, `opened`.
+        profile: The profile of that pipeline.
+        budget: The budget of the pipeline.
+        cache: The place of a cache. A map before the cache gets the calls that fill it.
+            A map after the cache gets the calls that keep all threads busy: once the
+            cache is full, that map may be the only one that costs anything. Its own
+            cost is not used, because beside the cached ops it is below the measurement
+            noise.
     """
     cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
     rate = budget.num_threads / max(cpu, 1e-9)
@@ -195,7 +198,7 @@ def closed_form(
 
 
 def most_batches(profile: Profile, budget: Budget) -> int:
-    """Batches that a quarter of the memory holds, 1 at least."""
+    """Returns how many batches a quarter of the memory holds, at least 1."""
     size = profile.stages[-1].bytes_out_per_output
     if math.isnan(size) or size < 1:
         return _DEPTHS[-1]
@@ -205,7 +208,7 @@ def most_batches(profile: Profile, budget: Budget) -> int:
 def neighbors(
     pipeline: Pipeline, setting: Setting, profile: Profile, budget: Budget
 ) -> list[Setting]:
-    """The settings a step of one knob away, those of the costliest stages first."""
+    """Returns the settings that differ by one step of one knob, map calls first."""
     tuning = setting.tuning
     steps: list[dict[str, object]] = []
     calls = tuning.num_parallel_maps
@@ -246,12 +249,12 @@ def neighbors(
 def grid(
     pipeline: Pipeline, budget: Budget, caches: Sequence[Placement | None]
 ) -> list[Setting]:
-    """A coarse grid over the whole space, for searching it without missing anything.
+    """Returns a coarse grid over the whole space, for an exhaustive search.
 
     Args:
-        pipeline: With open knobs.
-        budget: What it may use.
-        caches: Where a cache may stand; None is for none.
+        pipeline: The pipeline, `opened`.
+        budget: The budget of the pipeline.
+        caches: The places where a cache may stand; None is no cache.
     """
     num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
     calls = sorted({1, budget.num_threads, 2 * budget.num_threads})
@@ -279,12 +282,12 @@ def grid(
 
 
 def reads_files(pipeline: Pipeline) -> bool:
-    """Whether a stage has readers."""
+    """Checks whether a stage of the pipeline reads files."""
     return any(hasattr(stage, "num_parallel_reads") for stage in pipeline.stages)
 
 
 def can_fuse(pipeline: Pipeline) -> bool:
-    """Whether tf.data can make one of a Map and the Batch right after it."""
+    """Checks whether tf.data can fuse a Map and the Batch right after it."""
     pairs = itertools.pairwise(pipeline.stages)
     return any(
         isinstance(one, Map) and one.faults is None and isinstance(two, Batch)
@@ -293,7 +296,7 @@ def can_fuse(pipeline: Pipeline) -> bool:
 
 
 def words(setting: Setting) -> str:
-    """What is chosen, where it is not the default."""
+    """Returns the knobs that differ from the default, in words."""
     default = Tuning()
     chosen = [
         f"{field.name}={getattr(setting.tuning, field.name)}"
@@ -305,7 +308,7 @@ def words(setting: Setting) -> str:
 
 
 def change(before: Setting, after: Setting) -> str:
-    """The first knob in which two settings differ, and its new value."""
+    """Returns the first knob in which two settings differ, and its new value."""
     for field in dataclasses.fields(Tuning):
         value = getattr(after.tuning, field.name)
         if value != getattr(before.tuning, field.name):
@@ -314,7 +317,7 @@ def change(before: Setting, after: Setting) -> str:
 
 
 def _around(value: int, values: Sequence[int], most: int) -> list[int]:
-    """The next smaller and the next larger one."""
+    """Returns the next larger value, up to `most`, and the next smaller one."""
     smaller = [other for other in values if other < value][-1:]
     larger = [other for other in values if value < other <= most][:1]
     return [*larger, *smaller]

@@ -1,61 +1,100 @@
 """tfpipe.headspace: whether the input holds a step back."""
 
+import dataclasses
 import os
 import threading
-import time
 
 import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.support.clock import Clock
 from tfpipe.training import headspace
 from tfpipe.training.headspace import Headspace, Rates
 
 
-def _pipeline(seconds_per_batch):
-    """Batches that each take so long, one after the other."""
+class Batches:
+    """Gives batches that are ready a while after the one before was taken.
 
-    def slow(state, num_epochs):
-        def wait(number):
-            time.sleep(seconds_per_batch)
-            return number
+    As tf.data does, it makes one batch ahead while the step computes.
+    """
 
-        numbers = tf.data.Dataset.range(10**9)
-        return numbers.map(lambda x: tf.numpy_function(wait, [x], tf.int64))
+    def __init__(self, clock, seconds):
+        self.clock = clock
+        self.seconds = seconds
+        self.ready_at = clock.now
 
-    return tfpipe.Pipeline(slow, [tfpipe.Prefetch(buffer_size=1)])
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.clock.now = max(self.clock.now, self.ready_at)
+        self.ready_at = self.clock.now + self.seconds
+        return 0
 
 
-def _step(seconds):
-    def step(batch):
-        time.sleep(seconds)
-        return tf.cast(batch, tf.float32)
-
-    return step
+def bench(*, batch_seconds, step_seconds):
+    """A bench whose batches and steps take made-up times."""
+    clock = Clock()
+    return headspace.Bench(
+        cached=Batches(clock, 1e-6),
+        pipeline=Batches(clock, batch_seconds),
+        step=lambda batch: clock.move(step_seconds),
+        seconds=10.0,
+        num_rounds=3,
+        clock=clock,
+    )
 
 
 def test_a_slow_input_holds_a_fast_step_back():
-    found = headspace.headspace(
-        _pipeline(0.02), _step(0.001), seconds=0.15, num_rounds=1
-    )
+    found = bench(batch_seconds=0.2, step_seconds=0.1).rates(4)
 
-    assert found.ratio < 0.3
-    assert found.times_faster < 0.3
-    assert found.num_spare_cores == 0
-    assert len(found.rates) == 1  # fewer cores would tell nothing
-    assert "holds the step back" in found.sentence
+    assert found.num_cores == 4
+    assert found.with_cached_batch == pytest.approx(10, rel=0.02)
+    assert found.with_pipeline == pytest.approx(5, rel=0.02)
+    assert found.of_pipeline == pytest.approx(5, rel=0.02)
+    assert found.ratio == pytest.approx(0.5, rel=0.02)
 
 
 def test_a_fast_input_does_not_hold_a_slow_step_back():
-    before = os.sched_getaffinity(0)
+    found = bench(batch_seconds=0.02, step_seconds=0.1).rates(1)
 
-    found = headspace.headspace(
-        _pipeline(0.001), _step(0.03), seconds=0.2, num_rounds=2
+    assert found.ratio == pytest.approx(1, rel=0.02)
+    assert found.of_pipeline == pytest.approx(50, rel=0.02)
+
+
+def test_each_turn_begins_with_the_batches_that_were_ready():
+    """The pipeline makes its next batch during the turns of the cached one."""
+    seen = []
+    made = bench(batch_seconds=0.5, step_seconds=1.0)
+    made = dataclasses.replace(
+        made, step=lambda batch: (seen.append(made.clock.now), made.clock.move(1.0))
     )
 
-    assert found.ratio > 0.8
-    assert found.times_faster > 3
-    assert os.sched_getaffinity(0) == before
+    made.warm_up()
+    made.rates(1)
+
+    # A step of each source, then 3 rounds of a third of a turn and a turn, of each.
+    assert len(seen) == 2 + 3 * 2 * (4 + 10)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "options", "tried"),
+    [
+        ({8: 1.0, 4: 1.0, 2: 0.98, 1: 0.9}, {}, [8, 4, 2, 1]),
+        ({8: 1.0, 4: 0.9}, {}, [8, 4]),  # fewer cores would tell nothing
+        ({8: 0.9}, {}, [8]),
+        ({8: 1.0}, {"fewer_cores": False}, [8]),
+        ({3: 1.0, 1: 1.0}, {}, [3, 1]),
+        ({1: 1.0}, {}, [1]),
+    ],
+)
+def test_cores_are_halved_until_the_input_holds_the_step_back(ratios, options, tried):
+    found = headspace.with_fewer(
+        lambda number: rates(number, ratios[number]), max(ratios), **options
+    )
+
+    assert [each.num_cores for each in found] == tried
 
 
 @pytest.mark.parametrize(
@@ -69,9 +108,12 @@ def test_a_fast_input_does_not_hold_a_slow_step_back():
     ],
 )
 def test_a_pipeline_that_ends_begins_again(pipeline):
-    found = headspace.headspace(pipeline, lambda _: None, seconds=0.05, num_rounds=1)
+    before = os.sched_getaffinity(0)
+
+    found = headspace.headspace(pipeline, lambda _: None, seconds=0.01, num_rounds=1)
 
     assert found.rates[0].with_pipeline > 0
+    assert os.sched_getaffinity(0) == before
 
 
 def test_an_empty_pipeline_is_refused():
@@ -150,4 +192,8 @@ def test_spare_cores_are_those_that_can_go_before_input_matters(
 @pytest.mark.parametrize("name", ["seconds", "num_rounds"])
 def test_wrong_values_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be .*, got 0"):
-        headspace.headspace(_pipeline(0.0), _step(0.0), **{name: 0})
+        headspace.headspace(
+            tfpipe.Pipeline(lambda *_: tf.data.Dataset.range(3), []),
+            lambda _: None,
+            **{name: 0},
+        )

@@ -1,4 +1,4 @@
-"""tfpipe.StepTimer: wait against compute of a loop, by a clock that the tests turn."""
+"""tfpipe.StepTimer: wait against compute of a loop, by a clock that the tests move."""
 
 import importlib.util
 import types
@@ -7,24 +7,12 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.training import step_timer
-
-
-class Clock:
-    """Stands for the module `time`; goes on only when told to."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def perf_counter(self):
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(step_timer, "time", clock)
-    return clock
+def clock():
+    return Clock()
 
 
 def slow_source(clock, waits, *, opening=0.0):
@@ -53,13 +41,13 @@ def run(timer, clock, *, waits, computes):
 
 
 def test_wait_and_compute_are_told_apart(clock):
-    windows = []
-    timer = tfpipe.StepTimer(8, every=2, report=windows.append)
+    groups = []
+    timer = tfpipe.StepTimer(8, every=2, report=groups.append, clock=clock)
 
     run(timer, clock, waits=[9, 1, 3, 0, 0], computes=[7, 4, 2, 1, 3])
 
-    assert [figures.step for figures in windows] == [3, 5]
-    first, second = windows
+    assert [figures.step for figures in groups] == [3, 5]
+    first, second = groups
     assert first.num_steps == 2
     assert first.wait_seconds_per_step == 2.0
     assert first.compute_seconds_per_step == 3.0
@@ -74,18 +62,18 @@ def test_wait_and_compute_are_told_apart(clock):
     assert timer.figures == second
 
 
-def test_end_of_the_dataset_ends_a_window(clock):
-    windows = []
-    timer = tfpipe.StepTimer(8, every=100, report=windows.append)
+def test_end_of_the_dataset_ends_a_group(clock):
+    groups = []
+    timer = tfpipe.StepTimer(8, every=100, report=groups.append, clock=clock)
 
     run(timer, clock, waits=[1, 1, 1], computes=[1, 2, 3])
 
-    assert [(window.step, window.num_steps) for window in windows] == [(3, 2)]
-    assert windows[0].compute_seconds_per_step == 2.5
+    assert [(group.step, group.num_steps) for group in groups] == [(3, 2)]
+    assert groups[0].compute_seconds_per_step == 2.5
 
 
 def test_opening_the_dataset_again_is_wait(clock):
-    timer = tfpipe.StepTimer(8)
+    timer = tfpipe.StepTimer(8, clock=clock)
     run(timer, clock, waits=[5, 1], computes=[1, 1])
 
     for _ in timer.batches(slow_source(clock, [2, 0], opening=4)):
@@ -97,7 +85,7 @@ def test_opening_the_dataset_again_is_wait(clock):
 
 
 def test_what_follows_the_end_of_a_step_is_not_counted(clock):
-    timer = tfpipe.StepTimer(8)
+    timer = tfpipe.StepTimer(8, clock=clock)
     ended = []
 
     for _ in timer.batches(slow_source(clock, [1, 2, 3])):
@@ -111,7 +99,7 @@ def test_what_follows_the_end_of_a_step_is_not_counted(clock):
 
 
 def test_step_left_by_break_is_not_counted(clock):
-    timer = tfpipe.StepTimer(8)
+    timer = tfpipe.StepTimer(8, clock=clock)
 
     for number in timer.batches(slow_source(clock, [1, 1, 1, 1])):
         clock.now += 1
@@ -157,7 +145,7 @@ def test_bottleneck_is_named_and_quotes_what_binds_in_the_input(
 
 def test_tensorboard_gets_every_figure_at_its_step(clock, tmp_path):
     pytest.importorskip("tensorboard")
-    timer = tfpipe.StepTimer(8, every=2, log_dir=tmp_path, first_step=100)
+    timer = tfpipe.StepTimer(8, every=2, log_dir=tmp_path, first_step=100, clock=clock)
 
     run(timer, clock, waits=[9, 1, 3, 0, 0], computes=[7, 4, 2, 1, 3])
 

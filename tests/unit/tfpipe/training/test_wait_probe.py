@@ -1,4 +1,4 @@
-"""tfpipe.training.wait_probe: a watched dataset is the same dataset, with its reader's waits."""
+"""tfpipe.training.wait_probe: passes the dataset on and adds up its reader's waits."""
 
 import gc
 
@@ -50,3 +50,24 @@ def test_probe_keeps_the_form_of_batches(dataset):
         flat = (tf.nest.flatten(x, expand_composites=True) for x in (passed_on, batch))
         for a, b in zip(*flat, strict=True):
             assert tf.reduce_all(a == b)
+
+
+def test_probe_measures_from_the_request_until_the_batch_is_there():
+    now = tf.Variable(1000.0, dtype=tf.float64)
+
+    def take_time(number):
+        now.assign_add(tf.cast(number, tf.float64), read_value=False)
+        return number
+
+    options = tf.data.Options()
+    options.experimental_optimization.map_parallelization = False
+    dataset = tf.data.Dataset.range(2, 5).map(take_time).with_options(options)
+    probe = WaitProbe(clock=now.read_value)
+
+    batches = iter(probe.watch(dataset))
+
+    next(batches)
+    assert probe.take() == (1, 2.0)
+    now.assign_add(100.0)  # a training step
+    assert [int(batch) for batch in batches] == [3, 4]
+    assert probe.take() == (2, 7.0)

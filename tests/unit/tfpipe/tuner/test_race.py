@@ -1,12 +1,9 @@
 """tfpipe.tuner.race: rates of datasets, in turns."""
 
-import threading
-import time
-
 import pytest
 import tensorflow as tf
 
-from tfpipe.profiling import timed_reader
+from tests.support.clock import SimulatedMeter
 from tfpipe.tuner import race
 
 
@@ -36,57 +33,119 @@ def test_runners_read_as_many_elements_as_they_say():
     assert len(seen) == 1 + 5 + count
 
 
-def test_datasets_take_turns_and_the_slower_one_is_found():
-    seen = []
+class Producer(race.Runner):
+    """Makes elements in simulated time and keeps up to `depth` of them ready.
 
-    def work(number):
-        """Some milliseconds, that depend on the element."""
-        matrix = tf.fill([800, 800], tf.cast(number, tf.float32))
-        return tf.reduce_sum(tf.linalg.matmul(matrix, tf.linalg.matmul(matrix, matrix)))
+    Args:
+        meter: Shows the time and the CPU time that are simulated.
+        seconds: That an element takes.
+        depth: Elements that are made ahead.
+        cores: Part of the time in which the producer computes; else it waits.
+    """
 
-    datasets = {"a": _counting(seen, "a"), "b": _counting(seen, "b").map(work)}
-    turns = race.compare(datasets, seconds=0.05, num_rounds=3)
+    def __init__(self, meter, seconds, depth, *, cores=1.0, grows=False):
+        self.meter, self.seconds, self.depth, self.cores = meter, seconds, depth, cores
+        self.grows, self._clock = grows, meter.clock
+        self.ready, self.done = depth, 0.0
+        self.taken = []
+        meter.producers.append(self)
 
-    assert [mine.num_rounds for mine in turns.values()] == [3, 3]
-    assert turns["a"].ratio(turns["b"]) > 2
-    assert turns["a"].rate > 2 * turns["b"].rate
-    assert turns["b"].cost > 2 * turns["a"].cost
-    started = [name for name, before in zip(seen, ["", *seen]) if name != before]  # noqa: B905
-    assert (
-        started == ["a", "b"] * 5
-    )  # the first element, a turn before all, three rounds
+    def work(self, seconds):
+        while seconds > 0 and self.ready < self.depth:
+            part = min(seconds, self.seconds - self.done)
+            self.done, seconds = self.done + part, seconds - part
+            self.meter.used["producer"] += self.cores * part
+            if self.done > self.seconds - 1e-12:
+                self.ready, self.done = self.ready + 1, 0.0
+
+    def pull(self, num_elements):
+        for _ in range(num_elements):
+            while not self.ready:
+                self.meter.work(self.seconds - self.done)
+            self.ready -= 1
+            self.taken.append(self.meter.now)
+            self.meter.work(1e-5)
+            if self.grows and not self.ready:
+                self.depth *= 2
 
 
-def test_what_ends_begins_again_and_what_is_empty_is_refused():
-    three, none = tf.data.Dataset.range(3), tf.data.Dataset.range(0)
+class Machine(SimulatedMeter):
+    """Where producers fill their buffers while the time passes."""
 
-    turns = race.compare(
-        {"a": three, "b": three.prefetch(2)}, seconds=0.01, num_rounds=1
-    )
+    def __init__(self):
+        super().__init__()
+        self.used = {"producer": 0.0}
+        self.producers = []
 
-    assert min(mine.rate for mine in turns.values()) > 0
-    with pytest.raises(ValueError, match="must have at least one element, got none"):
-        race.compare({"a": none}, seconds=0.01, num_rounds=1)
+    def work(self, seconds):
+        self.now += seconds
+        for each in self.producers:
+            each.work(seconds)
+        is_busy = any(each.ready < each.depth for each in self.producers)
+        self.runnable = {"producer"} if is_busy else set()
 
 
 def test_a_race_has_as_many_rounds_as_are_wanted():
-    runners = {"a": race.Runner(tf.data.Dataset.range(10**9))}
+    meter = Machine()
 
     turns = race.run(
-        runners,
-        seconds=0.01,
+        {"a": Producer(meter, 0.01, 1)},
+        seconds=0.1,
         num_rounds=4,
         goes_on=lambda turns: turns["a"].num_rounds < 2,
+        meter=meter,
     )
 
     assert turns["a"].num_rounds == 2
     assert len(turns["a"].cpu_seconds_per_element) == 2
 
 
+def test_datasets_take_turns_and_the_slower_one_is_found():
+    meter = Machine()
+    runners = {"a": Producer(meter, 0.01, 1), "b": Producer(meter, 0.03, 1)}
+
+    turns = race.run(runners, seconds=0.3, num_rounds=3, meter=meter)
+
+    assert [mine.num_rounds for mine in turns.values()] == [3, 3]
+    assert turns["a"].ratio(turns["b"]) == pytest.approx(3, rel=0.15)
+    assert turns["b"].cost == pytest.approx(3 * turns["a"].cost, rel=0.15)
+    taken = sorted((at, name) for name, each in runners.items() for at in each.taken)
+    names = [name for _, name in taken]
+    started = [name for name, before in zip(names, ["", *names]) if name != before]  # noqa: B905
+    assert started == ["a", "b"] * 4  # a turn before all, then three rounds
+
+
+@pytest.mark.parametrize("cores", [1.0, 0.02])
+@pytest.mark.parametrize(("depth", "grows"), [(1, False), (64, False), (2, True)])
+def test_an_element_that_was_ready_counts_with_the_time_of_its_making(
+    depth, grows, cores
+):
+    """Elements take 5 ms, 20 of them a turn; the 64 that are ready are no speed."""
+    meter = Machine()
+    runner = Producer(meter, 0.005, depth, grows=grows, cores=cores)
+
+    turns = race.run({"a": runner}, seconds=0.1, num_rounds=3, meter=meter)
+
+    assert turns["a"].rate == pytest.approx(1 / 0.005, rel=0.15)
+    assert turns["a"].cost == pytest.approx(cores * 0.005, rel=0.15)
+
+
+def test_datasets_of_a_comparison_are_checked_first():
+    with pytest.raises(ValueError, match="at least one dataset, got none"):
+        race.compare({}, seconds=1, num_rounds=1)
+    with pytest.raises(TypeError, match=r"datasets\['a'\] must be"):
+        race.compare({"a": 3}, seconds=1, num_rounds=1)
+
+
+def test_an_empty_dataset_is_refused():
+    with pytest.raises(ValueError, match="must have at least one element, got none"):
+        race.Runner(tf.data.Dataset.range(0))
+
+
 def test_a_full_buffer_does_not_make_a_turn_long(monkeypatch):
     """64 elements are ready, each of the next takes 20 ms."""
-    runner = race.Runner(tf.data.Dataset.range(1))
     now = [0.0]
+    runner = race.Runner(tf.data.Dataset.range(1), clock=lambda: now[0])
     ready = [64]
 
     def pull(num_elements):
@@ -95,29 +154,11 @@ def test_a_full_buffer_does_not_make_a_turn_long(monkeypatch):
             ready[0] -= 1
 
     monkeypatch.setattr(runner, "pull", pull)
-    monkeypatch.setattr(race.time, "perf_counter", lambda: now[0])
 
     count = runner.pull_for(0.1)
 
     assert 64 < count < 64 + 5 + 64 / 8
     assert now[0] < 0.1 + 64 / 8 * 20e-3
-
-
-@pytest.mark.parametrize("depth", [1, 64, tf.data.AUTOTUNE])
-def test_what_was_ready_counts_with_the_time_of_its_making(depth):
-    """Elements take 5 ms, 20 of them a turn; the 64 that are ready are no speed."""
-
-    def wait(number):
-        time.sleep(0.005)
-        return number
-
-    dataset = tf.data.Dataset.range(10**9).map(
-        lambda x: tf.numpy_function(wait, [x], tf.int64)
-    )
-
-    turns = race.compare({"a": dataset.prefetch(depth)}, seconds=0.1, num_rounds=3)
-
-    assert turns["a"].rate < 1.3 / 0.005
 
 
 @pytest.mark.parametrize(
@@ -187,25 +228,3 @@ def test_released_datasets_end_before_their_caches():
 
     assert not first.is_alive()
     assert ended == [True]
-
-
-def test_threads_that_are_never_idle_are_known_and_not_waited_for():
-    end = threading.Event()
-
-    def poll():
-        while not end.wait(0.001):
-            sum(range(10_000))
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        found = timed_reader.busy_threads()
-        start = time.perf_counter()
-        since = timed_reader.rest(ignored=found)
-    finally:
-        end.set()
-        thread.join()
-
-    assert str(thread.native_id) in found
-    assert str(threading.get_native_id()) not in found
-    assert since - start < 5  # of 10 that it waits at most

@@ -1,4 +1,4 @@
-"""tfpipe.SaveState: an interrupted fit goes on with the record that would have come."""
+"""tfpipe.SaveState in Keras: an interrupted fit goes on with the next record."""
 
 import contextlib
 
@@ -93,7 +93,7 @@ def fit(pipeline, saved, *callbacks, steps_per_execution=1, epochs=3, **options)
 @pytest.mark.parametrize(
     ("steps_per_execution", "stop_after"), [(1, 6), (1, 8), (3, 9)]
 )
-def test_interrupted_fit_goes_on_with_what_would_have_followed(
+def test_interrupted_fit_goes_on_with_the_next_record(
     pipeline, steps_per_execution, stop_after
 ):
     expected = expected_batches(pipeline, 3)
@@ -196,25 +196,3 @@ def test_steps_that_cannot_be_counted_are_refused(pipeline):
         )
 
     assert model.seen == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"save_freq": 0}, "a whole number >= 1 or 'epoch', got 0"),
-        ({"save_freq": "step"}, "a whole number >= 1 or 'epoch', got 'step'"),
-        ({"path": "a-{loss}"}, r"no names but \{epoch\} .* got a-\{loss\}"),
-        ({"path": "a-{batch}"}, r"unless save_freq is 'epoch', \{batch\}; got"),
-    ],
-)
-def test_wrong_arguments_are_refused(pipeline, options, message):
-    with pytest.raises(ValueError, match=message):
-        tfpipe.SaveState(pipeline, tfpipe.SavedState(), **options)
-
-
-def test_source_without_a_state_is_refused():
-    def source(state, num_epochs):
-        return tf.data.Dataset.range(3)
-
-    with pytest.raises(TypeError, match="must have a pipeline whose source says where"):
-        tfpipe.SaveState(tfpipe.Pipeline(source, []), tfpipe.SavedState())

@@ -1,0 +1,184 @@
+"""What this process uses of its host, and when the process is idle.
+
+In: the clocks, and `/proc/self` of the kernel. Out: seconds, CPU-seconds and bytes; the
+threads that are always busy. Where the kernel does not publish a figure, it is 0.
+"""
+
+import dataclasses
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+_PROC = pathlib.Path("/proc/self")
+
+_LOOK_SECONDS = 0.2
+_BUSY_CORES = 0.01  # a thread that uses more of a core is busy
+
+_IDLE_CORES = 0.1  # a process that uses less of a core is idle
+# Bytes: reading /proc/self/io is itself a read of some hundred.
+_IDLE_BYTES = 4096
+_GLANCE_SECONDS = 0.01
+_MAX_WAIT_SECONDS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """What the process spent, in all or for one element.
+
+    Attributes:
+        cpu: CPU-seconds of all threads.
+        wall: Seconds by the clock.
+        delay: Seconds that threads were ready to run but had no core; 0 if the kernel
+            does not tell.
+        bytes_read: Bytes read from files, out of the page cache or from the device.
+        device_bytes: Bytes read from the device.
+    """
+
+    cpu: float
+    wall: float
+    delay: float = 0.0
+    bytes_read: float = 0.0
+    device_bytes: float = 0.0
+
+    def times(self, factor: float) -> "Spent":
+        """Returns every figure multiplied by `factor`."""
+        return Spent(*(factor * value for value in dataclasses.astuple(self)))
+
+    @property
+    def wait(self) -> float:
+        """Seconds without work, if one thread was at work at a time."""
+        return max(0.0, self.wall - self.cpu - max(0.0, self.delay))
+
+
+class ProcessMeter:
+    """Reads what this process has used so far. Tests replace its methods."""
+
+    def clock(self) -> float:
+        """Returns the seconds of `time.perf_counter`."""
+        return time.perf_counter()
+
+    def cpu(self) -> float:
+        """Returns the CPU-seconds of all threads."""
+        return time.process_time()
+
+    def thread_cpu(self, thread: str) -> float:
+        """Returns the CPU-seconds of a thread; 0 if it has ended."""
+        return _scheduled(thread)[0] / 1e9
+
+    def delay(self) -> float:
+        """Returns the seconds that threads were ready to run but had no core."""
+        return sum(_scheduled(thread)[1] for thread in self.threads()) / 1e9
+
+    def bytes_read(self) -> tuple[int, int]:
+        """Returns the bytes read from files, and from a device."""
+        try:
+            lines = (_PROC / "io").read_text().splitlines()
+        except OSError:
+            return 0, 0
+        fields = dict(line.split(": ") for line in lines)
+        return int(fields["rchar"]), int(fields["read_bytes"])
+
+    def own_cpu(self) -> float:
+        """Returns the CPU-seconds of the thread that calls."""
+        return time.thread_time()
+
+    def is_runnable(self, thread: str) -> bool:
+        """Checks whether a thread runs or waits for a core."""
+        try:
+            text = (_PROC / "task" / thread / "stat").read_text()
+        except OSError:  # the thread has ended
+            return False
+        # The state follows the name, which is in parentheses and may hold any.
+        return text.rpartition(")")[2].split()[0] == "R"
+
+    def threads(self) -> list[str]:
+        """Returns the ids of all threads."""
+        return os.listdir(_PROC / "task")
+
+    def sleep(self, seconds: float) -> None:
+        """Lets the time pass."""
+        time.sleep(seconds)
+
+    def spent_by(self, work: Callable[[], object]) -> Spent:
+        """Calls `work` and returns what the process spent meanwhile."""
+        # The clocks are read last before the work and first after it: reading /proc
+        # takes up to a millisecond.
+        delay, before = self.delay(), self.bytes_read()
+        wall, cpu = self.clock(), self.cpu()
+        work()
+        cpu, wall = self.cpu() - cpu, self.clock() - wall
+        read, device = (b - a for a, b in zip(before, self.bytes_read(), strict=True))
+        return Spent(cpu, wall, self.delay() - delay, read, device)
+
+    def busy_threads(self) -> list[str]:
+        """Returns the ids of the threads that are busy now.
+
+        Called before any dataset is read, it finds the threads that are always busy,
+        such as that of Horovod, which polls. `wait_until_idle` ignores them.
+        """
+        before = {thread: self.thread_cpu(thread) for thread in self.threads()}
+        own = str(threading.get_native_id())
+        self.sleep(_LOOK_SECONDS)
+        return [
+            thread
+            for thread, cpu in before.items()
+            if thread != own
+            and self.thread_cpu(thread) - cpu > _BUSY_CORES * _LOOK_SECONDS
+        ]
+
+    def wait_until_idle(
+        self, *, idle_seconds: float = 0.02, ignored: Sequence[str] = ()
+    ) -> float:
+        """Waits until the process is idle, as when datasets have filled their buffers.
+
+        In an idle process no thread but the calling one is ready to run, uses more CPU
+        time than a little, or reads files. CPU time alone would not tell: on a busy
+        host, threads with work to do may get no core for a while.
+
+        Args:
+            idle_seconds: How long the process must be idle. A dataset that waits for
+                storage must not be taken for one that is done.
+            ignored: Ids of threads that are never idle, see `busy_threads`.
+
+        Returns:
+            The `clock` since when the process is idle; after 10 s the wait ends anyway.
+        """
+
+        not_counted = {*ignored, str(threading.get_native_id())}
+
+        def used() -> float:
+            by_ignored = sum(map(self.thread_cpu, ignored))
+            return self.cpu() - self.own_cpu() - by_ignored
+
+        start = now = since = self.clock()
+        cpu, read = used(), self.bytes_read()[0]
+        while now - since < idle_seconds and now - start < _MAX_WAIT_SECONDS:
+            self.sleep(_GLANCE_SECONDS)
+            before, cpu_before, read_before = now, cpu, read
+            now = self.clock()
+            cpu, read = used(), self.bytes_read()[0]
+            if (
+                cpu - cpu_before > _IDLE_CORES * (now - before)
+                or read - read_before >= _IDLE_BYTES
+                or any(map(self.is_runnable, {*self.threads()} - not_counted))
+            ):
+                since = now
+        return since
+
+
+def resident_bytes() -> int:
+    """Returns the memory of the process, in bytes."""
+    pages = int((_PROC / "statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _scheduled(thread: str) -> tuple[int, int]:
+    """Returns the nanoseconds that a thread ran, and that it waited for a core."""
+    try:
+        text = (_PROC / "task" / thread / "schedstat").read_text()
+    except OSError:  # the thread has ended, or the kernel has no such file
+        return 0, 0
+    ran, waited, _ = text.split()
+    return int(ran), int(waited)

@@ -1,0 +1,193 @@
+"""From the runs of a profile to the cost of each stage. Pure arithmetic.
+
+In: what the process spent in each run. Out: a `StageCost` for each step, the `Host`,
+the `Storage`, and notes about the figures.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+from tfpipe.profiling import limits
+from tfpipe.profiling.limits import Host, StageCost
+from tfpipe.profiling.prefixes import Step
+from tfpipe.profiling.process_usage import Spent
+from tfpipe.profiling.profile import Rate, Storage
+from tfpipe.profiling.profile_runs import Plan, Whole
+from tfpipe.tuning import AUTOTUNE
+
+# Fraction of the CPU time: a shorter wait is the noise of threads that hand over.
+_MIN_WAIT = 0.25
+
+# A rate above this multiple of the storage bandwidth is more than noise.
+_CACHED = 1.2
+
+# Bytes for an output; a process that reads less reads only /proc to measure itself.
+_MIN_READ_BYTES = 1024
+
+_BELOW_NOISE = "below the measurement noise"
+
+
+def judge(
+    steps: Sequence[Step],
+    plan: Plan,
+    spent: Sequence[Sequence[Spent]],
+    whole: Whole,
+    *,
+    copy_bytes_per_second: float,
+) -> tuple[list[StageCost], Host]:
+    """Returns what each step costs more than the one before it, and the host.
+
+    Args:
+        steps: The steps of the pipeline.
+        plan: How much each run read.
+        spent: What each step and all before it took for an output, by step and round;
+            empty for a step that was not run.
+        whole: The figures of the whole pipeline.
+        copy_bytes_per_second: See `Host`.
+    """
+    read = _Reading.of(spent[plan.reader])
+    rows: list[StageCost] = []
+    before: Sequence[Spent] = [Spent(0.0, 0.0)] * max(map(len, spent))
+    for position, (step, mine) in enumerate(zip(steps, spent, strict=True)):
+        cpu, wait = 0.0, 0.0
+        if mine:
+            now = mine
+            if position > plan.reader:
+                now = [read.corrected(item) for item in mine]
+            # Differences within a round: a slow spell of the host affects both.
+            cpu = statistics.median(
+                a.cpu - b.cpu for a, b in zip(now, before, strict=True)
+            )
+            wait = _median_wait(now) - _median_wait(before)
+            before = now
+        rows.append(_row(step, position, plan, whole, cpu, wait))
+    total = sum(row.cpu_seconds_per_output for row in rows)
+    on_all = statistics.median(read.corrected(s).cpu for s in whole.on_all_cores)
+    here = Host(
+        num_cores=whole.num_cores,
+        num_threads=whole.num_threads,
+        slowdown=on_all / total if total else 1.0,
+        copy_bytes_per_second=copy_bytes_per_second,
+    )
+    return [_shared(row, total, here) for row in rows], here
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """What reading costs. Windows are read whole, so runs read different amounts.
+
+    Attributes:
+        bytes_per_output: Bytes that are read for an output.
+        cpu_per_byte: CPU-seconds for each byte read.
+    """
+
+    bytes_per_output: float
+    cpu_per_byte: float
+
+    @classmethod
+    def of(cls, spent: Sequence[Spent]) -> "_Reading":
+        """Returns what reading costs in the runs of the reader: of whole windows."""
+        read = statistics.median(item.bytes_read for item in spent)
+        if read < _MIN_READ_BYTES:
+            return cls(0.0, 0.0)
+        # Medians of both: the reading ahead of a run may lie almost all outside it.
+        cpu = statistics.median(item.cpu for item in spent)
+        return cls(read, cpu / read)
+
+    def corrected(self, spent: Spent) -> Spent:
+        """Returns `spent` as if the run had read the bytes of an output."""
+        excess = spent.bytes_read - self.bytes_per_output
+        return dataclasses.replace(spent, cpu=spent.cpu - excess * self.cpu_per_byte)
+
+
+def _median_wait(spent: Sequence[Spent]) -> float:
+    return statistics.median(item.wait for item in spent)
+
+
+def _row(
+    step: Step, position: int, plan: Plan, whole: Whole, cpu: float, wait: float
+) -> StageCost:
+    how = whole.concurrency[step.number]
+    calls = whole.num_threads if how.calls == AUTOTUNE else how.calls
+    note = step.note
+    if cpu < 0:
+        note = f"{cpu * 1e3:.3f} ms: {_BELOW_NOISE}"
+    cpu, wait = max(0.0, cpu), max(0.0, wait)
+    return StageCost(
+        number=step.number,
+        name=step.name,
+        visit_ratio=plan.visits[position],
+        cpu_seconds_per_output=cpu,
+        wall_seconds_per_output=cpu + (wait if wait > _MIN_WAIT * cpu else 0.0),
+        bytes_in_per_output=plan.num_bytes[position - 1] if position else 0.0,
+        bytes_out_per_output=plan.num_bytes[position],
+        buffered_bytes=_held(step, position, plan, whole, calls),
+        parallelism=calls,
+        kind=how.kind,
+        share=0.0,
+        max_rate=0.0,
+        note=note,
+    )
+
+
+def _held(step: Step, position: int, plan: Plan, whole: Whole, calls: int) -> int:
+    """Returns the bytes that a stage held; estimates them on TensorFlow 2.16."""
+    if whole.buffered_bytes is not None:
+        return whole.buffered_bytes[step.number]
+    stage, visits = whole.stages[step.number], plan.visits[position]
+    size = plan.num_bytes[position] / visits if visits > 0 else 0.0
+    if not math.isfinite(size):  # no element passes the stages before a full cache
+        return 0
+    if hasattr(stage, "buffer_size"):
+        return int(size * max(stage.buffer_size, 2))  # AUTOTUNE begins with 2
+    if hasattr(stage, "num_parallel_calls"):
+        return int(size * calls)
+    windows = plan.num_bytes[position] / plan.visits[0] if plan.visits[0] > 0 else 0.0
+    if hasattr(stage, "num_parallel_reads") and math.isfinite(windows):
+        return int(2 * windows)  # one is being read, one passed on
+    return 0
+
+
+def _shared(row: StageCost, total: float, here: Host) -> StageCost:
+    share = row.cpu_seconds_per_output / total if total else 0.0
+    rate = limits.stage_rate(row, here)
+    return dataclasses.replace(row, share=share, max_rate=rate)
+
+
+def storage(
+    spent: Sequence[Spent], bandwidth: tuple[float, float] | None
+) -> Storage | None:
+    """Returns what was read from files; None if nothing was.
+
+    Args:
+        spent: What the process spent in the runs of the reader, for an output.
+        bandwidth: Bytes per second of the storage and the fraction from the device,
+            see `profile_runs.bandwidth`.
+    """
+    read = _Reading.of(spent).bytes_per_output
+    if not read or bandwidth is None:
+        return None
+    return Storage(
+        bytes_per_output=read,
+        bytes_per_second=bandwidth[0],
+        device_fraction=bandwidth[1],
+    )
+
+
+def notes(rows: Sequence[StageCost], rate: Rate, storage: Storage | None) -> list[str]:
+    """Returns what a reader of the figures must know about them."""
+    notes = []
+    if any(_BELOW_NOISE in row.note for row in rows):
+        notes.append(
+            "A cost below zero counts as 0: measure with more seconds or repeats."
+        )
+    if storage is not None and storage.state != "warm":
+        times = rate.median * storage.bytes_per_output / storage.bytes_per_second
+        if times > _CACHED:
+            notes.append(
+                f"It ran at {times:.1f} times what the storage allows: its records "
+                "were in the page cache by then."
+            )
+    return notes
