@@ -8,15 +8,20 @@ filled from the pipeline's `Tuning` by the stage's `tuned` method.
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.element_fallback import batch_or_empty, element_fallback
+from tfpipe.stages.element_fallback import (
+    batch_or_empty,
+    batch_results,
+    element_fallback,
+)
 from tfpipe.stages.faults import FaultLog, Uncounted
 from tfpipe.stages.stand_in import Spare, leave_out, stand_in
+from tfpipe.stages.traced import traced
 from tfpipe.tuning import AUTOTUNE, Tuning
 
 Example = dict[str, tf.Tensor]
@@ -144,17 +149,20 @@ class Map:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
+        apply = functools.partial(_apply, self.ops)
         if self.faults is None:
-            return dataset.map(self._convert(self._apply), num_parallel_calls=calls)
+            return dataset.map(self._convert(apply), num_parallel_calls=calls)
         fill_up = functools.partial(
             stand_in,
-            apply=self._apply,
+            apply=apply,
             log=self.faults,
             spare=self._spare or Spare(lambda: dataset),
         )
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         if dataset.element_spec["record_id"].shape.rank:
-            whole = functools.partial(element_fallback, self._apply, apply_all)
+            whole = functools.partial(
+                element_fallback, self._once(batch_results), apply_all
+            )
             return dataset.map(self._convert(whole), num_parallel_calls=calls)
         mapped = self._chunks(dataset, apply_all)
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
@@ -168,10 +176,11 @@ class Map:
             dataset: Of examples; of batches too if the log is None, or does not count.
             log: Counts what is left out. None raises TensorFlow's error.
         """
+        apply = functools.partial(_apply, self.ops)
         if log is None or isinstance(log, Uncounted):
-            made = dataset.map(self._convert(self._apply))
+            made = dataset.map(self._convert(apply))
             return made if log is None else made.ignore_errors()
-        fill_up = functools.partial(leave_out, apply=self._apply, log=log)
+        fill_up = functools.partial(leave_out, apply=apply, log=log)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         return self._chunks(dataset, apply_all)
 
@@ -187,24 +196,51 @@ class Map:
         calls = self.num_parallel_calls
         return chunks.map(self._convert(apply_all), num_parallel_calls=calls).unbatch()
 
-    def _apply(self, example: Example) -> Example:
-        for op in self.ops:
-            example = op(example)
-        return example
-
     def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
         """The ops on each element of a chunk; `fill_up` where they fail on some."""
-        num_elements = tf.size(chunk["record_id"], tf.int64)
-        examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
-        sound = examples.map(lambda position, x: (position, self._apply(x)))
-        batches = sound.ignore_errors().batch(num_elements)
-        positions, results = batch_or_empty(batches)
+        positions, results = self._once(_each)(chunk)
         complete: Example = tf.cond(
-            tf.size(positions, tf.int64) == num_elements,
+            tf.size(positions) == tf.size(chunk["record_id"]),
             lambda: results,
             lambda: fill_up(chunk, positions=positions, results=results),
         )
         return complete
+
+    def _once(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the ops and of tensors, traced once where it may be."""
+        if _is_fixed(self.ops):
+            return traced(function, self.ops)
+        return functools.partial(function, self.ops)
+
+
+def _is_fixed(ops: Iterable[object]) -> bool:
+    """Whether equal ops do the same: ops of users may change between two builds."""
+    return all(
+        type(op).__module__.startswith("tfpipe.")
+        and _is_fixed(value for value in vars(op).values() if callable(value))
+        for op in ops
+    )
+
+
+def _apply(ops: Sequence[Op], example: Example) -> Example:
+    for op in ops:
+        example = op(example)
+    return example
+
+
+def _each(ops: Sequence[Op], chunk: Example) -> tuple[tf.Tensor, Example]:
+    """The ops on each element of a chunk by itself.
+
+    Returns:
+        positions: int64 [m], of the elements that the ops did not fail on.
+        results: What the ops made of those, [m, ...] each.
+    """
+    num_elements = tf.size(chunk["record_id"], tf.int64)
+    examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
+    sound = examples.map(lambda position, x: (position, _apply(ops, x)))
+    batches = sound.ignore_errors().batch(num_elements)
+    positions, results = batch_or_empty(batches)
+    return positions, results
 
 
 # Elements: so many that starting on a chunk costs little beside them.

@@ -1,8 +1,8 @@
 """Damaged windows: read record by record, the sound ones kept.
 
 In: a window that could not be read whole. Out: the same with every sound record in its
-place and another one, marked as not real, in the place of a damaged one. RecordRanges only
-after something has gone wrong.
+place and another one, marked as not real, in the place of a damaged one. All of this
+runs only after something has gone wrong.
 """
 
 import contextlib

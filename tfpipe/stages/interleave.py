@@ -4,6 +4,7 @@ In: a dataset of windows. Out: a dataset of their records, damaged ones stood in
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from tfpipe.stages.element_fallback import batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.shuffle import shuffled
 from tfpipe.stages.stand_in import Spare
+from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 
 # What `Interleave` gives.
@@ -93,61 +95,61 @@ class Interleave:
 
     def _read(self, window: Example) -> Example:
         num_records = tf.size(window["record_byte_offset"], tf.int64)
-        records = self._records(window, num_records)
-        complete = tf.size(records["record"], tf.int64) == num_records
+        read = traced(_read_extents, self.num_parallel_reads, self.read_buffer_bytes)
+        records = read(window)
         records = tf.cond(
-            complete,
+            tf.size(records["record"], tf.int64) == num_records,
             lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
             lambda: read_damaged(window, self.faults, self._spare),
         )
-        start, stop = window["skip"], window["skip"] + window["take"]
-        passed_on = {name: value[start:stop] for name, value in records.items()}
-        seed = tf.fill([window["take"]], window["epoch_seed"])
-        return passed_on | {"epoch_seed": seed}
+        # One op a feature: value[start:stop] is ten.
+        begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])
+        passed_on = {n: tf.slice(value, begin, size) for n, value in records.items()}
+        return passed_on | {"epoch_seed": tf.fill(size, window["epoch_seed"])}
 
-    def _records(self, window: Example, num_records: tf.Tensor) -> Example:
-        """The window's records and their numbers; fewer if one is damaged."""
-        names = ("path", "byte_offset", "num_records", "first_record")
-        # A length that is not the record's may be of any size: TensorFlow's reader
-        # would ask for as much memory, and end the process.
-        count = tf.where(window["has_right_lengths"], tf.size(window["path"]), 0)
-        extents = {name: window[name][:count] for name in names}
-        extents = tf.data.Dataset.from_tensor_slices(extents)
-        records = extents.interleave(
-            as_it_is(self._extent),
-            cycle_length=self.num_parallel_reads,
-            # Longer than any extent: each is read to its end before the next one's
-            # turn, so the number of parallel reads does not change the order.
-            block_length=1 << 20,
-            num_parallel_calls=self.num_parallel_reads,
-            # The whole window is waited for anyway. One read has an order.
-            deterministic=None if self.num_parallel_reads is None else True,
-        )
-        if "shuffle_seed" in window:
-            records = shuffled(records, num_records, tf.unstack(window["shuffle_seed"]))
-        batch: Example = batch_or_empty(records.batch(num_records))
-        return batch
 
-    def _extent(self, extent: Example) -> tf.data.Dataset:
-        # The only op that starts at a byte offset; tf.data.TFRecordDataset has none.
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=tf.reshape(extent["path"], [1]),
-            compression_type="",
-            buffer_size=tf.constant(
-                self.read_buffer_bytes or Tuning.read_buffer_bytes, tf.int64
-            ),
-            byte_offsets=tf.reshape(extent["byte_offset"], [1]),
-        )
-        records = tf.data.experimental.from_variant(
-            variant, tf.TensorSpec([], tf.string)
-        )
-        first, count = extent["first_record"], extent["num_records"]
-        return tf.data.Dataset.zip(
-            {
-                # Takes no record past the extent.
-                "record": records.take(count),
-                "record_id": tf.data.Dataset.range(first, first + count),
-            }
-            # Ends early at a damaged one. Around both: a shard that cannot be opened
-            # gives errors without end, but the numbers run out.
-        ).ignore_errors()
+def _read_extents(
+    num_parallel_reads: int | None, read_buffer_bytes: int | None, window: Example
+) -> Example:
+    """The window's records and their numbers; fewer if one is damaged."""
+    names = ("path", "byte_offset", "num_records", "first_record")
+    extents = tf.data.Dataset.from_tensor_slices({name: window[name] for name in names})
+    # A length that is not the record's may be of any size: TensorFlow's reader
+    # would ask for as much memory, and end the process.
+    extents = extents.take(tf.where(window["has_right_lengths"], tf.int64.max, 0))
+    records = extents.interleave(
+        functools.partial(_extent, read_buffer_bytes or Tuning.read_buffer_bytes),
+        cycle_length=num_parallel_reads,
+        # Longer than any extent: each is read to its end before the next one's turn, so
+        # the number of parallel reads does not change the order.
+        block_length=1 << 20,
+        num_parallel_calls=num_parallel_reads,
+        # The whole window is waited for anyway. One read has an order.
+        deterministic=None if num_parallel_reads is None else True,
+    )
+    num_records = tf.size(window["record_byte_offset"], tf.int64)
+    if "shuffle_seed" in window:
+        records = shuffled(records, num_records, tf.unstack(window["shuffle_seed"]))
+    batch: Example = batch_or_empty(records.batch(num_records))
+    return batch
+
+
+def _extent(read_buffer_bytes: int, extent: Example) -> tf.data.Dataset:
+    # The only op that starts at a byte offset; tf.data.TFRecordDataset has none.
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=tf.reshape(extent["path"], [1]),
+        compression_type="",
+        buffer_size=tf.constant(read_buffer_bytes, tf.int64),
+        byte_offsets=tf.reshape(extent["byte_offset"], [1]),
+    )
+    records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+    first, count = extent["first_record"], extent["num_records"]
+    return tf.data.Dataset.zip(
+        {
+            # Takes no record past the extent.
+            "record": records.take(count),
+            "record_id": tf.data.Dataset.range(first, first + count),
+        }
+        # Ends early at a damaged one. Around both: a shard that cannot be opened
+        # gives errors without end, but the numbers run out.
+    ).ignore_errors()

@@ -2,22 +2,23 @@
 
 In: a chunk of examples of which an op failed on some. Out: the same with every sound
 one in its place and another one, marked as not real, in the place of a damaged one. A
-chunk without a sound one takes a spare: the first sound element that can be found. RecordRanges
-only after something has gone wrong.
+chunk without a sound one takes a spare: the first sound element that can be found. All
+of this runs only after something has gone wrong.
 """
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.stages.faults import REMEDY, Fault, FaultLog
 
 Example = dict[str, tf.Tensor]
+Array = npt.NDArray[Any]
 
 
 class Spare:
@@ -81,19 +82,20 @@ def stand_in(
         As `results`, [n, ...] each: where an element failed the next one, or at the end
         the first, or the spare if all failed; with `mask` 0 if there is a mask.
     """
-    results = _with_spare(
-        chunk, positions, results, functools.partial(_first, spare, apply), apply, log
-    )
-    wanted = tf.range(tf.size(chunk["record_id"], tf.int64))
-    # A spare is at no position of the chunk.
-    lacking = tf.size(positions) == 0
-    positions = tf.cond(lacking, lambda: -tf.ones([1], tf.int64), lambda: positions)
-    chosen = tf.searchsorted(positions, wanted) % tf.size(positions)
-    filled = {name: tf.gather(value, chosen) for name, value in results.items()}
-    if "mask" not in filled:
+
+    def fill(positions: Array, results: Example, num_elements: int) -> Example:
+        if not len(positions):
+            results = _first(spare, apply)
+            positions = np.array([-1])  # a spare is at no position of the chunk
+        wanted = np.arange(num_elements)
+        chosen = np.searchsorted(positions, wanted) % len(positions)
+        filled = {name: tf.gather(value, chosen) for name, value in results.items()}
+        if "mask" in filled:
+            is_real = positions[chosen] == wanted
+            filled["mask"] *= tf.cast(is_real, filled["mask"].dtype)
         return filled
-    real = tf.cast(tf.gather(positions, chosen) == wanted, filled["mask"].dtype)
-    return filled | {"mask": filled["mask"] * real}
+
+    return _reported(chunk, apply, positions, results, log, fill)
 
 
 def leave_out(
@@ -109,56 +111,56 @@ def leave_out(
     Returns:
         As `results`.
     """
-    return _with_spare(chunk, positions, results, lambda: [], apply, log)
+    return _reported(
+        chunk, apply, positions, results, log, lambda _, results, __: results
+    )
 
 
-def _with_spare(
+def _reported(
     chunk: Example,
+    apply: Callable[[Example], Example],
     positions: tf.Tensor,
     results: Example,
-    spare: Callable[[], list[Any]],
-    apply: Callable[[Example], Example],
     log: FaultLog,
+    fill: Callable[[Array, Example, int], Example],
 ) -> Example:
-    """The results, or the spare alone, [1, ...] each, if there are none.
+    """What `fill` makes of the results, after the log was told of the other elements.
 
-    Args:
-        spare: Gives a value for each result in the order of their names, or none.
+    One op that calls Python: a graph that hardly ever runs costs each build its time.
     """
     names, kinds = sorted(chunk), sorted(results)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def report(sound: tf.Tensor, *values: tf.Tensor) -> list[Any]:
-        failed = dict(zip(names, values, strict=True))
-        _report_failed(log, apply, sound.numpy(), failed)
-        found = spare() if not len(sound) else []
-        return found or [
-            tf.zeros([0, *results[name].shape[1:]], results[name].dtype)
-            for name in kinds
-        ]
+    def report(positions: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+        elements = dict(zip(names, values[: len(names)], strict=True))
+        made = dict(zip(kinds, values[len(names) :], strict=True))
+        sound = positions.numpy()
+        _report_failed(log, apply, sound, elements)
+        filled = fill(sound, made, len(elements["record_id"]))
+        return [filled[name] for name in kinds]
 
-    extra = tf.py_function(
-        report,
-        [positions, *(chunk[name] for name in names)],
-        [results[name].dtype for name in kinds],
+    values = [*(chunk[name] for name in names), *(results[name] for name in kinds)]
+    kept = [results[name] for name in kinds]
+    filled = tf.py_function(
+        report, [positions, *values], [value.dtype for value in kept]
     )
     return {
-        name: tf.concat([results[name], tf.ensure_shape(value, results[name].shape)], 0)
-        for name, value in zip(kinds, extra, strict=True)
+        name: tf.ensure_shape(value, known.shape)
+        for name, value, known in zip(kinds, filled, kept, strict=True)
     }
 
 
-def _first(spare: Spare, apply: Callable[[Example], Example]) -> list[Any]:
+def _first(spare: Spare, apply: Callable[[Example], Example]) -> Example:
     """The spare as a chunk of one."""
 
-    def find(example: Example) -> list[Any]:
+    def find(example: Example) -> Example:
         if example["record_id"].shape.rank:  # a batch
             parts = tf.data.Dataset.from_tensor_slices(example)
             return Spare(lambda: parts).first(find)  # type: ignore[no-any-return]
         made = apply(example)
-        return [made[name][tf.newaxis] for name in sorted(made)]
+        return {name: value[tf.newaxis] for name, value in made.items()}
 
-    found: list[Any] = spare.first(find)
+    found: Example = spare.first(find)
     return found
 
 
