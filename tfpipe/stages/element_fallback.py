@@ -1,7 +1,8 @@
-"""Ops on a whole batch at once, and on each of its elements where that fails.
+"""Ops that run on a whole batch, and on each of its elements if the batch fails.
 
-In: a batch. Out: the ops' results. One damaged image makes an op fail on the batch that
-it is in; who it is and what stands in for it, `stages.Map` finds out one by one.
+In: a batch. Out: the results of the ops. One damaged image makes an op fail on its
+whole batch. `stages.map` then runs the ops on one element after the other, to find the
+damaged one and to replace it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ def batch_results(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batc
     """Applies ops to a whole batch.
 
     Returns:
-        The results, [n, ...] each; [0, ...] each if an op failed.
+        Features after the ops: [n, ...] each, or [0, ...] each if an op failed.
     """
 
     def apply(batch: Batch) -> Batch:
@@ -24,7 +25,7 @@ def batch_results(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batc
             batch = op(batch)
         return batch
 
-    # A dataset of one element, as only datasets can go on after an error.
+    # A dataset of one element: only a dataset can continue after an error.
     whole = tf.data.Dataset.from_tensors(batch).map(apply)
     results: Batch = batch_or_empty(whole.ignore_errors())
     return results
@@ -33,12 +34,12 @@ def batch_results(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batc
 def element_fallback(
     whole: Callable[[Batch], Batch], one_by_one: Callable[[Batch], Batch], batch: Batch
 ) -> Batch:
-    """Returns the results of `whole`, or those of `one_by_one` if that has none.
+    """Returns the results of `whole`, or those of `one_by_one` if an op failed.
 
     Args:
-        whole: As `batch_results` with its ops set.
-        one_by_one: The same ops on each element of the batch.
-        batch: With `record_id`, int64 [n].
+        whole: `batch_results` with its ops set.
+        one_by_one: Callable that applies the same ops to each element of the batch.
+        batch: Features [n, ...], with `record_id`, int64 [n].
     """
     results = whole(batch)
     is_done = tf.shape(next(iter(results.values())))[0] > 0
@@ -51,10 +52,10 @@ def element_fallback(
 
 
 def batch_or_empty(batches: tf.data.Dataset) -> Any:
-    """The first batch of a dataset, or one of no elements if there is none.
+    """Returns the first batch of a dataset, or a batch of no elements if it is empty.
 
     Args:
-        batches: Of any structure, of tensors [n, ...].
+        batches: Dataset of any structure of tensors [n, ...].
     """
     none = tf.nest.map_structure(
         lambda item: tf.zeros([0, *(size or 0 for size in item.shape[1:])], item.dtype),

@@ -15,8 +15,9 @@ from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
-from tfpipe.stages.basic import AssertCardinality, Map, Op
+from tfpipe.stages.basic import AssertCardinality
 from tfpipe.stages.interleave import Interleave
+from tfpipe.stages.map import Map, Op
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
