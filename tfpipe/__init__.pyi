@@ -88,7 +88,6 @@ from .recipes import (
 from .stages.basic import (
     AssertCardinality as AssertCardinality,
     Batch as Batch,
-    Map as Map,
     Prefetch as Prefetch,
     Take as Take,
 )
@@ -98,6 +97,9 @@ from .stages.faults import (
 )
 from .stages.interleave import (
     Interleave as Interleave,
+)
+from .stages.map import (
+    Map as Map,
 )
 from .stages.shuffle import (
     Shuffle as Shuffle,

@@ -18,9 +18,10 @@ from tfpipe.reading.order import Shuffle
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, resnet
 from tfpipe.shards import index
-from tfpipe.stages.basic import AssertCardinality, Batch, Map, Op, Prefetch
+from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
+from tfpipe.stages.map import Map, Op
 from tfpipe.tuning import Tuning
 
 Path = str | os.PathLike[str]

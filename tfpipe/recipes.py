@@ -10,7 +10,7 @@ from tfpipe import errors
 from tfpipe.ops.augment import DistortColor
 from tfpipe.ops.basic import VGG_MEAN, Normalize
 from tfpipe.ops.crop import CenterCrop, Dtype, Quality, RandomCrop, RandomScaleCrop
-from tfpipe.stages.basic import Op
+from tfpipe.stages.map import Op
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.ops.basic import IMAGENET_MEAN, IMAGENET_STD, Parse
 from tfpipe.pipeline import Pipeline
-from tfpipe.stages.basic import Map
+from tfpipe.stages.map import Map
 
 Pixels = npt.NDArray[Any]
 

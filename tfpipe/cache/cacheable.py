@@ -13,7 +13,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from tfpipe.ops import identity
-from tfpipe.stages.basic import Example, Op
+from tfpipe.stages.basic import Example
+from tfpipe.stages.map import Op
 
 # What the window says of a record, and not the record: never kept.
 OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")

@@ -19,9 +19,10 @@ from tfpipe.cache import cacheable, store
 from tfpipe.reading import philox
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
-from tfpipe.stages.basic import Example, Map
+from tfpipe.stages.basic import Example
 from tfpipe.stages.faults import REMEDY
 from tfpipe.stages.interleave import Interleave
+from tfpipe.stages.map import Map
 
 Array = npt.NDArray[Any]
 

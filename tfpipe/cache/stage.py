@@ -22,8 +22,9 @@ from tfpipe.errors import settle_ints
 from tfpipe.pipeline import Stage
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import index
-from tfpipe.stages.basic import AssertCardinality, Example, Map, Op, Prefetch
+from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
+from tfpipe.stages.map import Map, Op
 from tfpipe.tuning import Tuning
 
 
@@ -88,7 +89,7 @@ class Cache:
         return dataclasses.replace(self, num_parallel_reads=reads)
 
     def num_out(self, num_in: int) -> int:
-        """Elements that it gives for those of an epoch."""
+        """Returns the number of elements that come out for `num_in` elements."""
         return num_in
 
     def without_tuning(self) -> "Cache":

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.profiling import timed_reader
-from tfpipe.stages.basic import Map, Prefetch, as_it_is
+from tfpipe.stages.basic import Prefetch, as_it_is
+from tfpipe.stages.map import Map
 from tfpipe.tuning import Tuning
 
 Mark = Callable[[int], Stage]

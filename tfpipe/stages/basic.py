@@ -1,56 +1,50 @@
-"""Stages: Dataset -> Dataset, in the order in which the data passes them.
+"""Small stages, Dataset -> Dataset: AssertCardinality, Batch, Prefetch and Take.
 
 In and out: a `tf.data.Dataset`. A stage is any callable of that form; those here are
-frozen dataclasses, so that a pipeline prints as what it does. A knob that is None is
-filled from the pipeline's `Tuning` by the stage's `tuned` method.
+frozen dataclasses, so that a pipeline prints as what it does. The method `with_tuning`
+of a stage fills its knobs that are None from the pipeline's `Tuning`.
 """
 
-import copy
 import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.element_fallback import batch_or_empty, element_fallback
-from tfpipe.stages.faults import FaultLog, Uncounted
-from tfpipe.stages.stand_in import Spare, leave_out, stand_in
 from tfpipe.tuning import AUTOTUNE, Tuning
 
 Example = dict[str, tf.Tensor]
-Op = Callable[[Example], Example]
 
 
-# Functions without Python control flow on tensors: AutoGraph would take a second to
-# find that out, at the start of every run.
+# For functions without Python control flow on tensors: AutoGraph would take a second at
+# the start of every run to find that out.
 as_it_is = tf.autograph.experimental.do_not_convert
 
 
 def require_positive(stage: object, name: str, *also: int | None) -> None:
-    """Checks that a knob is a whole number >= 1, or one of some other values."""
+    """Checks that a knob of a stage is a whole number >= 1, or one of `also`."""
     errors.settle_ints(stage, [name], least=1, also=also)
 
 
 @dataclasses.dataclass(frozen=True)
 class AssertCardinality:
-    """Makes the number of elements known, and anything else an error at the end.
+    """States the number of elements; another number is an error at the end.
 
     Element: any. Equals tf.data.experimental.assert_cardinality.
 
     Args:
-        num_elements: How many; None is as many as the source has records.
+        num_elements: Number of elements, >= 0, or -1 for an endless dataset; None is
+            the number of records that the source gives.
     """
 
     num_elements: int | None = None
 
     def __post_init__(self) -> None:
-        if not tf.is_tensor(self.num_elements):  # as `Map` gives it
+        if not tf.is_tensor(self.num_elements):  # `Map` gives a tensor
             also = (None, tf.data.INFINITE_CARDINALITY)
             errors.settle_ints(self, ["num_elements"], least=0, also=also)
 
     def with_cardinality(self, num_records: int | None) -> "AssertCardinality":
+        """Returns the stage with its number set; None is an endless dataset."""
         if self.num_elements is not None:
             return self
         return AssertCardinality(
@@ -58,7 +52,7 @@ class AssertCardinality:
         )
 
     def num_out(self, num_in: int) -> int:
-        """Elements that it gives for those of an epoch."""
+        """Returns the number of elements that come out for `num_in` elements."""
         return num_in
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -67,159 +61,15 @@ class AssertCardinality:
         return dataset.apply(tf.data.experimental.assert_cardinality(self.num_elements))
 
 
-@dataclasses.dataclass(frozen=True, init=False)
-class Map:
-    """Applies ops to every element, one after the other in one call.
-
-    Element: example -> example; see the ops.
-
-    Without `faults` an op that fails, as on a JPEG that cannot be decoded, raises
-    TensorFlow's error, which does not say of which record. With `faults` it costs that
-    record only: the next one stands in for it with `mask` 0, and the log says which it
-    was. That needs `record_id` in every element and elements of one shape, and costs
-    about a twentieth of decoding, as the ops then run over chunks of elements. After
-    `Batch` ops run on a whole batch, with `faults` on each element where that fails.
-
-    Args:
-        ops: Callables example -> example, in order.
-        num_parallel_calls: Elements, or with `faults` chunks, processed at the same
-            time; -1 is AUTOTUNE.
-        faults: Counts records that an op fails on, up to its budget; must have
-            `locate`.
-
-    Raises, while it is read:
-        tf.errors.UnknownError: With `faults`, the first record beyond the budget, with
-            its shard and offset.
-    """
-
-    ops: tuple[Op, ...]
-    num_parallel_calls: int | None
-    faults: FaultLog | None = dataclasses.field(compare=False)
-    _spare: Spare | None = dataclasses.field(compare=False, repr=False)
-
-    def __init__(
-        self,
-        *ops: Op,
-        num_parallel_calls: int | None = None,
-        faults: FaultLog | None = None,
-    ) -> None:
-        if not ops:
-            raise ValueError("Map must have at least one op, got none.")
-        for number, op in enumerate(ops, start=1):
-            errors.require_callable(self, f"ops, number {number},", op)
-        errors.require_kind(self, "faults", faults, FaultLog, or_none=True)
-        if faults is not None and faults.locate is None:
-            raise ValueError(
-                "Map.faults must know where records are: give it "
-                "FaultLog(..., locate=source.locate)."
-            )
-        object.__setattr__(self, "ops", ops)
-        object.__setattr__(self, "num_parallel_calls", num_parallel_calls)
-        object.__setattr__(self, "faults", faults)
-        object.__setattr__(self, "_spare", None)
-        require_positive(self, "num_parallel_calls", None, AUTOTUNE)
-
-    def __repr__(self) -> str:
-        parts = [*map(repr, self.ops), f"num_parallel_calls={self.num_parallel_calls}"]
-        if self.faults is not None:
-            parts.append(f"faults={self.faults}")
-        return f"Map({', '.join(parts)})"
-
-    def with_tuning(self, tuning: Tuning) -> "Map":
-        calls = self.num_parallel_calls or tuning.num_parallel_calls(0)
-        return Map(*self.ops, num_parallel_calls=calls, faults=self.faults)
-
-    def without_tuning(self) -> "Map":
-        return Map(*self.ops, faults=self.faults)
-
-    def num_out(self, num_in: int) -> int:
-        """Elements that it gives for those of an epoch."""
-        return num_in
-
-    def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> "Map":
-        """The stage that finds a sound element there, where a whole chunk fails."""
-        stage = copy.copy(self)
-        object.__setattr__(stage, "_spare", Spare(dataset))
-        return stage
-
-    def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        calls = self.num_parallel_calls
-        if self.faults is None:
-            return dataset.map(self._convert(self._apply), num_parallel_calls=calls)
-        fill_up = functools.partial(
-            stand_in,
-            apply=self._apply,
-            log=self.faults,
-            spare=self._spare or Spare(lambda: dataset),
-        )
-        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
-        if dataset.element_spec["record_id"].shape.rank:
-            whole = functools.partial(element_fallback, self._apply, apply_all)
-            return dataset.map(self._convert(whole), num_parallel_calls=calls)
-        mapped = self._chunks(dataset, apply_all)
-        if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
-            return mapped
-        return AssertCardinality(dataset.cardinality())(mapped)
-
-    def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
-        """As `__call__`, but leaves out what the ops fail on, and tells that log.
-
-        Args:
-            dataset: Of examples; of batches too if the log is None, or does not count.
-            log: Counts what is left out. None raises TensorFlow's error.
-        """
-        if log is None or isinstance(log, Uncounted):
-            made = dataset.map(self._convert(self._apply))
-            return made if log is None else made.ignore_errors()
-        fill_up = functools.partial(leave_out, apply=self._apply, log=log)
-        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
-        return self._chunks(dataset, apply_all)
-
-    def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        ours = all(type(op).__module__.startswith("tfpipe.") for op in self.ops)
-        converted: Callable[..., Any] = as_it_is(function) if ours else function
-        return converted
-
-    def _chunks(
-        self, dataset: tf.data.Dataset, apply_all: Callable[[Example], Example]
-    ) -> tf.data.Dataset:
-        chunks = dataset.batch(_CHUNK_LENGTH)
-        calls = self.num_parallel_calls
-        return chunks.map(self._convert(apply_all), num_parallel_calls=calls).unbatch()
-
-    def _apply(self, example: Example) -> Example:
-        for op in self.ops:
-            example = op(example)
-        return example
-
-    def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
-        """The ops on each element of a chunk; `fill_up` where they fail on some."""
-        num_elements = tf.size(chunk["record_id"], tf.int64)
-        examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
-        sound = examples.map(lambda position, x: (position, self._apply(x)))
-        batches = sound.ignore_errors().batch(num_elements)
-        positions, results = batch_or_empty(batches)
-        complete: Example = tf.cond(
-            tf.size(positions, tf.int64) == num_elements,
-            lambda: results,
-            lambda: fill_up(chunk, positions=positions, results=results),
-        )
-        return complete
-
-
-# Elements: so many that starting on a chunk costs little beside them.
-_CHUNK_LENGTH = 32
-
-
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Stacks examples.
+    """Stacks examples into batches. Equals tf.data.Dataset.batch.
 
     Element: example -> batch. Every shape is static if `drop_remainder`.
 
     Args:
         batch_size: Examples in a batch.
-        drop_remainder: Whether to leave out a last batch that is not full.
+        drop_remainder: Whether a last batch that is not full is left out.
     """
 
     batch_size: int
@@ -231,7 +81,7 @@ class Batch:
         errors.settle_bools(self, "drop_remainder")
 
     def num_out(self, num_in: int) -> int:
-        """Elements that it gives for those of an epoch."""
+        """Returns the number of elements that come out for `num_in` elements."""
         full, rest = divmod(num_in, self.batch_size)
         return full if self.drop_remainder or not rest else full + 1
 
@@ -241,12 +91,13 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefetch:
-    """Prepares the next elements while the consumer works on the present one.
+    """Prepares the next elements while the consumer works on the current one.
 
-    Element: any.
+    Element: any. Equals tf.data.Dataset.prefetch.
 
     Args:
-        buffer_size: Elements kept ready; -1 is AUTOTUNE.
+        buffer_size: Elements kept ready; -1 is AUTOTUNE, None is filled from the
+            tuning.
     """
 
     buffer_size: int | None = None
@@ -255,14 +106,16 @@ class Prefetch:
         require_positive(self, "buffer_size", None, AUTOTUNE)
 
     def with_tuning(self, tuning: Tuning) -> "Prefetch":
+        """Returns the stage with its knob set."""
         size = self.buffer_size or tuning.prefetch_buffer_size
         return Prefetch(buffer_size=size)
 
     def without_tuning(self) -> "Prefetch":
+        """Returns the stage with its knob open."""
         return Prefetch()
 
     def num_out(self, num_in: int) -> int:
-        """Elements that it gives for those of an epoch."""
+        """Returns the number of elements that come out for `num_in` elements."""
         return num_in
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -271,7 +124,13 @@ class Prefetch:
 
 @dataclasses.dataclass(frozen=True)
 class Take:
-    """Passes the first `count` elements only. Element: any."""
+    """Passes on only the first `count` elements. Equals tf.data.Dataset.take.
+
+    Element: any.
+
+    Args:
+        count: Number of elements, >= 1.
+    """
 
     count: int
 

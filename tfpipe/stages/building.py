@@ -1,8 +1,8 @@
-"""Building: from a source and stages to a dataset, and what a stage may ask for.
+"""Building: makes a dataset from a source and stages.
 
-In: a source, stages whose knobs are set, and where a run begins. Out: a
-`tf.data.Dataset`. A stage is any callable Dataset -> Dataset; one that has a method of
-the protocols here is told what it asks for before it is called.
+In: a source, stages whose knobs are set, and the state at which a run begins. Out: a
+`tf.data.Dataset`. A stage is any callable Dataset -> Dataset. A stage may have a method
+of a protocol below: it is called before the stage is, with what the stage must know.
 """
 
 import math
@@ -21,71 +21,77 @@ Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 @runtime_checkable
 class Tunable(Protocol):
-    """A stage with knobs that a tuning can fill."""
+    """A stage with knobs that a tuning can set."""
 
     def with_tuning(self, tuning: Tuning) -> Stage:
-        """The stage with every open knob set."""
+        """Returns the stage with every open knob set."""
 
 
 @runtime_checkable
 class Sized(Protocol):
-    """A stage that wants to know how many records the source will give."""
+    """A stage that needs the number of records that the source will give."""
 
     def with_cardinality(self, num_records: int | None) -> Stage:
-        """The stage that knows; None is without end."""
+        """Returns the stage with that number; None is an endless source."""
 
 
 @runtime_checkable
 class Counted(Protocol):
-    """A stage that knows how many elements it gives."""
+    """A stage that knows the number of elements that it gives."""
 
     def num_out(self, num_in: int) -> int:
-        """Elements that it gives for those of an epoch."""
+        """Returns the number of elements that come out for `num_in` elements."""
 
 
 @runtime_checkable
 class OfEpochs(Protocol):
-    """A stage that does something to an epoch as a whole."""
+    """A stage that changes an epoch as a whole, such as `Shuffle`."""
 
     def in_epochs(self, first: int, num_elements: int) -> Stage:
-        """The stage that knows the first epoch's number, and the elements of each."""
+        """Returns the stage with the number of the first epoch and the epochs' size."""
 
 
 @runtime_checkable
 class Filling(Protocol):
-    """A stage that puts a sound element in the place of a damaged one."""
+    """A stage that replaces a damaged element by a sound one."""
 
     def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> Stage:
-        """The stage that finds a sound one there, where it has none at hand."""
+        """Returns the stage with a dataset to find a sound element in."""
 
     def sound(self, dataset: tf.data.Dataset, log: Any) -> tf.data.Dataset:
-        """What the stage makes of the sound elements, the others left out."""
+        """Returns the results for the sound elements; leaves out the others."""
 
 
 @runtime_checkable
 class Wrapper(Protocol):
-    """A stage that takes the place of those before it: it calls them itself."""
+    """A stage that replaces the stages before it, as `Cache` does."""
 
     def around(self, source: Source, stages: "Sequence[Stage | Wrapper]") -> Stage:
-        """The stage from what the source gives to what this one does."""
+        """Returns the stage from the elements of the source to those of this one."""
 
 
 def check_batch_size(source: Any, stages: Sequence[Any]) -> None:
-    """Checks that a source counts in the batches that the stages make.
+    """Checks that the batch size of a source is that of the stages.
 
     Raises:
-        ValueError: If it does not: its steps, and where a run goes on, would be wrong.
+        ValueError: If they differ: the number of steps, and the record at which a run
+            is resumed, would be wrong.
     """
-    sizes = [stage.batch_size for stage in stages if hasattr(stage, "batch_size")]
-    size = math.prod(sizes)
+    batching = {
+        number: stage
+        for number, stage in enumerate(stages, start=1)
+        if hasattr(stage, "batch_size")
+    }
+    size = math.prod(stage.batch_size for stage in batching.values())
     is_counting = hasattr(source, "num_records") and hasattr(source, "batch_size")
-    if not sizes or not is_counting or source.batch_size == size:
+    if not batching or not is_counting or source.batch_size == size:
         return
     name = type(source).__name__
+    places = " and ".join(f"stage {n}, {stage!r}" for n, stage in batching.items())
     raise ValueError(
-        f"{name}.batch_size must be that of Batch, {size}, got {source.batch_size}. "
-        "The source counts the steps of an epoch with it, and where a run goes on. "
-        f"Give {name} batch_size={size}."
+        f"{name}.batch_size must be that of the stages, {size} ({places}), got "
+        f"{source.batch_size}. The source counts the steps of an epoch with it, and "
+        f"finds the record at which a run is resumed. Give {name} batch_size={size}."
     )
 
 
@@ -95,21 +101,21 @@ def applied(
     state: State,
     num_epochs: int | None,
 ) -> tf.data.Dataset:
-    """What the source gives from a state on, after all stages.
+    """Returns the elements of the source from a state on, after all stages.
 
     Raises:
-        ValueError: If a stage cannot go on there.
-        Exception: What a stage raises, with a note that names the stage.
+        ValueError: If a stage cannot resume at that state.
+        Exception: Any error of a stage, with a note that names the stage.
     """
     begin, num_skipped, last = _beginning(stages, source, state)
     dataset = given = source(begin, num_epochs)
-    told: list[Stage | Wrapper] = []
+    informed: list[Stage | Wrapper] = []
     for number, stage in enumerate(stages, start=1):
         try:
             here = begin if number <= last else state
-            stage = _told(stage, source, stages[: number - 1], here, num_epochs)
+            stage = _informed(stage, source, stages[: number - 1], here, num_epochs)
             if isinstance(stage, Wrapper):
-                dataset = stage.around(source, told)(given)
+                dataset = stage.around(source, informed)(given)
             else:
                 dataset = stage(dataset)
         except Exception as error:
@@ -121,16 +127,22 @@ def applied(
             raise
         if number == last and num_skipped:
             dataset = dataset.skip(num_skipped)
-        told.append(stage)
+        informed.append(stage)
     return dataset
 
 
 def _beginning(
     stages: Sequence[Any], source: Any, state: State
 ) -> tuple[State, int, int]:
-    """Where to read from, how many elements to leave out, and after which stage.
+    """Returns the state to read from, and the elements to leave out after a stage.
 
-    After a stage that reorders a whole epoch, going on within one needs all of it.
+    A stage that reorders a whole epoch must get all of the epoch, also when a run is
+    resumed in the middle of it.
+
+    Returns:
+        state: The state to give to the source.
+        num_skipped: Number of elements to leave out.
+        last: Number of the stage after which they are left out; 0 if none are.
     """
     numbers = [n for n, stage in enumerate(stages, 1) if isinstance(stage, OfEpochs)]
     if not numbers or not (state.step or state.phases):
@@ -160,14 +172,14 @@ def _beginning(
     return State(epoch=state.epoch, digest=state.digest), elements, last
 
 
-def _told(
+def _informed(
     stage: Any,
     source: Any,
     before: Sequence[Any],
     state: State,
     num_epochs: int | None,
 ) -> Any:
-    """The stage that knows what it asks for."""
+    """Returns the stage after its methods of the protocols were called."""
     if isinstance(stage, Sized) and hasattr(source, "num_records"):
         stage = stage.with_cardinality(source.num_records(state, num_epochs))
     if isinstance(stage, Filling):
@@ -193,7 +205,7 @@ def _are_counted(stages: Sequence[Any]) -> bool:
 
 
 def _num_elements(source: Any) -> int | None:
-    """What a source gives for an epoch, windows counted as their records."""
+    """Returns the elements in an epoch of a source, a window counted as its records."""
     if hasattr(source, "num_records"):
         count: int | None = source.num_records(State(), 1)
     elif hasattr(source, "num_steps"):
@@ -204,11 +216,11 @@ def _num_elements(source: Any) -> int | None:
 
 
 def _sound(stages: Sequence[Any], source: Any) -> tf.data.Dataset:
-    """The sound elements that stages make of all there is, in the order on disk."""
+    """Returns the sound elements of the split after some stages, in disk order."""
     whole = source.in_order() if hasattr(source, "in_order") else source
     dataset: tf.data.Dataset = whole(State(), 1)
     for stage in stages:
-        # What keeps elements, or asserts their number, does not change them.
+        # A cache and an assertion of the number do not change elements.
         if isinstance(stage, (Wrapper, Sized)):
             continue
         if isinstance(stage, Filling):

@@ -1,8 +1,8 @@
-"""Damaged windows: read record by record, the sound ones kept.
+"""Damaged windows: read again, record by record.
 
-In: a window that could not be read whole. Out: the same with every sound record in its
-place and another one, marked as not real, in the place of a damaged one. RecordRanges only
-after something has gone wrong.
+In: a window that could not be read as a whole. Out: the same window, each damaged
+record replaced by a sound one that is marked as not real. All of this runs only after a
+failure.
 """
 
 import contextlib
@@ -28,14 +28,15 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
     """Reads a window record by record, in the order in which it is passed on.
 
     Args:
-        window: See `source.TFRecordSource`.
-        log: Takes the damaged ones; None raises at the first.
-        spare: Windows to find a sound record in, for a window that has none. None
-            leaves the data of such a window empty.
+        window: Features of a window, see `source.TFRecordSource`.
+        log: Log that counts the damaged records; None raises at the first one.
+        spare: Windows to search for a sound record, used for a window without one. With
+            None the data of such a window is empty.
 
     Returns:
-        record: string [w]; record_id: int64 [w], of the stand-in where one is damaged;
-        is_real: bool [w], False where one is damaged.
+        record: string [w]
+        record_id: int64 [w], the number of the stand-in where a record is damaged
+        is_real: bool [w], False where a record is damaged
     """
     names = ("path", "num_records", "first_record", "record_byte_offset", "is_real")
     seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
@@ -71,7 +72,7 @@ def _read_window(
     data = [record.data for record in found]
     sound = np.array([not record.reason for record in found])
     good = np.flatnonzero(sound)
-    # The next sound one stands in, or at the end the first.
+    # The next sound record stands in, at the end of the window the first one.
     stand_in = np.arange(len(ids))
     if len(good):
         stand_in = good[np.searchsorted(good, stand_in) % len(good)]
@@ -88,7 +89,7 @@ def _read_window(
 
 
 def _record_ids(num_records: Array, first_record: Array) -> Array:
-    """The numbers of the records of extents, one after the other."""
+    """Returns the numbers of the records of extents, in order."""
     parts = zip(num_records, first_record, strict=True)
     return np.concatenate([np.arange(n) + first for n, first in parts])
 
@@ -96,8 +97,8 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
 def _read_records(
     log: FaultLog | None, paths: list[bytes], offsets: list[int], ids: list[int]
 ) -> "list[_Found]":
-    """Each record by itself; the damaged ones go to the log."""
-    records_found = []
+    """Reads each record by itself and reports the damaged ones to the log."""
+    found = []
     with contextlib.ExitStack() as open_files:
         files = {
             path: open_files.enter_context(tf.io.gfile.GFile(os.fsdecode(path), "rb"))
@@ -107,15 +108,15 @@ def _read_records(
             record = _read_record(files[path], offset)
             if record.reason:
                 _report(log, record, os.fsdecode(path), offset, number)
-            records_found.append(record)
-    return records_found
+            found.append(record)
+    return found
 
 
 def _first_sound(window: Any) -> tuple[bytes, int]:
-    """Data and number of the first sound record of a window of the spare.
+    """Returns the data and the number of the first sound record of a window.
 
     Raises:
-        BadRecordError: If there is none.
+        BadRecordError: If every record is damaged.
     """
     ids = _record_ids(window["num_records"].numpy(), window["first_record"].numpy())
     paths = np.repeat(window["path"].numpy(), window["num_records"].numpy())
@@ -136,7 +137,7 @@ class _Found:
 
 
 def _read_record(file: Any, offset: int) -> _Found:
-    """One record of an open shard, or what is wrong with it."""
+    """Reads one record of an open shard, or finds out how it is damaged."""
     try:
         file.seek(offset)
         header = file.read(records.HEADER_BYTES)
@@ -144,7 +145,7 @@ def _read_record(file: Any, offset: int) -> _Found:
         if num_bytes is None:
             return _Found(b"", "header", "the header (length and its CRC) is damaged")
         rest = num_bytes - records.HEADER_BYTES
-        # A damaged length may be of any size: no more is asked for than there is.
+        # A damaged length may be huge: the read is limited to the end of the file.
         body = file.read(max(0, min(rest, file.size() - offset)))
     except tf.errors.OpError as error:
         return _Found(b"", "unreadable", f"it cannot be read: {error.message}")

@@ -1,10 +1,11 @@
-"""Ops on a whole batch at once, and on each of its elements where that fails.
+"""Ops that run on a whole batch, and on each of its elements if the batch fails.
 
-In: a batch. Out: the ops' results. One damaged image makes an op fail on the batch that
-it is in; who it is and what stands in for it, `stages.Map` finds out one by one.
+In: a batch. Out: the results of the ops. One damaged image makes an op fail on its
+whole batch. `stages.map` then runs the ops on one element after the other, to find the
+damaged one and to replace it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,26 +13,49 @@ import tensorflow as tf
 Batch = dict[str, tf.Tensor]
 
 
-def element_fallback(
-    apply: Callable[[Batch], Batch], one_by_one: Callable[[Batch], Batch], batch: Batch
-) -> Batch:
-    """What `apply` makes of a batch, or `one_by_one` if an op of `apply` fails."""
-    # A dataset of one element, as only datasets can go on after an error.
+def batch_results(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batch:
+    """Applies ops to a whole batch.
+
+    Returns:
+        Features after the ops: [n, ...] each, or [0, ...] each if an op failed.
+    """
+
+    def apply(batch: Batch) -> Batch:
+        for op in ops:
+            batch = op(batch)
+        return batch
+
+    # A dataset of one element: only a dataset can continue after an error.
     whole = tf.data.Dataset.from_tensors(batch).map(apply)
-    results = batch_or_empty(whole.ignore_errors())
+    results: Batch = batch_or_empty(whole.ignore_errors())
+    return results
+
+
+def element_fallback(
+    whole: Callable[[Batch], Batch], one_by_one: Callable[[Batch], Batch], batch: Batch
+) -> Batch:
+    """Returns the results of `whole`, or those of `one_by_one` if an op failed.
+
+    Args:
+        whole: `batch_results` with its ops set.
+        one_by_one: Callable that applies the same ops to each element of the batch.
+        batch: Features [n, ...], with `record_id`, int64 [n].
+    """
+    results = whole(batch)
     is_done = tf.shape(next(iter(results.values())))[0] > 0
     results = tf.cond(is_done, lambda: results, lambda: one_by_one(batch))
+    length = batch["record_id"].shape
     return {
-        name: tf.ensure_shape(value, whole.element_spec[name].shape)
+        name: tf.ensure_shape(value, length.concatenate(value.shape[1:]))
         for name, value in results.items()
     }
 
 
 def batch_or_empty(batches: tf.data.Dataset) -> Any:
-    """The first batch of a dataset, or one of no elements if there is none.
+    """Returns the first batch of a dataset, or a batch of no elements if it is empty.
 
     Args:
-        batches: Of any structure, of tensors [n, ...].
+        batches: Dataset of any structure of tensors [n, ...].
     """
     none = tf.nest.map_structure(
         lambda item: tf.zeros([0, *(size or 0 for size in item.shape[1:])], item.dtype),

@@ -1,7 +1,7 @@
-"""Several logs of faults as one: of the parts of a mixture, or of several stages.
+"""Several logs of faults as one: those of a mixture's parts, or of several stages.
 
-In: what `FaultLog`s a pipeline has. Out: one to look at, which counts all of them; each
-log keeps its own budget.
+In: the `FaultLog`s of a pipeline. Out: one log to read, with the faults of all of them;
+each log keeps its own budget.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tfpipe.stages.faults import Fault, FaultLog
 
 
 def combined(logs: Sequence[FaultLog | None]) -> FaultLog | None:
-    """The log that these are, or one that shows all of them; None if there is none."""
+    """Returns the only log, or one log that shows several; None if there is none."""
     different = list({id(log): log for log in logs if log is not None}.values())
     if len(different) <= 1:
         return different[0] if different else None
@@ -19,7 +19,7 @@ def combined(logs: Sequence[FaultLog | None]) -> FaultLog | None:
 
 
 class FaultLogs(FaultLog):
-    """What several logs met, to look at.
+    """The faults of several logs, to read.
 
     Args:
         logs: The logs, each with its own budget.
@@ -34,11 +34,11 @@ class FaultLogs(FaultLog):
 
     @property
     def faults(self) -> list[Fault]:
-        """Those met so far, log after log, each in the order of its split."""
+        """The faults so far, log after log, each in the order of its split."""
         return [fault for log in self.logs for fault in log.faults]
 
     def add(self, fault: Fault) -> None:
-        """Refuses, as it is not known which of the logs met it.
+        """Refuses the fault, as it is not known to which log it belongs.
 
         Raises:
             TypeError: Always.
@@ -49,6 +49,6 @@ class FaultLogs(FaultLog):
         )
 
     def error(self) -> BadRecordError | None:
-        """What to raise, if one of the logs has more than its budget allows."""
+        """Returns the error to raise if a log exceeds its budget, otherwise None."""
         found = (log.error() for log in self.logs)
         return next((error for error in found if error is not None), None)

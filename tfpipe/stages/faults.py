@@ -1,7 +1,7 @@
 """Faults in the data: which records are damaged, and how many may be.
 
-In: what `damaged` and `stand_in` find wrong with a record. Out: an account of it on
-stderr, a summary, and an error once there are more than the budget allows.
+In: the damaged records that `damaged` and `stand_in` find. Out: a line on stderr for
+each, a summary, and an error as soon as there are more than the budget allows.
 """
 
 import collections
@@ -17,20 +17,20 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.shards import index
 
-# What to do about damaged records, at the end of each error about them.
+# Each error about damaged records ends with this advice.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One record that is damaged.
+    """A damaged record.
 
     Attributes:
-        reason: What kind: "crc", "header", "cut", "unreadable" or "decode".
+        reason: Kind of damage: "crc", "header", "cut", "unreadable" or "decode".
         shard: Path of its shard.
-        byte_offset: Where its header starts.
-        record_id: Its number in the split.
-        detail: What is wrong with it, for people.
+        byte_offset: Byte offset of its header in the shard.
+        record_id: Number of the record in the split.
+        detail: Description of the damage, for people.
     """
 
     reason: str
@@ -47,16 +47,17 @@ class Fault:
 
 
 class FaultLog:
-    """The damaged records that a pipeline met; a budget for them.
+    """The damaged records that a pipeline has met, and a budget for them.
 
-    Each is said once on stderr and counted once, however many epochs meet it. Where a
-    pipeline is built for some epochs, and not without end, `summary` follows on stderr
-    after the last of them.
+    Each record is printed once on stderr and counted once, however many epochs meet it.
+    If a pipeline is built for a number of epochs, `summary` is printed on stderr after
+    the last of them.
 
     Args:
-        max_faults: How many different records may be damaged before it is an error.
-        locate: Number of a record -> path of its shard and byte offset in it, see
-            `TFRecordSource.locate`. Only `Map` needs it.
+        max_faults: Number of different records that may be damaged, >= 0; one more
+            raises an error.
+        locate: Callable (number of a record) -> (path of its shard, byte offset in it),
+            see `TFRecordSource.locate`. Only `Map` needs it.
 
     Raises:
         ValueError: If max_faults is below 0.
@@ -79,17 +80,17 @@ class FaultLog:
 
     @property
     def faults(self) -> list[Fault]:
-        """Those met so far, in the order of the split."""
+        """The faults so far, in the order of the split."""
         with self._lock:
             return [self._faults[number] for number in sorted(self._faults)]
 
     @property
     def num_faults_by_reason(self) -> dict[str, int]:
-        """How many of each kind."""
+        """Number of faults of each kind."""
         return dict(collections.Counter(fault.reason for fault in self.faults))
 
     def summary(self) -> str:
-        """How many of each kind, and where the first ten of each are, for people."""
+        """Returns the number of faults of each kind and the places of the first ten."""
         faults = self.faults
         lines = [f"{len(faults)} records were skipped."]
         for reason, count in sorted(self.num_faults_by_reason.items()):
@@ -99,22 +100,23 @@ class FaultLog:
         return "\n".join(lines)
 
     def add(self, fault: Fault) -> None:
-        """Counts one.
+        """Counts and prints a fault.
 
         Raises:
-            BadRecordError: If there are more than the budget allows.
+            BadRecordError: If there are more faults than the budget allows.
         """
         with self._lock:
             is_new = fault.record_id not in self._faults
             self._faults.setdefault(fault.record_id, fault)
-        # Of one that is known too: who goes on after the error must not lose it unseen.
+        # A known fault raises too: a reader that ignored the error before must not lose
+        # the record silently.
         if (error := self.error()) is not None:
             raise error
         if is_new:
             print(f"Skipped a damaged record. {fault}", file=sys.stderr)
 
     def reported_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """The same elements; after the last one, what was skipped goes to stderr."""
+        """Returns the same dataset, which prints `summary` after its last element."""
 
         def report() -> np.int64:
             if self.faults:
@@ -122,7 +124,7 @@ class FaultLog:
             return np.int64(0)
 
         def none(_: tf.Tensor) -> tf.data.Dataset:
-            # Of the same elements as `dataset`, but without one.
+            # Takes no element of `dataset`, but has its element_spec.
             return dataset.take(tf.numpy_function(report, [], tf.int64))
 
         end = tf.data.Dataset.from_tensors(0)
@@ -130,14 +132,14 @@ class FaultLog:
             end.flat_map(tf.autograph.experimental.do_not_convert(none))
         )
         number = dataset.cardinality()
-        if number < 0:  # not known
+        if number < 0:  # unknown or endless
             return whole
         return whole.apply(tf.data.experimental.assert_cardinality(number))
 
     def error(self) -> errors.BadRecordError | None:
-        """What to raise, if there are more than the budget allows.
+        """Returns the error to raise if the budget is exceeded, otherwise None.
 
-        `add` raises it inside of TensorFlow, whose own error buries it in a traceback.
+        `add` raises the same error within TensorFlow, which buries it in a traceback.
         """
         with self._lock:
             met = list(self._faults.values())
@@ -150,9 +152,10 @@ class FaultLog:
 
 
 class Uncounted(FaultLog):
-    """A log that takes any number of faults and tells nobody.
+    """A log that ignores faults.
 
-    For looking for a sound record among others: who reads the damaged ones counts them.
+    The search for a sound record uses it: the damaged ones on the way are counted when
+    they are read for their own sake.
     """
 
     def __init__(self) -> None:
@@ -163,7 +166,7 @@ class Uncounted(FaultLog):
 
 
 def _filename(fault: Fault) -> str:
-    """The name of the image, where the catalog is still there to tell it."""
+    """Returns the name of the image, or "" if the catalog cannot be read."""
     folder, shard = os.path.split(fault.shard)
     try:
         known = index.load(folder)

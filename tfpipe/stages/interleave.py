@@ -1,9 +1,11 @@
 """Interleave: the stage that reads windows of records, several extents at a time.
 
-In: a dataset of windows. Out: a dataset of their records, damaged ones stood in for.
+In: a dataset of windows. Out: a dataset of their records, with sound records in the
+places of damaged ones.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -15,9 +17,10 @@ from tfpipe.stages.element_fallback import batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.shuffle import shuffled
 from tfpipe.stages.stand_in import Spare
+from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 
-# What `Interleave` gives.
+# Elements that come out of `Interleave`.
 RECORD_SPEC = {
     "record": tf.TensorSpec([], tf.string),
     "record_id": tf.TensorSpec([], tf.int64),
@@ -28,28 +31,33 @@ RECORD_SPEC = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interleave:
-    """Reads windows: several extents at a time, the next window while one is used.
+    """Reads windows of records, several extents at a time.
+
+    The next window is read while the current one is used.
 
     Element: window -> record.
         in   window, see `source.TFRecordSource`
         out  record: string, a serialized tf.train.Example
-             record_id: int64, its number in the split
-             is_real: bool, False if it only fills up the last batch or stands in for
-                 a damaged one
-             epoch_seed: int64
+             record_id: int64, number of the record in the split
+             is_real: bool, False if the record only fills the last batch or stands in
+                 for a damaged one
+             epoch_seed: int64, this epoch's half of the seed of random ops
 
-    A damaged record costs that record only: TensorFlow's reader gives up the rest of
-    its file, so the window is then read again one by one. What happens to the damaged
-    one is for `faults` to say.
+    A damaged record costs only that record. TensorFlow's reader gives up the rest of
+    the file, so the window is then read again record by record. `faults` decides
+    whether another record stands in for the damaged one, or an error is raised.
 
     Args:
-        num_parallel_reads: Extents read at the same time.
-        read_buffer_bytes: Buffer of each open shard.
-        faults: Counts damaged records and lets others stand in for them, up to its
-            budget; None raises at the first.
+        num_parallel_reads: Number of extents that are read at the same time; None is
+            filled from the tuning.
+        read_buffer_bytes: Bytes of the buffer of each open shard; None is filled from
+            the tuning.
+        faults: Log that counts damaged records, up to its budget; other records then
+            stand in for them. None raises at the first damaged record.
 
-    Raises, while it is read:
-        tf.errors.UnknownError: A damaged record, with its shard and offset.
+    Raises, while the dataset is read:
+        tf.errors.UnknownError: If a record is damaged and `faults` does not allow it;
+            the message names its shard and byte offset.
     """
 
     num_parallel_reads: int | None = None
@@ -63,6 +71,7 @@ class Interleave:
         errors.require_kind(self, "faults", self.faults, FaultLog, or_none=True)
 
     def with_tuning(self, tuning: Tuning) -> "Interleave":
+        """Returns the stage with its knobs set."""
         return dataclasses.replace(
             self,
             num_parallel_reads=self.num_parallel_reads or tuning.num_parallel_reads,
@@ -70,84 +79,93 @@ class Interleave:
         )
 
     def without_tuning(self) -> "Interleave":
+        """Returns the stage with its knobs open."""
         return Interleave(faults=self.faults)
 
     def num_out(self, num_in: int) -> int:
-        """Records that it gives for the records of an epoch."""
+        """Returns the number of records that come out for `num_in` records."""
         return num_in
 
     def with_spare(self, dataset: Callable[[], tf.data.Dataset]) -> "Interleave":
-        """The stage that finds a sound record there, for windows that have none."""
+        """Returns the stage with windows to find a sound record in.
+
+        The stage looks there when a window has no sound record.
+        """
         return dataclasses.replace(self, _spare=Spare(dataset))
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        # One window is passed on while the next one is read: two are in memory.
+        # Two windows are in memory: one is passed on while the next one is read.
         stage = self if self._spare else self.with_spare(lambda: dataset)
         return dataset.map(as_it_is(stage._read)).prefetch(1).unbatch()
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
-        """As `__call__`, but damaged records are left out; only that log has them."""
+        """Returns the sound records; only `log` counts the damaged ones."""
         stage = dataclasses.replace(self, faults=log, _spare=None)
         records = dataset.map(as_it_is(stage._read)).prefetch(1).unbatch()
         return records.filter(lambda record: record["is_real"])
 
     def _read(self, window: Example) -> Example:
         num_records = tf.size(window["record_byte_offset"], tf.int64)
-        records = self._records(window, num_records)
-        complete = tf.size(records["record"], tf.int64) == num_records
+        read = traced(_read_extents, self.num_parallel_reads, self.read_buffer_bytes)
+        records = read(window)
         records = tf.cond(
-            complete,
+            tf.size(records["record"], tf.int64) == num_records,
             lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
             lambda: read_damaged(window, self.faults, self._spare),
         )
-        start, stop = window["skip"], window["skip"] + window["take"]
-        passed_on = {name: value[start:stop] for name, value in records.items()}
-        seed = tf.fill([window["take"]], window["epoch_seed"])
-        return passed_on | {"epoch_seed": seed}
+        # tf.slice is one op; value[start:stop] with tensors is ten.
+        begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])
+        passed_on = {n: tf.slice(value, begin, size) for n, value in records.items()}
+        return passed_on | {"epoch_seed": tf.fill(size, window["epoch_seed"])}
 
-    def _records(self, window: Example, num_records: tf.Tensor) -> Example:
-        """The window's records and their numbers; fewer if one is damaged."""
-        names = ("path", "byte_offset", "num_records", "first_record")
-        # A length that is not the record's may be of any size: TensorFlow's reader
-        # would ask for as much memory, and end the process.
-        count = tf.where(window["has_right_lengths"], tf.size(window["path"]), 0)
-        extents = {name: window[name][:count] for name in names}
-        extents = tf.data.Dataset.from_tensor_slices(extents)
-        records = extents.interleave(
-            as_it_is(self._extent),
-            cycle_length=self.num_parallel_reads,
-            # Longer than any extent: each is read to its end before the next one's
-            # turn, so the number of parallel reads does not change the order.
-            block_length=1 << 20,
-            num_parallel_calls=self.num_parallel_reads,
-            # The whole window is waited for anyway. One read has an order.
-            deterministic=None if self.num_parallel_reads is None else True,
-        )
-        if "shuffle_seed" in window:
-            records = shuffled(records, num_records, tf.unstack(window["shuffle_seed"]))
-        batch: Example = batch_or_empty(records.batch(num_records))
-        return batch
 
-    def _extent(self, extent: Example) -> tf.data.Dataset:
-        # The only op that starts at a byte offset; tf.data.TFRecordDataset has none.
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=tf.reshape(extent["path"], [1]),
-            compression_type="",
-            buffer_size=tf.constant(
-                self.read_buffer_bytes or Tuning.read_buffer_bytes, tf.int64
-            ),
-            byte_offsets=tf.reshape(extent["byte_offset"], [1]),
-        )
-        records = tf.data.experimental.from_variant(
-            variant, tf.TensorSpec([], tf.string)
-        )
-        first, count = extent["first_record"], extent["num_records"]
-        return tf.data.Dataset.zip(
-            {
-                # Takes no record past the extent.
-                "record": records.take(count),
-                "record_id": tf.data.Dataset.range(first, first + count),
-            }
-            # Ends early at a damaged one. Around both: a shard that cannot be opened
-            # gives errors without end, but the numbers run out.
-        ).ignore_errors()
+def _read_extents(
+    num_parallel_reads: int | None, read_buffer_bytes: int | None, window: Example
+) -> Example:
+    """Reads the extents of a window.
+
+    Returns:
+        record, record_id: [w] each, in the order in which they are passed on; [m] with
+        m < w if a record is damaged.
+    """
+    names = ("path", "byte_offset", "num_records", "first_record")
+    extents = tf.data.Dataset.from_tensor_slices({name: window[name] for name in names})
+    # A wrong length may be huge: TensorFlow's reader would allocate that much memory,
+    # and end the process.
+    extents = extents.take(tf.where(window["has_right_lengths"], tf.int64.max, 0))
+    records = extents.interleave(
+        functools.partial(_extent, read_buffer_bytes or Tuning.read_buffer_bytes),
+        cycle_length=num_parallel_reads,
+        # Longer than any extent: each extent is read to its end before the next one,
+        # so the number of parallel reads does not change the order.
+        block_length=1 << 20,
+        num_parallel_calls=num_parallel_reads,
+        # Costs nothing, as the whole window is waited for anyway.
+        deterministic=None if num_parallel_reads is None else True,
+    )
+    num_records = tf.size(window["record_byte_offset"], tf.int64)
+    if "shuffle_seed" in window:
+        records = shuffled(records, num_records, tf.unstack(window["shuffle_seed"]))
+    batch: Example = batch_or_empty(records.batch(num_records))
+    return batch
+
+
+def _extent(read_buffer_bytes: int, extent: Example) -> tf.data.Dataset:
+    # The only op that starts at a byte offset; tf.data.TFRecordDataset has none.
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=tf.reshape(extent["path"], [1]),
+        compression_type="",
+        buffer_size=tf.constant(read_buffer_bytes, tf.int64),
+        byte_offsets=tf.reshape(extent["byte_offset"], [1]),
+    )
+    records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+    first, count = extent["first_record"], extent["num_records"]
+    return tf.data.Dataset.zip(
+        {
+            # `take` stops at the end of the extent.
+            "record": records.take(count),
+            "record_id": tf.data.Dataset.range(first, first + count),
+        }
+        # Ends early at a damaged record. It is around both datasets, as a shard that
+        # cannot be opened gives endless errors, but the numbers end.
+    ).ignore_errors()

@@ -1,9 +1,9 @@
-"""Shuffle: the elements of an epoch in random order, group by group.
+"""Shuffle: permutes the elements of an epoch, group by group.
 
-In: a dataset of whole epochs. Out: the same elements, each group of consecutive ones of
-an epoch permuted. Which elements make a group, and how they are permuted, follows from
-the seed, the epoch and the position in it alone, so a run that goes on gets what would
-have followed.
+In: a dataset of whole epochs. Out: the same elements, each group of consecutive
+elements of an epoch permuted. The groups and their permutations depend only on the
+seed, the epoch and the position in the epoch, so a resumed run gets the same elements
+as a run that never stopped.
 """
 
 import dataclasses
@@ -19,24 +19,26 @@ from tfpipe import errors
 class Shuffle:
     """Permutes each group of `buffer_size` consecutive elements of an epoch.
 
-    Element: any dict of dense tensors. Two groups are in memory: one is passed on while
-    the next one is read. Belongs before decoding, where an element is an encoded image
-    of about 110 kB for ImageNet. Draws from the seed alone: `Dataset.shuffle` mixes in
-    `tf.random.set_seed`, which Keras calls too.
+    Element: any dict of dense tensors.
 
-    A run that goes on within an epoch reads that epoch from its beginning and drops
-    what it has had. `TFRecordSource(shuffle="window")` shuffles as well and reads one
-    window again at most.
+    Two groups are in memory: one is passed on while the next one is read. The stage
+    belongs before decoding, where an element is an encoded image of about 110 kB for
+    ImageNet. The permutations depend on `seed` alone; those of `Dataset.shuffle` also
+    depend on `tf.random.set_seed`, which Keras calls.
+
+    A run that is resumed within an epoch reads that epoch from its beginning and drops
+    the elements it has had. `TFRecordSource(shuffle="window")` shuffles too, and reads
+    at most one window again.
 
     Args:
-        buffer_size: Elements of a group.
-        seed: Of the permutations, 0 to 2**64 - 1.
+        buffer_size: Number of elements in a group, >= 1.
+        seed: Seed of the permutations, 0 to 2**64 - 1.
     """
 
     buffer_size: int
     _: dataclasses.KW_ONLY
     seed: int = 0
-    # The number of the first epoch, and the elements of each; None is one long epoch.
+    # Number of the first epoch, and elements in each; None is one long epoch.
     _epochs: tuple[int, int] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
@@ -46,15 +48,15 @@ class Shuffle:
         errors.settle_ints(self, ["seed"], least=0, most=errors.MOST_SEED)
 
     def num_out(self, num_in: int) -> int:
-        """Elements that it gives for those of an epoch."""
+        """Returns the number of elements that come out for `num_in` elements."""
         return num_in
 
     def in_epochs(self, first: int, num_elements: int) -> "Shuffle":
-        """The stage that knows where epochs begin, so that no group spans two.
+        """Returns the stage with the bounds of epochs: no group spans two epochs.
 
         Args:
             first: Number of the first epoch.
-            num_elements: Elements of each.
+            num_elements: Number of elements in each epoch.
         """
         return dataclasses.replace(self, _epochs=(first, num_elements))
 
@@ -71,7 +73,7 @@ class Shuffle:
         return shuffled_groups.apply(tf.data.experimental.assert_cardinality(count))
 
     def _group(self, position: tf.Tensor) -> tf.Tensor:
-        """The number of the group of an element, counted through all epochs."""
+        """Returns the number of the group of an element, counted from epoch 0 on."""
         if self._epochs is None:
             return position // self.buffer_size
         first, num_elements = self._epochs
@@ -92,7 +94,7 @@ class Shuffle:
 
     @property
     def _num_groups(self) -> int:
-        """Groups of an epoch."""
+        """Number of groups in an epoch."""
         assert self._epochs is not None
         return -(-self._epochs[1] // self.buffer_size)
 
@@ -100,7 +102,14 @@ class Shuffle:
 def shuffled(
     dataset: tf.data.Dataset, buffer_size: Any, seed: Sequence[Any]
 ) -> tf.data.Dataset:
-    """Shuffles by two seeds alone, which may be tensors but not both 0."""
+    """Shuffles a dataset with two seeds, whatever TensorFlow's global seed is.
+
+    Args:
+        dataset: Elements to shuffle.
+        buffer_size: Number of elements among which the next one is drawn.
+        seed: Two whole numbers or int64 scalars, not both 0: the op would then draw a
+            seed of its own.
+    """
     spec = dataset.element_spec
     flat = tf.nest.flatten(spec)
     variant = tf.raw_ops.ShuffleDatasetV3(

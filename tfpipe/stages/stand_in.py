@@ -1,30 +1,31 @@
-"""Stand-ins: what takes the place of an element that ops fail on.
+"""Stand-ins: elements that replace those on which an op fails.
 
-In: a chunk of examples of which an op failed on some. Out: the same with every sound
-one in its place and another one, marked as not real, in the place of a damaged one. A
-chunk without a sound one takes a spare: the first sound element that can be found. RecordRanges
-only after something has gone wrong.
+In: a chunk of examples, with an op that failed on some of them. Out: the same chunk,
+each damaged example replaced by a sound one that is marked as not real. If the chunk
+has no sound example, the first sound one of the whole split replaces them. All of this
+runs only after a failure.
 """
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.stages.faults import REMEDY, Fault, FaultLog
 
 Example = dict[str, tf.Tensor]
+Array = npt.NDArray[Any]
 
 
 class Spare:
-    """A sound element, looked for when it is first needed, and then kept.
+    """A sound element, which is searched for when it is first needed and then kept.
 
     Args:
-        dataset: Makes the elements to look through, from the first one on.
+        dataset: Returns the elements to search.
     """
 
     def __init__(self, dataset: Callable[[], tf.data.Dataset]) -> None:
@@ -33,17 +34,17 @@ class Spare:
         self._found: Any = None
 
     def first(self, find: Callable[[Any], Any]) -> Any:
-        """What `find` makes of the first element that it does not fail on.
+        """Returns the result of `find` for the first element on which it does not fail.
 
         Raises:
-            BadRecordError: If there is no such element.
+            BadRecordError: If `find` fails on every element.
         """
         with self._lock:
             if self._found is None:
-                self._found = self._look_for(find)
+                self._found = self._search(find)
             return self._found
 
-    def _look_for(self, find: Callable[[Any], Any]) -> Any:
+    def _search(self, find: Callable[[Any], Any]) -> Any:
         reason = "there is no record"
         for element in self._dataset():
             try:
@@ -67,33 +68,37 @@ def stand_in(
     log: FaultLog,
     spare: Spare,
 ) -> Example:
-    """Fills up what ops made of a chunk where they failed on some of its elements.
+    """Completes the results of a chunk after ops failed on some of its elements.
+
+    A damaged element is replaced by the next sound one of the chunk, at the end of the
+    chunk by the first one, and by the spare if all failed. Its `mask`, if there is one,
+    becomes 0.
 
     Args:
-        chunk: The elements, [n, ...] each; `record_id` among them.
+        chunk: Features of the elements, [n, ...] each; `record_id` among them.
         apply: The ops.
-        positions: int64 [m], sorted, m < n: of the elements that they did not fail on.
-        results: What they made of those, [m, ...] each.
-        log: Takes the others.
-        spare: Elements, or batches of them, like those of the chunk.
+        positions: int64 [m], sorted, m < n: the elements on which the ops did not fail.
+        results: Features of those elements after the ops, [m, ...] each.
+        log: Log that counts the other elements.
+        spare: Elements, or batches of elements, as those of the chunk.
 
     Returns:
-        As `results`, [n, ...] each: where an element failed the next one, or at the end
-        the first, or the spare if all failed; with `mask` 0 if there is a mask.
+        The features of `results`, [n, ...] each.
     """
-    results = _with_spare(
-        chunk, positions, results, functools.partial(_first, spare, apply), apply, log
-    )
-    wanted = tf.range(tf.size(chunk["record_id"], tf.int64))
-    # A spare is at no position of the chunk.
-    lacking = tf.size(positions) == 0
-    positions = tf.cond(lacking, lambda: -tf.ones([1], tf.int64), lambda: positions)
-    chosen = tf.searchsorted(positions, wanted) % tf.size(positions)
-    filled = {name: tf.gather(value, chosen) for name, value in results.items()}
-    if "mask" not in filled:
+
+    def fill(positions: Array, results: Example, num_elements: int) -> Example:
+        if not len(positions):
+            results = _first(spare, apply)
+            positions = np.array([-1])  # the spare is not an element of the chunk
+        wanted = np.arange(num_elements)
+        chosen = np.searchsorted(positions, wanted) % len(positions)
+        filled = {name: tf.gather(value, chosen) for name, value in results.items()}
+        if "mask" in filled:
+            is_real = positions[chosen] == wanted
+            filled["mask"] *= tf.cast(is_real, filled["mask"].dtype)
         return filled
-    real = tf.cast(tf.gather(positions, chosen) == wanted, filled["mask"].dtype)
-    return filled | {"mask": filled["mask"] * real}
+
+    return _reported(chunk, apply, positions, results, log, fill)
 
 
 def leave_out(
@@ -104,61 +109,62 @@ def leave_out(
     *,
     log: FaultLog,
 ) -> Example:
-    """Tells the log of the elements that ops failed on; see `stand_in`.
+    """Counts the elements on which ops failed, and replaces none; see `stand_in`.
 
     Returns:
-        As `results`.
+        `results`.
     """
-    return _with_spare(chunk, positions, results, lambda: [], apply, log)
+    return _reported(
+        chunk, apply, positions, results, log, lambda _, results, __: results
+    )
 
 
-def _with_spare(
+def _reported(
     chunk: Example,
+    apply: Callable[[Example], Example],
     positions: tf.Tensor,
     results: Example,
-    spare: Callable[[], list[Any]],
-    apply: Callable[[Example], Example],
     log: FaultLog,
+    fill: Callable[[Array, Example, int], Example],
 ) -> Example:
-    """The results, or the spare alone, [1, ...] each, if there are none.
+    """Reports the failed elements to the log, then returns what `fill` makes.
 
-    Args:
-        spare: Gives a value for each result in the order of their names, or none.
+    All of it is one op that calls Python: every build would trace a graph that hardly
+    ever runs.
     """
     names, kinds = sorted(chunk), sorted(results)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def report(sound: tf.Tensor, *values: tf.Tensor) -> list[Any]:
-        failed = dict(zip(names, values, strict=True))
-        _report_failed(log, apply, sound.numpy(), failed)
-        found = spare() if not len(sound) else []
-        return found or [
-            tf.zeros([0, *results[name].shape[1:]], results[name].dtype)
-            for name in kinds
-        ]
+    def report(positions: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+        elements = dict(zip(names, values[: len(names)], strict=True))
+        made = dict(zip(kinds, values[len(names) :], strict=True))
+        sound = positions.numpy()
+        _report_failed(log, apply, sound, elements)
+        filled = fill(sound, made, len(elements["record_id"]))
+        return [filled[name] for name in kinds]
 
-    extra = tf.py_function(
-        report,
-        [positions, *(chunk[name] for name in names)],
-        [results[name].dtype for name in kinds],
+    values = [*(chunk[name] for name in names), *(results[name] for name in kinds)]
+    kept = [results[name] for name in kinds]
+    filled = tf.py_function(
+        report, [positions, *values], [value.dtype for value in kept]
     )
     return {
-        name: tf.concat([results[name], tf.ensure_shape(value, results[name].shape)], 0)
-        for name, value in zip(kinds, extra, strict=True)
+        name: tf.ensure_shape(value, known.shape)
+        for name, value, known in zip(kinds, filled, kept, strict=True)
     }
 
 
-def _first(spare: Spare, apply: Callable[[Example], Example]) -> list[Any]:
-    """The spare as a chunk of one."""
+def _first(spare: Spare, apply: Callable[[Example], Example]) -> Example:
+    """Returns the spare, after the ops, as a chunk of one element."""
 
-    def find(example: Example) -> list[Any]:
+    def find(example: Example) -> Example:
         if example["record_id"].shape.rank:  # a batch
             parts = tf.data.Dataset.from_tensor_slices(example)
             return Spare(lambda: parts).first(find)  # type: ignore[no-any-return]
         made = apply(example)
-        return [made[name][tf.newaxis] for name in sorted(made)]
+        return {name: value[tf.newaxis] for name, value in made.items()}
 
-    found: list[Any] = spare.first(find)
+    found: Example = spare.first(find)
     return found
 
 
@@ -177,7 +183,7 @@ def _report_failed(
         except tf.errors.OpError as error:
             detail = f"an op failed on it: {error.message}"
         number = int(record_ids[position])
-        assert log.locate is not None  # as Map sees to
+        assert log.locate is not None  # Map has checked it
         shard, offset = log.locate(number)
         log.add(
             Fault(

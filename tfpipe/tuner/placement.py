@@ -16,8 +16,9 @@ from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
-from tfpipe.stages.basic import AssertCardinality, Map, Op
+from tfpipe.stages.basic import AssertCardinality
 from tfpipe.stages.interleave import Interleave
+from tfpipe.stages.map import Map, Op
 
 # Relative difference of sizes below which two caches hold the same bytes.
 _SAME = 0.02

@@ -14,7 +14,8 @@ from tfpipe import errors, host
 from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling.profile import Profile
-from tfpipe.stages.basic import Batch, Map, Prefetch
+from tfpipe.stages.basic import Batch, Prefetch
+from tfpipe.stages.map import Map
 from tfpipe.tuner import placement
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuning import AUTOTUNE, Tuning

@@ -227,7 +227,9 @@ def test_batches_that_the_source_does_not_count_in_are_refused(
     stages = [tfpipe.Interleave(), *map(tfpipe.Batch, sizes)]
 
     product = int(np.prod(sizes))
-    message = f"batch_size must be that of Batch, {product}, got {source_size}.*Give"
+    message = (
+        f"that of the stages, {product} .stage 2, Batch.*, got {source_size}.*Give"
+    )
     with pytest.raises(ValueError, match=message):
         tfpipe.Pipeline(source, stages)
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tfpipe
 from tfpipe.reading import order
-from tfpipe.stages import basic, interleave as interleave_module, shuffle
+from tfpipe.stages import basic, interleave as interleave_module, map, shuffle
 
 
 def numbers(count=5):
@@ -271,7 +271,7 @@ def test_every_stage_takes_a_dataset_and_returns_one():
     classes = {type(stage) for stage in (*made, tfpipe.Interleave())}
     assert classes == {
         value
-        for module in (interleave_module, shuffle, basic)
+        for module in (interleave_module, shuffle, basic, map)
         for value in vars(module).values()
         if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
     }
