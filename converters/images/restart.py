@@ -2,7 +2,7 @@
 
 In: the bytes of a JPEG. Out: the same coefficients as one sequential scan, with a
 restart marker after each row of blocks and Huffman tables fitted to the image, in which
-the native crop op finds the rows of its window without decoding those above. To other
+the native crop op finds the rows of its crop box without decoding those above. To other
 readers it is an ordinary JPEG with the same metadata. Done by the C library that
 `python -m tfpipe.native` builds; it keeps nothing between calls, so threads may share
 it.
@@ -12,7 +12,7 @@ import ctypes
 import functools
 from typing import NamedTuple
 
-from tfpipe import native
+from tfpipe.native import libraries
 
 
 class Rewritten(NamedTuple):
@@ -68,8 +68,8 @@ def _library() -> ctypes.CDLL:
 
 def _load() -> ctypes.CDLL:
     try:
-        path = native.rewrite_library()
-        native.require_sound(path)
+        path = libraries.rewrite_library()
+        libraries.require_sound(path)
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ValueError(

@@ -24,10 +24,10 @@ import numpy as np
 import PIL.Image
 import tensorflow as tf
 
-from tfpipe import native
-from tfpipe.native import CropOp
+from tfpipe.native import libraries, op
 from tfpipe.native.build import build, made_by
 from tfpipe.native.fuzz import fuzz
+from tfpipe.native.op import CropOp
 from tfpipe.ops.crop import crop_image
 
 # Of ImageNet, about: a crop of 300 x 300 to 224.
@@ -59,7 +59,7 @@ def main() -> int:
         path = build(force=arguments.force)
         _require_loading(force=arguments.force)
         report = _checked() | {"library": str(path), "compiler": made_by(path)}
-        report |= {"rewrite_library": str(native.rewrite_library())}
+        report |= {"rewrite_library": str(libraries.rewrite_library())}
         if arguments.fuzz:
             report |= {"fuzz": fuzz(arguments.fuzz, seed=0)}
     except (OSError, RuntimeError) as error:
@@ -68,7 +68,7 @@ def main() -> int:
     report |= {
         "command": "tfpipe.native",
         "schema_version": 1,
-        "libjpeg": str(native.libjpeg()),
+        "libjpeg": str(libraries.libjpeg()),
         "tensorflow": tf.__version__,
         "seconds": time.perf_counter() - begin,
     }
@@ -78,7 +78,7 @@ def main() -> int:
 
 def _require_loading(*, force: bool) -> None:
     """Raises OSError if sound libraries do not load, as those of another host."""
-    module, reason = native.load()
+    module, reason = op.load()
     if module is None:
         remedy = "" if force else ". Run: python -m tfpipe.native --force"
         raise OSError(f"{reason}{remedy}")

@@ -15,7 +15,7 @@ import tempfile
 
 import tensorflow as tf
 
-from tfpipe import native
+from tfpipe.native import libraries, op
 
 
 def build(*, force: bool) -> pathlib.Path:
@@ -33,10 +33,10 @@ def build(*, force: bool) -> pathlib.Path:
         OSError: If there is no compiler or no libjpeg, the compiler fails, or the
             folder cannot be written; says what to do.
     """
-    rewrite = libjpeg_flags(native.REWRITE_SOURCES[0])
-    _build(native.rewrite_library(), rewrite, force=force)
-    crop = [*libjpeg_flags(native.SOURCES[0]), *tf.sysconfig.get_link_flags()]
-    return _build(native.library(), crop, force=force)
+    rewrite = libjpeg_flags(libraries.REWRITE_SOURCES[0])
+    _build(libraries.rewrite_library(), rewrite, force=force)
+    crop = [*libjpeg_flags(libraries.SOURCES[0]), *tf.sysconfig.get_link_flags()]
+    return _build(op.library(), crop, force=force)
 
 
 def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Path:
@@ -47,9 +47,9 @@ def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Pat
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = pathlib.Path(folder) / path.name
-        run_compiler([*compiler, *native.FLAGS, *compile_flags(), *inputs], made)
+        run_compiler([*compiler, *libraries.FLAGS, *compile_flags(), *inputs], made)
         described = made.with_suffix(".json")
-        content = {"compiler": version, **native.describe(made.read_bytes())}
+        content = {"compiler": version, **libraries.describe(made.read_bytes())}
         described.write_text(json.dumps(content) + "\n")
         os.replace(described, path.with_suffix(".json"))
         os.replace(made, path)
@@ -58,7 +58,7 @@ def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Pat
 
 def _is_sound(path: pathlib.Path) -> bool:
     try:
-        native.require_sound(path)
+        libraries.require_sound(path)
     except OSError:
         return False
     return True
@@ -66,7 +66,7 @@ def _is_sound(path: pathlib.Path) -> bool:
 
 def made_by(library: pathlib.Path) -> str:
     """The compiler that made a library, or an empty string."""
-    return str(native.description(library).get("compiler", ""))
+    return str(libraries.description(library).get("compiler", ""))
 
 
 def find_compiler() -> list[str]:
@@ -93,7 +93,7 @@ def compile_flags() -> list[str]:
 
 def libjpeg_flags(*sources: pathlib.Path) -> list[str]:
     """Sources and libjpeg, where it is now; before other libraries that have one."""
-    libjpeg = native.libjpeg()
+    libjpeg = libraries.libjpeg()
     return [*map(str, sources), str(libjpeg), f"-Wl,-rpath,{libjpeg.parent}"]
 
 

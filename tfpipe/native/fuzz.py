@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from tfpipe.native import build, libjpeg
+from tfpipe.native import build
+from tfpipe.native.libraries import libjpeg
 
 _FOLDER = pathlib.Path(__file__).parent / "src"
 _FLAGS = (

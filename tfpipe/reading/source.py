@@ -20,6 +20,7 @@ from tfpipe.reading.order import Order, Place, Remainder, Shuffle
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.shards import index, scan
+from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
 
 
@@ -81,9 +82,24 @@ class TFRecordSource:
         _ = self.order, self._byte_offsets  # the catalog must be there too
 
     @functools.cached_property
-    def index(self) -> index.Index:
+    def index(self) -> Index:
         """The index of the data set, or what a scan of its shards says."""
         return self._scan.index if self._scan else index.load(self.data_dir)
+
+    @property
+    def split_index(self) -> Index:
+        """The index with this split alone."""
+        return dataclasses.replace(self.index, splits={self.split: self.shards})
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards of the split, in order."""
+        return self.index.splits[self.split]
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of each of `shards`."""
+        return [os.path.join(self.data_dir, shard.name) for shard in self.shards]
 
     @functools.cached_property
     def _scan(self) -> scan.Scan | None:
@@ -93,9 +109,9 @@ class TFRecordSource:
     @functools.cached_property
     def order(self) -> Order:
         """The order of the records, as arithmetic."""
-        shards = self.index.splits[self.split]
+        sizes = [shard.num_records for shard in self.shards]
         return Order(
-            shard_sizes=np.array([shard.num_records for shard in shards], np.int64),
+            shard_sizes=np.array(sizes, np.int64),
             seed=self.seed,
             shuffle=self.shuffle,
             block_length=self.block_length,
@@ -112,14 +128,14 @@ class TFRecordSource:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of what must be the same on every rank and when a run goes on.
+        """A digest of what must be equal on every rank and when a run is resumed.
 
-        The shards with their digests, the split, the seed and how to shuffle; neither
-        rank nor number of ranks.
+        It covers the shards with their digests, the split, the seed and how records
+        are shuffled; neither the rank nor the number of ranks.
         """
         numbers = (self.seed, self.block_length, self.window_size)
         return _digest(
-            self.index.splits[self.split],
+            self.shards,
             (self.split, numbers, self.shuffle, self.remainder),
         )
 
@@ -161,7 +177,7 @@ class TFRecordSource:
         """The path of the shard that a record is in, and its byte offset there."""
         ends = np.cumsum(self.order.shard_sizes)
         number = int(np.searchsorted(ends, record_id, side="right"))
-        return _paths(self)[number], int(self._byte_offsets[record_id])
+        return self.paths[number], int(self._byte_offsets[record_id])
 
     @functools.cached_property
     def _byte_offsets(self) -> Ints:
@@ -171,7 +187,7 @@ class TFRecordSource:
 
     @functools.cached_property
     def _is_checked(self) -> npt.NDArray[np.bool_]:
-        return _has_old_shard(self)
+        return _is_in_old_shard(self)
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         place = self.place(state)
@@ -179,32 +195,27 @@ class TFRecordSource:
         return _windows(self).dataset(place, num_epochs and num_epochs - passed)
 
 
-def _has_old_shard(source: TFRecordSource) -> npt.NDArray[np.bool_]:
-    """bool [num_records], whether a shard is not younger than what tells of it.
+def _is_in_old_shard(source: TFRecordSource) -> npt.NDArray[np.bool_]:
+    """Returns bool [num_records]: whether the record's shard is older than the index.
 
     Converters write the index last, and a scan has read every header. Only a shard that
-    was written later may hold lengths that nobody has looked at.
+    was written after the index may hold lengths that nobody has checked.
     """
     if source._scan is not None:
         return np.ones(source.order.num_records, np.bool_)
-    told = os.stat(os.path.join(source.data_dir, index.INDEX_NAME)).st_mtime_ns
-    is_old = [os.stat(path).st_mtime_ns <= told for path in _paths(source)]
+    written = os.stat(os.path.join(source.data_dir, index.INDEX_NAME)).st_mtime_ns
+    is_old = [os.stat(path).st_mtime_ns <= written for path in source.paths]
     return np.repeat(is_old, source.order.shard_sizes)
 
 
-def _paths(source: TFRecordSource) -> list[str]:
-    shards = source.index.splits[source.split]
-    return [os.path.join(source.data_dir, shard.name) for shard in shards]
-
-
 def _windows(source: TFRecordSource) -> Windows:
-    shards = source.index.splits[source.split]
+    sizes = [shard.num_bytes for shard in source.shards]
     return Windows(
         order=source.order,
         rank=source.rank,
-        paths=_paths(source),
+        paths=source.paths,
         byte_offsets=source._byte_offsets,
-        shard_bytes=np.array([shard.num_bytes for shard in shards], np.int64),
+        shard_bytes=np.array(sizes, np.int64),
         is_checked=source._is_checked,
     )
 
@@ -217,14 +228,14 @@ def _require_rank(rank: int, num_ranks: int) -> None:
         )
 
 
-def _digest(shards: Sequence[index.Shard], order: object) -> str:
+def _digest(shards: Sequence[Shard], order: object) -> str:
     """Of shards and what decides their order, 32 characters."""
     files = [dataclasses.astuple(shard) for shard in shards]
     return index.digest(repr((files, order)))
 
 
 def _load_byte_offsets(
-    known: index.Index, data_dir: str | os.PathLike[str], split: str
+    known: Index, data_dir: str | os.PathLike[str], split: str
 ) -> Ints:
     catalog = index.load_catalog(data_dir, split, ["byte_offset"])
     offsets: Ints = catalog["byte_offset"].astype(np.int64, copy=False)

@@ -1,8 +1,8 @@
 """The record of an image: the features that a converter writes, serialized fast.
 
 In: the fields of one image. Out: its `tf.train.Example` in a few pieces, the same bytes
-that `records.encode_example` gives. What many records share (class, size, no boxes) is
-encoded once and kept. Imports no TensorFlow.
+as `example.encode_example` returns. Features that many records share (class, size, no
+boxes) are encoded once and kept. Imports no TensorFlow.
 """
 
 import functools
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfpipe.shards import records
-from tfpipe.shards.records import (
+from tfpipe.shards.example import (
     Buffers,
     bytes_entry_head,
     bytes_feature,
     encode_entry,
+    example_head,
     float_feature,
     int64_feature,
 )
@@ -68,7 +69,7 @@ def encode_image(record: ImageRecord) -> Buffers:
         + _size(records.WIDTH, record.width)
     )
     num_bytes = len(head) + len(record.encoded) + len(tail)
-    return [records.example_head(num_bytes) + head, record.encoded, tail]
+    return [example_head(num_bytes) + head, record.encoded, tail]
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -14,7 +14,7 @@ from tfpipe.ops.crop import crop_image
 
 BATCH = {
     "encoded": tf.constant([KINDS[kind] for kind in ("4:2:0", "gray", "cmyk", "2x4")]),
-    "window": tf.constant(
+    "crop_box": tf.constant(
         [(0, 0, 61, 69), (7, 11, 50, 51), (60, 68, 1, 1), (28, 34, 33, 35)]
     ),
     "flip": tf.constant([False, True, True, False]),
@@ -49,8 +49,8 @@ def stacked(examples):
     ids=str,
 )
 def test_crops_of_a_batch_are_those_of_its_examples(options):
-    def crop(encoded, window, flip):
-        return crop_image(encoded, window, 12, flip=flip, **options)
+    def crop(encoded, crop_box, flip):
+        return crop_image(encoded, crop_box, 12, flip=flip, **options)
 
     expected = np.stack([crop(**example) for example in split(BATCH)])
 
@@ -62,7 +62,7 @@ def test_crops_of_a_batch_are_those_of_its_examples(options):
 def test_nothing_is_mirrored_without_a_flip():
     still = BATCH | {"flip": tf.fill([4], False)}
 
-    images = crop_image(BATCH["encoded"], BATCH["window"], 8)
+    images = crop_image(BATCH["encoded"], BATCH["crop_box"], 8)
 
     expected = np.stack([crop_image(image_size=8, **one) for one in split(still)])
     np.testing.assert_array_equal(images, expected)
@@ -95,13 +95,13 @@ def test_the_first_image_that_is_damaged_is_named():
         tf.errors.InvalidArgumentError,
         match="Image 1 of the batch: The JPEG data are bad: Not a JPEG file",
     ):
-        crop_image(damaged, BATCH["window"], 8, crop_op="native")
+        crop_image(damaged, BATCH["crop_box"], 8, crop_op="native")
 
 
 @needs_native
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("window", tf.zeros([3, 4], tf.int32)), ("flip", tf.fill([4, 1], False))],
+    [("crop_box", tf.zeros([3, 4], tf.int32)), ("flip", tf.fill([4, 1], False))],
 )
 def test_shapes_that_do_not_fit_are_refused(name, value):
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the shape of"):
@@ -152,7 +152,7 @@ def test_windows_are_those_that_tensorflow_draws(area, ratio, max_attempts):
     values = [tf.constant(value) for value in (heights, widths, seeds)]
 
     native, stock = (
-        stateless_random.random_window(*values, crop_op=crop_op, **options)
+        stateless_random.random_crop_box(*values, crop_op=crop_op, **options)
         for crop_op in ("native", "stock")
     )
 
@@ -165,7 +165,7 @@ def test_sizes_that_no_image_has_give_all_of_it():
     seed = tf.constant([[1, 2]] * 3, tf.int64)
     height, width = tf.constant([0, -5, 2**31 - 1]), tf.constant([9, 9, 2**31 - 1])
 
-    windows = stateless_random.random_window(
+    windows = stateless_random.random_crop_box(
         height, width, seed, area=(0.1, 1), ratio=(1, 1), max_attempts=9,
         crop_op="native",
     )  # fmt: skip

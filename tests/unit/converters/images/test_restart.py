@@ -24,7 +24,7 @@ from tests.support.data import convert, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import photograph, random_windows
 from tests.unit.tfpipe.ops.test_crop import KINDS, WINDOWS, gradient
-from tfpipe import native
+from tfpipe.native import libraries
 from tfpipe.ops.crop import crop_image
 from tfpipe.shards import index, records
 
@@ -458,9 +458,9 @@ def test_a_library_that_does_not_load_is_an_error(
     described, words, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
-    path = native.rewrite_library()
+    path = libraries.rewrite_library()
     path.write_bytes(b"of another machine")
-    path.with_suffix(".json").write_text(json.dumps(native.describe(described)))
+    path.with_suffix(".json").write_text(json.dumps(libraries.describe(described)))
 
     with pytest.raises(ValueError, match=words):
         job_options.JobConfig(output_dir="out", policy=POLICY)

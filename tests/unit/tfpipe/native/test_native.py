@@ -15,8 +15,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.native_op import crop_both, native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.ops.test_crop import KINDS, WINDOWS, gradient
-from tfpipe import native
-from tfpipe.native import __main__ as command, build, fuzz
+from tfpipe.native import __main__ as command, build, fuzz, libraries, op
 from tfpipe.ops.crop import crop_image
 
 WINDOW = (3, 5, 50, 60)
@@ -310,15 +309,15 @@ def _install(path, library, described):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(library)
     path.with_suffix(".json").write_text(
-        json.dumps({"compiler": "c++", **native.describe(described)})
+        json.dumps({"compiler": "c++", **libraries.describe(described)})
     )
 
 
 def test_a_library_that_does_not_load_is_a_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
-    _install(native.library(), b"of another ABI", b"of another ABI")
+    _install(op.library(), b"of another ABI", b"of another ABI")
 
-    module, reason = native.load()
+    module, reason = op.load()
 
     assert module is None
     assert "does not load" in reason
@@ -335,22 +334,22 @@ DAMAGES = {
 def test_a_damaged_library_is_a_reason(damage, tmp_path, monkeypatch):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
     library = bytes(9000)
-    _install(native.library(), DAMAGES[damage](library), library)
+    _install(op.library(), DAMAGES[damage](library), library)
 
-    module, reason = native.load()
+    module, reason = op.load()
 
     assert module is None
-    assert f"{native.library()} is damaged" in reason
+    assert f"{op.library()} is damaged" in reason
     with pytest.raises(RuntimeError, match=r"is damaged.* Run: python -m tfpipe.nativ"):
         tfpipe.Resize(image_size=8, crop_op="native")
 
 
 def test_a_library_that_nothing_describes_is_not_loaded(tmp_path, monkeypatch):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
-    native.library().write_bytes(b"anything")
+    op.library().write_bytes(b"anything")
     for text in ("", '{"compiler": "c++"}', "[]"):
-        native.library().with_suffix(".json").write_text(text)
-        assert "cannot be checked" in native.load()[1]
+        op.library().with_suffix(".json").write_text(text)
+        assert "cannot be checked" in op.load()[1]
 
 
 @pytest.mark.slow
@@ -358,7 +357,7 @@ def test_a_library_that_nothing_describes_is_not_loaded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_command_builds_a_damaged_library_again(damage, tmp_path):
     """In a process of its own: to load a library that was cut off kills it."""
-    for path in (native.library(), native.rewrite_library()):
+    for path in (op.library(), libraries.rewrite_library()):
         library = path.read_bytes()
         (tmp_path / path.name).write_bytes(DAMAGES[damage](library))
         described = path.with_suffix(".json")
@@ -368,16 +367,16 @@ def test_the_command_builds_a_damaged_library_again(damage, tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["max_difference"] == 0
-    for path in (native.library(), native.rewrite_library()):
-        native.require_sound(tmp_path / path.name)
+    for path in (op.library(), libraries.rewrite_library()):
+        libraries.require_sound(tmp_path / path.name)
 
 
 def test_the_command_does_not_recommend_itself(tmp_path, monkeypatch, capsys):
     """What was built but does not load, as from another host, needs --force."""
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
-    monkeypatch.setattr(command, "build", lambda force: native.library())
+    monkeypatch.setattr(command, "build", lambda force: op.library())
     monkeypatch.setattr(sys, "argv", ["native"])
-    _install(native.library(), b"of another ABI", b"of another ABI")
+    _install(op.library(), b"of another ABI", b"of another ABI")
 
     assert command.main() == 1
 
@@ -403,10 +402,12 @@ def test_no_compiler_anywhere(monkeypatch, tmp_path):
 
 
 def test_no_libjpeg_or_another_platform_is_a_reason(monkeypatch, tmp_path):
-    monkeypatch.setattr(native.PIL, "__file__", str(tmp_path / "PIL" / "__init__.py"))
-    assert "Pillow's wheel from PyPI has it" in native.load()[1]
-    monkeypatch.setattr(native.sys, "platform", "darwin")
-    assert native.load() == (None, "the native op is for Linux, this is darwin")
+    monkeypatch.setattr(
+        libraries.PIL, "__file__", str(tmp_path / "PIL" / "__init__.py")
+    )
+    assert "Pillow's wheel from PyPI has it" in op.load()[1]
+    monkeypatch.setattr(libraries.sys, "platform", "darwin")
+    assert op.load() == (None, "the native op is for Linux, this is darwin")
 
 
 @needs_native
@@ -420,15 +421,15 @@ def test_a_folder_that_cannot_be_written_is_an_error(monkeypatch, tmp_path):
 
 @needs_native
 def test_what_is_built_is_kept_until_the_sources_change(monkeypatch, tmp_path):
-    path = native.library()
+    path = op.library()
     assert build.build(force=False) == path
     assert build.made_by(path)
     changed = tmp_path / "crop.cc"
-    changed.write_text(native.SOURCES[0].read_text() + "\n")
+    changed.write_text(libraries.SOURCES[0].read_text() + "\n")
 
-    monkeypatch.setattr(native, "SOURCES", (changed, *native.SOURCES[1:]))
+    monkeypatch.setattr(libraries, "SOURCES", (changed, *libraries.SOURCES[1:]))
 
-    assert native.library() != path
+    assert op.library() != path
 
 
 @needs_native
@@ -439,7 +440,7 @@ def test_the_command_reports_in_one_line(monkeypatch, capsys):
 
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert report["command"] == "tfpipe.native"
-    assert report["library"] == str(native.library())
+    assert report["library"] == str(op.library())
     assert report["max_difference"] == 0
     assert report["native_cpu_seconds_per_1000_crops"] > 0
 
@@ -483,7 +484,7 @@ def test_broken_images_do_no_harm_under_sanitizers():
 
 
 def test_sources_are_in_the_package():
-    folder = pathlib.Path(native.__file__).parent
+    folder = pathlib.Path(libraries.__file__).parent
 
-    sources = native.SOURCES + native.REWRITE_SOURCES
+    sources = libraries.SOURCES + libraries.REWRITE_SOURCES
     assert {path.name for path in sources} <= {p.name for p in folder.iterdir()}

@@ -11,7 +11,7 @@ import tfpipe
 from tests.support.data import make_jpeg
 from tests.support.native_op import each_crop_op, native_op, on_both_ops  # noqa: F401
 from tfpipe.ops.crop import crop_image
-from tfpipe.ops.crop_stock import scaled_window
+from tfpipe.ops.crop_stock import scaled_crop_box
 
 NUM_SEEDS = 300
 
@@ -163,7 +163,7 @@ def test_exact_crop_equals_full_decode_crop_resize(jpeg, window):
 def test_fast_crop_equals_scaled_decode_crop_resize(jpeg, window, size):
     times = min(window[2:]) // size
     ratio = max(ratio for ratio in (1, 2, 4, 8) if ratio <= max(times, 1))
-    inside = scaled_window(tf.constant(window), ratio).numpy()
+    inside = scaled_crop_box(tf.constant(window), ratio).numpy()
 
     image = crop_image(jpeg, tf.constant(window), size).numpy()
 
@@ -225,7 +225,7 @@ def test_scaled_window_is_the_smallest_that_covers(ratio):
     for begin, end in zip(begins, ends, strict=True):
         window = tf.constant([begin, 0, end - begin, length], tf.int32)
 
-        top, left, height, width = scaled_window(window, ratio).numpy()
+        top, left, height, width = scaled_crop_box(window, ratio).numpy()
 
         assert 0 <= begin - top * ratio < ratio
         assert 0 <= (top + height) * ratio - end < ratio

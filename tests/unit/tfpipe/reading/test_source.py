@@ -260,6 +260,15 @@ def test_epochs_follow_each_other(data_dir):
     assert list(itertools.chain(*taken)) == joined
 
 
+def test_a_source_names_the_shards_of_its_split_alone(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train")
+
+    assert source.shards == index.load(data_dir).splits["train"]
+    assert source.paths == [str(data_dir / shard.name) for shard in source.shards]
+    assert source.split_index.splits == {"train": source.shards}
+    assert source.split_index.classes == source.index.classes
+
+
 def test_paths_of_windows_are_read_from_the_folder_given(copy_dir):
     (window,) = windows(tfpipe.TFRecordSource(str(copy_dir), "train"))
 
