@@ -1,4 +1,4 @@
-"""The record of an image: the features that a converter writes, serialized fast.
+"""The record of an image: the features that a converter writes, encoded fast.
 
 In: the fields of one image. Out: its `tf.train.Example` in a few pieces, the same bytes
 as `example.encode_example` returns. Features that many records share (class, size, no
@@ -23,7 +23,7 @@ from tfpipe.shards.example import (
 
 Box = tuple[float, float, float, float]
 
-_KEPT = 1 << 14  # encoded values: more than ImageNet has classes and sizes
+_KEPT = 1 << 14  # cached encodings; ImageNet has fewer classes and sizes
 
 
 class ImageRecord(NamedTuple):
@@ -51,12 +51,12 @@ class ImageRecord(NamedTuple):
 
 
 def encode_image(record: ImageRecord) -> Buffers:
-    """The serialized `tf.train.Example` of an image, in pieces to be joined.
+    """Encodes an image as a `tf.train.Example`, in pieces to be joined.
 
-    Box labels are written under both keys that readers look for.
+    The labels of boxes are written under both keys that readers use.
     """
     filename = os.fsencode(record.filename)
-    # In the order of the keys, of which image/encoded is the sixth.
+    # Keys must be in sorted order; image/encoded is the sixth.
     head = _class(record.label, record.synset, record.text) + bytes_entry_head(
         records.ENCODED, len(record.encoded)
     )
