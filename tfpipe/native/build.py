@@ -1,8 +1,8 @@
-"""Builds the native crop op, and what rewrites JPEGs, with the compiler there is.
+"""Builds the native crop op and the JPEG rewriter with the installed compiler.
 
-In: the sources beside this file, the headers in TensorFlow's wheel, the library in
-Pillow's. Out: shared libraries in `tfpipe.native.folder()`, and beside each a JSON file
-that says which compiler made it, how long it is, and its digest.
+In: the sources in `src`, the headers in TensorFlow's wheel, libjpeg in Pillow's wheel.
+Out: shared libraries in `libraries.folder()`, and beside each a JSON file with its
+compiler, its size and its digest.
 """
 
 import json
@@ -19,15 +19,15 @@ from tfpipe.native import libraries, op
 
 
 def build(*, force: bool) -> pathlib.Path:
-    """Compiles what is not there yet, made by the same compiler, or is damaged.
+    """Compiles each library that is missing, damaged or made by another compiler.
 
-    Processes may do so at once: each makes files of its own and renames them.
+    Processes may build at once: each writes files of its own and renames them.
 
     Args:
-        force: Compile in any case.
+        force: Whether to compile sound libraries again.
 
     Returns:
-        The library of the op.
+        The path of the op's library.
 
     Raises:
         OSError: If there is no compiler or no libjpeg, the compiler fails, or the
@@ -65,15 +65,15 @@ def _is_sound(path: pathlib.Path) -> bool:
 
 
 def made_by(library: pathlib.Path) -> str:
-    """The compiler that made a library, or an empty string."""
+    """Returns the compiler that made a library, or an empty string if unknown."""
     return str(libraries.description(library).get("compiler", ""))
 
 
 def find_compiler() -> list[str]:
-    """$CXX, otherwise c++, g++ or clang++, as the first words of a command.
+    """Returns $CXX, or else c++, g++ or clang++, as the first words of a command.
 
     Raises:
-        OSError: If there is none.
+        OSError: If no compiler is found.
     """
     named = shlex.split(os.environ.get("CXX", ""))
     if named:
@@ -85,23 +85,26 @@ def find_compiler() -> list[str]:
 
 
 def compile_flags() -> list[str]:
-    """What TensorFlow's headers need."""
-    # Its headers warn; those of the sources are of interest.
+    """Returns the flags that TensorFlow's headers need."""
+    # -isystem: warnings in TensorFlow's headers are hidden, those of the sources shown.
     flags = tf.sysconfig.get_compile_flags()
     return [flag.replace("-I", "-isystem", 1) for flag in flags]
 
 
 def libjpeg_flags(*sources: pathlib.Path) -> list[str]:
-    """Sources and libjpeg, where it is now; before other libraries that have one."""
+    """Returns sources, libjpeg and its path at run time, as arguments of the compiler.
+
+    They must come before other libraries that contain a libjpeg.
+    """
     libjpeg = libraries.libjpeg()
     return [*map(str, sources), str(libjpeg), f"-Wl,-rpath,{libjpeg.parent}"]
 
 
 def run_compiler(command: list[str], output: pathlib.Path) -> None:
-    """RecordRanges a compiler's command, with an output.
+    """Runs a compiler's command that writes `output`.
 
     Raises:
-        OSError: If it fails; carries what it printed.
+        OSError: If the command fails; carries what the compiler printed.
     """
     whole = [*command, "-o", str(output)]
     done = subprocess.run(whole, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Where the native libraries are kept, and whether their bytes are the ones built.
+"""Paths of the native libraries, and checks that their bytes are those built.
 
 In: the C++ sources, Pillow's libjpeg, the folder for caches. Out: paths, digests and
 checks. Imports no TensorFlow: the converters use the library that rewrites JPEGs.

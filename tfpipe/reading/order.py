@@ -83,7 +83,7 @@ class Phase(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an epoch is resumed; `state.place` computes it from a saved state.
+    """The place where an epoch is resumed; `state.place` computes it from a state.
 
     Attributes:
         epoch: Number of the epoch.

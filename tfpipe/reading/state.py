@@ -1,4 +1,4 @@
-"""Where a run is in its data: a few integers, the same on every rank.
+"""The state of a run in its data: a few integers, the same on every rank.
 
 In: the numbers of a run. Out: a `State` that is saved with a checkpoint, and from which
 the same or another number of ranks resumes.
@@ -15,7 +15,7 @@ from tfpipe.reading import order
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """How far a run has come in its data.
+    """The progress of a run in its data.
 
     Attributes:
         epoch: Number of the epoch, >= 0.
