@@ -22,8 +22,8 @@ from converters.jobs import publish, run
 from converters.options import job as job_options
 from tests.support.data import convert, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
-from tests.unit.tfpipe.native.test_native import photograph, random_windows
-from tests.unit.tfpipe.ops.test_crop import KINDS, WINDOWS, gradient
+from tests.unit.tfpipe.native.test_native import photograph, random_crop_boxes
+from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, gradient
 from tfpipe.native import libraries
 from tfpipe.ops.crop import crop_image
 from tfpipe.shards import index, records
@@ -261,7 +261,7 @@ def _crops(encoded, window, size, crop_op, quality):
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_ops_give_the_pixels_of_the_original(kind, quality):
     rewritten = _rewrite(KINDS[kind])
-    for window in WINDOWS:
+    for window in CROP_BOXES:
         for size in (5, 16):
             expected = _crops(KINDS[kind], window, size, "stock", quality)
             for crop_op in ("native", "stock"):
@@ -274,7 +274,7 @@ def test_both_ops_give_the_pixels_of_the_original(kind, quality):
 def test_both_ops_give_the_pixels_of_the_original_photograph(kind, quality):
     encoded = PHOTOGRAPHS[kind]
     rewritten = _rewrite(encoded)
-    for window in random_windows(_SIZE, 12):
+    for window in random_crop_boxes(_SIZE, 12):
         expected = _crops(encoded, window, 40, "stock", quality)
         for crop_op in ("native", "stock"):
             found = _crops(rewritten, window, 40, crop_op, quality)
@@ -476,7 +476,7 @@ def test_other_restart_intervals_are_decoded_alike():
         {"restart_marker_blocks": 33},
     ):
         encoded = _photograph(**options)
-        for window in random_windows(_SIZE, 12):
+        for window in random_crop_boxes(_SIZE, 12):
             one, other = (
                 _crops(encoded, window, 40, crop_op, "exact")
                 for crop_op in ("native", "stock")
