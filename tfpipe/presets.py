@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tfpipe import errors
-from tfpipe.native import CropOp
+from tfpipe.native.op import CropOp
 from tfpipe.ops.basic import Cast, Normalize, Parse, Select
 from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, Quality
 from tfpipe.pipeline import Pipeline, Stage, Wrapper

@@ -12,7 +12,7 @@ import ctypes
 import functools
 from typing import NamedTuple
 
-from tfpipe import native
+from tfpipe.native import libraries
 
 
 class Rewritten(NamedTuple):
@@ -69,8 +69,8 @@ def _library() -> ctypes.CDLL:
 
 def _load() -> ctypes.CDLL:
     try:
-        path = native.rewrite_library()
-        native.require_sound(path)
+        path = libraries.rewrite_library()
+        libraries.require_sound(path)
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ValueError(

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
-from tfpipe import native
-from tfpipe.native import build
+from tfpipe.native import build, libraries, op
 from tfpipe.ops.crop import crop_image
 
 needs_native = pytest.mark.usefixtures("native_op")
@@ -18,7 +17,7 @@ on_both_ops = pytest.mark.usefixtures("each_crop_op")
 def native_op(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Makes the op be there; skips the test where there is no compiler."""
     before = dict(os.environ)
-    if native.load()[0] is None or not native.rewrite_library().exists():
+    if op.load()[0] is None or not libraries.rewrite_library().exists():
         try:
             build.find_compiler()
         except OSError as error:
@@ -27,7 +26,7 @@ def native_op(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         folder = tmp_path_factory.getbasetemp().parent / "native"
         os.environ["TFPIPE_NATIVE_DIR"] = str(folder)
         build.build(force=False)
-    module, reason = native.load()
+    module, reason = op.load()
     assert module is not None, reason
     yield
     os.environ.clear()
@@ -38,10 +37,10 @@ def native_op(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def each_crop_op(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RecordRanges a test with either op, whichever the crops in it were made for."""
+    """Runs a test with either op, whichever the crops in it were made for."""
     if request.param == "native":
         request.getfixturevalue("native_op")
-    monkeypatch.setattr(native, "resolve", lambda _: request.param)
+    monkeypatch.setattr(op, "resolve", lambda _: request.param)
 
 
 def crop_both(jpeg, window, size, *, flip=None, **options):

@@ -190,12 +190,11 @@ def _open_anew(
 def _content(
     source: TFRecordSource, ops: Sequence[Op], spec: Example
 ) -> folders.Content:
-    shards = source.index.splits[source.split]
     return folders.Content(
         made_of=_made_of(source, ops),
         features=features(spec),
         num_records=source.order.num_records,
-        string_bytes=sum(shard.num_bytes for shard in shards),
+        string_bytes=sum(shard.num_bytes for shard in source.shards),
     )
 
 
@@ -219,10 +218,9 @@ def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, lis
 
 def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
     """All that decides what is kept, but the features and the number of records."""
-    shards = source.index.splits[source.split]
     return {
         "split": source.split,
-        "shards": index.digest(repr(shards)),
+        "shards": index.digest(repr(source.shards)),
         # An op that was edited prints as before.
         "ops": [cacheable.made_by(op) for op in ops],
         "tfpipe": tfpipe.__version__,

@@ -1,16 +1,16 @@
-"""Builds the native crop op, checks it against the stock ops and says what it saves.
+"""Builds the native crop op, checks it against the stock ops and reports what it saves.
 
-Also builds the library that --restart_rows of the converters needs.
+It also builds the library that --restart_rows of the converters needs.
 
   python -m tfpipe.native
 
-Needs a C++ compiler, about ten seconds, and nothing else: TensorFlow's wheel has the
-headers, Pillow's the library. Pipelines that are made from then on use it. Run it again
-after TensorFlow, Pillow or tfpipe has changed: what is still good is kept, and what is
-damaged is built again. The last line on stdout is one JSON object; the exit code is 0
-if the op works, otherwise 1.
+It needs a C++ compiler, about ten seconds, and nothing else: TensorFlow's wheel has the
+headers, Pillow's wheel has libjpeg. Pipelines that are made afterwards use the op. Run
+the command again after TensorFlow, Pillow or tfpipe has changed: sound libraries are
+kept, and damaged ones are built again. The last line on stdout is one JSON object; the
+exit code is 0 if the op works, otherwise 1.
 
-$TFPIPE_NATIVE_DIR is the folder to keep it in, $CXX the compiler.
+$TFPIPE_NATIVE_DIR is the folder for the libraries, $CXX the compiler.
 """
 
 import argparse
@@ -24,15 +24,15 @@ import numpy as np
 import PIL.Image
 import tensorflow as tf
 
-from tfpipe import native
-from tfpipe.native import CropOp
+from tfpipe.native import libraries, op
 from tfpipe.native.build import build, made_by
 from tfpipe.native.fuzz import fuzz
+from tfpipe.native.op import CropOp
 from tfpipe.ops.crop import crop_image
 
-# Of ImageNet, about: a crop of 300 x 300 to 224.
+# A typical ImageNet image, and a crop box of 300 x 300 resized to 224.
 _SIDES = (400, 500)
-_WINDOW = (31, 57, 300, 300)
+_CROP_BOX = (31, 57, 300, 300)
 _NUM_TIMED = 200
 
 
@@ -59,7 +59,7 @@ def main() -> int:
         path = build(force=arguments.force)
         _require_loading(force=arguments.force)
         report = _checked() | {"library": str(path), "compiler": made_by(path)}
-        report |= {"rewrite_library": str(native.rewrite_library())}
+        report |= {"rewrite_library": str(libraries.rewrite_library())}
         if arguments.fuzz:
             report |= {"fuzz": fuzz(arguments.fuzz, seed=0)}
     except (OSError, RuntimeError) as error:
@@ -68,7 +68,7 @@ def main() -> int:
     report |= {
         "command": "tfpipe.native",
         "schema_version": 1,
-        "libjpeg": str(native.libjpeg()),
+        "libjpeg": str(libraries.libjpeg()),
         "tensorflow": tf.__version__,
         "seconds": time.perf_counter() - begin,
     }
@@ -77,15 +77,15 @@ def main() -> int:
 
 
 def _require_loading(*, force: bool) -> None:
-    """Raises OSError if sound libraries do not load, as those of another host."""
-    module, reason = native.load()
+    """Raises OSError if a sound library does not load, such as one of another host."""
+    module, reason = op.load()
     if module is None:
         remedy = "" if force else ". Run: python -m tfpipe.native --force"
         raise OSError(f"{reason}{remedy}")
 
 
 def _checked() -> dict[str, Any]:
-    """Largest difference of a crop's pixels, and CPU-seconds of both ways."""
+    """Returns a crop's largest pixel difference, and the CPU-seconds of both ops."""
     jpeg = _image()
     report: dict[str, Any] = {}
     images = {}
@@ -98,7 +98,7 @@ def _checked() -> dict[str, Any]:
 
 
 def _image() -> bytes:
-    """A JPEG of smooth noise with grain, as large as a photograph of ImageNet."""
+    """Returns a JPEG of smooth noise with grain, as large as an ImageNet photograph."""
     random = np.random.default_rng(0)
     coarse = PIL.Image.fromarray(random.integers(0, 256, (8, 10, 3), dtype=np.uint8))
     smooth = coarse.resize(_SIDES[::-1], PIL.Image.Resampling.BICUBIC)
@@ -110,13 +110,13 @@ def _image() -> bytes:
 
 
 def _crop(jpeg: bytes, crop_op: CropOp) -> tuple[Any, float]:
-    """Pixels of a crop, and the CPU-seconds that one takes in a pipeline."""
-    # Elements, as what is constant would be folded.
+    """Returns the pixels of a crop, and the CPU-seconds of one crop in a pipeline."""
+    # An element of the dataset: TensorFlow would compute a constant once.
     crops = tf.data.Dataset.from_tensors(jpeg).repeat(2 * _NUM_TIMED)
     crops = crops.map(
         lambda encoded: crop_image(
             encoded,
-            tf.constant(_WINDOW, tf.int32),
+            tf.constant(_CROP_BOX, tf.int32),
             224,
             flip=tf.constant(True),
             crop_op=crop_op,

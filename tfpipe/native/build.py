@@ -1,8 +1,8 @@
-"""Builds the native crop op, and what rewrites JPEGs, with the compiler there is.
+"""Builds the native crop op and the JPEG rewriter with the installed compiler.
 
-In: the sources beside this file, the headers in TensorFlow's wheel, the library in
-Pillow's. Out: shared libraries in `tfpipe.native.folder()`, and beside each a JSON file
-that says which compiler made it, how long it is, and its digest.
+In: the sources in `src`, the headers in TensorFlow's wheel, libjpeg in Pillow's wheel.
+Out: shared libraries in `libraries.folder()`, and beside each a JSON file with its
+compiler, its size and its digest.
 """
 
 import json
@@ -15,28 +15,28 @@ import tempfile
 
 import tensorflow as tf
 
-from tfpipe import native
+from tfpipe.native import libraries, op
 
 
 def build(*, force: bool) -> pathlib.Path:
-    """Compiles what is not there yet, made by the same compiler, or is damaged.
+    """Compiles each library that is missing, damaged or made by another compiler.
 
-    Processes may do so at once: each makes files of its own and renames them.
+    Processes may build at once: each writes files of its own and renames them.
 
     Args:
-        force: Compile in any case.
+        force: Whether to compile sound libraries again.
 
     Returns:
-        The library of the op.
+        The path of the op's library.
 
     Raises:
         OSError: If there is no compiler or no libjpeg, the compiler fails, or the
             folder cannot be written; says what to do.
     """
-    rewrite = libjpeg_flags(native.REWRITE_SOURCES[0])
-    _build(native.rewrite_library(), rewrite, force=force)
-    crop = [*libjpeg_flags(native.SOURCES[0]), *tf.sysconfig.get_link_flags()]
-    return _build(native.library(), crop, force=force)
+    rewrite = libjpeg_flags(libraries.REWRITE_SOURCES[0])
+    _build(libraries.rewrite_library(), rewrite, force=force)
+    crop = [*libjpeg_flags(libraries.SOURCES[0]), *tf.sysconfig.get_link_flags()]
+    return _build(op.library(), crop, force=force)
 
 
 def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Path:
@@ -47,9 +47,9 @@ def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Pat
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = pathlib.Path(folder) / path.name
-        run_compiler([*compiler, *native.FLAGS, *compile_flags(), *inputs], made)
+        run_compiler([*compiler, *libraries.FLAGS, *compile_flags(), *inputs], made)
         described = made.with_suffix(".json")
-        content = {"compiler": version, **native.describe(made.read_bytes())}
+        content = {"compiler": version, **libraries.describe(made.read_bytes())}
         described.write_text(json.dumps(content) + "\n")
         os.replace(described, path.with_suffix(".json"))
         os.replace(made, path)
@@ -58,22 +58,22 @@ def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Pat
 
 def _is_sound(path: pathlib.Path) -> bool:
     try:
-        native.require_sound(path)
+        libraries.require_sound(path)
     except OSError:
         return False
     return True
 
 
 def made_by(library: pathlib.Path) -> str:
-    """The compiler that made a library, or an empty string."""
-    return str(native.description(library).get("compiler", ""))
+    """Returns the compiler that made a library, or an empty string if unknown."""
+    return str(libraries.description(library).get("compiler", ""))
 
 
 def find_compiler() -> list[str]:
-    """$CXX, otherwise c++, g++ or clang++, as the first words of a command.
+    """Returns $CXX, or else c++, g++ or clang++, as the first words of a command.
 
     Raises:
-        OSError: If there is none.
+        OSError: If no compiler is found.
     """
     named = shlex.split(os.environ.get("CXX", ""))
     if named:
@@ -85,23 +85,26 @@ def find_compiler() -> list[str]:
 
 
 def compile_flags() -> list[str]:
-    """What TensorFlow's headers need."""
-    # Its headers warn; those of the sources are of interest.
+    """Returns the flags that TensorFlow's headers need."""
+    # -isystem: warnings in TensorFlow's headers are hidden, those of the sources shown.
     flags = tf.sysconfig.get_compile_flags()
     return [flag.replace("-I", "-isystem", 1) for flag in flags]
 
 
 def libjpeg_flags(*sources: pathlib.Path) -> list[str]:
-    """Sources and libjpeg, where it is now; before other libraries that have one."""
-    libjpeg = native.libjpeg()
+    """Returns sources, libjpeg and its path at run time, as arguments of the compiler.
+
+    They must come before other libraries that contain a libjpeg.
+    """
+    libjpeg = libraries.libjpeg()
     return [*map(str, sources), str(libjpeg), f"-Wl,-rpath,{libjpeg.parent}"]
 
 
 def run_compiler(command: list[str], output: pathlib.Path) -> None:
-    """RecordRanges a compiler's command, with an output.
+    """Runs a compiler's command that writes `output`.
 
     Raises:
-        OSError: If it fails; carries what it printed.
+        OSError: If the command fails; carries what the compiler printed.
     """
     whole = [*command, "-o", str(output)]
     done = subprocess.run(whole, capture_output=True, text=True, check=False)

@@ -1,10 +1,10 @@
-"""Feeds the C++ of the crop op and of rewriting with broken images, under sanitizers.
+"""Fuzzes the C++ of the crop op and of the JPEG rewriter under sanitizers.
 
-In: how many. Out: how many were refused; an error if one of them made it read or write
-where it must not, leak, overflow, or give other pixels than libjpeg's own decoder, or
-if one that was rewritten gave others than before.
-libjpeg itself is Pillow's, which has no sanitizer in it: of its faults those are found
-that corrupt the heap or crash.
+In: the number of broken images. Out: the number of images that were refused and
+rewritten. An image is an error if the code reads or writes outside of its memory, leaks
+or overflows, if its pixels differ from those of libjpeg's own decoder, or if rewriting
+changes its pixels. libjpeg is Pillow's and has no sanitizer in it, so that only those
+of its faults are found that corrupt the heap or crash.
 """
 
 import io
@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from tfpipe.native import build, libjpeg
+from tfpipe.native import build
+from tfpipe.native.libraries import libjpeg
 
 _FOLDER = pathlib.Path(__file__).parent / "src"
 _FLAGS = (
@@ -25,8 +26,8 @@ _FLAGS = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
 
-# How the images are made that are broken then: all that baseline decoding knows, and
-# progressive ones, which are left to libjpeg.
+# Options of the images before they are broken: all features of baseline decoding, and
+# progressive images, which the op leaves to libjpeg.
 _OPTIONS: tuple[dict[str, Any], ...] = (
     *({"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}),
     *({"quality": 100, "subsampling": 0}, {"optimize": True}),
@@ -37,13 +38,13 @@ _MODES = ("RGB", "L", "CMYK")
 
 
 def fuzz(num_images: int, seed: int) -> dict[str, int]:
-    """Builds the driver and runs it.
+    """Builds src/fuzz.cc and runs it.
 
     Returns:
         `num_images`, `num_refused` and `num_rewritten`.
 
     Raises:
-        OSError: If there is no compiler, or something was found; carries the report.
+        OSError: If there is no compiler, or a fault was found; carries the report.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -70,7 +71,7 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
 
 
 def _write_images(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Images of 73 x 60: several MCUs and a part of one each way."""
+    """Writes images of 73 x 60: several MCUs and a part of one in each direction."""
     y, x = np.mgrid[:73, :60]
     smooth = np.stack([x * 4, y * 3, 255 - 2 * x - y], -1)
     grain = np.random.default_rng(0).normal(0, 12, smooth.shape)

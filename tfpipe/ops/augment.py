@@ -2,8 +2,8 @@
 
 In and out: an example whose `image` is uint8 [height, width, 3], 0..255, RGB, of any
 size; the result has the same shape and type. These ops belong after the crop and
-before `Normalize`. Each draws all of its numbers from the example's `seed`; two of one
-kind in a pipeline need `ops.Reseed`.
+before `Normalize`. Each draws all of its numbers from the example's `seed`. A second op
+of the same kind in a pipeline needs `Reseed`, or it draws the same numbers.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ OPERATIONS = (
 _Change = Callable[[tf.Tensor], tf.Tensor]
 
 _MEAN_PIXEL = (124, 116, 104)  # ImageNet's: about zero after Normalize
-_GRAY = 128  # what the AutoAugment code fills with
+_GRAY = 128  # fill value of the AutoAugment code
 
 
 def _pixels(op: object, example: Example) -> tf.Tensor:
@@ -53,11 +53,12 @@ class ColorJitter:
 
     Element: example -> example. Changes `image`.
 
-    A factor is uniform in 1 - strength (never below 0) to 1 + strength, the hue is
-    turned by uniform -hue to hue of the circle, and the order of the changes is random:
-    torchvision's `ColorJitter`. The first three equal Pillow's `ImageEnhance`
-    Brightness, Contrast and Color, the hue equals `tf.image.adjust_hue`. A change of
-    strength 0 is left out. The default is that of the ResNets trained with Torch.
+    Follows torchvision's `ColorJitter`: a factor is uniform in 1 - strength (never
+    below 0) to 1 + strength, the hue is turned by a uniform share of the color circle
+    from -hue to hue, and the order of the changes is random. The first three changes
+    equal Pillow's `ImageEnhance` Brightness, Contrast and Color; the hue equals
+    `tf.image.adjust_hue`. A change of strength 0 is left out. The defaults are those of
+    the ResNets trained with Torch.
 
     Args:
         brightness: Strength, >= 0.
@@ -88,7 +89,7 @@ class ColorJitter:
         return example | {"image": image}
 
     def _changes(self, draws: tf.Tensor) -> list[_Change]:
-        """The changes of this image, by draws: float32 [4], 0..1."""
+        """Returns the changes of this image; draws: float32 [4], 0..1."""
 
         def enhanced(
             change: Callable[..., tf.Tensor], strength: float, draw: tf.Tensor
@@ -115,10 +116,10 @@ class DistortColor:
 
     Element: example -> example. Changes `image`.
 
-    Brightness is shifted by up to 32, saturation and contrast are scaled by 0.5 to
-    1.5, the hue is turned by up to 0.2 of the circle: `distort_color` of TensorFlow's
-    Inception preprocessing, where values may leave 0..255 between the changes. Other
-    than there the result is rounded to uint8.
+    Follows `distort_color` of TensorFlow's Inception preprocessing: brightness is
+    shifted by up to 32, saturation and contrast are scaled by 0.5 to 1.5, and the hue
+    is turned by up to 0.2 of the color circle. Values may leave 0..255 between the
+    changes. Unlike in the reference, the result is rounded to uint8.
 
     Args:
         fast: Whether to leave out hue and contrast, as the reference does by default.
@@ -163,24 +164,25 @@ class RandAugment:
 
     Element: example -> example. Changes `image`.
 
-    After Cubuk et al., "RandAugment: Practical automated data augmentation with a
+    Follows Cubuk et al., "RandAugment: Practical automated data augmentation with a
     reduced search space", 2019, with the operations and the scales of the TensorFlow
-    reference (TensorFlow Model Garden), where each operation is drawn with the same
-    probability. The operations equal Pillow's, see `enhance`; contrast, too, which the
-    reference blends with a wrong gray. Turns, shears and translations go either way
-    with probability 1/2, take the nearest pixel, and fill with gray (128).
+    reference (TensorFlow Model Garden). Each operation is drawn with the same
+    probability. The operations equal Pillow's, see `pil_functions`; so does contrast,
+    which the reference blends with a wrong gray. Turns, shears and translations go
+    either way with probability 1/2, take the nearest pixel, and fill with gray (128).
 
     Args:
-        num_ops: Operations applied one after the other, >= 1.
-        magnitude: How strong they are, 0 to 10. At 10: turn 30 degrees, shear 0.3,
-            factors of color, contrast, brightness and sharpness 1.9, add 110 to values
-            below 128. Posterize and Solarize are strongest at low magnitudes, as in the
-            reference: they keep magnitude * 4 / 10 bits (at least one here, where the
-            reference gives black), and invert from magnitude * 25.6 on.
+        num_ops: Number of operations applied one after the other, >= 1.
+        magnitude: Strength of the operations, 0 to 10. At 10 they turn by 30 degrees,
+            shear by 0.3, change color, contrast, brightness and sharpness by a factor
+            of 1.9, and add 110 to values below 128. Posterize and Solarize are
+            strongest at low magnitudes, as in the reference: Posterize keeps magnitude
+            * 4 / 10 bits (at least one bit here, where the reference gives black), and
+            Solarize inverts values from magnitude * 25.6 on.
         translation: Translation at magnitude 10, in pixels.
         cutout: Half the side of the erased square at magnitude 10, in pixels.
-        operations: Names of the operations to draw from, some of `OPERATIONS`; None is
-            all of them.
+        operations: Names of the operations to draw from, a part of `OPERATIONS`; None
+            stands for all.
     """
 
     num_ops: int = 2
@@ -212,7 +214,7 @@ class RandAugment:
         return example | {"image": image}
 
     def _changes(self, draws: tf.Tensor) -> dict[str, _Change]:
-        """What each operation does at this magnitude; draws: float32 [4], 0..1."""
+        """Returns the operations at this magnitude; draws: float32 [4], 0..1."""
         share = self.magnitude / 10
         signed = tf.where(draws[1] < 0.5, -share, share)
         change = functools.partial
@@ -252,14 +254,14 @@ class Cutout:
 
     Element: example -> example. Changes `image`.
 
-    After DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks
-    with Cutout", 2017: the square's center is uniform over the image, so that part of
-    the square may lie outside.
+    Follows DeVries and Taylor, "Improved Regularization of Convolutional Neural
+    Networks with Cutout", 2017: the square's center is uniform over the image, so that
+    a part of the square may lie outside.
 
     Args:
         size: Side of the square in pixels, >= 1.
-        fill: Red, green and blue, 0..255; by default ImageNet's mean, which is about
-            zero after `Normalize`, as in the paper.
+        fill: Red, green and blue, 0..255. The default is ImageNet's mean, which
+            `Normalize` turns into about zero, as in the paper.
     """
 
     size: int
@@ -278,7 +280,14 @@ class Cutout:
 def _cut_out(
     image: tf.Tensor, draws: tf.Tensor, size: int, fill: tuple[int, int, int]
 ) -> tf.Tensor:
-    """Fills a square of `size` pixels around a center at draws, [2], 0..1."""
+    """Fills a square with a side of `size` pixels.
+
+    Args:
+        image: uint8 [height, width, 3].
+        draws: float32 [2], center of the square as shares of height and width, 0..1.
+        size: Side of the square in pixels.
+        fill: Red, green and blue, 0..255.
+    """
     shape = tf.shape(image)[:2]
     center = tf.cast(draws * tf.cast(shape, tf.float32), tf.int32)
     start = tf.maximum(center - size // 2, 0)
@@ -293,19 +302,19 @@ class RandomErasing:
 
     Element: example -> example. Changes `image`.
 
-    After Zhong et al., "Random Erasing Data Augmentation", 2017. The rectangle's area
-    is uniform in `area`, the logarithm of its height / width uniform in `ratio`, its
-    place uniform among those inside of the image; nothing is erased where none of
-    `max_attempts` rectangles fits. (The logarithm is torchvision's: high and wide
-    rectangles are then equally likely.)
+    Follows Zhong et al., "Random Erasing Data Augmentation", 2017. The rectangle's area
+    is uniform in `area`, the logarithm of its height / width is uniform in `ratio`, and
+    its place is uniform among the places inside of the image. Nothing is erased if none
+    of `max_attempts` rectangles fits. The logarithm is torchvision's choice: high and
+    wide rectangles are then equally likely.
 
     Args:
-        probability: Share of the images of which a part is erased, 0 to 1.
+        probability: Share of the images that get a rectangle, 0 to 1.
         area: Smallest and largest share of the image's area, 0 < low <= high <= 1.
         ratio: Smallest and largest height / width, 0 < low <= high.
-        fill: Red, green and blue, 0..255; None fills with random bytes, which the paper
-            found best.
-        max_attempts: Rectangles to try.
+        fill: Red, green and blue, 0..255; None fills with random bytes, which worked
+            best in the paper.
+        max_attempts: Number of rectangles to try.
     """
 
     probability: float = 0.5
@@ -338,7 +347,7 @@ class RandomErasing:
         return example | {"image": image}
 
     def _rectangle(self, shape: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """Top, left, height, width in pixels: int32 [4]; height 0 if none fits."""
+        """Returns int32 [4]: top, left, height, width in pixels; height 0 if no fit."""
         size = tf.cast(shape, tf.float32)
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         shares, shapes = tf.unstack(tf.reshape(draws[2:], [2, self.max_attempts]))
@@ -354,7 +363,8 @@ class RandomErasing:
     def _patch(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         if self.fill is not None:
             return tf.broadcast_to(tf.constant(self.fill, tf.uint8), shape)
-        # Four bytes of noise from each number drawn; other ones than the rectangle's.
+        # Each number drawn gives four bytes of noise. The reversed seed draws other
+        # numbers than those of the rectangle.
         size = tf.reduce_prod(shape)
         words = tf.random.stateless_uniform(
             [(size + 3) // 4], seed[::-1], minval=None, maxval=None, dtype=tf.uint32

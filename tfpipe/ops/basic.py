@@ -1,7 +1,7 @@
-"""Ops: example -> example, one image at a time, for use inside `stages.Map`.
+"""Ops: example -> example, one image at a time, for use inside `stages.basic.Map`.
 
-In and out: a flat dict of tensors; an op returns a new dict and never changes the one
-it is given. Random ops draw from `seed`, which `Parse` makes of the run's seed, the
+In and out: a flat dict of tensors. An op returns a new dict and never changes its
+input. Random ops draw from `seed`, which `Parse` computes from the run's seed, the
 epoch and the record's number, so that a record gets the same augmentation whatever the
 parallelism, the rank or the resume point. Images are RGB, height x width x channel.
 """
@@ -21,7 +21,7 @@ Example = dict[str, tf.Tensor]
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
 
-# The mean that the VGG networks were trained with; they had no division.
+# The mean that the VGG networks were trained with; they did not divide.
 VGG_MEAN = (123.68, 116.779, 103.939)
 
 
@@ -35,12 +35,13 @@ class Parse:
              height, width: int32, pixels
              label: int32, label on disk - label_base + label_offset
              record_id: int64
-             mask: float32, 1 for a real record, 0 for one that fills up or stands in
-             seed: int64 [2], what random ops draw from
+             mask: float32, 1 for a real record, 0 for one that fills up a batch or
+                 replaces a damaged record
+             seed: int64 [2], seed of the random ops
 
     Args:
         label_base: Label on disk of the first class; the index states it.
-        label_offset: Label to give to the first class.
+        label_offset: Label of the first class in the output.
     """
 
     label_base: int
@@ -51,7 +52,7 @@ class Parse:
 
     def __call__(self, example: Example) -> Example:
         scalar = tf.io.FixedLenFeature([], tf.int64)
-        # A scalar too: tf.io.parse_single_example does no more.
+        # Takes a scalar as well, as tf.io.parse_single_example does.
         features = tf.io.parse_example(
             example["record"],
             {
@@ -95,8 +96,8 @@ class Normalize:
         in   image: uint8 or float32 [..., height, width, 3], RGB, 0..255
         out  image: float32 [..., height, width, 3]
 
-    `Normalize()` is what Keras calls mode "torch"; `caffe` and `inception` are the
-    other two.
+    `Normalize()` is the mode that Keras calls "torch"; `caffe` and `inception` are
+    Keras' other two modes.
 
     Args:
         mean: Per-channel mean, 3 values, in 0..255, red first.
@@ -110,12 +111,12 @@ class Normalize:
 
     @classmethod
     def caffe(cls) -> "Normalize":
-        """VGG's mean subtracted, not scaled, blue first: Keras' mode "caffe"."""
+        """Subtracts VGG's mean, does not scale, blue first: Keras' mode "caffe"."""
         return cls(mean=VGG_MEAN, std=(1.0, 1.0, 1.0), bgr=True)
 
     @classmethod
     def inception(cls) -> "Normalize":
-        """0..255 becomes -1..1: Keras' mode "tf", for Inception and MobileNet."""
+        """Scales 0..255 to -1..1: Keras' mode "tf", for Inception and MobileNet."""
         return cls(mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))
 
     def __post_init__(self) -> None:
@@ -126,13 +127,14 @@ class Normalize:
         errors.settle_bools(self, "bgr")
 
     def __call__(self, example: Example) -> Example:
-        # One multiplication and one addition a value, not a subtraction and a division.
+        # Multiplying and adding is cheaper than subtracting and dividing.
         scale = [1 / std for std in self.std]
         shift = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
         image = example["image"]
         if self.bgr:
             image, scale, shift = tf.reverse(image, [-1]), scale[::-1], shift[::-1]
-        # By rows of pixels: three values for each image take five times as long.
+        # Operands as long as a row of pixels: with three values it takes five times as
+        # long.
         *leading, width, channels = tf.unstack(tf.shape(image))
         rows = tf.reshape(image, [*leading, width * channels])
         rows = tf.cast(rows, tf.float32) * tf.tile(scale, [width])
@@ -167,8 +169,8 @@ class ToNCHW:
     """Puts the channels before height and width. Element: example -> example.
 
     Changes `image`, of one example or of a batch, from [..., height, width, 3] to
-    [..., 3, height, width], the layout that some GPU kernels are fastest with. Belongs
-    after every other op that changes the image.
+    [..., 3, height, width], the layout in which some GPU kernels are fastest. This op
+    belongs after every other op that changes the image.
     """
 
     def __call__(self, example: Example) -> Example:
@@ -187,18 +189,18 @@ class OneHot:
         in   label: int32 [...], 0..num_classes - 1
         out  label: float32 [..., num_classes], sums to 1
 
-    Label smoothing is that of Szegedy et al., "Rethinking the Inception Architecture
-    for Computer Vision", 2015, section 7: (1 - smoothing) * one-hot + smoothing /
+    Label smoothing follows Szegedy et al., "Rethinking the Inception Architecture for
+    Computer Vision", 2015, section 7: (1 - smoothing) * one-hot + smoothing /
     num_classes.
 
     Args:
         num_classes: Length of a row; one more than the largest label.
-        smoothing: Share that is spread over all classes, 0 <= smoothing < 1; 0.1 in the
-            paper.
+        smoothing: Share of the probability that is spread over all classes,
+            0 <= smoothing < 1; 0.1 in the paper.
 
     Raises:
-        tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1, for
-            which `tf.one_hot` would give zeros.
+        tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1;
+            `tf.one_hot` would return zeros for it.
     """
 
     num_classes: int
@@ -228,15 +230,15 @@ class OneHot:
 
 @dataclasses.dataclass(frozen=True)
 class Reseed:
-    """Lets an op draw other numbers: for the second op of one kind in a pipeline.
+    """Changes the numbers that an op draws, for the second op of a kind in a pipeline.
 
-    Element: as that of `op`. Two ops of one kind draw the same numbers for a record,
-    wherever they stand, so that ops added before them change nothing.
-    `Reseed(Flip(), 1)` draws others than `Flip()`, and others than `Reseed(Flip(), 2)`.
+    Element: the element of `op`. Two ops of one kind draw the same numbers for a record
+    wherever they stand, so that an op added before them changes nothing.
+    `Reseed(Flip(), 1)`, `Reseed(Flip(), 2)` and `Flip()` draw different numbers.
 
     Args:
         op: A random op.
-        salt: Any whole number; 0 draws what `op` alone does.
+        salt: Any whole number; 0 draws the numbers of `op` alone.
     """
 
     op: Callable[[Example], Example]
@@ -248,14 +250,14 @@ class Reseed:
 
     def __call__(self, example: Example) -> Example:
         seed = example["seed"]
-        # The first half is common to an epoch; in the second another salt would only
-        # trade records.
+        # The first half of the seed is the epoch's. A salt in the second half, which is
+        # the record's number, would only give a record the numbers of another record.
         salt = tf.constant([self.salt * _SALT_STEP % 2**63, 0], tf.int64)
         result = self.op(example | {"seed": tf.bitwise.bitwise_xor(seed, salt)})
         return result | {"seed": seed} if "seed" in result else result
 
 
-# Odd and without pattern: a multiplier of SplitMix64.
+# A multiplier of SplitMix64: odd, and its bits have no pattern.
 _SALT_STEP = 0x3F58476D1CE4E5B9
 
 
@@ -278,14 +280,14 @@ class Select:
 
 
 def op_seed(op: object, seed: tf.Tensor) -> tf.Tensor:
-    """The element's seed, made different for each kind of op by the op's name.
+    """Returns the seed of an op: the example's seed, changed by the op's class name.
 
     Args:
-        op: The op that is going to draw.
-        seed: int64 [2], the example's.
+        op: The op that draws.
+        seed: int64 [2] or [n, 2], the seed of the example, or of each of a batch.
 
     Returns:
-        A seed for `tf.random.stateless_*`: int64 [2].
+        A seed for `tf.random.stateless_*`, of the same shape.
     """
     salt = zlib.crc32(type(op).__name__.encode())
     return tf.bitwise.bitwise_xor(seed, tf.constant([salt, 0], tf.int64))

@@ -1,21 +1,20 @@
-"""A window of a JPEG image as pixels, by the kernels that every TensorFlow has.
+"""Decodes and resizes a crop box of a JPEG image by TensorFlow's own kernels.
 
-In: JPEG bytes and a window. Out: its pixels. `crop.crop_image` says what they are; this
-is the one way to make them, `native` is the other. Each does the same arithmetic in
-the same order.
+In: JPEG bytes and a crop box. Out: the pixels that `crop.crop_image` describes. The
+native op makes the same pixels, by the same arithmetic in the same order.
 """
 
 import tensorflow as tf
 
 from tfpipe.ops.basic import Normalize, ToNCHW
 
-# How much smaller libjpeg can decode: scales of its inverse DCT.
+# Factors by which libjpeg can decode smaller: the scales of its inverse DCT.
 _RATIOS = (1, 2, 4, 8)
 
 
 def crop(
     encoded: tf.Tensor,
-    window: tf.Tensor,
+    crop_box: tf.Tensor,
     flip: tf.Tensor | None,
     *,
     image_size: int,
@@ -24,15 +23,15 @@ def crop(
     normalize: Normalize | None,
     layout: str,
 ) -> tf.Tensor:
-    """As `crop.crop_image`, of whose arguments these are."""
+    """Returns the pixels of one image; `crop.crop_image` describes the arguments."""
     if fast:
-        pixels = _decode_scaled(encoded, window, image_size)
+        pixels = _decode_scaled(encoded, crop_box, image_size)
     else:
-        pixels = _decode(encoded, window, ratio=1)
-    # Mirrored where a pixel is 3 bytes: floats would cost three times as much.
+        pixels = _decode(encoded, crop_box, ratio=1)
+    # Mirrored while a pixel is still 3 bytes: floats would cost three times as much.
     if flip is not None and dtype != "uint8":
         pixels = _mirror(pixels, flip)
-    # The kernel itself: tf.image.resize adds a dozen small ops, 4 % of the whole.
+    # tf.image.resize would add a dozen small ops to this kernel, 4 % of the whole cost.
     resized = tf.raw_ops.ResizeBilinear(
         images=pixels[tf.newaxis],
         size=[image_size, image_size],
@@ -49,58 +48,62 @@ def crop(
     return image if layout == "NHWC" else ToNCHW()({"image": image})["image"]
 
 
-def scaled_window(window: tf.Tensor, ratio: int) -> tf.Tensor:
-    """The window in an image that is decoded at 1 / ratio of its size.
+def scaled_crop_box(crop_box: tf.Tensor, ratio: int) -> tf.Tensor:
+    """Returns the crop box within an image that is decoded at 1 / ratio of its size.
 
-    The smallest that covers it: each edge moves out by less than a scaled pixel. Its
-    center so moves by less than half of one, and it never leaves the scaled image,
-    which is ceil(size / ratio).
+    The result is the smallest box that covers the given one. Each edge moves out by
+    less than a scaled pixel, so the center moves by less than half of one. The box
+    stays within the scaled image, whose sides are ceil(size / ratio).
 
     Args:
-        window: int32 [4], top, left, height, width.
+        crop_box: int32 [4], top, left, height, width.
         ratio: 1, 2, 4 or 8.
 
     Returns:
         int32 [4], top, left, height, width.
     """
-    begin = window[:2] // ratio
-    end = (window[:2] + window[2:] + ratio - 1) // ratio
+    begin = crop_box[:2] // ratio
+    end = (crop_box[:2] + crop_box[2:] + ratio - 1) // ratio
     return tf.concat([begin, end - begin], 0)
 
 
-def _decode_scaled(encoded: tf.Tensor, window: tf.Tensor, image_size: int) -> tf.Tensor:
-    times = tf.minimum(window[2], window[3]) // image_size
-    # The ratio is an attribute of the op, so there is one op for each.
+def _decode_scaled(
+    encoded: tf.Tensor, crop_box: tf.Tensor, image_size: int
+) -> tf.Tensor:
+    times = tf.minimum(crop_box[2], crop_box[3]) // image_size
+    # The ratio is an attribute of the op, so each ratio needs an op of its own.
     return tf.switch_case(
         sum(tf.cast(times >= ratio, tf.int32) for ratio in _RATIOS[1:]),
         [
             lambda ratio=ratio: _decode(
-                encoded, scaled_window(window, ratio) if ratio > 1 else window, ratio
+                encoded,
+                scaled_crop_box(crop_box, ratio) if ratio > 1 else crop_box,
+                ratio,
             )
             for ratio in _RATIOS
         ],
     )
 
 
-def _decode(encoded: tf.Tensor, window: tf.Tensor, ratio: int) -> tf.Tensor:
+def _decode(encoded: tf.Tensor, crop_box: tf.Tensor, ratio: int) -> tf.Tensor:
     return tf.raw_ops.DecodeAndCropJpeg(
         contents=encoded,
-        crop_window=window,
+        crop_window=crop_box,
         channels=3,
         ratio=ratio,
         # INTEGER_FAST, the default, is 3 % faster at most where there is AVX2, and
         # 44 dB away.
         dct_method="INTEGER_ACCURATE",
-        # libjpeg-turbo before 3.0 makes noise of a scaled crop of 4x2 or 2x4 chroma
-        # with it; scaled down there is next to nothing to upscale.
+        # In a scaled crop of 4x2 or 2x4 chroma, libjpeg-turbo before 3.0 makes noise
+        # when it upscales smoothly; scaled down, hardly anything is left to upscale.
         fancy_upscaling=ratio == 1,
     )
 
 
 def _round(image: tf.Tensor) -> tf.Tensor:
-    """Equals tf.cast(tf.round(image), tf.uint8) for 0..255, in one op of half the cost.
+    """Equals tf.cast(tf.round(image), tf.uint8) for 0..255, at half the cost.
 
-    With the range 0..255 the scale of quantization is 1.
+    The scale of the quantization is 1 for the range 0..255.
     """
     quantized, _, _ = tf.raw_ops.QuantizeV2(
         input=image,

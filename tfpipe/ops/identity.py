@@ -1,8 +1,8 @@
-"""What tells one op from another: its values by content, and the code it reaches.
+"""The identity of an op: a text of its values, and digests of the code it reaches.
 
-In: an op, or anything else that a pipeline is made of. Out: a text that two values
-share only if they are equal, and digests of the files that an op's code is in. What a
-`repr` leaves out, such as the middle of a long array, counts too.
+In: an op, or any other part of a pipeline. Out: a text that two values share only if
+they are equal, and digests of the files that hold the op's code. The text also covers
+what a `repr` leaves out, such as the middle of a long array.
 """
 
 import ast
@@ -24,15 +24,15 @@ import xxhash
 
 from tfpipe.shards import index
 
-# What differs between two runs in the repr of the same thing.
+# Addresses in a repr differ between two processes.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def content(value: Any) -> str:
-    """A value as text, arrays and tensors by a digest of their elements.
+    """Returns a value as text, arrays and tensors as a digest of their elements.
 
-    Functions go by name, without their code. A dataclass shows its compared fields, any
-    other object its `repr` and its attributes.
+    A function is given by its name, without its code; a dataclass by its compared
+    fields; any other object by its `repr` and its attributes.
     """
     return _content(value, ())
 
@@ -40,7 +40,7 @@ def content(value: Any) -> str:
 def _content(value: Any, outer: tuple[int, ...]) -> str:
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return repr(value)
-    if id(value) in outer:  # an object that holds itself
+    if id(value) in outer:  # the object holds itself
         return "..."
     inner = (*outer, id(value))
     if isinstance(value, Mapping):
@@ -68,7 +68,7 @@ def _name(value: object) -> str:
 
 
 def _array(value: Any) -> Any:
-    """A NumPy array of an array, a NumPy number or an eager tensor; None of others."""
+    """Returns an array, NumPy number or eager tensor as an array; otherwise None."""
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     is_tensor = hasattr(value, "shape") and callable(getattr(value, "numpy", None))
@@ -92,15 +92,15 @@ def _attributes(value: Any, outer: tuple[int, ...]) -> str:
 
 
 def code(value: object) -> dict[str, str]:
-    """The code that a value reaches, as far as its imports and names tell.
+    """Returns digests of the code that a value reaches, by its imports and names.
 
-    Files outside of Python's standard library and of installed packages count by their
-    content, and what they import is followed, within functions too. Installed packages
-    count by their version. What is in no file, as in a notebook, counts by its bytecode
-    and by the global values that it names.
+    A file outside of Python's standard library and of installed packages counts by its
+    content, and its imports are followed, also those within functions. An installed
+    package counts by its version. Code in no file, as in a notebook, counts by its
+    bytecode and by the global values that it names.
 
     Args:
-        value: A function, or an object with its class and what its attributes hold.
+        value: A function, or an object, of which the class and the attributes count.
 
     Returns:
         A digest or a version by the name of a module, package or function.
@@ -123,7 +123,7 @@ def code(value: object) -> dict[str, str]:
 
 
 def _files(names: Iterable[str]) -> dict[str, str]:
-    """Digests of modules and of what they import; versions of installed packages."""
+    """Returns digests of modules and their imports, and versions of packages."""
     found: dict[str, str] = {}
     left = [*names]
     while left:
@@ -141,14 +141,17 @@ def _files(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-@functools.lru_cache(maxsize=1024)  # every build of a pipeline with a cache asks
+@functools.lru_cache(maxsize=1024)  # each build of a pipeline with a cache calls it
 def _read(path: pathlib.Path, name: str, _: tuple[int, int]) -> tuple[str, list[str]]:
-    """A digest of a module's file, and what it imports; anew if its stamp differs."""
+    """Returns a digest of a module's file, and its imports.
+
+    The last argument, the file's time and size, makes the cache read a changed file.
+    """
     return xxhash.xxh3_128_hexdigest(path.read_bytes()), _imports(path, name)
 
 
 def _bytecode(value: Any) -> tuple[str, list[Any]]:
-    """A digest of a function or class, and the functions, classes, modules it names."""
+    """Returns a digest of a function or class, and the code that it names."""
     if isinstance(value, type):
         functions = [item for item in map(_function, vars(value).values()) if item]
         return index.digest(value.__qualname__), [*functions, *value.__bases__[:-1]]
@@ -170,7 +173,7 @@ def _bytecode(value: Any) -> tuple[str, list[Any]]:
 
 
 def _function(value: Any) -> Any:
-    """The Python function of a function, method, property or wrapper; else None."""
+    """Returns the Python function of a function, method or wrapper, or None."""
     value = getattr(value, "fget", None) or getattr(value, "__func__", value)
     value = inspect.unwrap(value) if callable(value) else value
     return value if inspect.isfunction(value) else None
@@ -183,7 +186,7 @@ _PACKAGES = {
 
 
 def _definitions(value: Any, seen: set[int]) -> Iterator[Any]:
-    """The functions and classes that a value, its attributes and items are made of."""
+    """Yields the functions and classes of a value, its attributes and its items."""
     if id(value) in seen or isinstance(value, (str, bytes, np.ndarray)):
         return
     seen.add(id(value))
@@ -206,7 +209,7 @@ def _definitions(value: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _file(name: str) -> pathlib.Path | None:
-    """The file of a module that is loaded, or that an import would find."""
+    """Returns the file of a module that is loaded or that an import would find."""
     module = sys.modules.get(name)
     if module is not None:
         found = getattr(module, "__file__", None)
@@ -221,7 +224,7 @@ def _file(name: str) -> pathlib.Path | None:
 
 
 def _package(path: pathlib.Path, module: str) -> tuple[str, str] | None:
-    """Name and version of the installed package that a file belongs to."""
+    """Returns name and version of the installed package that a file belongs to."""
     if not any(path.is_relative_to(folder) for folder in _PACKAGES):
         return None
     top = module.partition(".")[0]
@@ -233,13 +236,13 @@ def _version(package: str, path: pathlib.Path) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        # The package is called otherwise; most modules know their version.
+        # The package has another name than the module; most modules know their version.
         version = getattr(sys.modules.get(package), "__version__", None)
         return str(version or xxhash.xxh3_128_hexdigest(path.read_bytes()))
 
 
 def _imports(path: pathlib.Path, module: str) -> list[str]:
-    """Names of the modules that a file imports, and of the packages around them."""
+    """Returns the modules that a file imports, and the packages that contain them."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # compiled, not source
@@ -263,7 +266,7 @@ def _dots(name: str) -> list[int]:
 
 
 def _at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that only type checkers look at."""
+    """Yields all nodes except those that only type checkers evaluate."""
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop()

@@ -6,13 +6,13 @@ In and out: a batch, for use in a `stages.Map` after `stages.Batch`:
 
     in   image: [batch, height, width, 3], uint8 0..255 or floats of any range
          label: floats [batch, classes], see `ops.OneHot`
-         seed: int64 [batch, 2], that of the examples; it has to be selected
-    out  image and label: as they came in; no `seed`
+         seed: int64 [batch, 2], the seeds of the examples; `Select` must keep them
+    out  image and label, with the shapes and types of the input; no `seed`
 
 Example i is blended with example batch - 1 - i, as in TensorFlow's references. The
 numbers are drawn from the seed of the batch's first example, so that a batch of the
 same records is blended in the same way whatever the parallelism or the resume point.
-These ops are for training: a batch with a `mask` is refused.
+These ops are for training; they refuse a batch with a `mask`.
 """
 
 import dataclasses
@@ -22,7 +22,8 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.ops.basic import Example, op_seed
 
-# Below, draws of the gamma distribution underflow; nothing would be blended anyway.
+# With a smaller alpha, draws of the gamma distribution underflow. Hardly anything would
+# be blended anyway.
 _LEAST_ALPHA = 0.01
 
 
@@ -44,12 +45,18 @@ def _require_batch(op: object, batch: Example) -> None:
 
 
 def _reversed(values: tf.Tensor) -> tf.Tensor:
-    """The batch from its end; values[::-1] takes thirty times as long."""
+    """Returns the batch in reverse order; values[::-1] takes thirty times as long."""
     return tf.gather(values, tf.range(tf.shape(values)[0] - 1, -1, -1))
 
 
 def _finish(batch: Example, image: tf.Tensor, share: tf.Tensor) -> Example:
-    """The batch with the blended image, and `share`, [batch], of its own labels."""
+    """Returns the batch with blended images and labels.
+
+    Args:
+        batch: The batch before blending.
+        image: The blended images.
+        share: float32 [batch], share of each example's own label.
+    """
     label = batch["label"]
     share = tf.cast(share, label.dtype)[:, None]
     label = share * label + (1 - share) * _reversed(label)
@@ -59,7 +66,7 @@ def _finish(batch: Example, image: tf.Tensor, share: tf.Tensor) -> Example:
 
 
 def _beta(op: object, batch: Example, alpha: float) -> tf.Tensor:
-    """One draw of Beta(alpha, alpha) for each example: float32 [batch]."""
+    """Draws float32 [batch], each from Beta(alpha, alpha)."""
     seed = op_seed(op, batch["seed"][0])
     shape = [2, tf.shape(batch["seed"])[0]]
     gammas = tf.random.stateless_gamma(shape, seed, alpha, dtype=tf.float64)
@@ -68,17 +75,18 @@ def _beta(op: object, batch: Example, alpha: float) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixUp:
-    """Blends each image and label with another one of the batch: mixup.
+    """Blends each image and label with another image and label of the batch: mixup.
 
     Element: batch -> batch, see the module. Changes `image` and `label`, drops `seed`.
 
-    After Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2017. Each example
-    has its own share, drawn from Beta(alpha, alpha), of which the larger part is its
-    own, as in TensorFlow's EfficientNet reference; the paper has one share a batch.
-    uint8 images are rounded.
+    Follows Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2017. A share is
+    drawn from Beta(alpha, alpha) for each example, and the example keeps the larger
+    part of itself, as in TensorFlow's EfficientNet reference; the paper draws one share
+    a batch. uint8 images are rounded.
 
     Args:
-        alpha: Larger blends more, >= 0.01; 0.2 in the paper for ImageNet.
+        alpha: Parameter of the distribution, >= 0.01. A larger alpha blends more; the
+            paper uses 0.2 for ImageNet.
     """
 
     alpha: float = 0.2
@@ -103,19 +111,20 @@ class MixUp:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CutMix:
-    """Puts a rectangle of another image of the batch into each one: CutMix.
+    """Puts a rectangle of another image of the batch into each image: CutMix.
 
     Element: batch -> batch, see the module. Changes `image` and `label`, drops `seed`.
 
-    After Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
-    Localizable Features", 2019: the rectangle has the image's aspect ratio, 1 minus a
-    draw of Beta(alpha, alpha) of its area, and a center that is uniform over the image;
-    what lies outside is cut off, and the labels are shared by the pixels that are left.
-    Each example has its own rectangle, as in TensorFlow Model Garden; the paper has one
-    a batch.
+    Follows Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers
+    with Localizable Features", 2019. The rectangle has the image's aspect ratio. Its
+    share of the image's area is 1 minus a draw of Beta(alpha, alpha), and its center is
+    uniform over the image. The part outside of the image is cut off, and the labels are
+    blended by the number of pixels of each image. Each example has its own rectangle,
+    as in TensorFlow Model Garden; the paper has one a batch.
 
     Args:
-        alpha: >= 0.01; 1, which makes areas uniform, in the paper.
+        alpha: Parameter of the distribution, >= 0.01; the paper uses 1, which makes the
+            areas uniform.
     """
 
     alpha: float = 1.0
@@ -128,7 +137,7 @@ class CutMix:
         image = batch["image"]
         top, left, height, width = self._rectangles(batch, tf.shape(image)[1:3])
         rows = _between(tf.range(tf.shape(image)[1]), top, height)
-        # Of the three values of each pixel.
+        # Each pixel has three values in a row.
         columns = _between(tf.range(3 * tf.shape(image)[2]) // 3, left, width)
         cut = tf.cast(rows[:, :, None] & columns[:, None, :], image.dtype)
         cut = tf.reshape(cut, tf.shape(image))
@@ -137,11 +146,11 @@ class CutMix:
         return _finish(batch, blended, 1.0 - share)
 
     def _rectangles(self, batch: Example, shape: tf.Tensor) -> list[tf.Tensor]:
-        """Top, left, height and width in pixels, each int32 [batch]."""
+        """Returns top, left, height and width in pixels, each int32 [batch]."""
         size = tf.cast(shape, tf.float32)[:, None]
         area = 1.0 - _beta(self, batch, self.alpha)
         sides = tf.cast(size * tf.sqrt(area), tf.int32)
-        # Other numbers than those of the areas.
+        # The reversed seed draws other numbers than those of the areas.
         seed = op_seed(self, batch["seed"][0])[::-1]
         draws = tf.random.stateless_uniform(tf.shape(sides), seed)
         corners = tf.cast(draws * size, tf.int32) - sides // 2
@@ -149,7 +158,7 @@ class CutMix:
 
 
 def _between(places: tf.Tensor, start: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Which places are from start to start + length: bool [batch, places]."""
+    """Returns bool [batch, places]: is a place in start .. start + length - 1?"""
     start, stop = start[:, None], (start + length)[:, None]
     return (places >= start) & (places < stop)
 

@@ -1,9 +1,9 @@
-"""Image functions: uint8 image -> uint8 image, each equal to Pillow's of that name.
+"""Image functions, uint8 image -> uint8 image, equal to Pillow's of the same name.
 
-In and out: uint8 [height, width, 3], 0..255, RGB. The tone functions give Pillow's
-values bit for bit (`ImageOps`, `ImageEnhance`), so that a recipe which was published
-for Pillow trains on the same pixels here. Nothing here draws random numbers: the ops
-in `augment` do, and call these.
+In and out: uint8 [height, width, 3], 0..255, RGB. The tone functions equal Pillow's
+`ImageOps` and `ImageEnhance` bit for bit, so that a recipe which was published for
+Pillow trains on the same pixels here. These functions draw no random numbers; the ops
+in `augment` draw them and call these functions.
 """
 
 import math
@@ -20,7 +20,7 @@ Number: TypeAlias = float | tf.Tensor
 def autocontrast(image: tf.Tensor) -> tf.Tensor:
     """Stretches each channel to 0..255; equals `ImageOps.autocontrast`."""
     flat = tf.reshape(image, [-1, 3])
-    # In float64, as Pillow: in float32 the brightest value can come out as 254.
+    # float64, as in Pillow: in float32 the brightest value can come out as 254.
     low = tf.cast(tf.reduce_min(flat, 0), tf.float64)
     high = tf.cast(tf.reduce_max(flat, 0), tf.float64)
     scale = tf.where(high > low, 255.0 / (high - low), 1.0)
@@ -32,7 +32,7 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
     """Spreads each channel's values evenly over 0..255; equals `ImageOps.equalize`."""
-    # The place of each value in a table of 256 values for each channel.
+    # Index of each value in a table with 256 values for each channel.
     offsets = tf.tile(tf.constant([0, 256, 512]), [tf.shape(image)[1]])
     places = _rows(tf.cast(image, tf.int32)) + offsets
     counts = tf.raw_ops.DenseBincount(
@@ -50,7 +50,7 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
 
 
 def invert(image: tf.Tensor) -> tf.Tensor:
-    """The negative; equals `ImageOps.invert`."""
+    """Inverts each value; equals `ImageOps.invert`."""
     return 255 - image
 
 
@@ -63,27 +63,27 @@ def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
     """Inverts values from `threshold`, 0..256, on; equals `ImageOps.solarize`."""
     if threshold > 255:
         return tf.identity(image)
-    # Not by tf.where, which takes six times as long.
+    # tf.where takes six times as long.
     return tf.bitwise.bitwise_xor(image, 255 * tf.cast(image >= threshold, tf.uint8))
 
 
 def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
-    """Adds 0..127 to values below 128, where no value can pass 255.
+    """Adds `addition`, 0..127, to values below 128, so that no value passes 255.
 
-    Not in Pillow: from the AutoAugment code (Cubuk et al. 2018).
+    Pillow has no such function; it is from the AutoAugment code (Cubuk et al. 2018).
     """
     return image + addition * tf.cast(image < 128, tf.uint8)
 
 
 def brightness(image: tf.Tensor, factor: Number) -> tf.Tensor:
-    """Scales values, 0 gives black; equals `ImageEnhance.Brightness`."""
+    """Scales values, factor 0 gives black; equals `ImageEnhance.Brightness`."""
     return _blend(tf.constant(0.0), tf.cast(image, tf.float32), factor)
 
 
 def contrast(image: tf.Tensor, factor: Number) -> tf.Tensor:
-    """Moves values from their mean luma; equals `ImageEnhance.Contrast`."""
+    """Scales distances from the mean luma; equals `ImageEnhance.Contrast`."""
     pixels = tf.cast(image, tf.float32)
-    # In int64: the lumas of a large image add up to more than float32 can count.
+    # int64: float32 is not exact for the sum of the lumas of a large image.
     total = tf.reduce_sum(tf.cast(_luma(pixels), tf.int64))
     count = tf.size(image, tf.int64)
     mean = (2 * total + count) // (2 * count)
@@ -91,15 +91,15 @@ def contrast(image: tf.Tensor, factor: Number) -> tf.Tensor:
 
 
 def color(image: tf.Tensor, factor: Number) -> tf.Tensor:
-    """Moves values from the pixel's luma, 0 gives gray; equals `ImageEnhance.Color`."""
+    """Scales distances from a pixel's luma, 0 is gray; equals `ImageEnhance.Color`."""
     pixels = tf.cast(image, tf.float32)
     return _blend(_luma(pixels), pixels, factor)
 
 
 def sharpness(image: tf.Tensor, factor: Number) -> tf.Tensor:
-    """Moves values from a smoothed image; equals `ImageEnhance.Sharpness`.
+    """Scales distances from a smoothed image; equals `ImageEnhance.Sharpness`.
 
-    For images of at least 2 x 2 pixels.
+    The image must have at least 2 x 2 pixels.
     """
     pixels = tf.cast(image, tf.float32)
     rows = pixels[:-2] + pixels[1:-1] + pixels[2:]
@@ -112,7 +112,10 @@ def sharpness(image: tf.Tensor, factor: Number) -> tf.Tensor:
 
 
 def rotate(image: tf.Tensor, degrees: Number, *, fill: int) -> tf.Tensor:
-    """Turns the image counterclockwise about its center; `Image.rotate`, nearest."""
+    """Turns the image counterclockwise about its center.
+
+    Equals `Image.rotate` with the nearest pixel.
+    """
     angle = tf.cast(degrees, tf.float32) * (math.pi / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
     size = tf.cast(tf.shape(image), tf.float32)
@@ -133,27 +136,27 @@ def shear_y(image: tf.Tensor, level: Number, *, fill: int) -> tf.Tensor:
 
 
 def translate_x(image: tf.Tensor, pixels: Number, *, fill: int) -> tf.Tensor:
-    """Moves the image to the left."""
+    """Moves the image to the left by `pixels`."""
     return _translate(image, 0.0, pixels, fill)
 
 
 def translate_y(image: tf.Tensor, pixels: Number, *, fill: int) -> tf.Tensor:
-    """Moves the image up."""
+    """Moves the image up by `pixels`."""
     return _translate(image, pixels, 0.0, fill)
 
 
 def affine(image: tf.Tensor, matrix: list[Number], fill: int) -> tf.Tensor:
-    """Takes each pixel from where `matrix` says; `Image.transform(AFFINE)`, nearest.
+    """Maps pixels by a matrix; equals `Image.transform(AFFINE)` with the nearest pixel.
 
     Args:
         image: uint8 [height, width, 3].
         matrix: a, b, c, d, e, f: the pixel at (x, y) is taken from (ax + by + c,
             dx + ey + f), with x to the right, y down, and the center of the first
             pixel at (1/2, 1/2).
-        fill: Value, 0..255, for what comes from outside of the image.
+        fill: Value, 0..255, of pixels that are taken from outside of the image.
     """
     a, b, c, d, e, f = (tf.cast(value, tf.float32) for value in matrix)
-    # The kernel has the center of the first pixel at (0, 0).
+    # In the kernel the center of the first pixel is at (0, 0).
     c, f = c + (a + b - 1.0) / 2.0, f + (d + e - 1.0) / 2.0
     moved = tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
@@ -167,7 +170,7 @@ def affine(image: tf.Tensor, matrix: list[Number], fill: int) -> tf.Tensor:
 
 
 def _translate(image: tf.Tensor, up: Number, left: Number, fill: int) -> tf.Tensor:
-    """What `affine` gives for [1, 0, left, 0, 1, up], by copying."""
+    """Equals `affine` for [1, 0, left, 0, 1, up], by copying."""
     size = tf.shape(image)[:2]
     moved = tf.cast(tf.floor(tf.stack([up, left]) + 0.5), tf.int32)
     moved = tf.clip_by_value(moved, -size, size)
@@ -181,7 +184,7 @@ def _translate(image: tf.Tensor, up: Number, left: Number, fill: int) -> tf.Tens
 def paste(
     image: tf.Tensor, patch: tf.Tensor, top: tf.Tensor, left: tf.Tensor
 ) -> tf.Tensor:
-    """Puts a patch, uint8 [rows, columns, 3], at a place inside of the image."""
+    """Puts a patch, uint8 [rows, columns, 3], into the image at (top, left)."""
     bottom, right = top + tf.shape(patch)[0], left + tf.shape(patch)[1]
     rows = image[top:bottom]
     rows = tf.concat([rows[:, :left], patch, rows[:, right:]], 1)
@@ -190,18 +193,18 @@ def paste(
 
 
 def _rows(image: tf.Tensor) -> tf.Tensor:
-    """[height, width, 3] as [height, width * 3].
+    """Reshapes [height, width, 3] to [height, width * 3].
 
-    Arithmetic with a row of three values for each pixel takes a fifth of the time that
-    it takes with three values for each image.
+    Arithmetic with an operand as long as a row takes a fifth of the time that it takes
+    with an operand of three values.
     """
     return tf.reshape(image, [tf.shape(image)[0], -1])
 
 
 def _luma(pixels: tf.Tensor) -> tf.Tensor:
-    """Gray value of each float32 pixel, three times: whole numbers, as Pillow's.
+    """Returns the gray value of each float32 pixel, three times, in whole numbers.
 
-    Exact: every sum of whole numbers here is below 2**24.
+    The values equal Pillow's exactly: every sum of whole numbers is below 2**24.
     """
     weights = tf.tile(tf.constant(_LUMA)[:, None], [1, 3])
     weighted = tf.matmul(tf.reshape(pixels, [-1, 3]), weights)
@@ -209,11 +212,11 @@ def _luma(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def _blend(start: tf.Tensor, end: tf.Tensor, factor: Number) -> tf.Tensor:
-    """From start (factor 0) to end (1) or past it; equals `Image.blend`."""
+    """Blends from start (factor 0) to end (1) or beyond; equals `Image.blend`."""
     return _to_uint8(start + factor * (end - start))
 
 
 def _to_uint8(values: tf.Tensor) -> tf.Tensor:
-    """Without the fraction, as Pillow, which does not round."""
+    """Clips to 0..255 and drops the fraction: Pillow does not round."""
     low, high = tf.constant(0.0, values.dtype), tf.constant(255.0, values.dtype)
     return tf.cast(tf.clip_by_value(values, low, high), tf.uint8)

@@ -1,30 +1,31 @@
-"""Random numbers and windows, each from a seed of its own: of an example or a batch.
+"""Random numbers and crop boxes, each drawn from the seed of its example.
 
-In: the seeds. Out: what `tf.random.stateless_uniform` and
-`tf.image.stateless_sample_distorted_bounding_box` draw from each. Those take one seed a
-call; the native ops take those of a batch.
+In: the seed of an example, or the seeds of a batch. Out: the values that
+`tf.random.stateless_uniform` and `tf.image.stateless_sample_distorted_bounding_box`
+draw from each seed. These functions take one seed a call; the native ops take a batch
+of seeds.
 """
 
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfpipe import native
+from tfpipe.native import op as native_op
 
 
 def uniform(seed: tf.Tensor, count: int, *, crop_op: str) -> tf.Tensor:
-    """Numbers from 0 to 1, the end left out.
+    """Draws numbers in [0, 1), as `tf.random.stateless_uniform` does.
 
     Args:
         seed: int64 [2] or [n, 2].
-        count: How many from each seed.
+        count: Number of values to draw from each seed.
         crop_op: "native" or "stock".
 
     Returns:
         float32 [count] or [n, count].
     """
     if crop_op == "native":
-        return native.load()[0].tfpipe_uniform(seed=seed, count=count)
+        return native_op.load()[0].tfpipe_uniform(seed=seed, count=count)
     return each(
         lambda one: tf.random.stateless_uniform([count], one),
         [seed],
@@ -33,7 +34,7 @@ def uniform(seed: tf.Tensor, count: int, *, crop_op: str) -> tf.Tensor:
     )
 
 
-def random_window(
+def random_crop_box(
     height: tf.Tensor,
     width: tf.Tensor,
     seed: tf.Tensor,
@@ -43,22 +44,22 @@ def random_window(
     max_attempts: int,
     crop_op: str,
 ) -> tf.Tensor:
-    """Windows as `crop.RandomCrop` describes them, of whose arguments the last are.
+    """Draws crop boxes as `crop.RandomCrop` describes them.
 
     Args:
-        height: int32 [] or [n], of an image in pixels.
-        width: int32 [] or [n].
+        height: int32 [] or [n], height of each image in pixels.
+        width: int32 [] or [n], width of each image in pixels.
         seed: int64 [2] or [n, 2].
         area: Smallest and largest share of the image's area.
         ratio: Smallest and largest width / height.
-        max_attempts: Windows to try.
+        max_attempts: Number of boxes to try.
         crop_op: "native" or "stock".
 
     Returns:
         int32 [4] or [n, 4], top, left, height, width in pixels.
     """
     if crop_op == "native":
-        return native.load()[0].tfpipe_random_window(
+        return native_op.load()[0].tfpipe_random_window(
             height=height,
             width=width,
             seed=seed,
@@ -94,13 +95,16 @@ def each(
     *,
     is_batch: bool,
 ) -> tf.Tensor:
-    """What a function that knows single examples gives, for one or for each of a batch.
+    """Calls a function of one example on an example, or on each example of a batch.
 
     Args:
-        function: Callable of as many tensors as there are `values`.
-        values: Of an example, or [n, ...] each.
-        spec: Of the result for an example.
-        is_batch: Which of both they are.
+        function: Takes as many tensors as there are `values` and returns one tensor.
+        values: Tensors of an example; for a batch each is [n, ...].
+        spec: Shape and dtype of the function's result for one example.
+        is_batch: Whether `values` are those of a batch.
+
+    Returns:
+        The function's result; for a batch the results, stacked.
     """
     if not is_batch:
         return function(*values)

@@ -1,9 +1,9 @@
 """Order as arithmetic: which records a rank reads in an epoch, and in which order.
 
 In: the number of records in each shard of a split, and the numbers (seed, epoch, rank,
-num_ranks, batch size, steps already made). Out: windows, each some runs of records to
-read, how to permute them, and which of them to pass on. Pure numpy, so that every
-property can be tested without TensorFlow.
+num_ranks, batch size, steps already made). Out: windows. A window says which ranges of
+records to read, how to permute the records, and which of them to pass on. The module is
+pure numpy, so that every property can be tested without TensorFlow.
 
 Records are numbered 0 to N - 1 through the shards in order. An epoch is cut into blocks
 of consecutive records and the blocks are permuted over the whole split. The ranks share
@@ -30,11 +30,11 @@ Shuffle = Literal["none", "window", "full"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordRanges:
-    """Records in some order, as runs of consecutive ones; int64 [num_runs] each.
+    """Records in some order, as ranges of consecutive records.
 
     Attributes:
-        first: Number of the first record of each run.
-        length: Records in each run, all > 0.
+        first: int64 [num_ranges], number of the first record of each range.
+        length: int64 [num_ranges], records in each range, all > 0.
     """
 
     first: Ints
@@ -42,16 +42,16 @@ class RecordRanges:
 
     @functools.cached_property
     def ends(self) -> Ints:
-        """Position after each run."""
+        """int64 [num_ranges], the position in the order after each range."""
         return np.cumsum(self.length)
 
     @property
     def num_records(self) -> int:
-        """Records in all runs."""
+        """Number of records in all ranges."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def cut(self, start: int, stop: int) -> "RecordRanges":
-        """Those at positions start to stop - 1, in the same order."""
+        """Returns the records at positions start to stop - 1, in the same order."""
         if start >= stop:
             return RecordRanges(np.empty(0, np.int64), np.empty(0, np.int64))
         low = int(np.searchsorted(self.ends, start, side="right"))
@@ -64,18 +64,18 @@ class RecordRanges:
         return RecordRanges(first, length)
 
     def records(self) -> Ints:
-        """int64 [num_records], the number of each record, in order."""
+        """Returns int64 [num_records]: the number of each record, in order."""
         starts = self.first - (self.ends - self.length)
         records: Ints = np.repeat(starts, self.length) + np.arange(self.num_records)
         return records
 
 
 class Phase(NamedTuple):
-    """A part of an epoch that was read by some number of ranks.
+    """A part of an epoch that one number of ranks read.
 
     Attributes:
-        num_ranks: How many.
-        num_records: Records that each rank read.
+        num_ranks: Number of ranks that read this part.
+        num_records: Records that each of these ranks read.
     """
 
     num_ranks: int
@@ -83,12 +83,12 @@ class Phase(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an epoch is gone on with: what `state.place` makes of a saved one.
+    """The place where an epoch is resumed; `state.place` computes it from a state.
 
     Attributes:
         epoch: Number of the epoch.
-        phases: What other numbers of ranks read of it before.
-        start: Records that each rank has read of it since.
+        phases: Parts of the epoch that other numbers of ranks read before.
+        start: Records of the epoch that each rank has read since then.
     """
 
     epoch: int = 0
@@ -101,23 +101,23 @@ class Window:
     """Records to read together.
 
     Attributes:
-        runs: What to read; in the order on disk if the window is shuffled.
-        seed: Of `philox.shuffled`, which says in which order to pass the records on;
-            None leaves them.
+        ranges: The records to read; in the order on disk if the window is shuffled.
+        seed: Seed of `philox.shuffled`, which gives the order in which the records are
+            passed on; None keeps the order of `ranges`.
         skip: Records to leave out at the start, after shuffling.
-        take: Records to pass on after these.
+        take: Records to pass on after the skipped ones.
         real: False if the records only fill up the last batch.
     """
 
-    runs: RecordRanges
+    ranges: RecordRanges
     seed: tuple[int, int] | None
     skip: int
     take: int
     real: bool
 
     def records(self) -> Ints:
-        """int64 [take], the number of each record that is passed on, in order."""
-        records = self.runs.records()
+        """Returns int64 [take]: the numbers of the records passed on, in order."""
+        records = self.ranges.records()
         if self.seed is not None:
             records = records[philox.shuffled(len(records), self.seed)]
         return records[self.skip : self.skip + self.take]
@@ -125,25 +125,25 @@ class Window:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Order:
-    """The order of a split for some number of ranks.
+    """The order in which a number of ranks read the records of a split.
 
     Args:
         shard_sizes: int64 [num_shards], records in each shard.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         shuffle: "window" permutes blocks over the split and records in each window;
-            "full" permutes all records, so reads them one by one; "none" is the order
-            on disk.
-        block_length: Records of a block: the longest run read in one go.
-        window_size: Records of a window; two of them are in memory.
-        num_ranks: All processes.
+            "full" permutes all records, and so reads them one by one; "none" keeps the
+            order on disk.
+        block_length: Records of a block, the longest range that is read at once.
+        window_size: Records of a window; two windows are in memory.
+        num_ranks: Number of ranks.
         batch_size: Examples in a batch of one rank; every rank makes the same steps.
-        remainder: "drop" leaves out what does not fill a step on every rank, other
-            records each epoch; "pad" leaves none out and fills up with records that
-            are not real.
+        remainder: "drop" leaves out the records that do not fill a step on every rank,
+            different ones each epoch; "pad" leaves none out and fills the last batch
+            with records that are marked as not real.
 
     Raises:
-        ValueError: If an argument is out of range, or under "drop" there is not one
-            step in an epoch.
+        ValueError: If an argument is out of range, or if an epoch has no step because
+            "drop" leaves out all records.
     """
 
     shard_sizes: Ints
@@ -176,11 +176,11 @@ class Order:
 
     @property
     def num_records(self) -> int:
-        """Records in the split."""
+        """Number of records in the split."""
         return int(self.shard_sizes.sum())
 
     def num_steps(self, place: Place | None = None) -> int:
-        """Steps that every rank makes in an epoch, or from a place to its end."""
+        """Returns the steps of every rank in an epoch, or from a place to its end."""
         place = place or Place()
         num_left = self.num_records
         for phase in place.phases:
@@ -195,7 +195,7 @@ class Order:
         return max(num_each - place.start, 0) // self.batch_size
 
     def windows(self, rank: int, place: Place) -> range:
-        """The numbers of the windows that a rank reads from a place on."""
+        """Returns the numbers of the windows that a rank reads from a place on."""
         num_real = self._num_real(rank, place)
         num_read = place.start + self.num_steps(place) * self.batch_size
         first = min(place.start, num_real) // self.window_size
@@ -203,7 +203,11 @@ class Order:
         return range(first, last + (num_read > num_real))
 
     def window(self, rank: int, place: Place, number: int) -> Window:
-        """One of them. The one after the last real record holds what fills up."""
+        """Returns a window by its number.
+
+        The window after the last real record holds the records that fill up the last
+        batch under "pad".
+        """
         num_real = self._num_real(rank, place)
         num_read = place.start + self.num_steps(place) * self.batch_size
         begin = number * self.window_size
@@ -211,7 +215,7 @@ class Order:
             missing = num_read - max(num_real, place.start)
             fillers = np.full(missing, rank % self.num_records)
             return Window(
-                runs=RecordRanges(fillers, np.ones_like(fillers)),
+                ranges=RecordRanges(fillers, np.ones_like(fillers)),
                 seed=None,
                 skip=0,
                 take=missing,
@@ -221,13 +225,13 @@ class Order:
         skip = max(place.start - begin, 0)
         base = self._base(place.epoch, place.phases)
         start, _ = _shares(base.num_records, self.num_ranks, self.remainder)[rank]
-        runs = base.cut(start + begin, start + end)
-        runs, seed = _shuffled(self, place, runs, start + begin)
+        ranges = base.cut(start + begin, start + end)
+        ranges, seed = _shuffled(self, place, ranges, start + begin)
         take = min(end, num_read) - begin - skip
-        return Window(runs=runs, seed=seed, skip=skip, take=take, real=True)
+        return Window(ranges=ranges, seed=seed, skip=skip, take=take, real=True)
 
     def leftover(self, epoch: int, phases: tuple[Phase, ...]) -> Ints:
-        """int64, sorted: the records of an epoch that no rank read in these phases."""
+        """Returns int64, sorted: the records that no rank read in these phases."""
         return np.sort(self._base(epoch, phases).records())
 
     def _num_real(self, rank: int, place: Place) -> int:
@@ -237,7 +241,7 @@ class Order:
 
     @functools.cached_property
     def _base(self) -> Callable[[int, tuple[Phase, ...]], RecordRanges]:
-        """(epoch, phases) -> what is left of the epoch; remembers the last few."""
+        """Function (epoch, phases) -> unread records of the epoch, cached for a few."""
         return functools.lru_cache(maxsize=4)(self._compute_base)
 
     def _compute_base(self, epoch: int, phases: tuple[Phase, ...]) -> RecordRanges:
@@ -247,18 +251,18 @@ class Order:
 
 
 def _unread(order: Order, place: Place, phase: Phase) -> RecordRanges:
-    """What a phase that began at a place left of the epoch."""
+    """Returns the records that a phase, which began at `place`, left unread."""
     base = order._base(place.epoch, place.phases)
     shares = _shares(base.num_records, phase.num_ranks, order.remainder)
     parts = []
     for start, stop in shares:
         read = min(start + phase.num_records, stop)
-        # The rest of the window that the rank was in, then what comes after it.
+        # First the rest of the window that the rank was in, then all windows after it.
         begin = start + (read - start) // order.window_size * order.window_size
         end = min(begin + order.window_size, stop)
-        runs, seed = _shuffled(order, place, base.cut(begin, end), begin)
+        ranges, seed = _shuffled(order, place, base.cut(begin, end), begin)
         window = Window(
-            runs=runs, seed=seed, skip=read - begin, take=end - read, real=True
+            ranges=ranges, seed=seed, skip=read - begin, take=end - read, real=True
         )
         rest = window.records()
         parts.append(_join(rest if seed is None else np.sort(rest)))
@@ -271,46 +275,47 @@ def _unread(order: Order, place: Place, phase: Phase) -> RecordRanges:
 
 
 def _shuffled(
-    order: Order, place: Place, runs: RecordRanges, begin: int
+    order: Order, place: Place, ranges: RecordRanges, begin: int
 ) -> tuple[RecordRanges, tuple[int, int] | None]:
-    """What to read of the window that begins there, and the seed to permute it."""
+    """Returns the ranges to read of the window that begins at `begin`, and its seed."""
     if order.shuffle == "none":
-        return runs, None
-    # Another counter block than those of `permutation` and `epoch_seed`.
+        return ranges, None
+    # This counter block differs from those of `permutation` and `epoch_seed`.
     counter = np.array([0, begin, len(place.phases), 2], np.uint64)
     key = _key(order.seed, place.epoch)
     raw = np.random.Philox(key=key, counter=counter).random_raw(2)
     low, high = raw.astype(np.int64).tolist()
-    # Two zeros would mean a seed of TensorFlow's own choice.
-    return _join(np.sort(runs.records())), (low, high | 1)
+    # If both seeds were zero, TensorFlow would choose a random seed.
+    return _join(np.sort(ranges.records())), (low, high | 1)
 
 
 def permutation(size: int, *, seed: int, epoch: int) -> Ints:
-    """A permutation of 0 .. size - 1 that is the same on every machine and version.
+    """Returns a permutation of 0 .. size - 1, equal on every machine and numpy version.
 
-    Sorts raw Philox output, whose stream numpy guarantees, unlike that of
-    `Generator.permutation`.
+    It sorts raw Philox output. numpy guarantees this stream, and does not guarantee the
+    stream of `Generator.permutation`.
     """
     keys = np.random.Philox(key=_key(seed, epoch)).random_raw(size)
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
 
 def epoch_seed(*, seed: int, epoch: int) -> int:
-    """What random ops of an epoch are seeded with, beside the record's number."""
-    # Another counter block than the one `permutation` draws from.
+    """Returns the epoch's part of a random op's seed, beside the record's number."""
+    # This counter block differs from the one that `permutation` draws from.
     raw = np.random.Philox(key=_key(seed, epoch), counter=[0, 0, 0, 1]).random_raw()
     return int(np.uint64(raw).astype(np.int64))
 
 
 def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
-    # Not a list: numpy would make seeds of 2**63 and more float64, so equal to others.
+    # An array: numpy converts a list with a seed of 2**63 or more to float64, in which
+    # different seeds are equal.
     return np.array([seed, epoch], np.uint64)
 
 
 def _shares(
     num_records: int, num_ranks: int, remainder: Remainder
 ) -> list[tuple[int, int]]:
-    """The (start, stop) positions of each rank: as many, or under "pad" all."""
+    """Returns (start, stop) of each rank: equal shares, or under "pad" all records."""
     if remainder == "drop":
         size = num_records // num_ranks
         return [(rank * size, (rank + 1) * size) for rank in range(num_ranks)]
@@ -319,7 +324,7 @@ def _shares(
 
 
 def _blocks(order: Order, epoch: int) -> RecordRanges:
-    """A whole epoch: the blocks, no block spanning two shards, in their order."""
+    """Returns the blocks of a whole epoch in their order; none spans two shards."""
     sizes = order.shard_sizes
     block_length = 1 if order.shuffle == "full" else order.block_length
     num_blocks = -(-sizes // block_length)
@@ -335,7 +340,7 @@ def _blocks(order: Order, epoch: int) -> RecordRanges:
 
 
 def _join(records: Ints) -> RecordRanges:
-    """Records as runs, neighbors joined."""
+    """Returns record numbers as ranges; consecutive numbers share a range."""
     if not len(records):
         return RecordRanges(records, records)
     starts = np.flatnonzero(np.diff(records, prepend=records[0] - 2) != 1)
@@ -343,16 +348,25 @@ def _join(records: Ints) -> RecordRanges:
     return RecordRanges(records[starts], length)
 
 
-def by_shard(runs: RecordRanges, shard_sizes: Ints) -> tuple[Ints, RecordRanges]:
-    """Cuts runs at the ends of shards; int64 [num_runs] the shard of each, and they."""
+def by_shard(ranges: RecordRanges, shard_sizes: Ints) -> tuple[Ints, RecordRanges]:
+    """Cuts ranges at the ends of shards.
+
+    Args:
+        ranges: Ranges that may span shards.
+        shard_sizes: int64 [num_shards], records in each shard.
+
+    Returns:
+        shard: int64 [num_ranges], the shard of each range.
+        ranges: The ranges, cut at shard ends.
+    """
     ends = np.cumsum(shard_sizes)
-    last = np.searchsorted(ends, runs.first + runs.length - 1, side="right")
-    shard = np.searchsorted(ends, runs.first, side="right")
+    last = np.searchsorted(ends, ranges.first + ranges.length - 1, side="right")
+    shard = np.searchsorted(ends, ranges.first, side="right")
     count = last - shard + 1
-    of_run = np.repeat(np.arange(len(count)), count)
+    source = np.repeat(np.arange(len(count)), count)
     shard = np.repeat(shard, count)
     shard += np.arange(len(shard)) - np.repeat(np.cumsum(count) - count, count)
-    begin = np.maximum(runs.first[of_run], (ends - shard_sizes)[shard])
-    end = np.minimum((runs.first + runs.length)[of_run], ends[shard])
-    kept = end > begin  # not of shards without records
+    begin = np.maximum(ranges.first[source], (ends - shard_sizes)[shard])
+    end = np.minimum((ranges.first + ranges.length)[source], ends[shard])
+    kept = end > begin  # a shard without records gives an empty range
     return shard[kept], RecordRanges(begin[kept], (end - begin)[kept])

@@ -1,8 +1,8 @@
-"""The permutation that tf.data's shuffle makes of a whole window, without TensorFlow.
+"""Computes, without TensorFlow, how tf.data's shuffle permutes a whole window.
 
-In: how many elements, and the two seeds of `ShuffleDatasetV3`. Out: which element comes
-when, so that order.py knows what a run that stopped within a window has read. Shuffling
-inside tf.data moves the records; a permutation of our own would have to copy them.
+In: the number of elements and the two seeds of `ShuffleDatasetV3`. Out: the order of
+the elements, from which `order` knows which records a run has read that stopped within
+a window. tf.data's shuffle moves records; a permutation made here would copy them.
 """
 
 import numpy as np
@@ -16,15 +16,18 @@ _LOW = 0xFFFFFFFF
 
 
 def shuffled(size: int, seed: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """int64 [size]: the order in which 0 .. size - 1 leave a buffer that holds all.
+    """Returns the order in which 0 .. size - 1 leave a shuffle buffer that holds all.
 
     Equals `Dataset.range(size)` through `tf.raw_ops.ShuffleDatasetV3` with these seeds
     and a buffer of at least `size` elements (shuffle_dataset_op.cc): each draw swaps
-    the front of what is left with a random one of it.
+    the first of the remaining elements with a random one of them.
 
     Args:
-        size: How many elements.
+        size: Number of elements.
         seed: `seed` and `seed2` of the op, int64, not both 0.
+
+    Returns:
+        int64 [size].
     """
     left = np.arange(size, 0, -1, dtype=np.uint64)
     drawn = np.arange(size) + (_random_uint32(size, seed) % left).astype(np.int64)
@@ -35,7 +38,7 @@ def shuffled(size: int, seed: tuple[int, int]) -> npt.NDArray[np.int64]:
 
 
 def _random_uint32(size: int, seed: tuple[int, int]) -> npt.NDArray[np.uint64]:
-    """uint64 [size] of 32-bit values, as TensorFlow's PhiloxRandom(seed, seed2)."""
+    """Returns uint64 [size]: the 32-bit values of TensorFlow's PhiloxRandom(*seed)."""
     first, second = (value & 0xFFFFFFFFFFFFFFFF for value in seed)
     counter = np.zeros((4, -(-size // 4)), np.uint64)
     counter[0] = np.arange(counter.shape[1])

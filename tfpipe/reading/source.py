@@ -1,8 +1,8 @@
-"""Where elements start: windows of a TFRecord data set, or synthetic batches.
+"""Sources start a pipeline: windows of a TFRecord data set, or synthetic batches.
 
-In: a data set folder with its index, or a specification. Out: from a state on, a
-`tf.data.Dataset` of windows (for `stages.Interleave` to read) or of batches. A source
-is any callable (state, num_epochs) -> Dataset.
+In: a data set folder with its index, or the shape of synthetic batches. Out: from a
+state on, a `tf.data.Dataset` of windows, which `stages.Interleave` reads, or of
+batches. A source is any callable (state, num_epochs) -> Dataset.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from tfpipe.reading.order import Order, Place, Remainder, Shuffle
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.shards import index, scan
+from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
 
 
@@ -30,12 +31,12 @@ class TFRecordSource:
     Element: window of w records in x extents.
         path: string [x], the shard of each extent
         byte_offset, num_records, first_record: int64 [x], see `order.RecordRanges`
-        record_byte_offset: int64 [w], where each record starts, in reading order
-        shuffle_seed: int64 [2], how to permute the records; absent without shuffling
-        skip, take: int64, which of them to pass on after that
-        is_real: bool, False if they only fill up the last batch
+        record_byte_offset: int64 [w], byte offset of each record, in reading order
+        shuffle_seed: int64 [2], seed of the permutation; absent without shuffling
+        skip, take: int64, the records to pass on, after the permutation
+        is_real: bool, False if the records only fill up the last batch
         has_right_lengths: bool, False if a header states another length than the index
-        epoch_seed: int64, what random ops of this epoch are seeded with
+        epoch_seed: int64, this epoch's half of the seed of random ops
 
     The index is read, and the sizes of all shards are checked, when the source is made.
     Shards without an index are scanned for their records, once; see `scan.scan`.
@@ -44,19 +45,19 @@ class TFRecordSource:
         data_dir: Folder with index.json, catalog.parquet and the shards.
         split: `train` or `validation`.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
-        rank: This process.
-        num_ranks: All processes.
+        rank: Number of this rank, 0 to num_ranks - 1.
+        num_ranks: Number of ranks.
         batch_size: Examples in a batch of this rank, so that every rank makes the same
             number of steps and a batch never holds records of two epochs.
         shuffle: "window", "full" or "none"; see `order.Order`.
-        remainder: "drop" leaves out what does not fill a step on every rank, other
-            records each epoch; "pad" leaves none out and fills up.
-        block_length: Records of a block: the longest run read in one go.
-        window_size: Records of a window; two of them are in memory, encoded.
+        remainder: "drop" leaves out the records that do not fill a step on every rank,
+            different ones each epoch; "pad" leaves none out and fills the last batch.
+        block_length: Records of a block, the longest range that is read at once.
+        window_size: Records of a window; two windows are in memory, encoded.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
-        ValueError: If an argument is wrong, or there is not one step in an epoch.
+        ValueError: If an argument is wrong, or an epoch has no step.
     """
 
     data_dir: str | os.PathLike[str]
@@ -78,12 +79,28 @@ class TFRecordSource:
         errors.settle_ints(self, ["seed"], least=0, most=errors.MOST_SEED)
         _require_rank(self.rank, self.num_ranks)
         index.check(self.index, self.data_dir, self.split)
-        _ = self.order, self._byte_offsets  # the catalog must be there too
+        # Loading them here reports a bad catalog when the source is made.
+        _ = self.order, self._byte_offsets
 
     @functools.cached_property
-    def index(self) -> index.Index:
-        """The index of the data set, or what a scan of its shards says."""
+    def index(self) -> Index:
+        """The index of the data set, from index.json or from a scan of the shards."""
         return self._scan.index if self._scan else index.load(self.data_dir)
+
+    @property
+    def split_index(self) -> Index:
+        """The index with this split alone."""
+        return dataclasses.replace(self.index, splits={self.split: self.shards})
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards of the split, in order."""
+        return self.index.splits[self.split]
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of each of `shards`."""
+        return [os.path.join(self.data_dir, shard.name) for shard in self.shards]
 
     @functools.cached_property
     def _scan(self) -> scan.Scan | None:
@@ -93,9 +110,9 @@ class TFRecordSource:
     @functools.cached_property
     def order(self) -> Order:
         """The order of the records, as arithmetic."""
-        shards = self.index.splits[self.split]
+        sizes = [shard.num_records for shard in self.shards]
         return Order(
-            shard_sizes=np.array([shard.num_records for shard in shards], np.int64),
+            shard_sizes=np.array(sizes, np.int64),
             seed=self.seed,
             shuffle=self.shuffle,
             block_length=self.block_length,
@@ -112,19 +129,19 @@ class TFRecordSource:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of what must be the same on every rank and when a run goes on.
+        """A digest of what must be equal on every rank and when a run is resumed.
 
-        The shards with their digests, the split, the seed and how to shuffle; neither
-        rank nor number of ranks.
+        It covers the shards with their digests, the split, the seed and how records
+        are shuffled; neither the rank nor the number of ranks.
         """
         numbers = (self.seed, self.block_length, self.window_size)
         return _digest(
-            self.index.splits[self.split],
+            self.shards,
             (self.split, numbers, self.shuffle, self.remainder),
         )
 
     def place(self, state: State) -> Place:
-        """Where a state is in the order of this source.
+        """Returns the place of a state in the order of this source.
 
         Raises:
             ValueError: If the state belongs to other data or another order.
@@ -137,31 +154,31 @@ class TFRecordSource:
         return state_of_run.place(state, self.order)
 
     def advance(self, state: State, num_steps: int = 1) -> State:
-        """The state that many steps later."""
-        self.place(state)  # raises if it is not of this source
+        """Returns the state `num_steps` later."""
+        self.place(state)  # raises if the state belongs to another source
         later = state_of_run.advance(state, self.order, num_steps)
         return dataclasses.replace(later, digest=self.digest)
 
     def num_steps(self, state: State, num_epochs: int | None) -> int | None:
-        """Steps from a state to the end of as many epochs; None without end."""
+        """Returns the steps from a state on in `num_epochs` epochs; None is endless."""
         return state_of_run.num_steps(state, self.order, num_epochs)
 
     def num_records(self, state: State, num_epochs: int | None) -> int | None:
-        """Records that this rank reads in that time; None without end."""
+        """Returns the records this rank reads in `num_steps`; None is endless."""
         steps = self.num_steps(state, num_epochs)
         return None if steps is None else steps * self.batch_size
 
     def in_order(self) -> "TFRecordSource":
-        """All records of the split on one rank, as they lie on disk."""
+        """Returns a source of all records of the split on one rank, in disk order."""
         return TFRecordSource(
             self.data_dir, self.split, shuffle="none", window_size=self.window_size
         )
 
     def locate(self, record_id: int) -> tuple[str, int]:
-        """The path of the shard that a record is in, and its byte offset there."""
+        """Returns the path of a record's shard and the record's byte offset in it."""
         ends = np.cumsum(self.order.shard_sizes)
         number = int(np.searchsorted(ends, record_id, side="right"))
-        return _paths(self)[number], int(self._byte_offsets[record_id])
+        return self.paths[number], int(self._byte_offsets[record_id])
 
     @functools.cached_property
     def _byte_offsets(self) -> Ints:
@@ -171,7 +188,7 @@ class TFRecordSource:
 
     @functools.cached_property
     def _is_checked(self) -> npt.NDArray[np.bool_]:
-        return _has_old_shard(self)
+        return _is_in_old_shard(self)
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         place = self.place(state)
@@ -179,32 +196,27 @@ class TFRecordSource:
         return _windows(self).dataset(place, num_epochs and num_epochs - passed)
 
 
-def _has_old_shard(source: TFRecordSource) -> npt.NDArray[np.bool_]:
-    """bool [num_records], whether a shard is not younger than what tells of it.
+def _is_in_old_shard(source: TFRecordSource) -> npt.NDArray[np.bool_]:
+    """Returns bool [num_records]: whether the record's shard is older than the index.
 
     Converters write the index last, and a scan has read every header. Only a shard that
-    was written later may hold lengths that nobody has looked at.
+    was written after the index may hold lengths that nobody has checked.
     """
     if source._scan is not None:
         return np.ones(source.order.num_records, np.bool_)
-    told = os.stat(os.path.join(source.data_dir, index.INDEX_NAME)).st_mtime_ns
-    is_old = [os.stat(path).st_mtime_ns <= told for path in _paths(source)]
+    written = os.stat(os.path.join(source.data_dir, index.INDEX_NAME)).st_mtime_ns
+    is_old = [os.stat(path).st_mtime_ns <= written for path in source.paths]
     return np.repeat(is_old, source.order.shard_sizes)
 
 
-def _paths(source: TFRecordSource) -> list[str]:
-    shards = source.index.splits[source.split]
-    return [os.path.join(source.data_dir, shard.name) for shard in shards]
-
-
 def _windows(source: TFRecordSource) -> Windows:
-    shards = source.index.splits[source.split]
+    sizes = [shard.num_bytes for shard in source.shards]
     return Windows(
         order=source.order,
         rank=source.rank,
-        paths=_paths(source),
+        paths=source.paths,
         byte_offsets=source._byte_offsets,
-        shard_bytes=np.array([shard.num_bytes for shard in shards], np.int64),
+        shard_bytes=np.array(sizes, np.int64),
         is_checked=source._is_checked,
     )
 
@@ -217,14 +229,14 @@ def _require_rank(rank: int, num_ranks: int) -> None:
         )
 
 
-def _digest(shards: Sequence[index.Shard], order: object) -> str:
-    """Of shards and what decides their order, 32 characters."""
+def _digest(shards: Sequence[Shard], order: object) -> str:
+    """Returns 32 characters, a digest of shards and all that decides their order."""
     files = [dataclasses.astuple(shard) for shard in shards]
     return index.digest(repr((files, order)))
 
 
 def _load_byte_offsets(
-    known: index.Index, data_dir: str | os.PathLike[str], split: str
+    known: Index, data_dir: str | os.PathLike[str], split: str
 ) -> Ints:
     catalog = index.load_catalog(data_dir, split, ["byte_offset"])
     offsets: Ints = catalog["byte_offset"].astype(np.int64, copy=False)
@@ -240,7 +252,7 @@ def _load_byte_offsets(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticSource:
-    """One random batch again and again: input that costs nothing.
+    """Repeats one random batch: input that costs nothing.
 
     Element: batch.
         image: `dtype` [batch_size, image_size, image_size, 3], 0..255
@@ -250,9 +262,9 @@ class SyntheticSource:
         batch_size: Examples in a batch.
         steps_per_epoch: Batches in an epoch.
         image_size: Height and width in pixels.
-        num_classes: Labels to draw from.
+        num_classes: Number of classes that labels are drawn from.
         dtype: Type of the image.
-        seed: Of the images and the labels.
+        seed: Seed of the images and the labels.
     """
 
     batch_size: int
@@ -283,12 +295,12 @@ class SyntheticSource:
         )
 
     def advance(self, state: State, num_steps: int = 1) -> State:
-        """The state that many steps later."""
+        """Returns the state `num_steps` later."""
         epochs, step = divmod(state.step + num_steps, self.steps_per_epoch)
         return dataclasses.replace(state, epoch=state.epoch + epochs, step=step)
 
     def num_steps(self, state: State, num_epochs: int | None) -> int | None:
-        """Steps from a state to the end of as many epochs; None without end.
+        """Returns the steps from a state to the end of `num_epochs`; None is endless.
 
         Raises:
             ValueError: If an epoch has fewer steps than the state says.

@@ -1,7 +1,7 @@
-"""Where a run is in its data: a few integers, the same on every rank.
+"""The state of a run in its data: a few integers, the same on every rank.
 
-In: the numbers of a run. Out: a `State` that can be saved with a checkpoint, and from
-which the same or another number of ranks goes on.
+In: the numbers of a run. Out: a `State` that is saved with a checkpoint, and from which
+the same or another number of ranks resumes.
 """
 
 import dataclasses
@@ -15,16 +15,17 @@ from tfpipe.reading import order
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """How far a run has come.
+    """The progress of a run in its data.
 
     Attributes:
         epoch: Number of the epoch, >= 0.
-        step: Steps that every rank has made in it, since `phases`, >= 0.
-        num_ranks: By how many ranks; None is as many as go on.
-        batch_size: With which batches of a rank; None is the same as who goes on.
-        phases: What other numbers of ranks read of the epoch before.
-        digest: Of the data and all that decides its order, see
-            `TFRecordSource.digest`; "" is not known.
+        step: Steps that every rank has made in the epoch since `phases`, >= 0.
+        num_ranks: Ranks that made these steps; None stands for the ranks that resume.
+        batch_size: Examples in a batch of one rank in these steps; None stands for the
+            batch size of the run that resumes.
+        phases: Parts of the epoch that other numbers of ranks read before.
+        digest: Digest of the data and of all that decides its order, see
+            `TFRecordSource.digest`; "" if not known.
 
     Raises:
         ValueError: If a number is out of range.
@@ -45,15 +46,15 @@ class State:
         errors.settle(self, "phases", tuple(phases))
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns the state as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "State":
-        """The inverse of `to_json`.
+        """Reads the text that `to_json` returned.
 
         Raises:
-            ValueError: If the text is something else.
+            ValueError: If the text is not a state.
         """
         try:
             fields = json.loads(text)
@@ -72,10 +73,10 @@ def _checked(phase: tuple[int, int]) -> order.Phase:
 
 
 def place(state: State, of: order.Order) -> order.Place:
-    """Where a state is in an order.
+    """Returns the place of a state in an order.
 
     Raises:
-        ValueError: If the epoch has fewer steps.
+        ValueError: If the epoch has fewer steps than the state.
     """
     num_ranks = state.num_ranks or of.num_ranks
     batch_size = state.batch_size or of.batch_size
@@ -91,12 +92,12 @@ def place(state: State, of: order.Order) -> order.Place:
             f"An epoch has {left} steps of {of.batch_size} records on each of "
             f"{of.num_ranks} ranks, got a start at step {state.step} of it."
         )
-    # At its very end, or where what is left gives no step, comes the next one.
+    # If what is left of the epoch gives no step, the next epoch begins.
     return found if of.num_steps(found) else order.Place(state.epoch + 1)
 
 
 def num_steps(state: State, of: order.Order, num_epochs: int | None) -> int | None:
-    """Steps from a state to the end of as many epochs; None without end."""
+    """Returns the steps from a state to the end of `num_epochs`; None is endless."""
     if num_epochs is None:
         return None
     found = place(state, of)
@@ -105,7 +106,7 @@ def num_steps(state: State, of: order.Order, num_epochs: int | None) -> int | No
 
 
 def advance(state: State, of: order.Order, count: int) -> State:
-    """The state that many steps later."""
+    """Returns the state `count` steps later."""
     epoch, phases, start = place(state, of)
     left = of.num_steps(order.Place(epoch, phases, start))
     step = start // of.batch_size + count
@@ -132,7 +133,7 @@ class SavedState(tf.train.experimental.PythonState):  # type: ignore[misc]  # TF
     ... each step: saved.state = pipeline.source.advance(saved.state)
 
     Attributes:
-        state: The state; set it before saving.
+        state: The current state; set it before saving.
     """
 
     def __init__(self, state: State | None = None) -> None:
@@ -140,11 +141,11 @@ class SavedState(tf.train.experimental.PythonState):  # type: ignore[misc]  # TF
         self.state = state or State()
 
     def serialize(self) -> str:
-        """What `tf.train.Checkpoint` writes."""
+        """Returns the text that `tf.train.Checkpoint` writes."""
         return self.state.to_json()
 
     def deserialize(self, string_value: bytes | str) -> None:
-        """Takes what `tf.train.Checkpoint` read."""
+        """Sets the state from the text that `tf.train.Checkpoint` read."""
         text = (
             string_value.decode() if isinstance(string_value, bytes) else string_value
         )

@@ -1,6 +1,6 @@
 """Windows of a split as a dataset: what a rank reads next, and how to pass it on.
 
-In: the order, the files and byte offsets of its records, and where to begin. Out: a
+In: the order of the records, their files and byte offsets, and where to begin. Out: a
 `tf.data.Dataset` of windows for `stages.Interleave`.
 """
 
@@ -25,11 +25,12 @@ class Windows:
 
     Attributes:
         order: The order of the records.
-        rank: Whose windows.
-        paths: The shards.
-        byte_offsets: int64 [num_records], where each record starts in its shard.
-        shard_bytes: int64 [num_shards], the size of each shard.
-        is_checked: bool [num_records], whose lengths were found right; is written to.
+        rank: The rank that reads these windows.
+        paths: Path of each shard.
+        byte_offsets: int64 [num_records], byte offset of each record in its shard.
+        shard_bytes: int64 [num_shards], size of each shard.
+        is_checked: bool [num_records], whether the record's length was found right;
+            updated while windows are made.
     """
 
     order: Order
@@ -40,7 +41,7 @@ class Windows:
     is_checked: npt.NDArray[np.bool_]
 
     def dataset(self, place: Place, num_epochs: int | None) -> tf.data.Dataset:
-        """Those from a place on, to the end of as many epochs; None without end."""
+        """Returns the windows from a place on in `num_epochs`; None is endless."""
         first = self.order.windows(self.rank, place)
         num_later = len(self.order.windows(self.rank, Place()))
         spec = self._spec()
@@ -54,7 +55,7 @@ class Windows:
             return [window[name] for name in spec]
 
         def make(counter: tf.Tensor) -> dict[str, tf.Tensor]:
-            # One Python call a window: it costs nothing beside the records.
+            # One Python call a window costs nothing next to reading its records.
             types = [item.dtype for item in spec.values()]
             items = tf.numpy_function(read, [counter], types, stateful=False)
             for item, known in zip(items, spec.values(), strict=True):
@@ -65,7 +66,7 @@ class Windows:
         if num_epochs is not None:
             count = len(first) + (num_epochs - 1) * num_later if num_epochs else 0
         make = tf.autograph.experimental.do_not_convert(make)
-        # The lengths of the next window are looked at while one is read.
+        # The lengths of the next window are checked while this one is read.
         return tf.data.Dataset.range(count).map(make).prefetch(1)
 
     def _spec(self) -> dict[str, tf.TensorSpec]:
@@ -81,16 +82,16 @@ class Windows:
 
     def _window(self, place: Place, number: int) -> dict[str, Any]:
         window = self.order.window(self.rank, place, number)
-        shard, runs = by_shard(window.runs, self.order.shard_sizes)
-        records = runs.records()
+        shard, ranges = by_shard(window.ranges, self.order.shard_sizes)
+        records = ranges.records()
         offsets = self.byte_offsets[records]
         return {
             "path": self._paths[shard],
-            "byte_offset": self.byte_offsets[runs.first],
-            "num_records": runs.length,
-            "first_record": runs.first,
+            "byte_offset": self.byte_offsets[ranges.first],
+            "num_records": ranges.length,
+            "first_record": ranges.first,
             "record_byte_offset": offsets,
-            "has_right_lengths": np.bool_(self._has_right_lengths(shard, runs)),
+            "has_right_lengths": np.bool_(self._has_right_lengths(shard, ranges)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
             "epoch_seed": np.int64(epoch_seed(seed=self.order.seed, epoch=place.epoch)),
@@ -98,11 +99,11 @@ class Windows:
             "shuffle_seed": np.array(window.seed or (0, 0), np.int64),
         }
 
-    def _has_right_lengths(self, shard: Ints, runs: RecordRanges) -> bool:
-        """Looks at the extents that were not looked at before."""
-        bounds = np.cumsum(runs.length)[:-1]
+    def _has_right_lengths(self, shard: Ints, ranges: RecordRanges) -> bool:
+        """Returns whether all lengths are right; checks extents not checked before."""
+        bounds = np.cumsum(ranges.length)[:-1]
         for number, records in zip(
-            shard, np.split(runs.records(), bounds), strict=True
+            shard, np.split(ranges.records(), bounds), strict=True
         ):
             if self.is_checked[records].all():
                 continue
@@ -114,7 +115,7 @@ class Windows:
 
     @functools.cached_property
     def _num_bytes(self) -> Ints:
-        """int64 [num_records], bytes of each record with its header and footer."""
+        """int64 [num_records], size of each record with its header and footer."""
         ends = np.append(self.byte_offsets[1:], 0)
         sizes = self.order.shard_sizes
         filled = sizes > 0

@@ -1,8 +1,8 @@
-"""The record of an image: the features that a converter writes, serialized fast.
+"""The record of an image: the features that a converter writes, encoded fast.
 
 In: the fields of one image. Out: its `tf.train.Example` in a few pieces, the same bytes
-that `records.encode_example` gives. What many records share (class, size, no boxes) is
-encoded once and kept. Imports no TensorFlow.
+as `example.encode_example` returns. Features that many records share (class, size, no
+boxes) are encoded once and kept. Imports no TensorFlow.
 """
 
 import functools
@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfpipe.shards import records
-from tfpipe.shards.records import (
+from tfpipe.shards.example import (
     Buffers,
     bytes_entry_head,
     bytes_feature,
     encode_entry,
+    example_head,
     float_feature,
     int64_feature,
 )
 
 Box = tuple[float, float, float, float]
 
-_KEPT = 1 << 14  # encoded values: more than ImageNet has classes and sizes
+_KEPT = 1 << 14  # cached encodings; ImageNet has fewer classes and sizes
 
 
 class ImageRecord(NamedTuple):
@@ -50,12 +51,12 @@ class ImageRecord(NamedTuple):
 
 
 def encode_image(record: ImageRecord) -> Buffers:
-    """The serialized `tf.train.Example` of an image, in pieces to be joined.
+    """Encodes an image as a `tf.train.Example`, in pieces to be joined.
 
-    Box labels are written under both keys that readers look for.
+    The labels of boxes are written under both keys that readers use.
     """
     filename = os.fsencode(record.filename)
-    # In the order of the keys, of which image/encoded is the sixth.
+    # Keys must be in sorted order; image/encoded is the sixth.
     head = _class(record.label, record.synset, record.text) + bytes_entry_head(
         records.ENCODED, len(record.encoded)
     )
@@ -68,7 +69,7 @@ def encode_image(record: ImageRecord) -> Buffers:
         + _size(records.WIDTH, record.width)
     )
     num_bytes = len(head) + len(record.encoded) + len(tail)
-    return [records.example_head(num_bytes) + head, record.encoded, tail]
+    return [example_head(num_bytes) + head, record.encoded, tail]
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -1,9 +1,9 @@
 """The index of a data set: index.json and catalog.parquet, read, written, checked.
 
-In: what a converter wrote, or a folder of shards with its index. Out: `Index` (splits,
-shards, sizes, classes) and the catalog's columns as numpy arrays, one row a record.
-The index is written last, so that its presence says the data set is complete. Imports
-no TensorFlow.
+In: a folder with index.json, catalog.parquet and shards, or an `Index` to write. Out:
+`Index` (splits, shards, sizes, classes) and the catalog's columns as numpy arrays, one
+row a record. The index is written last, so that its presence says the data set is
+complete. Imports no TensorFlow.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import xxhash
 from tfpipe import errors
 from tfpipe.shards import index_format
 
-# What an index is made of, for those who have this module.
+# Users of this module find the parts of an index here as well.
 from tfpipe.shards.index_format import (
     DIGEST_ALGORITHM as DIGEST_ALGORITHM,
     FORMAT_VERSION as FORMAT_VERSION,
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 INDEX_NAME = "index.json"
 CATALOG_NAME = "catalog.parquet"
 
-# One row a record, in the order of splits, shards and records within a shard.
+# The catalog has one row a record, in the order of splits, shards and records.
 CATALOG_COLUMNS: Mapping[str, str] = {
     "split": "VARCHAR",
     "shard": "INTEGER",  # number of the shard in its split
     "record": "INTEGER",  # number of the record in its shard
-    "byte_offset": "BIGINT",  # where the record's header starts in the shard
-    "num_bytes": "BIGINT",  # with header and footer
+    "byte_offset": "BIGINT",  # of the record's header in the shard
+    "num_bytes": "BIGINT",  # of the record with header and footer
     "label": "INTEGER",
     "synset": "VARCHAR",
     "height": "INTEGER",  # pixels
     "width": "INTEGER",
     "filename": "VARCHAR",  # of the source, relative to the input folder
-    "decision": "VARCHAR",  # what was done to the image, see converters.images.prepare
+    "decision": "VARCHAR",  # change made to the image, see converters.images.prepare
     "digest": "VARCHAR",  # of the stored JPEG bytes
 }
 
@@ -83,9 +83,10 @@ def load(data_dir: Path) -> Index:
 
 
 def change(data_dir: Path) -> str:
-    """How index.json differs from what was written, for people; nothing if it does not.
+    """Describes how index.json was changed after it was written, for people.
 
-    Of an index that an older version wrote nothing is known.
+    The text is empty if the index is unchanged, and also if an older version wrote the
+    index: it holds no digest to compare with.
 
     Raises:
         BadIndexError: If it is missing or is not an index.
@@ -95,9 +96,9 @@ def change(data_dir: Path) -> str:
 
 
 def _read(path: pathlib.Path) -> str:
-    """The text of an index.json."""
+    """Reads the text of an index.json."""
     if path.exists() and not path.is_file():
-        # A named pipe would be read without end.
+        # Reading a named pipe would wait forever.
         raise errors.BadIndexError(f"{path} cannot be read: it is no regular file.")
     try:
         content = path.read_bytes()
@@ -116,7 +117,7 @@ def _read(path: pathlib.Path) -> str:
 def _as_bad_index(
     path: pathlib.Path, function: "Callable[[_In], _Out]", value: "_In"
 ) -> "_Out":
-    """Calls a function on what was read; what it cannot read is a bad index."""
+    """Calls a function on the content of an index; its ValueError is a bad index."""
     try:
         return function(value)
     except (ValueError, RecursionError) as error:
@@ -124,10 +125,10 @@ def _as_bad_index(
 
 
 def write(index: Index, data_dir: Path, *, fsync: bool = True) -> None:
-    """Writes `data_dir/index.json` so that it is there whole or not at all.
+    """Writes `data_dir/index.json` in one step: a reader never sees a part of it.
 
     Args:
-        index: What to write.
+        index: The index to write.
         data_dir: Folder of the data set.
         fsync: As for `replace_file`.
     """
@@ -136,16 +137,16 @@ def write(index: Index, data_dir: Path, *, fsync: bool = True) -> None:
 
 
 def describe(content: bytes) -> File:
-    """What an index says of a file beside the shards with this content."""
+    """Returns the entry of the index for a file beside the shards with this content."""
     digest = xxhash.xxh3_128_hexdigest(content)
     return File(num_bytes=len(content), digest=digest)
 
 
 def describe_file(path: pathlib.Path) -> File:
-    """As `describe`, of a file on disk, read in pieces.
+    """Returns the same entry for a file on disk, which is read in pieces.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     digest, num_bytes = xxhash.xxh3_128(), 0
     with open(path, "rb") as file:
@@ -156,12 +157,13 @@ def describe_file(path: pathlib.Path) -> File:
 
 
 def replace_file(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
-    """Gives `path` this content at once: a reader sees the old file or the new one.
+    """Replaces a file in one step: a reader sees the old content or the new one.
 
     Args:
         path: The file.
-        content: What it is to hold.
-        fsync: Whether it is on the disk, and not only with the kernel, at the end.
+        content: The new content.
+        fsync: Whether to wait until the content is on the disk, so that it survives a
+            power loss.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -187,14 +189,14 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def check(index: Index, data_dir: Path, split: str) -> None:
-    """Checks that every shard of a split is there with the size the index states.
+    """Checks that every shard of a split exists with the size that the index states.
 
-    One `stat` a shard: TensorFlow's own error for a cut shard names no file, so this
-    runs before anything is read.
+    This takes one `stat` a shard and runs before anything is read, because TensorFlow's
+    own error for a cut shard names no file.
 
     Raises:
         BadIndexError: If the split is unknown, or a shard is missing or has another
-                size.
+            size.
     """
     if split not in index.splits:
         raise errors.BadIndexError(
@@ -219,13 +221,14 @@ def check(index: Index, data_dir: Path, split: str) -> None:
 
 @contextlib.contextmanager
 def catalog_connection() -> "Iterator[duckdb.DuckDBPyConnection]":
-    """What the catalog is written and queried with while it is made.
+    """Opens the connection with which a catalog is written and checked.
 
-    One for all steps: opening one takes longer than a query over a small catalog.
+    All steps share one connection: opening takes longer than a query over a small
+    catalog.
     """
     import duckdb
 
-    # One thread: rows keep their order and the file its bytes.
+    # With one thread the rows keep their order and the file its bytes.
     with duckdb.connect(config={"threads": 1}) as connection:
         yield connection
 
@@ -253,9 +256,9 @@ def write_catalog(
 def record_places(
     connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path, index: Index
 ) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Name and (byte offset, bytes with frame) of each record, shard by shard.
+    """Yields each shard's name and the (byte offset, size on disk) of its records.
 
-    Those of a whole ImageNet at once would take 150 MB.
+    One shard at a time: the records of a whole ImageNet would take 150 MB.
     """
     query = (
         "SELECT byte_offset, num_bytes FROM read_parquet(?) "
@@ -268,14 +271,14 @@ def record_places(
 
 
 def digest(text: str) -> str:
-    """32 hexadecimal digits of a text, to tell descriptions of data apart."""
+    """Returns 32 hexadecimal digits that tell two texts apart."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def load_filename(
     data_dir: Path, split: str, *, shard: int, byte_offset: int
 ) -> str | None:
-    """The source file of the record at a place; None if no record begins there.
+    """Returns the source file of the record at a byte offset; None without a record.
 
     Raises:
         BadIndexError: If the catalog is missing or unreadable.
@@ -289,7 +292,7 @@ def load_filename(
 
 
 def median_short_side(data_dir: Path, split: str) -> float:
-    """Of the images of a split, in pixels.
+    """Returns the median short side of the images of a split, in pixels.
 
     Raises:
         BadIndexError: If the catalog is missing or unreadable, or has no sizes.
@@ -304,11 +307,11 @@ def median_short_side(data_dir: Path, split: str) -> float:
 def load_catalog(
     data_dir: Path, split: str, columns: Sequence[str]
 ) -> "dict[str, npt.NDArray[Any]]":
-    """Columns of the catalog for one split, in record order.
+    """Reads columns of the catalog for one split, in record order.
 
     Raises:
-        BadIndexError: If the catalog is missing or unreadable, or a column is not of
-            its type or has no value somewhere.
+        BadIndexError: If the catalog is missing or unreadable, or a column has another
+            type or a row without a value.
     """
     import numpy as np
 
@@ -330,12 +333,12 @@ def load_catalog(
 def query_catalog(
     data_dir: Path, query: str, values: Sequence[object]
 ) -> list[tuple[Any, ...]]:
-    """The rows that a query gives of the catalog.
+    """Returns the rows of a query on the catalog.
 
     Args:
         data_dir: Folder of the data set.
-        query: SQL; its first ? is for the path of the catalog.
-        values: For the other ones.
+        query: SQL; its first ? stands for the path of the catalog.
+        values: The values for the other ?.
 
     Raises:
         BadIndexError: If the catalog is missing or unreadable.
@@ -350,7 +353,7 @@ def _from_catalog(
     values: Sequence[object],
     fetch: "Callable[[duckdb.DuckDBPyConnection], Any]",
 ) -> Any:
-    """What a query gives, whose first ? is the catalog's path and the rest `values`."""
+    """Runs a query, see `query_catalog`, and returns the result through `fetch`."""
     import duckdb
 
     path = pathlib.Path(data_dir) / CATALOG_NAME
@@ -372,8 +375,8 @@ def _bad_catalog(data_dir: Path, why: str) -> errors.BadIndexError:
 
 @functools.cache
 def _database() -> "duckdb.DuckDBPyConnection":
-    """One for all queries: opening it takes 30 ms, and a query of a small catalog 1."""
+    """Opens the connection of all queries: opening takes 30 ms, a query 1 ms."""
     import duckdb
 
-    # One thread, the caller's: threads of its own would rule out forks.
+    # DuckDB then uses the caller's thread: a process with more threads cannot fork.
     return duckdb.connect(config={"threads": 1})

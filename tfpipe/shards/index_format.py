@@ -1,8 +1,8 @@
-"""index.json as text: the one way to write an index, and a checked way to read it.
+"""index.json as text: encoded in one fixed way, and decoded with checks.
 
-In: an `Index`, or the document in an index.json. Out: its text, or the `Index`. The
-text holds a digest of itself, and there is one text for an index, so that a change of
-any byte can be told. Older files without that digest are read too. Opens no file.
+In: an `Index`, or the document in an index.json. Out: its text, or the `Index`. Each
+index has exactly one text, which holds a digest of itself, so that a change of any byte
+is detected. Older files without that digest are read too. Opens no file.
 """
 
 import dataclasses
@@ -17,20 +17,20 @@ DIGEST_ALGORITHM = "xxh3_128"
 
 _DIGEST = "digest"
 _FILES = "files"
-# How errors call the types of JSON.
+# Names of JSON types in errors.
 _TYPE_NAMES = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
 _MAX_NUMBER = 2**63 - 1
 _SHOWN = 60
 
 
 def require_base_name(name: object) -> None:
-    """Checks that a name is that of a file in a folder, and of no other place.
+    """Checks that a name is a plain file name, without a folder and a leading dot.
 
-    Files are read, replaced and removed by such names: `../x` and `/x` must not be
-    among them, and what starts with a dot is never a part of a data set.
+    Files are read, replaced and removed by names from the index: `../x` and `/x` must
+    not reach other folders. Files that start with a dot never belong to a data set.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If the name is not plain.
     """
     plain = isinstance(name, str) and name and not name.startswith(".")
     if not plain or "/" in str(name) or "\0" in str(name):
@@ -45,8 +45,7 @@ class Shard:
     """One shard file: its name, size and the digest of its bytes.
 
     Raises:
-        ValueError: If the name is not that of a file in the data set's own folder, or a
-            value is of another type.
+        ValueError: If the name is not a plain file name, or a value has another type.
     """
 
     name: str
@@ -66,7 +65,7 @@ class File:
     """A file beside the shards: its size and the digest of its bytes.
 
     Raises:
-        ValueError: If a value is of another type.
+        ValueError: If a value has another type.
     """
 
     num_bytes: int
@@ -79,16 +78,16 @@ class File:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Index:
-    """What index.json says of a data set.
+    """The content of index.json.
 
     Attributes:
         name: Name of the data set.
         label_base: Label on disk of the first class.
         classes: (synset, text) of each class, in label order.
         splits: Shards of each split, in order.
-        made_by: How the data set was made: command, version, options, decisions.
+        made_by: Command, version, options and decisions that made the data set.
         files: The catalog and the side files by their paths in the data set; None if
-            the index does not say, as those of older versions.
+            an older version wrote the index, which did not list them.
     """
 
     name: str
@@ -100,16 +99,16 @@ class Index:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, whether or not each has records."""
+        """Number of classes; some may have no records."""
         return len(self.classes)
 
     def num_records(self, split: str) -> int:
-        """How many records a split has."""
+        """Returns the number of records of a split."""
         return sum(shard.num_records for shard in self.splits[split])
 
 
 def encode(index: Index) -> str:
-    """The text of an index.json, its own digest in the last line but one."""
+    """Returns the text of an index.json, its own digest in the last line but one."""
     document = {
         "format_version": FORMAT_VERSION,
         "name": index.name,
@@ -127,17 +126,17 @@ def encode(index: Index) -> str:
             path: dataclasses.asdict(index.files[path]) for path in sorted(index.files)
         }
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    # Half a surrogate pair, which UTF-8 cannot hold, is for the caller to refuse.
+    # UTF-8 cannot hold half a surrogate pair; the caller refuses it when it writes.
     digest = xxhash.xxh3_128_hexdigest(text.encode(errors="surrogatepass"))
     before_end = text.removesuffix("\n}")
     return f'{before_end},\n "{_DIGEST}": "{digest}"\n}}\n'
 
 
 def decode(document: object) -> Index:
-    """The index that a document of JSON describes.
+    """Returns the index that a JSON document describes.
 
     Raises:
-        ValueError: If something is missing, or not of its type; says what.
+        ValueError: If a key is missing or a value has another type; names it.
     """
     top = _typed(document, dict, "the document")
     classes = (_typed(c, dict, "a class") for c in _get(top, "classes", list))
@@ -160,13 +159,13 @@ def decode(document: object) -> Index:
 
 
 def change(text: str) -> str:
-    """How the text of an index.json differs from what was written, for people.
+    """Describes how the text of an index.json was changed, for people.
 
-    Nothing if it does not differ, or if it is of an older version, which wrote no
-    digest.
+    The result is empty if the text is unchanged, or if an older version wrote it, which
+    wrote no digest.
 
     Raises:
-        ValueError: If it is not an index.
+        ValueError: If the text is not an index.
     """
     document = json.loads(text)
     known = decode(document)
@@ -191,7 +190,7 @@ def _shard(fields: Mapping[str, Any]) -> Shard:
 def _decode_files(entries: Mapping[str, Any]) -> dict[str, File]:
     files = {}
     for path, entry in entries.items():
-        for part in path.split("/", 1):  # side files may be in one folder
+        for part in path.split("/", 1):  # a side file may be in a folder
             require_base_name(part)
         fields = _typed(entry, dict, f"file {_shown(path)}")
         keys = ("num_bytes", "digest")
@@ -216,12 +215,12 @@ def _require_number(value: object, what: str) -> None:
 
 
 def _typed(value: object, kind: type, what: str) -> Any:
-    if type(value) is not kind:  # True is no number
+    if type(value) is not kind:  # isinstance would take True for a number
         raise ValueError(f"{what} must be {_TYPE_NAMES[kind]}, got {_shown(value)}")
     return value
 
 
 def _shown(value: object) -> str:
-    """A value for a message, cut where it is long."""
+    """Returns a value as text for a message, cut if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

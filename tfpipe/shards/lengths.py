@@ -1,10 +1,10 @@
-"""Lengths: does the header of each record say as much as the index does?
+"""Checks whether record headers state the lengths that the index states.
 
-In: where records are and how long. Out: whether their headers agree. TensorFlow's
-reader asks for as much memory as a header says before it looks at anything else, which
-ends the process where a header says 2**62. So the headers of shards that are younger
-than their index are looked at before, once in a process: on a fast disk that costs a
-fifth and more of reading what is not in memory.
+In: byte offsets and sizes of records. Out: whether their headers agree. TensorFlow's
+reader allocates as much memory as a header states before it checks the header, so that
+a damaged header that states 2**62 bytes ends the process. The headers of shards that
+are newer than their index are therefore checked before reading, once a process. On a
+fast disk the check costs a fifth or more of reading data that is not in memory.
 """
 
 import os
@@ -15,21 +15,21 @@ from tfpipe.shards import records
 from tfpipe.shards.records import Ints
 
 _FRAME_BYTES = records.HEADER_BYTES + records.FOOTER_BYTES
-_LENGTH_BYTES = 8  # of the header, before its CRC
-# In smaller pieces the kernel reads in smaller ones, too: half as fast with 128 kB.
+_LENGTH_BYTES = 8  # the header's first part, before its CRC
+# For smaller requests the kernel reads in smaller pieces: half as fast with 128 kB.
 _AHEAD_BYTES = 1 << 23
 
 
 def is_right(path: str, byte_offsets: Ints, num_bytes: Ints) -> bool:
-    """Whether the headers of an extent state the lengths of its records.
+    """Returns whether the headers of an extent state the lengths of its records.
 
-    True for a shard that cannot be read, which is for its reader to tell of, and for
-    one on a file system by URL.
+    The result is True for a shard that cannot be read, since its reader reports the
+    error, and for a shard on a file system by URL.
 
     Args:
         path: The shard.
-        byte_offsets: int64 [n], where the records start, in order.
-        num_bytes: int64 [n], how long they are with header and footer.
+        byte_offsets: int64 [n], byte offset of each record, in order.
+        num_bytes: int64 [n], size of each record with header and footer.
     """
     if "://" in path:
         return True

@@ -1,20 +1,18 @@
-"""The record format, both ways: encode an example and frame it; read it back.
+"""Records of shards: framed as TFRecords, located, and read back with CRCs checked.
 
-In: the fields of one image. Out: the bytes of one TFRecord, as a list of buffers so
-that the JPEG is never copied; and, the other way, the records of a shard, checked, and
-the features of one. Imports no TensorFlow; parsing into tensors is `ops.Parse`.
+In: the serialized example of an image; or the path of a shard. Out: the record's bytes,
+as a list of buffers; or the records of the shard. Imports no TensorFlow.
 
 A TFRecord is: length (uint64, little endian), masked CRC-32C of the length, data,
-masked CRC-32C of the data. The data is a `tf.train.Example`, serialized as protobuf
-serializes deterministically: keys sorted by their bytes. Keys are those of the
-Inception ImageNet scripts, which tf_cnn_benchmarks, TF Model Garden, slim and DALI
-read.
+masked CRC-32C of the data. The data is a `tf.train.Example` (see `example`). Keys are
+those of the Inception ImageNet scripts, which tf_cnn_benchmarks, TF Model Garden, slim
+and DALI read.
 """
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -22,12 +20,27 @@ import numpy.typing as npt
 
 from tfpipe import errors
 
+# Users of this module find the encoding of examples here as well.
+from tfpipe.shards.example import (
+    Buffers as Buffers,
+    Feature as Feature,
+    Kind as Kind,
+    bytes_entry_head as bytes_entry_head,
+    bytes_feature as bytes_feature,
+    decode_example as decode_example,
+    encode_entry as encode_entry,
+    encode_example as encode_example,
+    example_head as example_head,
+    float_feature as float_feature,
+    int64_feature as int64_feature,
+)
+
 Ints = npt.NDArray[np.int64]
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
-# The largest record that `read` reads: one system call gives no more, and protobuf
-# parses no message of 2 GiB.
+# Largest record that `read` reads: one system call reads no more, and protobuf parses
+# no message of 2 GiB.
 MAX_READ_BYTES = (1 << 31) - 4096
 
 ENCODED = "image/encoded"
@@ -37,63 +50,9 @@ LABEL = "image/class/label"
 
 _MASK_DELTA = 0xA282EAD8
 
-# Wire types of protobuf.
-_VARINT, _LENGTH_DELIMITED = 0, 2
-_FIXED_BYTES = {1: 8, 5: 4}
-
-Buffers = list[bytes]
-
-
-def encode_example(features: Mapping[str, Buffers]) -> Buffers:
-    """A `tf.train.Example` from already encoded features, keys sorted."""
-    entries: Buffers = []
-    for key in sorted(features, key=str.encode):
-        entries += encode_entry(key, features[key])
-    return [example_head(sum(map(len, entries))), *entries]
-
-
-def encode_entry(key: str, feature: Buffers) -> Buffers:
-    """One feature with its key, as it stands in an example."""
-    return _field(1, _field(1, [key.encode()]) + _field(2, feature))
-
-
-def bytes_entry_head(key: str, num_bytes: int) -> bytes:
-    """What an entry with one byte string of this length has before the string."""
-    head = _field_head(1, num_bytes)
-    head = _field_head(1, num_bytes + len(head)) + head
-    head = _field_head(2, num_bytes + len(head)) + head
-    head = b"".join(_field(1, [key.encode()])) + head
-    return _field_head(1, num_bytes + len(head)) + head
-
-
-def example_head(num_bytes: int) -> bytes:
-    """What a `tf.train.Example` has before its entries, sorted by their keys.
-
-    Args:
-        num_bytes: Bytes of all entries.
-    """
-    return _field_head(1, num_bytes)
-
-
-def bytes_feature(value: bytes) -> Buffers:
-    """A `tf.train.Feature` that holds one byte string."""
-    return _field(1, _field(1, [value]))
-
-
-def float_feature(values: Sequence[float]) -> Buffers:
-    """A `tf.train.Feature` that holds float32 values."""
-    packed = struct.pack(f"<{len(values)}f", *values)
-    return _field(2, _field(1, [packed]) if values else [])
-
-
-def int64_feature(values: Sequence[int]) -> Buffers:
-    """A `tf.train.Feature` that holds int64 values."""
-    packed = b"".join(_varint(value) for value in values)
-    return _field(3, _field(1, [packed]) if values else [])
-
 
 def frame(data: Buffers) -> Buffers:
-    """Wraps the pieces of one record's data in the TFRecord header and footer."""
+    """Puts the TFRecord header and footer around the pieces of one record's data."""
     length = struct.pack("<Q", sum(map(len, data)))
     header = length + _masked(google_crc32c.value(length))
     crc = 0
@@ -103,12 +62,12 @@ def frame(data: Buffers) -> Buffers:
 
 
 class Place(NamedTuple):
-    """Where one record lies in its shard, as `scan` finds it.
+    """Position of one record in its shard, as `scan` finds it.
 
     Attributes:
-        byte_offset: Where its header starts in the shard.
-        num_bytes: With header and footer.
-        data_crc: The masked CRC-32C of its data, as the footer states it.
+        byte_offset: Byte offset of the record's header in the shard.
+        num_bytes: Size of the record with header and footer.
+        data_crc: Masked CRC-32C of the data, as the footer states it.
     """
 
     byte_offset: int
@@ -119,8 +78,8 @@ class Place(NamedTuple):
 def scan(path: str | os.PathLike[str]) -> Iterator[Place]:
     """Yields the place of each record of a shard.
 
-    Reads headers and footers only, both in one call, and checks the CRC of each
-    header. The data is skipped, not checked.
+    Only headers and footers are read, and only the CRC of each header is checked. The
+    data is skipped.
 
     Raises:
         BadRecordError: If a header is damaged or the shard ends inside a record.
@@ -138,7 +97,7 @@ def scan(path: str | os.PathLike[str]) -> Iterator[Place]:
                     f"(the shard has {size} bytes). Convert the shard again."
                 )
             footer_offset = offset + num_bytes - FOOTER_BYTES
-            # The footer and the next header in one call.
+            # One call reads the footer and the next header.
             tail = os.pread(file.fileno(), FOOTER_BYTES + HEADER_BYTES, footer_offset)
             yield Place(
                 offset, num_bytes, int.from_bytes(tail[:FOOTER_BYTES], "little")
@@ -152,11 +111,11 @@ class Record(NamedTuple):
     """One record as `read` finds it.
 
     Attributes:
-        byte_offset: Where its header starts in the shard.
-        num_bytes: With header and footer; of a damaged header, up to where reading
-            goes on.
-        data: The serialized example; nothing if the header is damaged.
-        fault: What is wrong with it, for people; nothing if both CRCs are right.
+        byte_offset: Byte offset of the record's header in the shard.
+        num_bytes: Size of the record with header and footer. If the header is damaged,
+            number of bytes up to the place where reading continues.
+        data: The serialized example; empty if the header is damaged.
+        fault: Description of the damage, for people; empty if both CRCs are right.
     """
 
     byte_offset: int
@@ -173,14 +132,14 @@ def read(
 ) -> Iterator[Record]:
     """Yields every record of a shard, damaged ones too, after checking both CRCs.
 
-    Wrong data costs that record alone. A damaged header hides where the next record
-    is: reading goes on at the next of `byte_offsets`; without it, the rest of the shard
-    belongs to the damaged record.
+    Damaged data costs one record. A damaged header hides the start of the next record:
+    reading continues at the next of `byte_offsets`. If that is not known, the rest of
+    the shard belongs to the damaged record.
 
     Args:
         path: The shard.
-        byte_offsets: Where each record starts, as far as that is known.
-        on_bytes: Is given the bytes of whole records in order, for a digest.
+        byte_offsets: Byte offset of each record, as far as known.
+        on_bytes: Receives the bytes of whole records in order, for a digest.
 
     Raises:
         OSError: If the shard cannot be read.
@@ -206,7 +165,7 @@ def read(
                 footer_offset = offset + num_bytes - FOOTER_BYTES
                 start = offset + HEADER_BYTES
                 data = os.pread(descriptor, footer_offset - start, start)
-                # The footer and the next header in one call.
+                # One call reads the footer and the next header.
                 tail = os.pread(descriptor, FOOTER_BYTES + HEADER_BYTES, footer_offset)
                 on_bytes(data)
                 on_bytes(tail)
@@ -220,7 +179,14 @@ def read(
 def _damaged(
     num_bytes: int | None, offset: int, size: int, next_offsets: Sequence[int]
 ) -> Record:
-    """A record of unknown length, or of `num_bytes`, which the shard does not have."""
+    """Returns the damaged record at `offset`.
+
+    Args:
+        num_bytes: Size that its header states; None if the header is damaged.
+        offset: Byte offset of the record.
+        size: Bytes of the shard, fewer than the record needs.
+        next_offsets: Byte offsets of the records after it, as far as known.
+    """
     known = int(next_offsets[0]) if len(next_offsets) else 0
     end = known if offset < known <= size else size
     if num_bytes is None:
@@ -236,11 +202,11 @@ def _damaged(
 
 
 def data_fault(data: bytes, tail: bytes) -> str:
-    """What is wrong with a record's data, for people; nothing if its CRC is right.
+    """Describes the damage of a record's data, for people; empty if the CRC is right.
 
     Args:
         data: The data of the record.
-        tail: What follows it on disk; the first FOOTER_BYTES are looked at.
+        tail: The bytes after the data on disk; the first FOOTER_BYTES are compared.
     """
     expected, got = tail[:FOOTER_BYTES], _masked(google_crc32c.value(data))
     if got == expected:
@@ -251,127 +217,8 @@ def data_fault(data: bytes, tail: bytes) -> str:
     )
 
 
-Kind = Literal["bytes", "float", "int64", "empty"]
-
-
-class Feature(NamedTuple):
-    """A decoded `tf.train.Feature`: the kind of its list and the list's values.
-
-    A feature whose list is not set at all is of kind "empty".
-    """
-
-    kind: Kind
-    values: list[Any]
-
-
-def decode_example(data: bytes) -> dict[str, Feature]:
-    """The features of a serialized `tf.train.Example`, by key.
-
-    Raises:
-        BadRecordError: If the bytes are not a `tf.train.Example`.
-    """
-    features: dict[str, Feature] = {}
-    try:
-        for message in _submessages(memoryview(data), 1):
-            for entry in _submessages(message, 1):
-                keys, values = _submessages(entry, 1), _submessages(entry, 2)
-                key = bytes(keys[-1]).decode() if keys else ""
-                features[key] = _decode_feature(values[-1] if values else entry[:0])
-    except (ValueError, struct.error) as error:
-        raise errors.BadRecordError(
-            f"The data is not a tf.train.Example: {error}."
-        ) from None
-    return features
-
-
-def _decode_feature(message: memoryview) -> Feature:
-    feature = Feature("empty", [])
-    for number, _, content in _fields(message):
-        if number == 1:
-            feature = Feature("bytes", [bytes(v) for v in _submessages(content, 1)])
-        elif number == 2:
-            feature = Feature("float", _decode_floats(content))
-        elif number == 3:
-            feature = Feature("int64", _decode_ints(content))
-    return feature
-
-
-def _decode_floats(message: memoryview) -> list[float]:
-    """Packed or not: either way each value is 4 bytes, little endian."""
-    pieces = (content for number, _, content in _fields(message) if number == 1)
-    content = b"".join(pieces)
-    return list(struct.unpack(f"<{len(content) // 4}f", content))
-
-
-def _decode_ints(message: memoryview) -> list[int]:
-    """Packed or not: either way each value is a varint."""
-    values = []
-    for number, _, content in _fields(message):
-        position = 0
-        while number == 1 and position < len(content):
-            value, position = _read_varint(content, position)
-            values.append(value - (1 << 64) if value >> 63 else value)
-    return values
-
-
-def _submessages(message: memoryview, wanted: int) -> list[memoryview]:
-    """Contents of the length-delimited fields of one number.
-
-    Raises:
-        ValueError: If the bytes are not protobuf, or a field is of another type.
-    """
-    contents = []
-    for number, wire_type, content in _fields(message):
-        if number != wanted:
-            continue
-        if wire_type != _LENGTH_DELIMITED:
-            raise ValueError(f"field {number} has wire type {wire_type}")
-        contents.append(content)
-    return contents
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Number, wire type and content of each field of a protobuf message.
-
-    Raises:
-        ValueError: If the bytes are not protobuf.
-    """
-    position = 0
-    while position < len(message):
-        tag, position = _read_varint(message, position)
-        wire_type = tag & 7
-        start = position
-        if wire_type == _VARINT:
-            _, end = _read_varint(message, position)
-        elif wire_type == _LENGTH_DELIMITED:
-            num_bytes, start = _read_varint(message, position)
-            end = start + num_bytes
-        elif wire_type in _FIXED_BYTES:
-            end = start + _FIXED_BYTES[wire_type]
-        else:
-            raise ValueError(f"wire type {wire_type} does not exist")
-        if end > len(message):
-            raise ValueError(f"field {tag >> 3} ends beyond its message")
-        yield tag >> 3, wire_type, message[start:end]
-        position = end
-
-
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint and where it ends."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if position == len(data):
-            break
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, position
-    raise ValueError("a varint is cut short or too long")
-
-
 def record_bytes(header: bytes) -> int | None:
-    """Length on disk of the record with this header; None if the header is damaged."""
+    """Returns the record's size on disk, from its header; None if that is damaged."""
     length = header[:8]
     if len(header) < HEADER_BYTES or header[8:] != _masked(google_crc32c.value(length)):
         return None
@@ -381,23 +228,3 @@ def record_bytes(header: bytes) -> int | None:
 def _masked(crc: int) -> bytes:
     rotated = ((crc >> 15) | (crc << 17)) & 0xFFFFFFFF
     return struct.pack("<I", (rotated + _MASK_DELTA) & 0xFFFFFFFF)
-
-
-def _field(number: int, pieces: Buffers) -> Buffers:
-    """A length-delimited protobuf field; the pieces are its content."""
-    return [_field_head(number, sum(map(len, pieces))), *pieces]
-
-
-def _field_head(number: int, num_bytes: int) -> bytes:
-    """What stands before the content of a length-delimited protobuf field."""
-    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(num_bytes)
-
-
-def _varint(value: int) -> bytes:
-    value &= 0xFFFFFFFFFFFFFFFF  # protobuf writes a negative int64 as 10 bytes
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -1,8 +1,8 @@
-"""A data set without an index: what index.json and the catalog would say of its shards.
+"""Scans shards without an index for what index.json and the catalog would hold.
 
 In: a folder of shards that another tool made. Out: an index of one split and the byte
-offset of each of its records, found by reading the record headers once and kept for the
-next time. Imports no TensorFlow.
+offset of each of its records. The record headers are read once, and the result is kept
+for the next time. Imports no TensorFlow.
 """
 
 import collections
@@ -30,7 +30,7 @@ Path = str | os.PathLike[str]
 
 FOLDER_NAME = ".tfpipe"  # beside the shards; hidden from the globs of other readers
 
-# `train-00000-of-00008`, and as TFDS names it, `NAME-train.tfrecord-00000-of-00008`.
+# `train-00000-of-00008`, or the names of TFDS: `NAME-train.tfrecord-00000-of-00008`.
 _SHARD_NAME = re.compile(
     r"(?:.+-)?(?P<split>\w+)(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?"
 )
@@ -39,16 +39,16 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScannedIndex(index.Index):
-    """What a scan knows of a data set: shards and records, but nothing of labels.
+    """The index that a scan makes: shards and records, but no labels.
 
     Raises:
-        BadIndexError: When `label_base` is asked for.
+        BadIndexError: When `label_base` is read, which a scan cannot know.
     """
 
     label_base: int = dataclasses.field(init=False, repr=False, compare=False)
 
     def __getattr__(self, name: str) -> NoReturn:
-        # Only of what is not there, so of the field that has no value.
+        # Python calls this for missing attributes only; the field has no value.
         if name != "label_base":
             raise AttributeError(name)
         raise errors.BadIndexError(
@@ -63,9 +63,9 @@ class Scan:
     """A split as found on disk.
 
     Attributes:
-        index: Its shards. The digest of each covers the offset and the CRC of the data
-            of every record, so shards of other content have another digest.
-        byte_offsets: int64 [num_records], where each record starts in its shard.
+        index: The shards. A shard's digest covers the offset and the data CRC of every
+            record, so that shards with other content have another digest.
+        byte_offsets: int64 [num_records], byte offset of each record in its shard.
     """
 
     index: ScannedIndex
@@ -74,14 +74,14 @@ class Scan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Stamp:
-    """What says that a shard is still the one that was scanned.
+    """Properties by which a shard is recognized as the one that was scanned.
 
     Attributes:
         name: Name of the file.
-        num_bytes: Its size.
-        mtime_ns: When its content was changed, as far as programs admit it: a copy may
-            have the time of its original.
-        ctime_ns: When the file was changed, which no program can set back.
+        num_bytes: Size of the file.
+        mtime_ns: Time of the last change of the content. Programs can set it: a copy
+            may have the time of its original.
+        ctime_ns: Time of the last change of the file. No program can set it back.
     """
 
     name: str
@@ -92,11 +92,12 @@ class _Stamp:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class _Records:
-    """The records of a shard: where each starts, and the CRC of its data.
+    """The records of a shard.
 
     Attributes:
-        byte_offsets: int64 [num_records].
-        data_crcs: uint32 [num_records], masked, as the footers state them.
+        byte_offsets: int64 [num_records], byte offset of each record.
+        data_crcs: uint32 [num_records], masked CRC of each record's data, as its footer
+            states it.
     """
 
     byte_offsets: Ints
@@ -104,19 +105,19 @@ class _Records:
 
     @property
     def digest(self) -> str:
-        """Equal for equal records in equal places, whatever their file is called."""
+        """A digest of offsets and CRCs; the name of the file does not matter."""
         content = self.byte_offsets.tobytes() + self.data_crcs.tobytes()
         return f"records:{xxhash.xxh3_128_hexdigest(content)}"
 
 
 def is_needed(data_dir: Path) -> bool:
-    """Whether a folder has shards but no index."""
+    """Returns whether a folder has shards but no index."""
     folder = pathlib.Path(data_dir)
     return not (folder / index.INDEX_NAME).exists() and bool(find_shards(folder))
 
 
 def find_shards(data_dir: Path) -> dict[str, list[str]]:
-    """Names of the shards of each split, sorted, by their names alone."""
+    """Returns the sorted names of the shards of each split, found by name alone."""
     found = collections.defaultdict(list)
     folder = pathlib.Path(data_dir)
     if folder.is_dir():
@@ -127,10 +128,10 @@ def find_shards(data_dir: Path) -> dict[str, list[str]]:
 
 
 def scan(data_dir: Path, split: str) -> Scan:
-    """Finds the records of a split, or takes what an earlier scan found.
+    """Finds the records of a split, or loads the result of an earlier scan.
 
-    Reads 16 bytes a record: its header, and the CRC of its data. The result is kept in
-    the folder `.tfpipe` beside the shards or, if that cannot be written, under
+    A scan reads 16 bytes a record: the header and the CRC of the data. The result is
+    kept in the folder `.tfpipe` beside the shards or, if that cannot be written, under
     $XDG_CACHE_HOME/tfpipe. A shard is scanned again if its size or one of its times of
     change differs.
 
@@ -154,7 +155,7 @@ def scan(data_dir: Path, split: str) -> Scan:
 
 
 def _complete_split(folder: pathlib.Path, split: str) -> list[str]:
-    """The shards of a split, none missing and none of another data set."""
+    """Returns the shards of a split; none may be missing or of another data set."""
     found = find_shards(folder)
     if split not in found:
         raise errors.BadIndexError(
@@ -193,7 +194,7 @@ def _scan_shards(
         f"{split!r} for their records. This is done once.",
         file=sys.stderr,
     )
-    # disable=None: only on a terminal.
+    # disable=None shows the bar on a terminal only.
     bar = tqdm.tqdm(stamps, unit="shard", file=sys.stderr, disable=None)
     return {stamp: _scan_shard(folder / stamp.name) for stamp in bar}
 
@@ -239,14 +240,14 @@ def _make_index(
 
 
 def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Where a scan may be kept, the best place first."""
+    """Returns the folders in which a scan may be kept, the best first."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     digest = index.digest(os.fspath(folder.resolve()))
     return [folder / FOLDER_NAME, pathlib.Path(cache) / "tfpipe" / digest]
 
 
 def _load(folder: pathlib.Path, split: str) -> dict[_Stamp, _Records]:
-    """What earlier scans found; a file that cannot be read is none."""
+    """Loads the results of earlier scans; files that cannot be read are ignored."""
     kept: dict[_Stamp, _Records] = {}
     for place in _folders(folder):
         try:
@@ -273,9 +274,12 @@ def _keep(
     stamps: Sequence[_Stamp],
     found: Mapping[_Stamp, _Records],
 ) -> str:
-    """Writes what was found to the first place that takes it; says which, for people.
+    """Writes the result of a scan to the first folder that can be written.
 
     Ranks may scan at the same time: each writes a file of its own and renames it.
+
+    Returns:
+        The folder, or a text saying that none could be written, for people.
     """
     content = io.BytesIO()
     shards = [found[stamp] for stamp in stamps]

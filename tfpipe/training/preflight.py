@@ -169,8 +169,7 @@ def _source_facts(source: Any) -> Facts:
 
 def _describe_shards(source: Any) -> str:
     """Describes the shards in short, with a digest that differs if any shard does."""
-    shards = source.index.splits[source.split]
-    text = repr([dataclasses.astuple(shard) for shard in shards])
+    text = repr([dataclasses.astuple(shard) for shard in source.shards])
     digest = index.digest(text)[:16]
     num_records = source.index.num_records(source.split)
-    return f"{num_records} records in {len(shards)} shards with digest {digest}"
+    return f"{num_records} records in {len(source.shards)} shards with digest {digest}"

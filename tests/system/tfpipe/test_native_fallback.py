@@ -1,4 +1,4 @@
-"""Without a compiler: stock ops, said once, and the tests of crops pass with them."""
+"""Without a compiler: stock ops run and say so once, and the tests of crops pass."""
 
 import os
 import pathlib
@@ -9,8 +9,6 @@ from collections.abc import Callable
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
-
-pytestmark = pytest.mark.slow
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -32,11 +30,11 @@ except RuntimeError as error:
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> Run:
-    """RecordRanges python where no program is on the PATH, and no native op is built."""
+    """Runs python without programs on the PATH and without a native op."""
     nothing, built = tmp_path / "bin", tmp_path / "native"
     nothing.mkdir()
     built.mkdir()
-    # Those of an outer pytest would make the inner one a worker of it.
+    # Variables of the outer pytest would make the inner one its worker.
     left_out = ("CC", "CXX", "PYTEST_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     kept |= {"PATH": str(nothing), "TFPIPE_NATIVE_DIR": str(built)}
@@ -83,13 +81,13 @@ def test_presets_run_on_stock_ops_and_say_so_once(
 
 
 def test_the_tests_of_crops_pass(run: Run) -> None:
-    """Native ones are skipped, for that reason and for no other."""
-    tests = ROOT / "tests"
-    named = (tests.glob(f"test_{name}*.py") for name in ("crop", "presets", "native"))
-    files = sorted(path for found in named for path in found)
+    """Tests of the native op are skipped because there is no compiler."""
+    tests = ROOT / "tests" / "unit" / "tfpipe"
+    names = ("ops/test_crop.py", "test_presets.py", "native/test_native.py")
 
     done = run(
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"), *files
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"),
+        *(tests / name for name in names),
     )
 
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

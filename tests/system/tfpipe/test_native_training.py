@@ -15,8 +15,6 @@ from tests.support.data import convert
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tfpipe.ops import crop
 
-pytestmark = pytest.mark.slow
-
 NUM_CLASSES = 5
 NUM_EPOCHS = 6
 CHANCE = 1 / NUM_CLASSES

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tfpipe
 import tfpipe.ops.crop
 from tfpipe import errors
+from tfpipe.native import libraries
 from tfpipe.training import headspace
 
 # Kinds of arguments: what is wrong for each.
@@ -598,7 +599,7 @@ def test_a_state_of_numpy_numbers_is_saved():
 
 
 def test_the_bound_of_image_sizes_is_that_of_the_native_op():
-    source = next(path for path in tfpipe.native.SOURCES if path.name == "crop.cc")
+    source = next(path for path in libraries.SOURCES if path.name == "crop.cc")
 
     assert "kMaxImageSize = 1 << 14;" in source.read_text()
     assert tfpipe.ops.crop.MAX_IMAGE_SIZE == 1 << 14

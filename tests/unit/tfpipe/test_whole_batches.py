@@ -14,7 +14,7 @@ from tfpipe.ops.crop import crop_image
 
 BATCH = {
     "encoded": tf.constant([KINDS[kind] for kind in ("4:2:0", "gray", "cmyk", "2x4")]),
-    "window": tf.constant(
+    "crop_box": tf.constant(
         [(0, 0, 61, 69), (7, 11, 50, 51), (60, 68, 1, 1), (28, 34, 33, 35)]
     ),
     "flip": tf.constant([False, True, True, False]),
@@ -49,20 +49,21 @@ def stacked(examples):
     ids=str,
 )
 def test_crops_of_a_batch_are_those_of_its_examples(options):
-    def crop(encoded, window, flip):
-        return crop_image(encoded, window, 12, flip=flip, **options)
+    def crop(encoded, crop_box, flip):
+        return crop_image(encoded, crop_box, 12, flip=flip, **options)
 
     expected = np.stack([crop(**example) for example in split(BATCH)])
 
     np.testing.assert_array_equal(crop(**BATCH), expected)
-    np.testing.assert_array_equal(in_map(crop, *BATCH.values()), expected)
+    if not options:  # the graph of the op below covers the other ones
+        np.testing.assert_array_equal(in_map(crop, *BATCH.values()), expected)
 
 
 @on_both_ops
 def test_nothing_is_mirrored_without_a_flip():
     still = BATCH | {"flip": tf.fill([4], False)}
 
-    images = crop_image(BATCH["encoded"], BATCH["window"], 8)
+    images = crop_image(BATCH["encoded"], BATCH["crop_box"], 8)
 
     expected = np.stack([crop_image(image_size=8, **one) for one in split(still)])
     np.testing.assert_array_equal(images, expected)
@@ -95,13 +96,13 @@ def test_the_first_image_that_is_damaged_is_named():
         tf.errors.InvalidArgumentError,
         match="Image 1 of the batch: The JPEG data are bad: Not a JPEG file",
     ):
-        crop_image(damaged, BATCH["window"], 8, crop_op="native")
+        crop_image(damaged, BATCH["crop_box"], 8, crop_op="native")
 
 
 @needs_native
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("window", tf.zeros([3, 4], tf.int32)), ("flip", tf.fill([4, 1], False))],
+    [("crop_box", tf.zeros([3, 4], tf.int32)), ("flip", tf.fill([4, 1], False))],
 )
 def test_shapes_that_do_not_fit_are_refused(name, value):
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the shape of"):
@@ -126,11 +127,12 @@ def test_ops_do_to_a_batch_what_they_do_to_its_examples(op):
     expected = stacked([op(example) for example in split(batch)])
 
     assert sorted(expected) == ["image", "label", "seed"]
-    for result in (op(batch), in_map(op, batch)):
+    dataset = tf.data.Dataset.from_tensors(batch).map(op)
+    (mapped,) = dataset.as_numpy_iterator()
+    for result in (op(batch), mapped):
         for name, values in expected.items():
             np.testing.assert_array_equal(result[name], values)
-    spec = tf.data.Dataset.from_tensors(batch).map(op).element_spec
-    assert spec["image"] == tf.TensorSpec([4, 8, 8, 3], tf.uint8)
+    assert dataset.element_spec["image"] == tf.TensorSpec([4, 8, 8, 3], tf.uint8)
 
 
 @needs_native
@@ -143,21 +145,21 @@ def test_ops_do_to_a_batch_what_they_do_to_its_examples(op):
         ((0.001, 0.002), (1.0, 1.0), 1),
     ],
 )
-def test_windows_are_those_that_tensorflow_draws(area, ratio, max_attempts):
+def test_crop_boxes_are_those_that_tensorflow_draws(area, ratio, max_attempts):
     random = np.random.default_rng(0)
-    heights, widths = random.integers(1, 900, (2, 300)).astype(np.int32)
+    heights, widths = random.integers(1, 900, (2, 100)).astype(np.int32)
     heights[:4], widths[:4] = (1, 1, 13000, 40000), (1, 5000, 13000, 9)
     options = {"area": area, "ratio": ratio, "max_attempts": max_attempts}
-    seeds = random.integers(-(2**63), 2**63 - 1, (300, 2))
+    seeds = random.integers(-(2**63), 2**63 - 1, (100, 2))
     values = [tf.constant(value) for value in (heights, widths, seeds)]
 
     native, stock = (
-        stateless_random.random_window(*values, crop_op=crop_op, **options)
+        stateless_random.random_crop_box(*values, crop_op=crop_op, **options)
         for crop_op in ("native", "stock")
     )
 
     np.testing.assert_array_equal(native, stock)
-    assert len(np.unique(native, axis=0)) > 250
+    assert len(np.unique(native, axis=0)) > 80
 
 
 @needs_native
@@ -165,12 +167,12 @@ def test_sizes_that_no_image_has_give_all_of_it():
     seed = tf.constant([[1, 2]] * 3, tf.int64)
     height, width = tf.constant([0, -5, 2**31 - 1]), tf.constant([9, 9, 2**31 - 1])
 
-    windows = stateless_random.random_window(
+    crop_boxes = stateless_random.random_crop_box(
         height, width, seed, area=(0.1, 1), ratio=(1, 1), max_attempts=9,
         crop_op="native",
     )  # fmt: skip
 
-    assert windows.numpy().tolist() == [
+    assert crop_boxes.numpy().tolist() == [
         [0, 0, *size] for size in zip(height.numpy(), width.numpy(), strict=True)
     ]
 
@@ -192,14 +194,16 @@ def test_numbers_are_those_that_tensorflow_draws():
 def batches(preset, data_dir, **options):
     defaults = {"image_size": 12, "batch_size": 5, "with_record_id": True}
     pipeline = preset(data_dir, **defaults | options)
-    return pipeline, list(pipeline.build().as_numpy_iterator())
+    dataset = pipeline.build()
+    return pipeline, dataset, list(dataset.as_numpy_iterator())
 
 
-@on_both_ops
+# The ops are compared above, so that each pipeline runs on one of them.
+@needs_native
 @pytest.mark.parametrize(
     ("preset", "options"),
     [
-        (tfpipe.imagenet_train, {}),
+        (tfpipe.imagenet_train, {"crop_op": "stock"}),
         (tfpipe.imagenet_train, {"dtype": "float32", "on_error": "skip"}),
         (tfpipe.imagenet_train, {"recipe": tfpipe.vgg, "dtype": "float16"}),
         (tfpipe.imagenet_train, {"decode": False}),
@@ -208,13 +212,13 @@ def batches(preset, data_dir, **options):
     ids=["uint8", "float32 with faults", "vgg", "encoded", "eval"],
 )
 def test_whole_batches_are_the_same_batches(preset, options, data_dir):
-    pipeline, whole = batches(preset, data_dir, whole_batches=True, **options)
+    _, dataset, whole = batches(preset, data_dir, whole_batches=True, **options)
 
-    other, single = batches(preset, data_dir, **options)
+    _, other, single = batches(preset, data_dir, **options)
 
     assert len(whole) == len(single) > 0
-    assert pipeline.build().element_spec == other.build().element_spec
-    assert pipeline.build().cardinality() == len(single)
+    assert dataset.element_spec == other.element_spec
+    assert dataset.cardinality() == len(single)
     for one, two in zip(whole, single, strict=True):
         assert one.keys() == two.keys()
         for name in one:
@@ -222,16 +226,17 @@ def test_whole_batches_are_the_same_batches(preset, options, data_dir):
 
 
 @needs_native
-@pytest.mark.parametrize("batch_size", [4, 24])
-def test_a_damaged_image_costs_its_record_alone(data_dir, tmp_path, batch_size):
+def test_a_damaged_image_costs_its_record_alone(data_dir, tmp_path):
     folder = shutil.copytree(data_dir, tmp_path / "copy")
     for number in (5, 13):
         spoil_jpeg(folder, number)
     path, offset, _, _ = places(folder)[20]
     flip(path, offset + 50)
-    options = {"split": "train", "whole_batches": True, "batch_size": batch_size}
+    options = {"split": "train", "whole_batches": True, "batch_size": 12}
 
-    pipeline, found = batches(tfpipe.imagenet_eval, folder, on_error="skip", **options)
+    pipeline, _, found = batches(
+        tfpipe.imagenet_eval, folder, on_error="skip", **options
+    )
 
     real = joined(found, "record_id")[joined(found, "mask") == 1]
     assert sorted(real) == [n for n in range(24) if n not in (5, 13, 20)]

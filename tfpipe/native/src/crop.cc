@@ -1,7 +1,7 @@
 // The ops of tfpipe.ops.crop, each for one example or for a batch of them:
 //
 //   TfpipeCrop          crop_image, see crop_core.h
-//   TfpipeRandomWindow  the windows of RandomCrop, see draw.h
+//   TfpipeRandomWindow  the crop boxes of RandomCrop, see draw.h
 //   TfpipeUniform       tf.random.stateless_uniform, with a seed for each example
 #include <mutex>
 #include <string>
@@ -32,13 +32,13 @@ using tensorflow::shape_inference::ShapeHandle;
 // TensorFlow 2.16 to 2.21 do not agree on what a shape function's result is called.
 using Status = decltype(InvalidArgument(""));
 
-// The shape of what has those sizes for each example.
+// Returns the shape of a batch of values with those sizes for each example.
 TensorShape Each(TensorShape batch, const std::vector<int64_t>& sizes) {
   for (const int64_t size : sizes) batch.AddDim(size);
   return batch;
 }
 
-// The same while a graph is made; sets the output.
+// Sets the output shape, likewise, while a graph is made.
 Status SetEach(InferenceContext* context, ShapeHandle batch,
                const std::vector<int64_t>& sizes) {
   ShapeHandle shape = context->Scalar();
@@ -89,7 +89,7 @@ REGISTER_OP("TfpipeCrop")
 // Rows are three values a pixel in int, so that no product overflows.
 constexpr int kMaxImageSize = 1 << 14;
 
-// Of an image, about; more than enough for a thread of its own.
+// Approximate cost of one image; large enough that each image may get a thread.
 constexpr int64_t kCropCycles = 1 << 21;
 
 // The first example of a batch that cannot be cropped.
@@ -136,15 +136,15 @@ class CropOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    const Tensor &encoded = context->input(0), &window = context->input(1),
+    const Tensor &encoded = context->input(0), &box = context->input(1),
                  &flip = context->input(2);
     const TensorShape& batch = encoded.shape();
     OP_REQUIRES(
-        context, flip.shape() == batch && window.shape() == Each(batch, {4}),
+        context, flip.shape() == batch && box.shape() == Each(batch, {4}),
         InvalidArgument("flip must have the shape of encoded, and window that and [4], "
                         "got ",
                         encoded.shape().DebugString(), ", ", flip.shape().DebugString(),
-                        " and ", window.shape().DebugString(), "."));
+                        " and ", box.shape().DebugString(), "."));
     const TensorShape shape =
         Each(batch, ImageShape(format_.planar, format_.image_size));
     Tensor image;
@@ -157,12 +157,12 @@ class CropOp : public tensorflow::OpKernel {
     }
     Failure failure;
     const auto* workers = context->device()->tensorflow_cpu_worker_threads();
-    // In this thread alone if there is one image, or Tuning.max_intra_op_parallelism
-    // is 1.
+    // Runs in this thread alone if there is one image, or if
+    // Tuning.max_intra_op_parallelism is 1.
     tensorflow::Shard(workers->num_threads, workers->workers, batch.num_elements(),
                       kCropCycles, [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i)
-                          CropOne(encoded, window, flip, i, &image, &failure);
+                          CropOne(encoded, box, flip, i, &image, &failure);
                       });
     OP_REQUIRES(context, failure.place < 0,
                 InvalidArgument(batch.dims() == 0
@@ -174,10 +174,10 @@ class CropOp : public tensorflow::OpKernel {
   }
 
  private:
-  void CropOne(const Tensor& encoded, const Tensor& window, const Tensor& flip,
+  void CropOne(const Tensor& encoded, const Tensor& box, const Tensor& flip,
                int64_t i, Tensor* image, Failure* failure) const {
     const auto& bytes = encoded.flat<tensorflow::tstring>()(i);
-    const int32_t* edges = window.flat<int32_t>().data() + 4 * i;
+    const int32_t* edges = box.flat<int32_t>().data() + 4 * i;
     char* pixels = static_cast<char*>(image->data()) +
                    i * (image->TotalBytes() / encoded.NumElements());
     char message[kMessageLength];
@@ -228,17 +228,17 @@ class RandomWindowOp : public tensorflow::OpKernel {
                                 "[2], got ",
                                 batch.DebugString(), ", ", width.shape().DebugString(),
                                 " and ", seed.shape().DebugString(), "."));
-    Tensor* windows;
-    OP_REQUIRES_OK(context, context->allocate_output(0, Each(batch, {4}), &windows));
+    Tensor* boxes;
+    OP_REQUIRES_OK(context, context->allocate_output(0, Each(batch, {4}), &boxes));
     for (int64_t i = 0; i < height.NumElements(); ++i) {
       Draws draws(seed.flat<int64_t>().data() + 2 * i);
-      const Window window = DrawWindow(height.flat<int32_t>()(i),
+      const CropBox box = DrawCropBox(height.flat<int32_t>()(i),
                                        width.flat<int32_t>()(i), range_, &draws);
-      int32_t* edges = windows->flat<int32_t>().data() + 4 * i;
-      edges[0] = window.top;
-      edges[1] = window.left;
-      edges[2] = window.height;
-      edges[3] = window.width;
+      int32_t* edges = boxes->flat<int32_t>().data() + 4 * i;
+      edges[0] = box.top;
+      edges[1] = box.left;
+      edges[2] = box.height;
+      edges[3] = box.width;
     }
   }
 

@@ -1,9 +1,9 @@
-// From JPEG bytes and a window to resized pixels, in one pass over the rows.
+// Turns JPEG bytes and a crop box into resized pixels, in one pass over the rows.
 //
-// Knows libjpeg-turbo and nothing of TensorFlow: crop.cc makes an op of it, fuzz.cc
-// feeds it broken images. The pixels are those of the stock kernels that
-// tfpipe/crop_stock.py names (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the same
-// arithmetic in the same order, so that only another release of libjpeg may change one.
+// This file uses libjpeg-turbo and not TensorFlow: crop.cc makes an op of it, fuzz.cc
+// feeds it broken images. The pixels equal those of the stock kernels that
+// tfpipe/ops/crop_stock.py names (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the
+// same arithmetic in the same order. Only another release of libjpeg may change a pixel.
 #ifndef TFPIPE_NATIVE_CROP_CORE_H_
 #define TFPIPE_NATIVE_CROP_CORE_H_
 
@@ -18,7 +18,7 @@
 #include "decoder.h"
 #include "huffman.h"
 
-// One more copy of the two hot loops for AVX2, chosen when the library is loaded. Plain
+// A second copy of the two hot loops for AVX2, chosen when the library is loaded. Plain
 // loops are enough for the compiler: without AVX2 it uses SSE2, on Arm NEON.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && \
     !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
@@ -29,16 +29,16 @@
 
 namespace tfpipe {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image, as TensorFlow
+constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image; TensorFlow's limit
 
 enum class Pixel { kUint8, kFloat32, kBfloat16 };
 
-struct Window {
+struct CropBox {
   int top, left, height, width;  // pixels of the whole image
 };
 
-// What stays the same from image to image. A value becomes value * scale + offset, per
-// channel in the order of the result; uint8 is only rounded.
+// The settings that all images share. A value becomes value * scale + offset, per channel
+// in the order of the result; uint8 values are only rounded.
 struct Format {
   int image_size;
   bool fast;    // decode at 1/2, 1/4 or 1/8 where that still covers the result
@@ -49,14 +49,14 @@ struct Format {
   float scale[3], offset[3];
 };
 
-// Two neighbors of a value and where between them it is, along one axis.
+// The two input pixels next to an output pixel along one axis, and its place between.
 struct Step {
   int lower, upper;
   float fraction;
 };
 
-// libjpeg-turbo writes rows that are aligned to 32 bytes past the caches, and to read
-// them back from memory would take an eighth of the whole time.
+// libjpeg-turbo writes rows that are aligned to 32 bytes past the caches. Reading such
+// rows back from memory would take an eighth of the whole time, so rows are not aligned.
 constexpr int kLineOffset = 8;
 
 // Memory that a thread keeps from image to image; its size is that of a few rows.
@@ -73,8 +73,8 @@ inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
   return TRUE;
 }
 
-// Refuses what the stock op refuses, and says which of data and window is wrong.
-inline void Check(Decoder* decoder, const Window& window) {
+// Fails where the stock op fails; the message says whether data or crop box is wrong.
+inline void Check(Decoder* decoder, const CropBox& box) {
   const jpeg_decompress_struct& info = decoder->info;
   const int64_t height = info.image_height, width = info.image_width;
   if (info.data_precision != 8) {
@@ -89,33 +89,34 @@ inline void Check(Decoder* decoder, const Window& window) {
              info.num_components);
     Fail(decoder);
   }
-  // Differences, as sums might overflow.
-  if (window.top < 0 || window.left < 0 || window.height < 1 || window.width < 1 ||
-      window.top > height - window.height || window.left > width - window.width) {
+  // Subtracted and not added: a sum might overflow.
+  if (box.top < 0 || box.left < 0 || box.height < 1 || box.width < 1 ||
+      box.top > height - box.height || box.left > width - box.width) {
     snprintf(decoder->message, kMessageLength,
-             "The window must be within the JPEG image of %lld x %lld pixels, got top "
+             "The crop box must be within the JPEG image of %lld x %lld pixels, got top "
              "%d, left %d, height %d, width %d.",
-             static_cast<long long>(height), static_cast<long long>(width), window.top,
-             window.left, window.height, window.width);
+             static_cast<long long>(height), static_cast<long long>(width), box.top,
+             box.left, box.height, box.width);
     Fail(decoder);
   }
 }
 
-// The smallest window of the scaled image that covers it, as crop_stock.scaled_window.
-inline Window Scaled(const Window& window, int ratio) {
-  const int top = window.top / ratio, left = window.left / ratio;
-  return {top, left, (window.top + window.height + ratio - 1) / ratio - top,
-          (window.left + window.width + ratio - 1) / ratio - left};
+// Returns the smallest box of the scaled image that covers the crop box, as
+// crop_stock.scaled_crop_box does.
+inline CropBox Scaled(const CropBox& box, int ratio) {
+  const int top = box.top / ratio, left = box.left / ratio;
+  return {top, left, (box.top + box.height + ratio - 1) / ratio - top,
+          (box.left + box.width + ratio - 1) / ratio - left};
 }
 
-// Starts decoding. Afterwards libjpeg delivers the window's rows, each with its first
+// Starts decoding. Afterwards libjpeg delivers the crop box's rows, each with its first
 // wanted pixel at the returned index.
-inline int Start(Decoder* decoder, const Format& format, Window* window) {
+inline int Start(Decoder* decoder, const Format& format, CropBox* box) {
   jpeg_decompress_struct* info = &decoder->info;
-  const int times = std::min(window->height, window->width) / format.image_size;
+  const int times = std::min(box->height, box->width) / format.image_size;
   int ratio = 1;
   while (format.fast && ratio < 8 && 2 * ratio <= times) ratio *= 2;
-  if (ratio > 1) *window = Scaled(*window, ratio);
+  if (ratio > 1) *box = Scaled(*box, ratio);
   const bool inks = info->jpeg_color_space == JCS_CMYK ||
                     info->jpeg_color_space == JCS_YCCK;
   info->out_color_space = inks ? JCS_CMYK : format.bgr ? JCS_EXT_BGR : JCS_RGB;
@@ -124,7 +125,7 @@ inline int Start(Decoder* decoder, const Format& format, Window* window) {
   info->dct_method = JDCT_ISLOW;
   info->do_fancy_upsampling = ratio == 1;
   jpeg_start_decompress(info);
-  JDIMENSION left = window->left, width = window->width;
+  JDIMENSION left = box->left, width = box->width;
   jpeg_crop_scanline(info, &left, &width);
   if (decoder->huffman != nullptr && IsPlain(*info)) {
     // Columns of MCUs, as jpeg_crop_scanline counts them.
@@ -133,9 +134,9 @@ inline int Start(Decoder* decoder, const Format& format, Window* window) {
     Begin(*info, left / side, (left + width - 1) / side, decoder->huffman);
     info->entropy->decode_mcu = OnMcu;
   }
-  const JDIMENSION top = window->top;
+  const JDIMENSION top = box->top;
   if (top > 0 && jpeg_skip_scanlines(info, top) != top) OnEnd(info);
-  return window->left - static_cast<int>(left);
+  return box->left - static_cast<int>(left);
 }
 
 // Half-pixel centers, without smoothing: compute_interpolation_weights of TensorFlow's
@@ -151,9 +152,9 @@ inline void FillSteps(int from, int to, std::vector<Step>* steps) {
   }
 }
 
-// The columns' steps as indices of values, right to left for a mirrored image. Rounded
-// results are mirrored after the resize and others before, as in the stock path: their
-// last bits depend on it.
+// Fills the columns' steps as indices of values, right to left for a mirrored image.
+// Rounded results are mirrored after the resize and others before it, as in the stock
+// path: the last bits of a value depend on this order.
 inline void FillColumns(int from, bool flip, const Format& format,
                         std::vector<Step>* columns) {
   FillSteps(from, format.image_size, columns);
@@ -171,7 +172,7 @@ inline void FillColumns(int from, bool flip, const Format& format,
   }
 }
 
-// As TensorFlow turns inks into colors.
+// Turns inks into colors as TensorFlow does.
 inline void InksToColors(bool inverted, bool bgr, int width, uint8_t* line) {
   for (int x = 0; x < width; ++x) {
     int inks[4];
@@ -184,15 +185,15 @@ inline void InksToColors(bool inverted, bool bgr, int width, uint8_t* line) {
   }
 }
 
-// Four values at once, of a pixel and the first of the next one, which the next store
-// overwrites. The buffers are one value longer for it.
+// Writes four values at once: the three of a pixel, and the first of the next pixel, which
+// the next store overwrites. The buffers are one value longer for this reason.
 typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
 
 inline Floats Load(const float* from) {
   return *reinterpret_cast<const Floats*>(from);
 }
 
-// A decoded row, resized along the columns.
+// Resizes a decoded row along the columns.
 TFPIPE_CLONES
 static void ResizeRow(const uint8_t* line, int count, const Step* columns,
                       int num_columns, float* __restrict values,
@@ -206,7 +207,7 @@ static void ResizeRow(const uint8_t* line, int count, const Step* columns,
   }
 }
 
-// Adding 2^23 leaves the value, rounded to even, in the last bits.
+// After adding 2^23 the last bits hold the value, rounded to even.
 inline void Put(float value, uint8_t* to) {
   const float shifted = value + 8388608.0f;
   uint32_t bits;
@@ -218,7 +219,7 @@ struct Bfloat16 {
   uint16_t bits;
 };
 
-// Rounded to even. There are no infinities and no NaN to care for.
+// Rounds to even. Pixel values are never infinite and never NaN.
 inline void Put(float value, Bfloat16* to) {
   uint32_t bits;
   memcpy(&bits, &value, 4);
@@ -227,7 +228,7 @@ inline void Put(float value, Bfloat16* to) {
 
 inline void Put(float value, float* to) { *to = value; }
 
-// Between two resized rows, of one channel or of all: the values of a row of the result.
+// Inputs of one row of the result: two resized rows, of one channel or of all channels.
 struct Blend {
   const float *lower, *upper, *scale, *offset;
   float fraction;
@@ -262,7 +263,7 @@ inline void PutValues(Pixel pixel, const Blend& blend, void* pixels, int64_t at)
   }
 }
 
-// Row y of the result, or its part of each plane.
+// Writes row y of the result, or its part of each plane.
 inline void WriteRow(const Format& format, int y, const Scratch& scratch,
                      void* pixels) {
   const Step& step = scratch.rows[y];
@@ -279,15 +280,15 @@ inline void WriteRow(const Format& format, int y, const Scratch& scratch,
   }
 }
 
-// Sizes the buffers for a window, and spreads the scales over the values of a row.
-inline void Prepare(const Format& format, const Window& window, bool flip,
+// Sizes the buffers for a crop box, and spreads the scales over the values of a row.
+inline void Prepare(const Format& format, const CropBox& box, bool flip,
                     size_t line_bytes, Scratch* scratch) {
   const int size = format.image_size;
-  FillSteps(window.height, size, &scratch->rows);
-  FillColumns(window.width, flip, format, &scratch->columns);
+  FillSteps(box.height, size, &scratch->rows);
+  FillColumns(box.width, flip, format, &scratch->columns);
   line_bytes += kLineOffset;
   if (scratch->line.size() < line_bytes) scratch->line.resize(line_bytes);
-  scratch->values.resize(3 * window.width + 1);
+  scratch->values.resize(3 * box.width + 1);
   for (auto* row : {&scratch->lower, &scratch->upper, &scratch->mixed})
     row->resize(3 * size + 1);
   scratch->scale.resize(3 * size);
@@ -299,9 +300,9 @@ inline void Prepare(const Format& format, const Window& window, bool flip,
   }
 }
 
-// Decodes the next row of the window and, if it is wanted, resizes it into `upper`; the
-// one that was there becomes `lower`.
-inline void ReadRow(Decoder* decoder, const Format& format, const Window& window,
+// Decodes the next row of the crop box. A wanted row is resized into `upper`, and the row
+// that was in `upper` becomes `lower`.
+inline void ReadRow(Decoder* decoder, const Format& format, const CropBox& box,
                     int begin, bool wanted, Scratch* scratch) {
   jpeg_decompress_struct* info = &decoder->info;
   JSAMPROW line = scratch->line.data() + kLineOffset;
@@ -309,33 +310,33 @@ inline void ReadRow(Decoder* decoder, const Format& format, const Window& window
   if (!wanted) return;
   line += begin * info->output_components;
   if (info->out_color_space == JCS_CMYK)
-    InksToColors(info->saw_Adobe_marker, format.bgr, window.width, line);
+    InksToColors(info->saw_Adobe_marker, format.bgr, box.width, line);
   scratch->lower.swap(scratch->upper);
   const int size = format.image_size;
   float* row = format.planar ? scratch->mixed.data() : scratch->upper.data();
-  ResizeRow(line, 3 * window.width, scratch->columns.data(), size,
+  ResizeRow(line, 3 * box.width, scratch->columns.data(), size,
             scratch->values.data(), row);
   for (int i = 0; format.planar && i < 3 * size; ++i)
     scratch->upper[i % 3 * size + i / 3] = row[i];
 }
 
-inline void Decode(Decoder* decoder, const Format& format, Window window, bool flip,
+inline void Decode(Decoder* decoder, const Format& format, CropBox box, bool flip,
                    Scratch* scratch, void* pixels) {
-  const int begin = Start(decoder, format, &window);
+  const int begin = Start(decoder, format, &box);
   const jpeg_decompress_struct& info = decoder->info;
-  Prepare(format, window, flip, size_t{info.output_width} * info.output_components,
+  Prepare(format, box, flip, size_t{info.output_width} * info.output_components,
           scratch);
   int num_read = 0;
   for (int y = 0; y < format.image_size; ++y) {
     const Step step = scratch->rows[y];
     for (; num_read <= step.upper; ++num_read)
-      ReadRow(decoder, format, window, begin, num_read >= step.lower, scratch);
+      ReadRow(decoder, format, box, begin, num_read >= step.lower, scratch);
     WriteRow(format, y, *scratch, pixels);
   }
-  // As the stock op: the rest of the window must be sound, and at the bottom of the
-  // image its end must be there. What is below the window is not looked at.
-  for (; num_read < window.height; ++num_read)
-    ReadRow(decoder, format, window, begin, false, scratch);
+  // The stock op decodes the remaining rows of the crop box too, and needs the end of the
+  // data only if the box touches the bottom of the image. Rows below it are not read.
+  for (; num_read < box.height; ++num_read)
+    ReadRow(decoder, format, box, begin, false, scratch);
   const bool ours = info.entropy->decode_mcu == OnMcu;
   if (ours && !End(&scratch->huffman)) longjmp(decoder->jump, kOdd);
   if (info.output_scanline < info.output_height) return;
@@ -346,9 +347,9 @@ inline void Decode(Decoder* decoder, const Format& format, Window window, bool f
   jpeg_finish_decompress(&decoder->info);
 }
 
-// Decodes the window of an image into `pixels`, image_size x image_size x 3 values.
+// Decodes the crop box of an image into `pixels`, image_size x image_size x 3 values.
 // Returns whether it could; otherwise `message` [kMessageLength] says why not.
-inline bool Crop(const uint8_t* jpeg, size_t size, const Window& window, bool flip,
+inline bool Crop(const uint8_t* jpeg, size_t size, const CropBox& box, bool flip,
                  const Format& format, void* pixels, char* message) {
   static thread_local Scratch scratch;
   Decoder decoder;
@@ -357,14 +358,14 @@ inline bool Crop(const uint8_t* jpeg, size_t size, const Window& window, bool fl
     case kFailed:
       jpeg_destroy_decompress(&decoder.info);
       return false;
-    case kOdd:  // once more, as libjpeg does
+    case kOdd:  // again, with libjpeg's own Huffman decoder
       jpeg_destroy_decompress(&decoder.info);
       decoder.huffman = nullptr;
   }
   Open(&decoder, jpeg, size);
   jpeg_read_header(&decoder.info, TRUE);
-  Check(&decoder, window);
-  Decode(&decoder, format, window, flip, &scratch, pixels);
+  Check(&decoder, box);
+  Decode(&decoder, format, box, flip, &scratch, pixels);
   jpeg_destroy_decompress(&decoder.info);
   return true;
 }

@@ -1,6 +1,6 @@
-// libjpeg over bytes in memory, with errors as messages and without any printing.
+// Decodes with libjpeg from memory; errors become messages, and nothing is printed.
 //
-// What crop_core.h and rewrite.cc have in common.
+// crop_core.h and rewrite.cc share this file.
 #ifndef TFPIPE_NATIVE_DECODER_H_
 #define TFPIPE_NATIVE_DECODER_H_
 
@@ -19,8 +19,8 @@ constexpr int kMessageLength = JMSG_LENGTH_MAX + 100;
 
 struct Huffman;
 
-// libjpeg ends a fatal error with a longjmp to where decoding began. Nothing between
-// owns memory: no object with a destructor may live on those frames.
+// After a fatal error libjpeg jumps (longjmp) to where decoding began. Destructors of the
+// frames in between do not run, so no object with a destructor may live there.
 struct Decoder {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;
@@ -31,7 +31,7 @@ struct Decoder {
   Huffman* huffman;  // of huffman.h; or null, to leave the codes to libjpeg
 };
 
-// What setjmp returns.
+// The values that setjmp returns.
 enum { kFailed = 1, kOdd = 2 };
 
 [[noreturn]] inline void Fail(Decoder* decoder) { longjmp(decoder->jump, kFailed); }
@@ -44,8 +44,8 @@ enum { kFailed = 1, kOdd = 2 };
   Fail(decoder);
 }
 
-// Warnings are counted and not printed. As in the stock op they are no errors: many
-// photographs have some.
+// Warnings are counted and not printed. They are no errors here, nor in the stock op:
+// many photographs cause some.
 inline void OnMessage(j_common_ptr info, int level) {
   if (level < 0) ++info->err->num_warnings;
 }
@@ -58,7 +58,7 @@ inline void OnProgress(j_common_ptr info) {
   Fail(decoder);
 }
 
-// All bytes are there from the start, so to ask for more is to have run out of them.
+// All bytes are in memory from the start, so a request for more means the end of data.
 inline boolean OnEnd(j_decompress_ptr info) {
   ERREXIT(info, JERR_INPUT_EOF);
   return FALSE;
@@ -73,7 +73,7 @@ inline void OnSkip(j_decompress_ptr info, long count) {
 
 inline void Ignore(j_decompress_ptr) {}
 
-// What must be done before setjmp, so that the decoder may be destroyed at any time.
+// Must run before setjmp, so that the decoder may be destroyed at any time.
 inline void Reset(Decoder* decoder, char* message, Huffman* huffman) {
   decoder->message = message;
   decoder->huffman = huffman;

@@ -1,6 +1,6 @@
-// Random numbers and windows, each drawn from a seed of its own: those that
+// Random numbers and crop boxes for many seeds at once, equal to those that
 // tf.random.stateless_uniform and tf.image.stateless_sample_distorted_bounding_box draw
-// (stateless_random_ops.cc, sample_distorted_bounding_box_op.cc), for many seeds at once.
+// from each seed (stateless_random_ops.cc, sample_distorted_bounding_box_op.cc).
 #ifndef TFPIPE_NATIVE_DRAW_H_
 #define TFPIPE_NATIVE_DRAW_H_
 
@@ -14,8 +14,8 @@
 
 namespace tfpipe {
 
-// Numbers from a seed of two: the generator that they make is keyed by what another one
-// makes of them.
+// Draws numbers from a seed of two integers: one generator, keyed by the seed, makes the
+// key and the counter of the generator that draws.
 class Draws {
  public:
   explicit Draws(const int64_t* seed) {
@@ -62,7 +62,7 @@ class Draws {
   int used_ = Philox::kResultElementCount;
 };
 
-// What RandomCrop asks for.
+// The arguments of RandomCrop.
 struct Range {
   float area[2], ratio[2];
   int max_attempts;
@@ -72,10 +72,10 @@ constexpr int kMaxSide = 65535;
 
 inline int Rounded(float value) { return static_cast<int>(lrintf(value)); }
 
-// One attempt: a window of an image of height x width, of an aspect ratio. Returns
-// whether it is one.
-inline bool TryWindow(int height, int width, const Range& range, float ratio,
-                      Draws* draws, Window* window) {
+// Makes one attempt at a crop box of this aspect ratio in an image of height x width.
+// Returns whether the box fits.
+inline bool TryCropBox(int height, int width, const Range& range, float ratio,
+                      Draws* draws, CropBox* box) {
   const float min_area = range.area[0] * width * height;
   const float max_area = range.area[1] * width * height;
   int most = Rounded(std::sqrt(max_area / ratio));
@@ -89,7 +89,7 @@ inline bool TryWindow(int height, int width, const Range& range, float ratio,
   const auto area_of = [ratio](int64_t side) {
     return static_cast<float>(side * Rounded(side * ratio));
   };
-  // One more or less, where rounding has led out of the range of areas.
+  // One pixel more or less, if rounding has left the range of areas.
   if (area_of(side) < min_area) ++side;
   if (area_of(side) > max_area) --side;
   const int other = Rounded(side * ratio);
@@ -100,21 +100,21 @@ inline bool TryWindow(int height, int width, const Range& range, float ratio,
   }
   const int top = side < height ? draws->Whole(height - side) : 0;
   const int left = other < width ? draws->Whole(width - other) : 0;
-  *window = {top, left, side, other};
+  *box = {top, left, side, other};
   return true;
 }
 
-// The first attempt that is a window, otherwise the whole image. No JPEG has a longer
-// side than kMaxSide, whatever its record says.
-inline Window DrawWindow(int height, int width, const Range& range, Draws* draws) {
-  Window window = {0, 0, height, width};
-  if (std::min(height, width) < 1 || std::max(height, width) > kMaxSide) return window;
+// Returns the first box that fits, otherwise the whole image. No JPEG has a side longer
+// than kMaxSide, but a damaged record may claim one.
+inline CropBox DrawCropBox(int height, int width, const Range& range, Draws* draws) {
+  CropBox box = {0, 0, height, width};
+  if (std::min(height, width) < 1 || std::max(height, width) > kMaxSide) return box;
   for (int i = 0; i < range.max_attempts; ++i) {
     const float ratio =
         draws->Share() * (range.ratio[1] - range.ratio[0]) + range.ratio[0];
-    if (TryWindow(height, width, range, ratio, draws, &window)) break;
+    if (TryCropBox(height, width, range, ratio, draws, &box)) break;
   }
-  return window;
+  return box;
 }
 
 }  // namespace tfpipe

@@ -1,11 +1,11 @@
-// Feeds the crop with images that are broken at random, built with sanitizers:
+// Crops images that are broken at random; built with sanitizers:
 //
 //   fuzz NUM_IMAGES SEED FILE...
 //
 // Every image is a file, or what rewrite.cc makes of it, with a few bytes changed, lost
-// or doubled, at a random window. It is decoded with both Huffman decoders, which have
-// to agree on each pixel and on what is an error. What can be rewritten must give the
-// same then. Prints how many were decoded, refused and rewritten.
+// or doubled, cropped at a random crop box. Both Huffman decoders decode it and have to
+// agree on each pixel and on each error. An image that can be rewritten must give the
+// same result afterwards. Prints how many were decoded, refused and rewritten.
 #include <stdlib.h>
 
 #include <fstream>
@@ -51,8 +51,8 @@ Bytes Broken(Bytes bytes) {
   return bytes;
 }
 
-// Mostly one that may be inside.
-tfpipe::Window DrawWindow() {
+// Most of these boxes may lie within an image.
+tfpipe::CropBox DrawCropBox() {
   if (Draw(50) == 0) {
     const auto any = [] { return static_cast<int>(generator()); };
     return {any(), any(), any(), any()};
@@ -72,7 +72,7 @@ Bytes Read(const char* path) {
   return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-// The image rewritten; of exactly its size. Null if it is left as it is.
+// Returns the rewritten image in a buffer of exactly its size, or null if it must stay.
 std::unique_ptr<uint8_t[]> Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
   uint8_t* made;
   if (tfpipe_rewrite(bytes, size, &made, made_size) != nullptr) return nullptr;
@@ -82,21 +82,21 @@ std::unique_ptr<uint8_t[]> Rewrite(const uint8_t* bytes, size_t size, size_t* ma
   return result;
 }
 
-// What a crop gives.
+// The result of a crop.
 struct Outcome {
   bool done;
   Bytes pixels;
   char message[tfpipe::kMessageLength];
 };
 
-Outcome Crop(const uint8_t* bytes, size_t size, const tfpipe::Window& window, bool flip,
+Outcome Crop(const uint8_t* bytes, size_t size, const tfpipe::CropBox& box, bool flip,
              tfpipe::Format format, bool plain) {
   const size_t width = format.pixel == tfpipe::Pixel::kUint8     ? 1
                        : format.pixel == tfpipe::Pixel::kFloat32 ? 4
                                                                  : 2;
   Outcome outcome = {false, Bytes(width * 3 * format.image_size * format.image_size), ""};
   format.plain = plain;
-  outcome.done = tfpipe::Crop(bytes, size, window, flip, format, outcome.pixels.data(),
+  outcome.done = tfpipe::Crop(bytes, size, box, flip, format, outcome.pixels.data(),
                               outcome.message);
   return outcome;
 }
@@ -126,19 +126,19 @@ int main(int num_arguments, char** arguments) {
     if (rewritten == nullptr) return 2;
     files.emplace_back(rewritten.get(), rewritten.get() + size);
   }
-  // Headers that claim much would take seconds each.
+  // An image whose header claims a huge size would take seconds.
   setenv("JPEGMEM", "32M", 1);
   int64_t num_refused = 0, num_rewritten = 0;
   for (int64_t i = 0; i < num_images; ++i) {
     const Bytes drawn = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
-    // Of exactly that size, so that a byte beyond is found out.
+    // The buffer has exactly that size, so that reading a byte beyond it is detected.
     std::unique_ptr<uint8_t[]> bytes(new uint8_t[drawn.size()]);
     std::copy(drawn.begin(), drawn.end(), bytes.get());
-    const tfpipe::Window window = DrawWindow();
+    const tfpipe::CropBox box = DrawCropBox();
     const bool flip = Draw(2) == 0;
     const tfpipe::Format format = DrawFormat();
-    const Outcome one = Crop(bytes.get(), drawn.size(), window, flip, format, false);
-    const Outcome other = Crop(bytes.get(), drawn.size(), window, flip, format, true);
+    const Outcome one = Crop(bytes.get(), drawn.size(), box, flip, format, false);
+    const Outcome other = Crop(bytes.get(), drawn.size(), box, flip, format, true);
     if (!Same(one, other)) return Differ(i, "the Huffman decoders", one, other);
     if (!one.done && one.message[0] == 0) return 1;
     num_refused += !one.done;
@@ -146,7 +146,7 @@ int main(int num_arguments, char** arguments) {
     const auto rewritten = Rewrite(bytes.get(), drawn.size(), &size);
     if (rewritten == nullptr) continue;
     ++num_rewritten;
-    const Outcome again = Crop(rewritten.get(), size, window, flip, format, false);
+    const Outcome again = Crop(rewritten.get(), size, box, flip, format, false);
     if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
   }
   printf("{\"num_images\": %lld, \"num_refused\": %lld, \"num_rewritten\": %lld}\n",

@@ -1,13 +1,13 @@
 // Baseline Huffman decoding, which is most of the cost of a JPEG: faster than libjpeg's.
 //
-// One look-up gives a short code, its run of zeros and its coefficient at once, 8 bytes
-// are taken at a time, and of blocks that nobody wants only the length is decoded, or,
-// where a restart marker follows them before the next that is wanted, nothing at all. It
-// takes the place of libjpeg's decode_mcu; the tables are checked by libjpeg before.
+// One look-up gives a short code, its run of zeros and its coefficient at once. 8 bytes
+// are read at a time. Blocks outside the crop box are only skipped over; if a restart
+// marker comes before the next wanted block, they are not decoded at all. This decoder
+// replaces libjpeg's decode_mcu; libjpeg has checked the tables before.
 //
-// It only knows sound data. Whatever is odd (a code that does not exist, a marker too
-// early, an end) makes it give up, and the image is decoded from its start by libjpeg,
-// which alone decides what to make of it.
+// This decoder handles sound data only. On anything odd (a code that does not exist, a
+// marker too early, an end) it gives up. libjpeg then decodes the image from its start
+// and alone decides what the data mean.
 #ifndef TFPIPE_NATIVE_HUFFMAN_H_
 #define TFPIPE_NATIVE_HUFFMAN_H_
 
@@ -17,8 +17,8 @@
 
 #include "external/libjpeg_turbo/jpeglib.h"
 
-// libjpeg's own object; only its first two members are named here. They have been the
-// same since 1991.
+// The start of libjpeg's private decoder object: its first two members, which have not
+// changed since 1991.
 struct jpeg_entropy_decoder {
   void (*start_pass)(j_decompress_ptr info);
   boolean (*decode_mcu)(j_decompress_ptr info, JBLOCKROW* blocks);
@@ -31,7 +31,7 @@ constexpr int kEnd = 127;     // "run" of the symbol that ends a block
 constexpr int kBad = 1 << 10;  // "run" of a code that does not exist
 constexpr int kWhole = 64;    // flag of an entry: it holds the value too
 
-// Place of each coefficient in a block. Damaged runs may lead 15 beyond the last.
+// Place of each coefficient in a block. A damaged run may point up to 15 past the last.
 constexpr uint8_t kZigzag[64 + 16] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,
     12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
@@ -39,10 +39,10 @@ constexpr uint8_t kZigzag[64 + 16] = {
     58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
     63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63};
 
-// A Huffman table. An entry of `lookup` holds, from its lowest bits: the bits to consume
-// (6), kWhole or not (1), zeros before the coefficient and itself (from bit 8), and
-// either the coefficient or, if it does not fit, its number of bits (from bit 16). It is
-// 0 for codes that are longer or do not exist.
+// A Huffman table. An entry of `lookup` holds, from its lowest bits: the number of bits
+// to consume (6 bits), kWhole or not (1 bit), the number of zeros before the coefficient
+// plus one (from bit 8), and either the coefficient or, if it does not fit, its number of
+// bits (from bit 16). The entry is 0 for codes that are longer or do not exist.
 struct Table {
   bool known = false, dc;
   JHUFF_TBL source;
@@ -92,8 +92,8 @@ inline void FillTable(const JHUFF_TBL& source, bool dc, Table* table) {
   }
 }
 
-// The bits to come, from the highest, of which `count` are good, and where the next byte
-// is. Passed by value, so that all of it lives in registers.
+// The next bits, from the highest, of which `count` are valid, and the address of the
+// next byte. It is passed by value, so that all of it stays in registers.
 struct Bits {
   uint64_t bits;
   int64_t count;
@@ -104,7 +104,7 @@ struct Huffman {
   Table dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
   Bits bits;
   const uint8_t* end;
-  int missing;  // bits that were made up after the end of the data
+  int missing;  // zero bits added after the end of the data
   // Where in the image.
   int column, num_columns, first_column, last_column;
   // Restart intervals: MCUs of each, or 0; those to come of this one; those to come that
@@ -116,7 +116,7 @@ struct Huffman {
 #define TFPIPE_INLINE inline __attribute__((always_inline))
 #define TFPIPE_RARE(condition) __builtin_expect(!!(condition), 0)
 
-// Byte by byte, where 0xff is near, or the end.
+// Reads byte by byte, near a 0xff or the end.
 static __attribute__((noinline)) Bits RefillSlowly(Huffman* h, Bits b) {
   for (; b.count < 56; b.count += 8) {
     uint64_t byte = 0;
@@ -133,7 +133,7 @@ static __attribute__((noinline)) Bits RefillSlowly(Huffman* h, Bits b) {
   return b;
 }
 
-// Makes `count` 56 at least. What was read of a byte before is read again.
+// Makes `count` at least 56. A byte of which a part was read before is read again.
 TFPIPE_INLINE void Refill(Huffman* h, Bits* b) {
   uint64_t bytes = ~uint64_t{0};
   if (h->end - b->next >= 8) memcpy(&bytes, b->next, 8);
@@ -154,7 +154,7 @@ TFPIPE_INLINE void Drop(Bits* b, int count) {
   b->count -= count;
 }
 
-// The entry of a code that is not in the look-up, or 0.
+// Returns the entry of a code that is too long for the look-up, or 0.
 static __attribute__((noinline)) int32_t FindLong(uint64_t bits, const Table& table) {
   for (int length = kLookup + 1; length <= 16; ++length) {
     const int32_t code = static_cast<int32_t>(bits >> (64 - length));
@@ -166,7 +166,7 @@ static __attribute__((noinline)) int32_t FindLong(uint64_t bits, const Table& ta
   return 0;
 }
 
-// A coefficient and by how many it leads on, or that a block ends.
+// A coefficient and the number of places to advance, or the end of a block.
 struct Symbol {
   int run, value;
 };
@@ -188,7 +188,7 @@ static __attribute__((noinline)) Symbol TakeLong(Huffman* h, const Table& table,
   return symbol;
 }
 
-// Takes a symbol. There must be kLookup bits; after a long one there are 56 again.
+// Reads a symbol. At least kLookup bits must be valid; a long code refills to 56.
 TFPIPE_INLINE Symbol Take(Huffman* h, const Table& table, const int32_t* lookup,
                           Bits* b) {
   const int32_t entry = lookup[b->bits >> (64 - kLookup)];
@@ -202,7 +202,7 @@ TFPIPE_INLINE Symbol Take(Huffman* h, const Table& table, const int32_t* lookup,
   return {(entry >> 8) & 127, entry >> 16};
 }
 
-// One coefficient of a block, before which k are known. Returns whether it ends there.
+// Reads the coefficient after the first k of a block. Returns whether the block ends.
 template <bool kWanted>
 TFPIPE_INLINE bool TakeOne(Huffman* h, const Table& ac, const int32_t* lookup, Bits* b,
                            JCOEF* block, int* k) {
@@ -213,7 +213,7 @@ TFPIPE_INLINE bool TakeOne(Huffman* h, const Table& ac, const int32_t* lookup, B
   return *k >= 64;
 }
 
-// One block, into `block` if it is wanted. Returns whether it was sound.
+// Reads one block, into `block` if it is wanted. Returns whether it was sound.
 template <bool kWanted>
 TFPIPE_INLINE bool TakeBlock(Huffman* h, const Table& dc, const Table& ac, int* last_dc,
                              Bits* b, JCOEF* block) {
@@ -235,7 +235,7 @@ TFPIPE_INLINE bool TakeBlock(Huffman* h, const Table& dc, const Table& ac, int* 
   return k < kBad;
 }
 
-// Passes the marker between two restart intervals. Returns whether it is the right one.
+// Skips the marker between two restart intervals. Returns whether it is the right one.
 inline bool Restart(Huffman* h) {
   Bits* b = &h->bits;
   if (b->count - h->missing >= 8 || h->end - b->next < 2 || b->next[0] != 0xff ||
@@ -250,7 +250,7 @@ inline bool Restart(Huffman* h) {
   return true;
 }
 
-// The next marker, or null. Codes hold 0xff with a zero after it.
+// Returns the next marker, or null. Within codes, a zero follows each 0xff.
 inline const uint8_t* FindMarker(const uint8_t* next, const uint8_t* end) {
   while (next < end) {
     next = static_cast<const uint8_t*>(memchr(next, 0xff, end - next));
@@ -261,15 +261,15 @@ inline const uint8_t* FindMarker(const uint8_t* next, const uint8_t* end) {
   return nullptr;
 }
 
-// Whether a marker follows. Where the data just end libjpeg may complain or not, which
-// depends on how far it reads ahead.
+// Returns whether a marker follows. If the data just end, libjpeg may complain or not,
+// depending on how far it reads ahead.
 inline bool EndsInMarker(const Huffman& h) {
   return FindMarker(h.bits.next, h.end) != nullptr;
 }
 
-// Passes the rest of a restart interval and the marker that ends it. Whatever the codes
-// are, libjpeg never reads beyond a marker, and it would refuse none of them (but a DC
-// value that leaves 32 bits, for which an interval must be made).
+// Skips the rest of a restart interval and the marker that ends it. libjpeg never reads
+// past a marker, and it would accept any codes before the marker, except a DC value that
+// leaves 32 bits, which only an interval made on purpose has.
 inline bool PassInterval(Huffman* h) {
   if (h->before_restart > 0) {
     const uint8_t* marker = FindMarker(h->bits.next, h->end);
@@ -281,7 +281,7 @@ inline bool PassInterval(Huffman* h) {
   return Restart(h);
 }
 
-// The blocks of an MCU, or only their length. Returns whether they were sound.
+// Reads or skips the blocks of an MCU. Returns whether they were sound.
 inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
                        JBLOCKROW* blocks) {
   Bits bits = h->bits;
@@ -300,7 +300,7 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
   return bits.count >= h->missing;
 }
 
-// Goes to the MCU that comes after those that were passed.
+// Moves past the MCUs whose skipping was put off.
 inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
   while (h->num_passed >= h->before_restart) {
     if (!PassInterval(h)) return false;
@@ -311,7 +311,7 @@ inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
   return true;
 }
 
-// The blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
+// Reads the blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
 inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
                     JBLOCKROW* blocks) {
   const bool wanted = blocks != nullptr && h->column >= h->first_column &&
@@ -328,8 +328,8 @@ inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
   return TakeBlocks(h, info, wanted ? blocks : nullptr);
 }
 
-// After the last MCU: whether libjpeg would have come so far. It reads those that were
-// passed too, and only the end of the data stops it.
+// Returns, after the last MCU, whether libjpeg would have come this far. libjpeg reads the
+// skipped MCUs too, and only the end of the data stops it.
 inline bool End(Huffman* h) {
   while (h->num_passed > h->before_restart) {
     if (!PassInterval(h)) return false;
@@ -337,13 +337,13 @@ inline bool End(Huffman* h) {
   return h->num_passed == 0 || EndsInMarker(*h);
 }
 
-// Whether an image is one that this decodes.
+// Returns whether this decoder can decode an image.
 inline bool IsPlain(const jpeg_decompress_struct& info) {
   return !info.progressive_mode && !info.arith_code &&
          info.comps_in_scan == info.num_components;
 }
 
-// Begins at the first MCU; of each row only the given columns are wanted.
+// Starts at the first MCU; only the given columns of each row are wanted.
 inline void Begin(const jpeg_decompress_struct& info, int first_column,
                   int last_column, Huffman* h) {
   for (int i = 0; i < info.comps_in_scan; ++i) {

@@ -1,7 +1,8 @@
-// Memory for batches, which is kept when nobody needs a batch any more and written again.
+// Memory for batches: the buffer of a freed batch is kept and used for a later batch.
 //
-// A batch of floats is too large for malloc to keep: each would be of pages that the
-// kernel has to find and to clear first, at a third of the cost of decoding.
+// malloc returns a buffer as large as a batch of floats to the kernel when it is freed.
+// The kernel would then find and clear new pages for each batch, at a third of the cost
+// of decoding.
 #ifndef TFPIPE_NATIVE_POOL_H_
 #define TFPIPE_NATIVE_POOL_H_
 
@@ -18,7 +19,7 @@ namespace tfpipe {
 
 class Pool : public tensorflow::Allocator {
  public:
-  // Of the process, for ever: there may be batches after the last op.
+  // Never destroyed: batches may outlive the last op.
   static Pool* Get() {
     static Pool* pool = new Pool;
     return pool;
@@ -50,7 +51,7 @@ class Pool : public tensorflow::Allocator {
   }
 
  private:
-  static constexpr size_t kMaxFree = 4;  // batches; calls take and give them in turns
+  static constexpr size_t kMaxFree = 4;  // batches; calls take and return them in turns
 
   std::mutex mutex_;
   std::deque<void*> free_;  // the oldest first

@@ -1,8 +1,8 @@
-// The same coefficients as one sequential scan, with a restart marker after each row of
-// MCUs and Huffman tables fitted to the image: what jpegtran -restart 1 -optimize does.
+// Writes the same coefficients as one sequential scan, with a restart marker after each
+// row of MCUs and Huffman tables fitted to the image: jpegtran -restart 1 -optimize.
 //
-// Every decoder gives the same pixels. The crop op finds the rows of a window by their
-// markers (huffman.h). A plain C library, without TensorFlow, for the converters.
+// Every decoder gives the same pixels. The crop op finds the rows of a crop box by these
+// markers (huffman.h). This is a plain C library without TensorFlow, for the converters.
 #include "rewrite.h"
 
 #include <stdlib.h>
@@ -12,22 +12,22 @@
 namespace tfpipe {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image, as TensorFlow
+constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image; TensorFlow's limit
 constexpr unsigned kMaxMarkerLength = 0xffff;
 
-// Memory that grows and survives an error; libjpeg's own is lost then.
+// Memory that grows and survives an error; libjpeg would lose its own.
 struct Output : jpeg_destination_mgr {
   uint8_t* bytes;
   size_t size;
 };
 
-// Both sides. An error of either ends in the decoder's jump.
+// Decoder and encoder. An error of either ends in the decoder's jump.
 struct Rewriter {
   Decoder decoder;
   jpeg_compress_struct target;
   Output output;
   char message[kMessageLength];
-  const char* reason;  // what a failure would mean now
+  const char* reason;  // why the image is left, if libjpeg fails now
 };
 
 void Grow(j_compress_ptr info, size_t size) {
@@ -43,7 +43,7 @@ void Grow(j_compress_ptr info, size_t size) {
 
 void OnBegin(j_compress_ptr info) { Grow(info, 1 << 16); }
 
-// libjpeg asks when all of it is full, whatever free_in_buffer says.
+// libjpeg calls this when the whole buffer is full, whatever free_in_buffer says.
 boolean OnFull(j_compress_ptr info) {
   Grow(info, 2 * static_cast<Output*>(info->dest)->size);
   return TRUE;
@@ -59,7 +59,7 @@ int CountMarkers(const jpeg_decompress_struct& source) {
   return count;
 }
 
-// Whether a decoder would smooth the blocks, as it only does of progressive images.
+// Returns whether a decoder would smooth the blocks; it does so in progressive images.
 bool IsIncomplete(const jpeg_decompress_struct& source) {
   if (!source.progressive_mode) return false;
   for (int i = 0; i < source.num_components; ++i) {
@@ -70,7 +70,7 @@ bool IsIncomplete(const jpeg_decompress_struct& source) {
   return false;
 }
 
-// Why an image is left as it is, from its header, or null.
+// Returns from the header why an image must stay as it is, or null.
 const char* Refuse(const jpeg_decompress_struct& source) {
   const int64_t height = source.image_height, width = source.image_width;
   if (source.data_precision != 8) return "precision";
@@ -91,7 +91,7 @@ void Write(Rewriter* rewriter, jvirt_barray_ptr* coefficients) {
   target->arith_code = FALSE;
   target->optimize_coding = TRUE;
   target->restart_in_rows = 1;
-  // Those of the source are copied, byte for byte: decoders tell colors by them.
+  // The source's markers are copied byte for byte: decoders tell colors by them.
   target->write_JFIF_header = FALSE;
   target->write_Adobe_marker = FALSE;
   jpeg_write_coefficients(target, coefficients);

@@ -18,9 +18,9 @@ from converters.jobs import publish, run
 from converters.options import job as job_options
 from tests.support.data import convert, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
-from tests.unit.tfpipe.native.test_native import photograph, random_windows
-from tests.unit.tfpipe.ops.test_crop import KINDS, WINDOWS, gradient
-from tfpipe import native
+from tests.unit.tfpipe.native.test_native import photograph, random_crop_boxes
+from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, gradient
+from tfpipe.native import libraries
 from tfpipe.ops.crop import crop_image
 from tfpipe.shards import index, records
 
@@ -258,7 +258,7 @@ def _crops(encoded, window, size, crop_op, quality):
 def test_both_ops_give_the_pixels_of_the_original(kind, quality):
     rewritten = _rewrite(KINDS[kind])
     # One size that is smaller than most crop boxes, one that is larger.
-    for window, size in zip(WINDOWS, itertools.cycle((5, 16)), strict=False):
+    for window, size in zip(CROP_BOXES, itertools.cycle((5, 16)), strict=False):
         expected = _crops(KINDS[kind], window, size, "stock", quality)
         for crop_op in ("native", "stock"):
             found = _crops(rewritten, window, size, crop_op, quality)
@@ -270,7 +270,7 @@ def test_both_ops_give_the_pixels_of_the_original(kind, quality):
 def test_both_ops_give_the_pixels_of_the_original_photograph(kind, quality):
     encoded = PHOTOGRAPHS[kind]
     rewritten = _rewrite(encoded)
-    for window in random_windows(_SIZE, 5):
+    for window in random_crop_boxes(_SIZE, 5):
         expected = _crops(encoded, window, 40, "stock", quality)
         for crop_op in ("native", "stock"):
             found = _crops(rewritten, window, 40, crop_op, quality)
@@ -430,9 +430,9 @@ def test_a_library_that_does_not_load_is_an_error(
     described, words, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
-    path = native.rewrite_library()
+    path = libraries.rewrite_library()
     path.write_bytes(b"of another machine")
-    path.with_suffix(".json").write_text(json.dumps(native.describe(described)))
+    path.with_suffix(".json").write_text(json.dumps(libraries.describe(described)))
 
     with pytest.raises(ValueError, match=words):
         job_options.JobConfig(output_dir="out", policy=POLICY)
@@ -448,7 +448,7 @@ def test_other_restart_intervals_are_decoded_alike():
         {"restart_marker_blocks": 33},
     ):
         encoded = _photograph(**options)
-        for window in random_windows(_SIZE, 5):
+        for window in random_crop_boxes(_SIZE, 5):
             one, other = (
                 _crops(encoded, window, 40, crop_op, "exact")
                 for crop_op in ("native", "stock")

@@ -62,15 +62,20 @@ def draws(op, shape, number):
     return tf.random.stateless_uniform(shape, op_seed(op, seed(number))).numpy()
 
 
-@each_op
-def test_op_does_the_same_eagerly_and_in_maps_of_any_parallelism(op):
+# A graph with all 17 operations of RandAugment twice takes seconds: once is enough.
+KNOWN_SIZE = [op for op in OPS if op != RandAugment()]
+UNKNOWN_SIZE = [RandAugment(), *OPS[1::2], OPS[-2]]
+
+
+@pytest.mark.parametrize("op", KNOWN_SIZE, ids=str)
+def test_op_does_the_same_eagerly_and_in_a_map(op):
     eager = made_eagerly(OPS.index(op))
 
     np.testing.assert_array_equal(over_seeds(op, IMAGE, 12), eager)
     assert len({image.tobytes() for image in eager}) > 4
 
 
-@each_op
+@pytest.mark.parametrize("op", UNKNOWN_SIZE, ids=str)
 def test_op_does_the_same_to_images_of_unknown_size_in_parallel(op):
     mapped = over_seeds(
         lambda example: op(example | {"image": unknown_size(example["image"])}),
@@ -111,7 +116,7 @@ def test_op_refuses_normalized_images(op):
         op(example)
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(6))
 def test_color_jitter_equals_pillow_in_its_order(number):
     op = ColorJitter(brightness=0.4, contrast=0.6, saturation=1.5)
     orders, strengths = draws(op, [2, 4], number)
@@ -229,7 +234,10 @@ AT_9 = {
 def test_randaugment_operations_have_the_strength_of_the_reference(name):
     op = RandAugment(num_ops=1, translation=10, operations=[name])
 
-    results = {image.tobytes() for image in over_seeds(op, IMAGE, 12)}
+    results = {
+        op({"image": IMAGE, "seed": seed(n)})["image"].numpy().tobytes()
+        for n in range(12)
+    }
 
     assert results == {change(IMAGE).numpy().tobytes() for change in AT_9[name]}
 
@@ -304,9 +312,9 @@ def test_cutout_fills_a_square_around_a_point_of_the_image():
     assert 0.6 < (width == 12).mean() < 0.85  # 29 centers of 40
 
 
-@pytest.mark.parametrize("probability", [0, 0.3, 1])
+@pytest.mark.parametrize("probability", [0, 0.3])
 def test_random_erasing_erases_that_share_of_the_images(probability):
-    op = RandomErasing(probability=probability)
+    op = RandomErasing(probability=probability, fill=(0, 0, 0))
 
     changed = np.any(over_seeds(op, GRAY, 300) != 100, axis=(1, 2, 3))
 
@@ -349,14 +357,17 @@ def test_random_erasing_leaves_an_image_in_which_nothing_fits():
 
 def test_ops_of_one_kind_draw_alike_and_others_with_another_salt():
     op = Cutout(size=6)
-    places = [
-        rectangles(over_seeds(tfpipe.Reseed(op, salt), GRAY, 100), 100)[:, :2].ravel()
-        for salt in (0, 1, 2)
-    ]
-
-    np.testing.assert_array_equal(
-        places[0], rectangles(over_seeds(op, GRAY, 100), 100)[:, :2].ravel()
+    ops = [op, *(tfpipe.Reseed(op, salt) for salt in (0, 1, 2))]
+    images = np.array(
+        [
+            [one({"image": GRAY, "seed": seed(n)})["image"] for n in range(60)]
+            for one in ops
+        ]
     )
+
+    alone, *places = (rectangles(made, 100)[:, :2].ravel() for made in images)
+
+    np.testing.assert_array_equal(places[0], alone)
     for first, second in itertools.combinations(places, 2):
         assert (first == second).mean() < 0.2
 

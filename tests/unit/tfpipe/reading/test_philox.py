@@ -50,25 +50,12 @@ def test_order_is_that_of_tensorflow(seed):
 
 def test_order_is_that_of_tensorflow_for_any_size_and_seed():
     random = tf.random.Generator.from_seed(20)
-    sizes = random.uniform([120], 1, 3001, tf.int64).numpy().tolist()
-    seeds = random.uniform_full_int([120, 2], tf.int64).numpy().tolist()
+    sizes = random.uniform([40], 1, 3001, tf.int64).numpy().tolist()
+    seeds = random.uniform_full_int([40, 2], tf.int64).numpy().tolist()
     assert min(min(seed) for seed in seeds) < 0
 
     result = [
         philox.shuffled(size, tuple(seed)).tolist()
-        for size, seed in zip(sizes, seeds, strict=True)
-    ]
-
-    assert result == shuffled_by_tensorflow(sizes, seeds)
-
-
-@pytest.mark.slow
-def test_order_is_that_of_tensorflow_for_every_size():
-    sizes = range(1, 3001)
-    seeds = [(7 * size - 9000, -size) for size in sizes]
-
-    result = [
-        philox.shuffled(size, seed).tolist()
         for size, seed in zip(sizes, seeds, strict=True)
     ]
 

@@ -1,5 +1,4 @@
 import dataclasses
-import itertools
 import json
 import shutil
 
@@ -48,25 +47,14 @@ def steps(dataset):
     ]
 
 
-def real_records(step_list):
-    return [
-        number
-        for numbers, _, is_real in step_list
-        for number, real in zip(numbers, is_real, strict=True)
-        if real
-    ]
-
-
-def on_ranks(data_dir, num_ranks, *, state, count=None, **options):
-    """The steps of each rank from a state to the end of its epoch, or some of them."""
-    pipelines = [
-        make_pipeline(data_dir, rank=rank, num_ranks=num_ranks, **options)
-        for rank in range(num_ranks)
-    ]
-    built = [pipeline.build(state=state) for pipeline in pipelines]
-    return [
-        steps(dataset if count is None else dataset.take(count)) for dataset in built
-    ]
+def read_on_ranks(data_dir, num_ranks, *, state, count=None, **options):
+    """Real records of all ranks, from a state to its epoch's end or for `count` steps."""
+    found = []
+    for rank in range(num_ranks):
+        source = make_source(data_dir, rank=rank, num_ranks=num_ranks, **options)
+        stop = None if count is None else count * source.batch_size
+        found += [n for n, is_real in elements(source, state, 1)[:stop] if is_real]
+    return found
 
 
 @pytest.mark.parametrize("state", [tfpipe.State(), tfpipe.State(epoch=2**62), FULL])
@@ -176,8 +164,8 @@ def elements(source, state, num_epochs):
     """(record, whether it is real) of each element, by the windows of a source."""
     found = []
     for window in source(state, num_epochs).as_numpy_iterator():
-        runs = zip(window["first_record"], window["num_records"], strict=True)
-        numbers = np.concatenate([np.arange(count) + first for first, count in runs])
+        ranges = zip(window["first_record"], window["num_records"], strict=True)
+        numbers = np.concatenate([np.arange(count) + first for first, count in ranges])
         if "shuffle_seed" in window:
             seed = tuple(window["shuffle_seed"].tolist())
             numbers = numbers[philox.shuffled(len(numbers), seed)]
@@ -186,19 +174,12 @@ def elements(source, state, num_epochs):
     return found
 
 
-# Every two of the three choices together; test_order has all.
+# test_order has all combinations.
 @pytest.mark.parametrize(
     ("num_ranks", "remainder", "shuffle"),
-    [
-        (1, "drop", "none"),
-        (3, "pad", "none"),
-        (3, "drop", "window"),
-        (1, "pad", "window"),
-        (1, "drop", "full"),
-        (3, "pad", "full"),
-    ],
+    [(3, "drop", "none"), (1, "pad", "window"), (3, "pad", "full")],
 )
-def test_a_source_goes_on_exactly_from_every_step(
+def test_a_source_resumes_exactly_from_every_step(
     data_dir, num_ranks, remainder, shuffle
 ):
     source = make_source(
@@ -221,14 +202,9 @@ def test_a_source_goes_on_exactly_from_every_step(
 
 @pytest.mark.parametrize(
     ("remainder", "num_ranks", "shuffle"),
-    [
-        ("drop", 1, "window"),
-        ("pad", 1, "none"),
-        ("drop", 3, "full"),
-        ("pad", 3, "window"),
-    ],
+    [("drop", 3, "none"), ("pad", 1, "window")],
 )
-def test_a_pipeline_goes_on_exactly_where_it_was(
+def test_a_pipeline_resumes_exactly_where_it_stopped(
     data_dir, num_ranks, remainder, shuffle
 ):
     pipeline = make_pipeline(
@@ -253,29 +229,27 @@ def test_a_pipeline_goes_on_exactly_where_it_was(
 def test_fewer_ranks_read_the_rest_exactly_once(data_dir, num_steps, shuffle):
     options = {"shuffle": shuffle, "remainder": "pad"}
     start = tfpipe.State(epoch=1)
-    seen = on_ranks(data_dir, 3, state=start, count=num_steps, **options)
+    seen = read_on_ranks(data_dir, 3, state=start, count=num_steps, **options)
     state = make_source(data_dir, num_ranks=3, **options).advance(start, num_steps)
 
-    # Not the same batches either.
+    # The batches change as well.
     options["batch_size"] = 3
-    seen += on_ranks(data_dir, 2, state=state, count=1, **options)
+    seen += read_on_ranks(data_dir, 2, state=state, count=1, **options)
     state = make_source(data_dir, num_ranks=2, **options).advance(state)
-    seen += on_ranks(data_dir, 1, state=state, **options)
+    seen += read_on_ranks(data_dir, 1, state=state, **options)
 
-    records = sorted(itertools.chain.from_iterable(map(real_records, seen)))
-    assert records == list(range(NUM_RECORDS))
+    assert sorted(seen) == list(range(NUM_RECORDS))
 
 
 def test_fewer_ranks_under_drop_read_no_record_twice(data_dir):
     start = tfpipe.State()
-    seen = on_ranks(data_dir, 3, state=start, count=2)
+    seen = read_on_ranks(data_dir, 3, state=start, count=2)
     state = make_source(data_dir, num_ranks=3).advance(start, 2)
-    seen += on_ranks(data_dir, 2, state=state, count=1, batch_size=3)
+    seen += read_on_ranks(data_dir, 2, state=state, count=1, batch_size=3)
     state = make_source(data_dir, num_ranks=2, batch_size=3).advance(state)
-    seen += on_ranks(data_dir, 1, state=state, batch_size=5)
+    seen += read_on_ranks(data_dir, 1, state=state, batch_size=5)
 
-    records = list(itertools.chain.from_iterable(map(real_records, seen)))
-    assert len(records) == len(set(records)) == 12 + 6 + 5
+    assert len(seen) == len(set(seen)) == 12 + 6 + 5
 
 
 @pytest.mark.parametrize(

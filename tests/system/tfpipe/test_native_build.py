@@ -1,0 +1,85 @@
+"""python -m tfpipe.native with a real compiler, in interpreters of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.unit.tfpipe.native.test_native import DAMAGES
+from tfpipe.native import __main__ as command, build, libraries, op
+
+
+def python(*arguments, **environment):
+    """Runs python in a new process."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_auto_is_stock_where_nothing_is_built_and_says_so_once(tmp_path):
+    code = (
+        "import tfpipe\n"
+        "ops = [tfpipe.RandomCrop(image_size=8), tfpipe.Resize(image_size=8)]\n"
+        "print([op.crop_op for op in ops])\n"
+        "try: tfpipe.Resize(image_size=8, crop_op='native')\n"
+        "except RuntimeError as error: print(error)\n"
+    )
+
+    done = python("-c", code, TFPIPE_NATIVE_DIR=str(tmp_path))
+
+    choices, error = done.stdout.splitlines()
+    assert choices == "['stock', 'stock']"
+    assert "is not built. Run: python -m tfpipe.native" in error
+    said = [line for line in done.stderr.splitlines() if "tfpipe: stock" in line]
+    assert len(said) == 1
+    assert "python -m tfpipe.native" in said[0]
+    assert not any(tmp_path.iterdir())
+
+
+@needs_native
+def test_the_command_builds_damaged_libraries_again(tmp_path):
+    """Runs in its own process: loading a library that was cut off kills the process."""
+    damages = {op.library(): "cut", libraries.rewrite_library(): "changed"}
+    for path, damage in damages.items():
+        library = path.read_bytes()
+        (tmp_path / path.name).write_bytes(DAMAGES[damage](library))
+        described = path.with_suffix(".json")
+        (tmp_path / described.name).write_bytes(described.read_bytes())
+
+    done = python("-m", "tfpipe.native", TFPIPE_NATIVE_DIR=str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["max_difference"] == 0
+    for path in damages:
+        libraries.require_sound(tmp_path / path.name)
+
+
+@needs_native
+def test_what_is_built_is_kept_until_the_sources_change(monkeypatch, tmp_path):
+    path = op.library()
+    assert build.build(force=False) == path
+    assert build.made_by(path)
+    changed = tmp_path / "crop.cc"
+    changed.write_text(libraries.SOURCES[0].read_text() + "\n")
+
+    monkeypatch.setattr(libraries, "SOURCES", (changed, *libraries.SOURCES[1:]))
+
+    assert op.library() != path
+
+
+@needs_native
+def test_the_command_reports_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["native"])
+
+    assert command.main() == 0
+
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert report["command"] == "tfpipe.native"
+    assert report["library"] == str(op.library())
+    assert report["max_difference"] == 0
+    assert report["native_cpu_seconds_per_1000_crops"] > 0

@@ -1,0 +1,16 @@
+"""tfpipe.reading.philox: equal to TensorFlow's shuffle for every size of a window."""
+
+from tests.unit.tfpipe.reading.test_philox import shuffled_by_tensorflow
+from tfpipe.reading import philox
+
+
+def test_order_is_that_of_tensorflow_for_every_size():
+    sizes = range(1, 3001)
+    seeds = [(7 * size - 9000, -size) for size in sizes]
+
+    result = [
+        philox.shuffled(size, seed).tolist()
+        for size, seed in zip(sizes, seeds, strict=True)
+    ]
+
+    assert result == shuffled_by_tensorflow(sizes, seeds)

@@ -1,0 +1,118 @@
+"""Paths of the native libraries, and checks that their bytes are those built.
+
+In: the C++ sources, Pillow's libjpeg, the folder for caches. Out: paths, digests and
+checks. Imports no TensorFlow: the converters use the library that rewrites JPEGs.
+
+`python -m tfpipe.native` builds two libraries, the op and the JPEG rewriter, and keeps
+them in `folder()`: the package itself may be read-only. A library's name holds a digest
+of all that it is made of, so that several environments and releases share a folder. A
+JSON file beside each library holds its size and digest. Both are compared before the
+library is loaded: a library that was cut off kills the process that loads it.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import PIL
+
+_HERE = pathlib.Path(__file__).parent / "src"
+
+_NAMES = ("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h", "pool.h")
+SOURCES = tuple(_HERE / name for name in _NAMES)
+REWRITE_SOURCES = tuple(
+    _HERE / name for name in ("rewrite.cc", "rewrite.h", "decoder.h")
+)
+
+# -ffp-contract=off: a product and a sum are rounded one by one, as TensorFlow does.
+FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off")
+
+
+def rewrite_library() -> pathlib.Path:
+    """Returns the path of the library that rewrites JPEGs, whether it is built or not.
+
+    `rewrite.h` describes its functions, which have C types only;
+    `converters.images.restart` calls them.
+
+    Raises:
+        OSError: If it cannot be built on this machine; says why.
+    """
+    return folder() / f"rewrite-{digest(REWRITE_SOURCES, [])}.so"
+
+
+def require_sound(path: pathlib.Path) -> None:
+    """Checks that a library exists and has the bytes that it was built with.
+
+    Raises:
+        OSError: If the library is missing, changed or cannot be checked; says why.
+    """
+    if not path.exists():
+        raise OSError(f"{path.name} is not built")
+    known, named = description(path), path.with_suffix(".json").name
+    for name, value in describe(path.read_bytes()).items():
+        if name not in known:
+            raise OSError(f"{path} cannot be checked: {named} must say its {name}")
+        if known[name] != value:
+            raise OSError(
+                f"{path} is damaged: its {name} must be {known[name]}, as {named} "
+                f"says, got {value}"
+            )
+
+
+def describe(library: bytes) -> dict[str, Any]:
+    """Returns the size and digest that a library must have, for its JSON file."""
+    sha256 = hashlib.sha256(library).hexdigest()
+    return {"num_bytes": len(library), "sha256": sha256}
+
+
+def description(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of the JSON file beside a library; empty if unreadable."""
+    try:
+        content = json.loads(path.with_suffix(".json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def digest(sources: Iterable[pathlib.Path], others: Iterable[str]) -> str:
+    """Returns 16 hexadecimal digits that change with anything a library is made of.
+
+    Args:
+        sources: The C++ files.
+        others: Further texts: versions and compiler flags.
+
+    Raises:
+        OSError: If there is no libjpeg to link with; says why.
+    """
+    made_of = [platform.machine(), *others, *FLAGS, str(libjpeg())]
+    made_of += [path.read_text() for path in sources]
+    return hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
+
+
+def folder() -> pathlib.Path:
+    """Returns $TFPIPE_NATIVE_DIR, or else `tfpipe` in the user's folder for caches."""
+    given = os.environ.get("TFPIPE_NATIVE_DIR")
+    if given:
+        return pathlib.Path(given).absolute()
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(caches) / "tfpipe"
+
+
+def libjpeg() -> pathlib.Path:
+    """Returns the libjpeg-turbo in Pillow's wheel; TensorFlow's headers fit its ABI.
+
+    Raises:
+        OSError: If there is none, or this is not Linux.
+    """
+    if sys.platform != "linux":
+        raise OSError(f"the native op is for Linux, this is {sys.platform}")
+    wheel = pathlib.Path(PIL.__file__).resolve().parent.parent / "pillow.libs"
+    found = sorted(wheel.glob("libjpeg-*.so.62*"))
+    if not found:
+        raise OSError(f"no libjpeg*.so.62 in {wheel}; Pillow's wheel from PyPI has it")
+    return found[0]

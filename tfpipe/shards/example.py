@@ -1,0 +1,217 @@
+"""`tf.train.Example` as bytes: encoded from features, and decoded into features.
+
+In: the features of one image. Out: the serialized example, as a list of buffers so that
+the JPEG is never copied; and the inverse. Imports no TensorFlow; `ops.basic.Parse`
+parses examples into tensors.
+
+Protobuf's wire format is written and read by hand, as protobuf serializes
+deterministically: keys sorted by their bytes.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from tfpipe import errors
+
+# Wire types of protobuf.
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
+
+Buffers = list[bytes]
+
+
+def encode_example(features: Mapping[str, Buffers]) -> Buffers:
+    """Encodes a `tf.train.Example` from encoded features, its keys sorted."""
+    entries: Buffers = []
+    for key in sorted(features, key=str.encode):
+        entries += encode_entry(key, features[key])
+    return [example_head(sum(map(len, entries))), *entries]
+
+
+def encode_entry(key: str, feature: Buffers) -> Buffers:
+    """Encodes one feature with its key, as an entry of an example."""
+    return _field(1, _field(1, [key.encode()]) + _field(2, feature))
+
+
+def bytes_entry_head(key: str, num_bytes: int) -> bytes:
+    """Encodes the start of an entry with one byte string, up to the string itself."""
+    head = _field_head(1, num_bytes)
+    head = _field_head(1, num_bytes + len(head)) + head
+    head = _field_head(2, num_bytes + len(head)) + head
+    head = b"".join(_field(1, [key.encode()])) + head
+    return _field_head(1, num_bytes + len(head)) + head
+
+
+def example_head(num_bytes: int) -> bytes:
+    """Encodes the start of a `tf.train.Example`, up to its entries.
+
+    Args:
+        num_bytes: Bytes of all entries. Entries must follow in the order of their keys.
+    """
+    return _field_head(1, num_bytes)
+
+
+def bytes_feature(value: bytes) -> Buffers:
+    """Encodes a `tf.train.Feature` of one byte string."""
+    return _field(1, _field(1, [value]))
+
+
+def float_feature(values: Sequence[float]) -> Buffers:
+    """Encodes a `tf.train.Feature` of float32 values."""
+    packed = struct.pack(f"<{len(values)}f", *values)
+    return _field(2, _field(1, [packed]) if values else [])
+
+
+def int64_feature(values: Sequence[int]) -> Buffers:
+    """Encodes a `tf.train.Feature` of int64 values."""
+    packed = b"".join(_varint(value) for value in values)
+    return _field(3, _field(1, [packed]) if values else [])
+
+
+Kind = Literal["bytes", "float", "int64", "empty"]
+
+
+class Feature(NamedTuple):
+    """A decoded `tf.train.Feature`.
+
+    Attributes:
+        kind: Type of the list; "empty" if no list is set.
+        values: Values of the list.
+    """
+
+    kind: Kind
+    values: list[Any]
+
+
+def decode_example(data: bytes) -> dict[str, Feature]:
+    """Decodes a serialized `tf.train.Example` into its features by key.
+
+    Raises:
+        BadRecordError: If the bytes are not a `tf.train.Example`.
+    """
+    features: dict[str, Feature] = {}
+    try:
+        for message in _submessages(memoryview(data), 1):
+            for entry in _submessages(message, 1):
+                keys, values = _submessages(entry, 1), _submessages(entry, 2)
+                key = bytes(keys[-1]).decode() if keys else ""
+                features[key] = _decode_feature(values[-1] if values else entry[:0])
+    except (ValueError, struct.error) as error:
+        raise errors.BadRecordError(
+            f"The data is not a tf.train.Example: {error}."
+        ) from None
+    return features
+
+
+def _decode_feature(message: memoryview) -> Feature:
+    feature = Feature("empty", [])
+    for number, _, content in _fields(message):
+        if number == 1:
+            feature = Feature("bytes", [bytes(v) for v in _submessages(content, 1)])
+        elif number == 2:
+            feature = Feature("float", _decode_floats(content))
+        elif number == 3:
+            feature = Feature("int64", _decode_ints(content))
+    return feature
+
+
+def _decode_floats(message: memoryview) -> list[float]:
+    """Decodes a FloatList, packed or not: 4 bytes a value, little endian."""
+    pieces = (content for number, _, content in _fields(message) if number == 1)
+    content = b"".join(pieces)
+    return list(struct.unpack(f"<{len(content) // 4}f", content))
+
+
+def _decode_ints(message: memoryview) -> list[int]:
+    """Decodes an Int64List, packed or not: a varint a value."""
+    values = []
+    for number, _, content in _fields(message):
+        position = 0
+        while number == 1 and position < len(content):
+            value, position = _read_varint(content, position)
+            values.append(value - (1 << 64) if value >> 63 else value)
+    return values
+
+
+def _submessages(message: memoryview, wanted: int) -> list[memoryview]:
+    """Returns the contents of the length-delimited fields with one field number.
+
+    Raises:
+        ValueError: If the bytes are not protobuf, or such a field has another type.
+    """
+    contents = []
+    for number, wire_type, content in _fields(message):
+        if number != wanted:
+            continue
+        if wire_type != _LENGTH_DELIMITED:
+            raise ValueError(f"field {number} has wire type {wire_type}")
+        contents.append(content)
+    return contents
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yields the number, wire type and content of each field of a protobuf message.
+
+    Raises:
+        ValueError: If the bytes are not protobuf.
+    """
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        wire_type = tag & 7
+        start = position
+        if wire_type == _VARINT:
+            _, end = _read_varint(message, position)
+        elif wire_type == _LENGTH_DELIMITED:
+            num_bytes, start = _read_varint(message, position)
+            end = start + num_bytes
+        elif wire_type in _FIXED_BYTES:
+            end = start + _FIXED_BYTES[wire_type]
+        else:
+            raise ValueError(f"wire type {wire_type} does not exist")
+        if end > len(message):
+            raise ValueError(f"field {tag >> 3} ends beyond its message")
+        yield tag >> 3, wire_type, message[start:end]
+        position = end
+
+
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    """Reads an unsigned varint.
+
+    Returns:
+        The value, and the position after the varint.
+
+    Raises:
+        ValueError: If the varint is cut short or too long.
+    """
+    value = 0
+    for shift in range(0, 70, 7):
+        if position == len(data):
+            break
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+    raise ValueError("a varint is cut short or too long")
+
+
+def _field(number: int, pieces: Buffers) -> Buffers:
+    """Encodes a length-delimited protobuf field; the pieces are its content."""
+    return [_field_head(number, sum(map(len, pieces))), *pieces]
+
+
+def _field_head(number: int, num_bytes: int) -> bytes:
+    """Encodes the tag and the length of a length-delimited protobuf field."""
+    return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(num_bytes)
+
+
+def _varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF  # protobuf writes a negative int64 as 10 bytes
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
