@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import xxhash
 
 from converters.engines import processes
-from converters.images import policy as policy_images
+from converters.images import policy as policy_images, prepare
 from converters.inputs.ilsvrc import read_image
 from converters.jobs import write_shard
 from converters.jobs.plan import ShardPlan
@@ -59,7 +59,7 @@ def _is_changed(
     plan, written = task
     digest = xxhash.xxh3_128()
     for image in plan.images:
-        if policy_images.check_bytes(image.num_bytes, policy) is None:
+        if prepare.check_bytes(image.num_bytes, policy) is None:
             source = read_image(input_dir, image)
             digest.update(xxhash.xxh3_128_digest(source))
         processes.image_done()

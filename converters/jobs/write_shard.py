@@ -17,7 +17,7 @@ from typing import NamedTuple
 import xxhash
 
 from converters.engines import processes
-from converters.images import policy as policy_images, restart
+from converters.images import policy as policy_images, prepare, restart
 from converters.inputs.classes import Class
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.plan import ShardPlan
@@ -223,16 +223,16 @@ class _Tally:
         self.num_bytes_saved = 0
         self.source = xxhash.xxh3_128()
 
-    def reject(self, image: Image, rejected: policy_images.Rejected) -> None:
+    def reject(self, image: Image, rejected: prepare.Rejected) -> None:
         self.decisions[f"skipped_{rejected.reason}"] += 1
         reject = {"name": catalog_name(image.name), "action": "skipped"}
         self.rejects.append(
             reject | {"reason": rejected.reason, "detail": rejected.detail}
         )
 
-    def store(self, image: Image, prepared: policy_images.Prepared) -> None:
+    def store(self, image: Image, prepared: prepare.Prepared) -> None:
         self.decisions[prepared.decision] += 1
-        if policy_images.is_changed(prepared.decision):
+        if prepare.is_changed(prepared.decision):
             name = catalog_name(image.name)
             self.changes.append({"name": name, "action": prepared.decision})
         if prepared.psnr is not None:
@@ -299,7 +299,7 @@ def _store(
 ) -> tuple[str, records.Buffers] | None:
     """An image's columns of the catalog that are not its place; its framed record."""
     prepared, source_digest = _prepare(image, settings)
-    if isinstance(prepared, policy_images.Rejected):
+    if isinstance(prepared, prepare.Rejected):
         tally.source.update(source_digest)
         tally.reject(image, prepared)
         return None
@@ -329,14 +329,14 @@ def _store(
 
 def _prepare(
     image: Image, settings: Settings
-) -> tuple[policy_images.Prepared | policy_images.Rejected, bytes]:
+) -> tuple[prepare.Prepared | prepare.Rejected, bytes]:
     """What is stored for an image; the digest of its bytes unless they are stored."""
     try:
-        rejected = policy_images.check_bytes(image.num_bytes, settings.policy)
+        rejected = prepare.check_bytes(image.num_bytes, settings.policy)
         if rejected is not None:
             return rejected, b""
         source = read_image(settings.input_dir, image)
-        prepared = policy_images.prepare(source, settings.policy)
+        prepared = prepare.prepare(source, settings.policy)
     except MemoryError as error:
         raise OSError(
             f"{settings.input_dir / image.file}: {image.name} needs more memory than "
@@ -347,7 +347,7 @@ def _prepare(
             f"{settings.input_dir / image.file}: {image.name}: {error}. "
             "Restore it, remove it from the input, or choose another policy."
         ) from error
-    if isinstance(prepared, policy_images.Prepared) and prepared.encoded is source:
+    if isinstance(prepared, prepare.Prepared) and prepared.encoded is source:
         return prepared, b""
     return prepared, xxhash.xxh3_128_digest(source)
 

@@ -49,7 +49,7 @@ CATALOG_COLUMNS: Mapping[str, str] = {
     "height": "INTEGER",  # pixels
     "width": "INTEGER",
     "filename": "VARCHAR",  # of the source, relative to the input folder
-    "decision": "VARCHAR",  # what was done to the image, see converters.images.policy
+    "decision": "VARCHAR",  # what was done to the image, see converters.images.prepare
     "digest": "VARCHAR",  # of the stored JPEG bytes
 }
 

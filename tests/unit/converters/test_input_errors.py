@@ -14,7 +14,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from converters import folder, imagenet, synthesize
-from converters.images import jpeg_header, policy as policy_images
+from converters.images import jpeg_header, policy as policy_images, prepare
 from converters.inputs import boxes, classes, classtree, devkit, ilsvrc
 from converters.jobs import run, work_dir
 from converters.options import command, job as job_options
@@ -236,8 +236,8 @@ def test_orientation_of_a_tiff_is_kept_as_of_a_png(orientation: int) -> None:
         pixels.save(out, kind, exif=exif)
         for choice in ("keep", "apply"):
             policy = policy_images.Policy(exif_orientation=choice)
-            prepared = policy_images.prepare(out.getvalue(), policy)
-            assert isinstance(prepared, policy_images.Prepared)
+            prepared = prepare.prepare(out.getvalue(), policy)
+            assert isinstance(prepared, prepare.Prepared)
             decision = prepared.decision.replace(kind.lower(), "")
             stored[kind, choice] = (prepared.encoded, decision)
 

@@ -9,20 +9,24 @@ import PIL.Image
 import PIL.TiffImagePlugin
 import pytest
 
-from converters.images import jpeg_header, limits, policy as policy_images, shrink
+from converters.images import (
+    jpeg_header,
+    limits,
+    policy as policy_images,
+    prepare,
+    shrink,
+)
 from tests.support.data import make_jpeg, make_tree
 from tests.system.converters.test_hostile_inputs import many_scans
 
 
-def _prepare(
-    data: bytes, **options: object
-) -> policy_images.Prepared | policy_images.Rejected:
-    return policy_images.prepare(data, policy_images.Policy(**options))  # type: ignore[arg-type]
+def _prepare(data: bytes, **options: object) -> prepare.Prepared | prepare.Rejected:
+    return prepare.prepare(data, policy_images.Policy(**options))  # type: ignore[arg-type]
 
 
 def _outcome(data: bytes, **options: object) -> str:
     prepared = _prepare(data, **options)
-    if isinstance(prepared, policy_images.Rejected):
+    if isinstance(prepared, prepare.Rejected):
         return prepared.reason
     return prepared.decision
 
@@ -150,7 +154,7 @@ def test_tiles_of_a_tiff_beyond_the_image_count(tmp_path: pathlib.Path) -> None:
     tags.save(out)
     rejected = _prepare(out.getvalue())
 
-    assert isinstance(rejected, policy_images.Rejected)
+    assert isinstance(rejected, prepare.Rejected)
     assert rejected.reason == "too_expensive"
     assert "got 9000x9000" in rejected.detail
 
@@ -159,12 +163,12 @@ def test_file_size_is_checked_before_the_file_is_read() -> None:
     policy = policy_images.Policy(max_image_bytes=10)
     failing = policy_images.Policy(max_image_bytes=10, too_many_bytes="fail")
 
-    assert policy_images.check_bytes(10, policy) is None
-    rejected = policy_images.check_bytes(11, policy)
+    assert prepare.check_bytes(10, policy) is None
+    rejected = prepare.check_bytes(11, policy)
     assert rejected is not None
     assert rejected.reason == "too_many_bytes"
     with pytest.raises(ValueError, match=r"at most 10 bytes \(--max_image_bytes\)"):
-        policy_images.check_bytes(11, failing)
+        prepare.check_bytes(11, failing)
 
 
 def test_policy_of_an_earlier_version_has_no_later_limit() -> None:

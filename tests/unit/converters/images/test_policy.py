@@ -19,7 +19,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from PIL import JpegImagePlugin
 
-from converters.images import jpeg_header, policy as policy_images
+from converters.images import jpeg_header, policy as policy_images, prepare
 from tests.support.data import make_jpeg
 
 DEFAULT = policy_images.Policy()
@@ -82,10 +82,10 @@ def _cmyk(kind: str) -> tuple[bytes, np.ndarray]:
 
 
 def _stored_pixels(
-    prepared: policy_images.Prepared | policy_images.Rejected,
+    prepared: prepare.Prepared | prepare.Rejected,
 ) -> np.ndarray:
     """Decodes as training does; its size must be the one that is stored."""
-    assert isinstance(prepared, policy_images.Prepared), prepared
+    assert isinstance(prepared, prepare.Prepared), prepared
     window = [0, 0, prepared.height, prepared.width]
     decoded = tf.io.decode_and_crop_jpeg(prepared.encoded, window, channels=3)
     shape = tf.io.decode_jpeg(prepared.encoded).shape
@@ -94,15 +94,15 @@ def _stored_pixels(
     return decoded.numpy().astype(int)
 
 
-def _prepare(data: bytes, **policy: object) -> policy_images.Prepared:
-    prepared = policy_images.prepare(data, policy_images.Policy(**policy))
-    assert isinstance(prepared, policy_images.Prepared), prepared
+def _prepare(data: bytes, **policy: object) -> prepare.Prepared:
+    prepared = prepare.prepare(data, policy_images.Policy(**policy))
+    assert isinstance(prepared, prepare.Prepared), prepared
     return prepared
 
 
-def _reject(data: bytes, **policy: object) -> policy_images.Rejected:
-    rejected = policy_images.prepare(data, policy_images.Policy(**policy))
-    assert isinstance(rejected, policy_images.Rejected), rejected
+def _reject(data: bytes, **policy: object) -> prepare.Rejected:
+    rejected = prepare.prepare(data, policy_images.Policy(**policy))
+    assert isinstance(rejected, prepare.Rejected), rejected
     assert "\n" not in rejected.detail
     return rejected
 
@@ -137,7 +137,7 @@ def test_jpeg_is_stored_byte_for_byte(data: bytes, decision: str, decode: str) -
     assert prepared.encoded is data
     assert prepared.decision == decision
     assert prepared.psnr is None
-    assert not policy_images.is_changed(decision)
+    assert not prepare.is_changed(decision)
     _stored_pixels(prepared)
 
 
@@ -177,10 +177,10 @@ def test_other_formats_become_jpegs_of_the_same_picture(
     assert prepared[1:4] == (HEIGHT, WIDTH, decision)
     assert prepared.grayscale == (mode in ("1", "L"))
     assert np.abs(_stored_pixels(prepared) - original).mean() < 4
-    assert policy_images.is_changed(decision)
+    assert prepare.is_changed(decision)
     assert _reject(data, other_format="skip").reason == "other_format"
     with pytest.raises(ValueError, match=f"got an image in {kind}"):
-        policy_images.prepare(data, policy_images.Policy(other_format="fail"))
+        prepare.prepare(data, policy_images.Policy(other_format="fail"))
 
 
 def _png(samples: np.ndarray, color_type: int, *extra: tuple[bytes, bytes]) -> bytes:
@@ -264,7 +264,7 @@ def test_cmyk_becomes_rgb_in_the_right_polarity(kind: str, decision: str) -> Non
     assert np.abs(pixels - by_tensorflow).mean() < 3
     assert _reject(data, cmyk="skip").reason == decision.removeprefix("converted_")
     with pytest.raises(ValueError, match="--cmyk=fail"):
-        policy_images.prepare(data, policy_images.Policy(cmyk="fail"))
+        prepare.prepare(data, policy_images.Policy(cmyk="fail"))
 
 
 def _tables(data: bytes) -> tuple[dict[int, list[int]], int]:
@@ -383,7 +383,7 @@ def test_truncated_jpeg_is_seen_in_its_header_and_end(cut: int) -> None:
 
     assert _reject(data).reason == "truncated"
     with pytest.raises(ValueError, match="the file is cut short"):
-        policy_images.prepare(data, policy_images.Policy(truncated="fail"))
+        prepare.prepare(data, policy_images.Policy(truncated="fail"))
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_truncated_jpeg_can_be_given_an_end(missing: int, progressive: bool) -> 
     prepared = _prepare(data[:-missing], truncated="keep")
 
     assert prepared.decision == "completed_truncated"
-    assert policy_images.is_changed(prepared.decision)
+    assert prepare.is_changed(prepared.decision)
     assert prepared.encoded == data[:-missing] + b"\xff\xd9"
     before = tf.io.decode_jpeg(data).numpy().astype(int)
     if not progressive:
@@ -441,9 +441,7 @@ def test_what_is_no_image_is_rejected(
     assert message in rejected.detail
     assert " at 0x" not in rejected.detail
     with pytest.raises(ValueError, match="must"):
-        policy_images.prepare(
-            data, policy_images.Policy(**{policy or "undecodable": "fail"})
-        )
+        prepare.prepare(data, policy_images.Policy(**{policy or "undecodable": "fail"}))
 
 
 BIG = struct.pack(">HH", 20000, 20000)
@@ -484,12 +482,12 @@ def test_header_bomb_is_rejected_without_decoding(
 
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", refuse)
     for policy in (DEFAULT, policy_images.Policy(decode="full", max_side=100)):
-        rejected = policy_images.prepare(data, policy)
+        rejected = prepare.prepare(data, policy)
 
-        assert isinstance(rejected, policy_images.Rejected)
+        assert isinstance(rejected, prepare.Rejected)
         assert rejected.reason == "too_many_pixels"
     with pytest.raises(ValueError, match="at most 178956970 pixels"):
-        policy_images.prepare(data, policy_images.Policy(too_many_pixels="fail"))
+        prepare.prepare(data, policy_images.Policy(too_many_pixels="fail"))
 
 
 def test_max_pixels_is_inclusive() -> None:
@@ -540,16 +538,16 @@ def test_mutated_jpeg_never_raises(
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        prepared = policy_images.prepare(mutated, policy_images.Policy(**options))
+        prepared = prepare.prepare(mutated, policy_images.Policy(**options))
 
-    if isinstance(prepared, policy_images.Prepared):
+    if isinstance(prepared, prepare.Prepared):
         if decode == "full":
             _stored_pixels(prepared)
         return
     reasons = ("not_an_image", "truncated", "undecodable", "too_many_pixels")
     failing = policy_images.Policy(**options, **dict.fromkeys(reasons, "fail"))
     with pytest.raises(ValueError, match=re.escape(prepared.detail)):
-        policy_images.prepare(mutated, failing)
+        prepare.prepare(mutated, failing)
 
 
 @hypothesis.settings(max_examples=150, deadline=None)
@@ -567,13 +565,13 @@ def test_mutated_other_formats_never_raise(
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        policy_images.prepare(mutated, policy_images.Policy(max_pixels=10**6))
+        prepare.prepare(mutated, policy_images.Policy(max_pixels=10**6))
 
 
 def test_same_bytes_are_made_each_time() -> None:
     data = _cmyk("ycck")[0]
 
-    assert policy_images.prepare(data, DEFAULT) == policy_images.prepare(data, DEFAULT)
+    assert prepare.prepare(data, DEFAULT) == prepare.prepare(data, DEFAULT)
 
 
 def test_policy_is_plain_data() -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from PIL import JpegImagePlugin
 
-from converters.images import jpeg_header, policy as policy_images, shrink
+from converters.images import jpeg_header, policy as policy_images, prepare, shrink
 
 SIDES = st.integers(1, 5000)
 
@@ -31,9 +31,9 @@ def _jpeg(image: PIL.Image.Image, **options: object) -> bytes:
     return out.getvalue()
 
 
-def _prepare(data: bytes, **policy: object) -> policy_images.Prepared:
-    prepared = policy_images.prepare(data, policy_images.Policy(**policy))
-    assert isinstance(prepared, policy_images.Prepared), prepared
+def _prepare(data: bytes, **policy: object) -> prepare.Prepared:
+    prepared = prepare.prepare(data, policy_images.Policy(**policy))
+    assert isinstance(prepared, prepare.Prepared), prepared
     assert tf.io.decode_jpeg(prepared.encoded).shape[:2] == [
         prepared.height,
         prepared.width,

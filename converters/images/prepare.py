@@ -1,0 +1,295 @@
+"""Decides from the bytes of an image file what is stored for it.
+
+In: the bytes of a file, whatever its name, and a `Policy`. Out: `Prepared`, JPEG bytes
+that TensorFlow's decode_and_crop_jpeg takes with their height and width, or `Rejected`
+with the reason. A sound JPEG of one or three components is stored byte for byte after a
+look at its header; pixels are decoded only where the policy or the content asks for it,
+and only then Pillow and numpy are imported, which takes longer than to store a thousand
+images.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from converters.images import jpeg_header, limits, restart, shrink
+from converters.images.policy import REENCODE_QUALITY, Policy
+
+if TYPE_CHECKING:
+    from converters.images import pillow
+
+# Reasons whose policy has another name.
+_POLICY_OF_REASON = {"zero_byte": "not_an_image", "ycck": "cmyk"}
+_SHRUNK = "shrunk"
+
+
+class Prepared(NamedTuple):
+    """What is stored for an image.
+
+    Attributes:
+        encoded: A JPEG.
+        height: Pixels, as it decodes.
+        width: Pixels.
+        decision: What was done, several things joined by "+". "kept" and "kept_..."
+            are the bytes of the source: "kept_grayscale", "kept_progressive",
+            "kept_exif" (turned, and left so). Else "completed_truncated",
+            "converted_<what it was>", "rotated_exif", "shrunk". With
+            `Policy.restart_rows`, "rewritten" takes the place of "kept" or is added,
+            and "left_<why>" is added to what could not be rewritten.
+        psnr: Decibels between the pixels that were to be stored and those of the JPEG;
+            None unless it was shrunk and is in the sample.
+        grayscale: The JPEG has one component.
+        num_bytes_saved: Bytes by which rewriting made it smaller; negative if it made
+            it larger, None if it was not rewritten.
+    """
+
+    encoded: bytes
+    height: int
+    width: int
+    decision: str
+    psnr: float | None
+    grayscale: bool
+    num_bytes_saved: int | None = None
+
+
+class Rejected(NamedTuple):
+    """Why nothing is stored for an image.
+
+    Attributes:
+        reason: Snake case: "zero_byte", "not_an_image", "truncated", "undecodable",
+            "too_many_pixels", "too_many_bytes", "too_expensive", or what the policy
+            skips: "other_format", "cmyk", "ycck", "grayscale".
+        detail: One line for people.
+    """
+
+    reason: str
+    detail: str
+
+
+def is_changed(decision: str) -> bool:
+    """Whether the stored bytes are others than the source's."""
+    return not decision.startswith("kept")
+
+
+def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
+    """Decides what to store for a file.
+
+    Raises:
+        ValueError: If the policy for what is wrong with it is "fail".
+        MemoryError: If its pixels do not fit into memory.
+    """
+    try:
+        is_jpeg = data.startswith(jpeg_header.MAGIC)
+        prepared = (_prepare_jpeg if is_jpeg else _prepare_other)(data, policy)
+        return _with_restarts(prepared) if policy.restart_rows else prepared
+    except jpeg_header.BadImageError as error:
+        return _rejected(error, policy)
+
+
+def check_bytes(num_bytes: int, policy: Policy) -> Rejected | None:
+    """Why a file of this size is not even read; None if it is.
+
+    Raises:
+        ValueError: If the policy for it is "fail".
+    """
+    try:
+        limits.check_bytes(num_bytes, policy)
+    except jpeg_header.BadImageError as error:
+        return _rejected(error, policy)
+    return None
+
+
+def _rejected(error: jpeg_header.BadImageError, policy: Policy) -> Rejected:
+    name = _POLICY_OF_REASON.get(error.reason, error.reason)
+    if getattr(policy, name) == "fail":
+        raise ValueError(error.detail) from error
+    return Rejected(error.reason, error.detail)
+
+
+def _with_restarts(prepared: Prepared) -> Prepared:
+    """The same pixels with a restart marker after each row of blocks."""
+    decision = prepared.decision
+    encoded, left = restart.rewrite(prepared.encoded)
+    if left:
+        return prepared._replace(decision=f"{decision}+left_{left}")
+    if is_changed(decision):
+        decision += "+rewritten"
+    return prepared._replace(
+        encoded=encoded,
+        decision=decision.replace("kept", "rewritten"),
+        num_bytes_saved=len(prepared.encoded) - len(encoded),
+    )
+
+
+def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
+    header = jpeg_header.read_header(data)
+    limits.check_pixels(header.height, header.width, policy)
+    actions = _actions(header, policy)
+    size = policy.fit(header.height, header.width)
+    encodes = bool(actions) or size is not None or policy.squeezes
+    if encodes or header.multi_scan:
+        looks = policy.decode == "full" or not header.whole
+        limits.check_jpeg(data, header, policy, looks=looks, encodes=encodes, size=size)
+    whole = _whole(data, header, policy)
+    notes = _notes(header) if whole is data else ["completed_truncated"]
+    kept = Prepared(
+        whole,
+        header.height,
+        header.width,
+        "+".join(notes) or "kept",
+        None,
+        header.num_components == 1,
+    )
+    if not encodes:
+        return kept
+    from converters.images import pillow
+
+    picture = pillow.decode_jpeg(whole, header, size)
+    if policy.exif_orientation == "apply":
+        picture = pillow.upright(picture)
+    done = actions if whole is data else notes + actions
+    changed = _encode(data, picture, done, policy, resized=size is not None)
+    if actions or size is not None or len(changed.encoded) < len(whole):
+        return changed
+    return kept
+
+
+def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
+    """The JPEG if its end is there, or, if the policy says so, given an end.
+
+    Raises:
+        BadImageError: If it is cut short, or does not decode where that is looked at.
+    """
+    full = policy.decode == "full"
+    if header.whole and (not full or jpeg_header.has_end(data, header.scan)):
+        if full:
+            from converters.images import pillow
+
+            pillow.check_jpeg(data)
+        return data
+    if policy.truncated != "keep":
+        raise jpeg_header.BadImageError(
+            "truncated",
+            "a JPEG must end in an EOI marker, got none after its header in "
+            f"{len(data)} bytes: the file is cut short",
+        )
+    from converters.images import pillow
+
+    # What is missing decodes as gray then; before, nothing would decode.
+    completed = data + jpeg_header.EOI
+    try:
+        pillow.check_jpeg(completed)
+    except jpeg_header.BadImageError as error:
+        raise jpeg_header.BadImageError("truncated", error.detail) from error
+    if not jpeg_header.has_end(completed, header.scan):
+        raise jpeg_header.BadImageError(
+            "truncated",
+            f"a JPEG that is cut short must be cut in a scan, got {len(data)} bytes "
+            "that end in another segment",
+        )
+    return completed
+
+
+def _actions(header: jpeg_header.Header, policy: Policy) -> list[str]:
+    """What makes decoding and encoding a JPEG necessary, whatever its size."""
+    actions = []
+    if header.num_components == 4:
+        kind = "ycck" if header.adobe_transform else "cmyk"
+        _require_convert(policy.cmyk, kind, f"got a JPEG in {kind.upper()}")
+        actions.append(f"converted_{kind}")
+    elif header.num_components == 1 and policy.grayscale != "keep":
+        _require_convert(policy.grayscale, "grayscale", "got a grayscale JPEG")
+        actions.append("converted_grayscale")
+    process = header.process
+    if process in jpeg_header.ARITHMETIC:
+        _require_convert(policy.other_format, "other_format", "got arithmetic coding")
+        actions.append("converted_arithmetic")
+    elif process == jpeg_header.PROGRESSIVE:
+        if policy.progressive == "baseline" or policy.baseline:
+            actions.append("converted_progressive")
+    elif process == jpeg_header.EXTENDED and policy.baseline:
+        actions.append("converted_extended")
+    if header.orientation != 1 and policy.exif_orientation == "apply":
+        actions.append("rotated_exif")
+    return actions
+
+
+def _require_convert(choice: str, reason: str, got: str) -> None:
+    if choice != "convert":
+        raise jpeg_header.BadImageError(
+            reason,
+            f"{got}, which --{_POLICY_OF_REASON.get(reason, reason)}={choice} refuses",
+        )
+
+
+def _notes(header: jpeg_header.Header) -> list[str]:
+    """What there is to say of a JPEG that is kept as it is."""
+    notes = []
+    if header.num_components == 1:
+        notes.append("kept_grayscale")
+    if header.process == jpeg_header.PROGRESSIVE:
+        notes.append("kept_progressive")
+    if header.orientation != 1:
+        notes.append("kept_exif")
+    return notes
+
+
+def _prepare_other(data: bytes, policy: Policy) -> Prepared:
+    if not data:
+        raise jpeg_header.BadImageError("zero_byte", "an image must have bytes, got 0")
+    from converters.images import pillow
+
+    kind = pillow.sniff(data)
+    if kind is None:
+        raise jpeg_header.BadImageError(
+            "not_an_image",
+            "an image must begin as JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF do, got "
+            f"{data[:12]!r}",
+        )
+    _require_convert(policy.other_format, "other_format", f"got an image in {kind}")
+    size, decoded = pillow.read_size(data, kind)
+    limits.check_pixels(*size, policy)
+    limits.check_decoding(*decoded, policy)
+    picture = pillow.decode_other(data, kind)
+    if picture.image.mode == "L" and policy.grayscale == "skip":
+        _require_convert("skip", "grayscale", f"got a grayscale {kind}")
+    actions = [f"converted_{kind.lower()}"]
+    smaller = policy.fit(picture.image.height, picture.image.width)
+    if smaller is not None:
+        picture = picture._replace(image=pillow.resize(picture.image, smaller))
+    if policy.exif_orientation == "apply" and picture.orientation != 1:
+        picture = pillow.upright(picture)
+        actions.append("rotated_exif")
+    return _encode(data, picture, actions, policy, resized=smaller is not None)
+
+
+def _encode(
+    data: bytes,
+    picture: "pillow.Picture",
+    actions: list[str],
+    policy: Policy,
+    *,
+    resized: bool,
+) -> Prepared:
+    """Encodes a picture as the policy says, and measures a sample of what is shrunk."""
+    from converters.images import pillow
+
+    image = picture.image
+    if policy.grayscale == "convert" and image.mode == "L":
+        image = image.convert("RGB")
+    picture = picture._replace(image=image)
+    if policy.optimize == "420":
+        picture = picture._replace(subsampling=2)
+    quality = policy.quality
+    if quality is None and resized:
+        quality = shrink.DEFAULT_QUALITY
+    elif quality is None and not picture.tables:
+        quality = REENCODE_QUALITY
+    optimize = policy.optimize != "none"
+    encoded = pillow.encode(picture, quality=quality, optimize=optimize)
+    psnr = None
+    # With other formats these settings only say how to encode.
+    if resized or (policy.squeezes and data.startswith(jpeg_header.MAGIC)):
+        actions = [*actions, _SHRUNK]
+        psnr = shrink.psnr(image, encoded) if shrink.in_sample(data) else None
+    return Prepared(
+        encoded, image.height, image.width, "+".join(actions), psnr, image.mode == "L"
+    )
