@@ -39,12 +39,13 @@ from absl import app, flags
 
 from converters.engines import processes
 from converters.inputs import classes
-from converters.options import paths, shared as converter_flags, worker_flags
+from converters.options import shared
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import host
 
-flags.adopt_module_key_flags(converter_flags)
-flags.adopt_module_key_flags(worker_flags)
+_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
+_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+flags.adopt_module_key_flags(shared)
 
 _NUM_IMAGES = flags.DEFINE_integer(
     "num_images",
@@ -316,16 +317,16 @@ def _make_images(config: Config, root: pathlib.Path, task: list[Image]) -> Total
 def config_from_flags() -> Config:
     """The configuration that the command line asks for."""
     return Config(
-        output_dir=paths.path_of("--output_dir", converter_flags.OUTPUT_DIR.value),
+        output_dir=shared.path_of("--output_dir", _OUTPUT_DIR.value),
         num_images=_NUM_IMAGES.value,
         num_classes=_NUM_CLASSES.value,
         num_validation_images=_NUM_VALIDATION_IMAGES.value,
-        seed=converter_flags.SEED.value,
-        num_workers=worker_flags.NUM_WORKERS.value or host.num_cores(),
+        seed=_SEED.value,
+        num_workers=_NUM_WORKERS.value or host.num_cores(),
         size_scale=_SIZE_SCALE.value,
         bytes_per_pixel=_BYTES_PER_PIXEL.value,
         made_up_synsets=_MADE_UP_SYNSETS.value,
-        overwrite=converter_flags.OVERWRITE.value,
+        overwrite=_OVERWRITE.value,
     )
 
 

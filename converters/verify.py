@@ -40,12 +40,12 @@ from absl import app, flags
 from converters.checks import adopt, dataset, shard
 from converters.checks.shard import Result
 from converters.jobs import work_dir
-from converters.options import input_flags, paths, worker_flags
+from converters.options import shared
 from tfpipe import errors, host
 from tfpipe.shards import index
 
-flags.adopt_module_key_flags(input_flags)
-flags.adopt_module_key_flags(worker_flags)
+_INPUT_DIR, _NUM_WORKERS = shared.input_dir(), shared.num_workers()
+flags.adopt_module_key_flags(shared)
 
 _LEVEL = flags.DEFINE_enum(
     "level", "crc", shard.LEVELS, "How much to check; see the list above."
@@ -103,8 +103,8 @@ def config_from_flags(data_dir: str) -> Config:
     return Config(
         data_dir=data_dir,
         level=_LEVEL.value,
-        input_dir=input_flags.INPUT_DIR.value,
-        num_workers=worker_flags.NUM_WORKERS.value,
+        input_dir=_INPUT_DIR.value,
+        num_workers=_NUM_WORKERS.value,
         repair=_REPAIR.value,
         write_index=_WRITE_INDEX.value,
     )
@@ -118,12 +118,12 @@ def verify(config: Config) -> Result:
         TfpipeError: If index or catalog cannot be read.
         OSError: If a file cannot be read or written.
     """
-    data_dir = paths.path_of("DIR", config.data_dir)
+    data_dir = shared.path_of("DIR", config.data_dir)
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
     input_dir = None
     if config.input_dir is not None:
-        input_dir = paths.path_of("--input_dir", config.input_dir)
+        input_dir = shared.path_of("--input_dir", config.input_dir)
     request = shard.Request(
         data_dir=data_dir,
         level=config.level,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from converters.checks import adopt, catalog, files, shard as shard_checks, side_files
 from converters.checks.shard import Fault, Request, Result
 from converters.images import policy
-from converters.jobs import run
+from converters.jobs import rebuild
 from tfpipe import errors
 from tfpipe.shards import index
 
@@ -149,7 +149,7 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             )
     if names:
         _require_policy(known)
-        run.rewrite(request.data_dir, request.input_dir, names, request.num_workers)
+        rebuild.rebuild(request.data_dir, request.input_dir, names, request.num_workers)
     restored = side_files.restore(known, request.data_dir, before.bad_names)
     result = _check(request, known, names)
     repaired = [name for name in names if name not in result.bad_names]

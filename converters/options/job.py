@@ -1,21 +1,18 @@
-"""Flags of every command that writes a data set, and their way into a `run.Job`."""
+"""Options of every command that writes a data set, and the flags that set them."""
 
 import dataclasses
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from absl import flags
 
-from converters.images import policy as policy_images, restart
+from converters.images import restart
+from converters.images.policy import Policy
 from converters.jobs import side_files
-from converters.options import (
-    paths,
-    policy as policy_options,
-    shared as converter_flags,
-    worker_flags,
-)
-from tfpipe import host
+from converters.options import policy, shared
 
-for _module in (converter_flags, worker_flags, policy_options):
+_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
+_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+for _module in (shared, policy):
     flags.adopt_module_key_flags(_module)
 
 _NUM_TRAIN_SHARDS = flags.DEFINE_integer(
@@ -87,8 +84,10 @@ _FINALIZE = flags.DEFINE_bool(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JobConfig:
-    """What the flags of this module say; see their help.
+class JobOptions:
+    """Options of a conversion; the flags of the same names describe them.
+
+    Each command adds the options that it alone has.
 
     Raises:
         ValueError: If the policy needs a library that is not built.
@@ -98,9 +97,7 @@ class JobConfig:
     num_train_shards: int | None = None
     num_validation_shards: int | None = None
     layout: str = "inception"
-    policy: policy_images.Policy = dataclasses.field(
-        default_factory=policy_images.Policy
-    )
+    policy: Policy = dataclasses.field(default_factory=Policy)
     num_workers: int | None = None
     seed: int = 0
     overwrite: bool = False
@@ -118,49 +115,47 @@ class JobConfig:
 
     @property
     def num_shards(self) -> dict[str, int | None]:
-        """Shards of each split; None is chosen by the size."""
+        """Number of shards of each split; None lets the size of the split decide."""
         return {
             "train": self.num_train_shards,
             "validation": self.num_validation_shards,
         }
 
-    def job_fields(self) -> dict[str, Any]:
-        """The fields of a `run.Job` that this decides."""
-        return {
-            "output_dir": paths.path_of("--output_dir", self.output_dir),
-            "policy": self.policy,
-            "num_workers": self.num_workers or host.num_cores(),
-            "overwrite": self.overwrite,
-            "fsync": self.fsync,
-            "max_bad": self.max_bad,
-            "check_inputs": self.check_inputs,
-            "task_index": self.task_index,
-            "num_tasks": self.num_tasks,
-            "finalize": self.finalize,
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values."""
+        return dataclasses.asdict(self)
 
 
-def job_config_from_flags() -> JobConfig:
-    """The only reader of the values of this module's flags.
+Options = TypeVar("Options", bound=JobOptions)
+
+
+def options_from_flags(kind: type[Options], **own: Any) -> Options:
+    """Returns the options of a command.
+
+    Args:
+        kind: The command's options.
+        own: Values of the options that the command alone has.
 
     Raises:
-        ValueError: If a policy's values do not fit together.
+        ValueError: If values do not fit together.
     """
-    drop = cast(Literal["none", "same_class", "all"], _DROP_DUPLICATES.value)
-    return JobConfig(
-        output_dir=converter_flags.OUTPUT_DIR.value,
+    return kind(
+        output_dir=_OUTPUT_DIR.value,
         num_train_shards=_NUM_TRAIN_SHARDS.value,
         num_validation_shards=_NUM_VALIDATION_SHARDS.value,
         layout=_LAYOUT.value,
-        policy=policy_options.policy_from_flags(),
-        num_workers=worker_flags.NUM_WORKERS.value,
-        seed=converter_flags.SEED.value,
-        overwrite=converter_flags.OVERWRITE.value,
+        policy=policy.policy_from_flags(),
+        num_workers=_NUM_WORKERS.value,
+        seed=_SEED.value,
+        overwrite=_OVERWRITE.value,
         fsync=_FSYNC.value,
         max_bad=_MAX_BAD.value,
-        drop_duplicates=drop,
+        drop_duplicates=cast(
+            Literal["none", "same_class", "all"], _DROP_DUPLICATES.value
+        ),
         check_inputs=cast(Literal["times", "digest"], _CHECK_INPUTS.value),
         task_index=_TASK_INDEX.value,
         num_tasks=_NUM_TASKS.value,
         finalize=_FINALIZE.value,
+        **own,
     )

@@ -104,7 +104,7 @@ SCENARIOS = (
 def run_killed(
     raw_dir: pathlib.Path, folder: pathlib.Path, command: Command, at: int | None
 ) -> Outcome:
-    """RecordRanges a command in a child; kills it before its call number `at`, if not None."""
+    """Runs a command in a child, which is killed before call number `at`, if any."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -233,7 +233,7 @@ class Judge:
     def _follow(
         self, victim: Command, follower: Command, place: pathlib.Path, had_data: bool
     ) -> Iterator[str]:
-        """RecordRanges what comes after a kill; yields what is wrong then."""
+        """Runs a command after a kill; yields the faults of its outcome."""
         complete = _complete_shards(place, victim.job)
         outcome = run_killed(self.raw_dir, place, follower, None)
         who = "same" if follower.job == victim.job else "another"
@@ -311,7 +311,7 @@ class _Copy:
 
 
 def main(folder: pathlib.Path, every: int, numbers: Sequence[int]) -> dict[str, Any]:
-    """RecordRanges scenarios; returns the counts and the failures."""
+    """Runs scenarios; returns the counts and the failures."""
     raw_dir = make_tree(folder / "raw", num_images=6, num_validation_images=2)
     judge = Judge(raw_dir, folder)
     for number in numbers:

@@ -12,7 +12,6 @@ import pytest
 
 from converters import folder, verify
 from converters.checks import files as files_checks, shard as shard_checks, side_files
-from converters.options import job as job_options
 from tfpipe import errors
 from tfpipe.shards import index
 
@@ -42,11 +41,14 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     out = root / "records"
-    job = job_options.JobConfig(
-        output_dir=str(out), num_workers=1, fsync=False, num_train_shards=2
+    config = folder.Config(
+        input_dir=str(root / "raw"),
+        output_dir=str(out),
+        num_workers=1,
+        fsync=False,
+        num_train_shards=2,
+        validation_fraction=0.3,
     )
-    raw = str(root / "raw")
-    config = folder.Config(input_dir=raw, job=job, validation_fraction=0.3)
     folder.convert(config)
     return out
 

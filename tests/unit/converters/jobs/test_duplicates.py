@@ -1,4 +1,4 @@
-"""converters.jobs.duplicates: copies left out before the plan; finding is in test_run."""
+"""converters.jobs.duplicates: copies are left out before the plan is made."""
 
 import pathlib
 
@@ -40,7 +40,7 @@ def test_copies_are_left_out(
 ) -> None:
     tree = ilsvrc.read_tree(tree_dir, classes.imagenet_classes())
 
-    unique = duplicates.drop(tree_dir, tree.splits, which, num_workers=2)
+    unique = duplicates.drop(tree_dir, tree.splits, which, num_workers=1)
 
     assert [reject["name"] for reject in unique.rejects] == left_out
     assert {reject["detail"] for reject in unique.rejects} == {

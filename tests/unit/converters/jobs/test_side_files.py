@@ -1,4 +1,4 @@
-"""converters.jobs.side_files: side files for other readers, and what the readers make of them.
+"""converters.jobs.side_files: side files, and how other readers understand them.
 
 Readers that cannot be installed beside the reference stack are here by their exact
 globs and parse specs; those that can are run in test_readers.py.
