@@ -4,15 +4,17 @@
 
 RAW holds a directory for each class, nested or not: a class is a directory with images
 in it (.jpeg .jpg .png .gif .bmp .webp in any case), named by its path. If RAW has
-train/ with directories in it, RAW/train and RAW/val or RAW/validation are the splits;
-otherwise all is one split, train, of which --validation_fraction holds a part out.
+train/ with directories in it, RAW/train and RAW/val or RAW/validation are the splits.
+Otherwise all images are one split, train, and --validation_fraction takes a part of it
+as the validation split.
 
-Labels count up from --label_base in the order of the class names, or are those of
+Labels count up from --label_base in the order of the class names, or come from
 --label_map: a file of lines `<label> <class>`, or of classes in label order. --classes
 takes a part of the classes and leaves their labels as they are.
 
-DIR gets what converters.imagenet writes. The same input, options and seed give the same
-bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
+DIR gets the same files as from converters.imagenet. The same input, options and seed
+give the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an
+error.
 """
 
 import dataclasses
@@ -40,7 +42,7 @@ _LABEL_MAP = flags.DEFINE_string(
     "label_map",
     None,
     "File of lines `<label> <class>`, or of classes in label order. Default: the "
-    "classes that are there, by name.",
+    "classes of the input, by name.",
 )
 _LABEL_BASE = flags.DEFINE_integer(
     "label_base",
@@ -56,8 +58,9 @@ _CLASSES = flags.DEFINE_list(
 _VALIDATION_FRACTION = flags.DEFINE_float(
     "validation_fraction",
     0.0,
-    "Share of the images of each class, 0 to 1, that becomes a validation split; at "
-    "least one image of a class of two or more, and never all. 0: no such split.",
+    "Share of the images of each class, 0 to 1, that becomes a validation split. A "
+    "class of two or more images gives at least one image, and never all. 0: no such "
+    "split.",
     lower_bound=0.0,
     upper_bound=1.0,
 )

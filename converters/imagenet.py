@@ -6,20 +6,21 @@ RAW holds, as it comes or unpacked, in any mix:
   ILSVRC2012_img_train.tar, or train/ with <synset>/*.JPEG or <synset>.tar
   ILSVRC2012_img_val.tar, val/*.JPEG or val/<synset>/*.JPEG: validation split, if any
   synset_labels.txt (line i is the synset of the i-th validation image by name) or
-    ILSVRC2012_devkit_t12.tar.gz: what a validation split without class folders shows
+    ILSVRC2012_devkit_t12.tar.gz: labels of a validation split without class folders
   ILSVRC2012_bbox_train_v2.tar.gz, bbox/ or Annotation/: bounding boxes (XML), if any
-Tars are read in place. Labels are those of ILSVRC-2012 (1 to 1000 in the order of the
-synsets), also for a part of its classes; a RAW/synsets.txt (one synset a line, in label
-order) and RAW/synset_words.txt (synset, tab, name) take their place if they are there.
+Tars are read without being unpacked. Labels are those of ILSVRC-2012 (1 to 1000 in the
+order of the synsets), also for a part of its classes. RAW/synsets.txt (one synset a
+line, in label order) and RAW/synset_words.txt (synset, tab, name) replace these labels.
 
 DIR gets train-SSSSS-of-NNNNN and validation-SSSSS-of-NNNNN, or with --layout=tfds
 imagenet-train.tfrecord-SSSSS-of-NNNNN and so on (tf.train.Example records with the keys
 of the Inception scripts), catalog.parquet (one row a record), files for other readers
-and, last and only on success, index.json. Sound JPEG files are stored byte for byte;
-what is done about others is a policy each, and every such image is in changes.jsonl or
-rejects.jsonl, which also names the files and boxes of RAW that are left out. The same
-input, options and seed give the same bytes, whatever the number of workers and tasks,
-and however often the command was cut off: run it again and it goes on.
+and, last and only on success, index.json. Sound JPEG files are stored byte for byte. A
+flag for each other kind of image says what is done about it. changes.jsonl names each
+image that is stored in another form; rejects.jsonl names each image that is left out,
+and the files and boxes of RAW that are left out. The same input, options and seed give
+the same bytes, whatever the number of workers and tasks. A command that was cut off
+goes on when it is run again.
 
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
@@ -43,8 +44,8 @@ _EXPECT = flags.DEFINE_enum(
     "expect",
     expected.NONE,
     expected.EXPECTATIONS,
-    "Data set that the input must be all of; what is missing is an error that names "
-    "it. ilsvrc2012: 1,281,167 and 50,000 images, 1000 classes, 615,299 boxes.",
+    "Data set that the input must hold completely; an error names what is missing. "
+    "ilsvrc2012: 1,281,167 and 50,000 images, 1000 classes, 615,299 boxes.",
 )
 
 

@@ -18,15 +18,15 @@ for _module in (shared, policy):
 _NUM_TRAIN_SHARDS = flags.DEFINE_integer(
     "num_train_shards",
     None,
-    "Shards of the train split. Default: one for each 48 MB of images, at most 1024, "
-    "which is what ImageNet gets.",
+    "Number of shards of the train split. Default: one for each 48 MB of images, at "
+    "most 1024; ImageNet gets 1024.",
     lower_bound=1,
 )
 _NUM_VALIDATION_SHARDS = flags.DEFINE_integer(
     "num_validation_shards",
     None,
-    "Shards of the validation split. Default: one for each 48 MB of images, at most "
-    "128, which is what ImageNet gets.",
+    "Number of shards of the validation split. Default: one for each 48 MB of images, "
+    "at most 128; ImageNet gets 128.",
     lower_bound=1,
 )
 _LAYOUT = flags.DEFINE_enum(
@@ -34,52 +34,55 @@ _LAYOUT = flags.DEFINE_enum(
     "inception",
     sorted(side_files.LAYOUTS),
     "Names of the shards: inception is <split>-SSSSS-of-NNNNN, as most readers expect; "
-    "tfds is <data set>-<split>.tfrecord-SSSSS-of-NNNNN, as TFDS names its own.",
+    "tfds is <data set>-<split>.tfrecord-SSSSS-of-NNNNN, as TFDS names its shards.",
 )
 _MAX_BAD = flags.DEFINE_float(
     "max_bad",
     None,
-    "How many images may be left out as bad before the job fails: a count from 1 on, "
-    "or a fraction of all below 1. Default: any number; each is in rejects.jsonl.",
+    "How many bad images may be left out before the job fails: a count from 1 on, or a "
+    "fraction of all images below 1. Default: any number. rejects.jsonl names each "
+    "image that is left out.",
     lower_bound=0.0,
 )
 _DROP_DUPLICATES = flags.DEFINE_enum(
     "drop_duplicates",
     "none",
     ["none", "same_class", "all"],
-    "Leave out exact copies of an image: of the same class, or of any. Reads the input "
-    "once more. Copies are in duplicates.jsonl in any case.",
+    "Leave out exact copies of an image: those of the same class, or all. This reads "
+    "the input once more. duplicates.jsonl names the copies in any case.",
 )
 _CHECK_INPUTS = flags.DEFINE_enum(
     "check_inputs",
     "times",
     ["times", "digest"],
-    "How a job that goes on sees that an image has changed since its shard was "
-    "written. times: by name, size, and the times at which content and attributes last "
-    "changed; another file of the same size, both of whose times are older, is not "
-    "seen, as after a folder was replaced by moving. digest: by reading the images of "
+    "How a job that goes on finds images that changed after their shard was written. "
+    "times: by name, size, and the times at which content and attributes last changed. "
+    "This does not find another file of the same size whose times are both older, for "
+    "example after a folder was replaced by moving. digest: by reading the images of "
     "the complete shards again.",
 )
 _FSYNC = flags.DEFINE_bool(
     "fsync",
     True,
-    "Wait until each shard is on the disk, so that a power loss costs no finished one.",
+    "Wait until each shard is on the disk, so that a power loss costs no complete "
+    "shard.",
 )
 _TASK_INDEX = flags.DEFINE_integer(
     "task_index",
     0,
-    "Which of --num_tasks this is; each writes its own shards of one plan into the "
-    "same --output_dir, and the last one to end finishes the data set.",
+    "Number of this task, from 0 to --num_tasks - 1. Each task writes its own shards "
+    "of one plan into the same --output_dir, and the last task to end publishes the "
+    "data set.",
     lower_bound=0,
 )
 _NUM_TASKS = flags.DEFINE_integer(
-    "num_tasks", 1, "How many tasks, on any hosts, share the job.", lower_bound=1
+    "num_tasks", 1, "Number of tasks, on any hosts, that share the job.", lower_bound=1
 )
 _FINALIZE = flags.DEFINE_bool(
     "finalize",
     False,
-    "Write no shard; finish the data set of tasks that have all ended. Needed only if "
-    "the last one died before it finished.",
+    "Write no shard, and publish the data set of tasks that have all ended. This is "
+    "needed only if the last task died before it published.",
 )
 
 

@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from converters import synthesize, verify
-from tests.support.data import SYNSETS, digests, make_jpeg, make_tree
+from tests.support.data import SYNSETS, convert, digests, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tfpipe.shards import index
 
