@@ -138,8 +138,8 @@ def verify(config: Config) -> Result:
     if config.write_index and known.files is not None:
         raise ValueError(
             "--write_index is for shards without an index, or with one of an older "
-            f"version, but {data_dir} has {index.INDEX_NAME} with all there is to say. "
-            "Remove it first if it is to be made anew."
+            f"version, but {data_dir} has {index.INDEX_NAME} with all digests. "
+            "Remove it first to make it again."
         )
     result = dataset.check_data_set(request, known)
     if config.write_index:

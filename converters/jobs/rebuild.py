@@ -74,8 +74,8 @@ def _repair_dir(data_dir: pathlib.Path) -> Iterator[pathlib.Path]:
     folder = data_dir / _REPAIR_DIR_NAME
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ValueError(
-            f"{folder} must be a folder of its own, got a link or a file. What is "
-            "behind it is not touched. Move it away."
+            f"{folder} must be a folder of its own, got a link or a file. It was not "
+            "changed. Move it away."
         )
     if folder.exists():  # a repair was killed
         shutil.rmtree(folder)

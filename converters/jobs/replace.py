@@ -196,16 +196,15 @@ def recover(
     if journal is not None and not lost:
         print(
             f"Ending a conversion to {output_dir} that was cut off while its files "
-            "were given their places.",
+            "were published.",
             file=sys.stderr,
         )
         _replay(journal, job_dir, output_dir, fsync=fsync)
         return True
     if not give_up:
         raise OSError(
-            f"A conversion to {output_dir} was cut off while its files were given "
-            f"their places, and {lost} is not there any more. Remove what is left of "
-            "it with --overwrite."
+            f"A conversion to {output_dir} was cut off while its files were published, "
+            f"and {lost} is missing. Remove the other files of it with --overwrite."
         )
     if journal is not None and not _is_untouched(journal, output_dir):
         names = [index.INDEX_NAME, *journal.remove, *journal.move]

@@ -152,8 +152,8 @@ class _BadLimit:
             first = written.rejects[0]
             raise ValueError(
                 f"--max_bad allows {self._limit:g} images to be left out, got "
-                f"{num_bad} so far: {dict(self._reasons)}. The last shard's first is "
-                f"{first['name']}: {first['detail']}."
+                f"{num_bad} so far: {dict(self._reasons)}. The first one of the last "
+                f"shard is {first['name']}: {first['detail']}."
             )
 
 

@@ -76,8 +76,8 @@ def _require_own(work_dir: pathlib.Path) -> None:
     """Refuses a working folder with something in it that no converter made."""
     if work_dir.is_symlink() or (work_dir.exists() and not work_dir.is_dir()):
         raise ValueError(
-            f"{work_dir} must be a folder of its own, got a link or a file. What is "
-            "behind it is not touched. Move it away."
+            f"{work_dir} must be a folder of its own, got a link or a file. It was not "
+            "changed. Move it away."
         )
     for entry in work_dir.iterdir() if work_dir.exists() else ():
         # NFS keeps a removed file that is still open, under a hidden name.
@@ -178,7 +178,7 @@ def _require_free(
     if (output_dir / index.INDEX_NAME).exists():
         if not overwrite:
             begun = any((output_dir / WORK_DIR_NAME).glob(f"{_JOB_PREFIX}*"))
-            more = " An unfinished conversion that is to replace it goes on likewise."
+            more = " An unfinished conversion that replaces it goes on likewise."
             raise ValueError(
                 f"--output_dir {output_dir} already holds a data set. Choose another "
                 f"folder, or replace it with --overwrite.{more if begun else ''}"
@@ -241,8 +241,8 @@ def require_whole(data_dir: pathlib.Path) -> None:
     for journal in data_dir.glob(f"{WORK_DIR_NAME}/*/{replace.JOURNAL_NAME}"):
         if (journal.parent / index.INDEX_NAME).exists():
             raise ValueError(
-                f"A conversion to {data_dir} was cut off while its files were given "
-                "their places. Run it again: that ends it first."
+                f"A conversion to {data_dir} was cut off while its files were "
+                "published. Run the conversion again to complete it."
             )
 
 

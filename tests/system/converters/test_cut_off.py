@@ -329,7 +329,7 @@ def test_last_of_two_tasks_that_end_together_finishes(tmp_path: pathlib.Path) ->
 
 @pytest.fixture
 def half_published(raw_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """Y, which X was to replace; the kill came when some shards had their places."""
+    """Y, which X was to replace; the kill came after some shards were moved."""
     out = tmp_path / "out"
     convert(raw_dir, out, **Y)
     before = SHARDS * 3 + 3  # the shards, their fragments and markers; three documents
@@ -342,7 +342,7 @@ def half_published(raw_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Pat
 def test_verify_takes_no_half_published_folder_for_shards_of_another_tool(
     half_published: pathlib.Path,
 ) -> None:
-    with pytest.raises(ValueError, match="was cut off while its files were given"):
+    with pytest.raises(ValueError, match="was cut off while its files were published"):
         verify.verify(verify.Config(data_dir=str(half_published), write_index=True))
 
 
@@ -367,7 +367,7 @@ def test_publishing_that_cannot_be_ended_is_refused_and_can_be_given_up(
     damage(half_published)
     before = digests(half_published)
 
-    with pytest.raises(OSError, match=f"{lost}.* is not there any more"):
+    with pytest.raises(OSError, match=f"{lost}.* is missing"):
         convert(raw_dir, half_published, **X)
 
     assert digests(half_published) == before
@@ -392,7 +392,7 @@ def test_new_index_that_was_lost_costs_no_old_data_set(
     new = [path.name for path in job_dir.glob("*-of-0000?")]
     (job_dir / "publish.json").write_text(json.dumps({"remove": old, "move": new}))
 
-    with pytest.raises(OSError, match=r"index\.json is not there any more"):
+    with pytest.raises(OSError, match=r"index\.json is missing"):
         convert(raw_dir, out, **X)
     _kill(raw_dir, out, 1, overwrite=True, **X)  # when it has given up the lost one
     assert _digests_of_data(out) == expected["X"]

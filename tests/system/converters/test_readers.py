@@ -22,8 +22,6 @@ from converters.jobs import side_files
 from tests.support.data import SYNSETS, make_jpeg
 from tfpipe.shards import image_record, index, records
 
-pytestmark = pytest.mark.slow
-
 # What a reader says of one image: file name, label, pixels.
 Image = tuple[str, int, npt.NDArray[np.uint8]]
 

@@ -1,0 +1,13 @@
+"""How long the torture tests run.
+
+`make test` runs a few rounds of each, `make torture` sets TORTURE=1 and runs hundreds.
+"""
+
+import os
+
+IS_LONG = os.environ.get("TORTURE", "0") not in ("", "0")
+
+
+def rounds(few: int, many: int) -> int:
+    """Returns the number of rounds: `few` in `make test`, `many` in `make torture`."""
+    return many if IS_LONG else few
