@@ -4,6 +4,11 @@ import pathlib
 import subprocess
 import sys
 
+from tests.support.torture import rounds
+
+# Changes of a file from one kill to the next one.
+STEP = rounds(few=5, many=1)
+
 _KILLED_SCRIPT = """
 import os, pathlib, sys
 from converters import synthesize
@@ -29,7 +34,8 @@ def run(number):
         )
     )
 
-folder, status, number = pathlib.Path(sys.argv[1]), None, 0
+folder, step = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+status, number = None, 0
 run(0)
 while status != 0:
     if not (child := os.fork()):
@@ -39,7 +45,7 @@ while status != 0:
     _, status = os.waitpid(child, 0)
     places = [folder / "raw", folder / ".raw.synthesize-old"]
     assert any(len(list(place.glob("train/*/*"))) == 4 for place in places)
-    number += 1
+    number += step
 print(number)
 """
 
@@ -47,13 +53,13 @@ print(number)
 def test_run_killed_at_any_change_of_a_file_is_cleared_up_by_the_next(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Each run over what the one before left; the last one is not killed."""
+    """Each run starts from the folder of the run before; the last run is not killed."""
     script = tmp_path / "script.py"
     script.write_text(_KILLED_SCRIPT)
     (tmp_path / "out").mkdir()
 
     done = subprocess.run(
-        [sys.executable, script, tmp_path / "out"],
+        [sys.executable, script, tmp_path / "out", str(STEP)],
         capture_output=True,
         text=True,
         check=False,

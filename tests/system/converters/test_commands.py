@@ -121,7 +121,7 @@ def test_wrong_use_of_imagenet_is_one_clear_error_and_exit_code_1(
 
 
 def test_runs_without_tensorflow(raw_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """In the parent and in the workers: importing it would be an error here."""
+    """An import of TensorFlow fails here, in the parent and in the workers."""
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     (blocked / "tensorflow.py").write_text("raise RuntimeError('TensorFlow imported')")
@@ -331,6 +331,7 @@ def test_names_that_standard_output_cannot_hold_are_printed(
         (["{data}", "--repair"], "Error: --repair needs --input_dir"),
         (["{tmp}/nowhere"], "Error: DIR must be a folder"),
         ([""], "Error: DIR must be a path, got nothing"),
+        (["{data}", "--overwrite"], "Unknown command line flag 'overwrite'"),
         (["~nouser"], "Error: DIR must be a path, got ~nouser, whose user has no home"),
         (["{tmp}"], "Error: {tmp}/index.json is not a tfpipe index: 'classes' must be"),
     ],

@@ -52,7 +52,7 @@ def _start(
     number: int = signal.SIGKILL,
     lock: bool = True,
 ) -> "subprocess.Popen[str]":
-    """A conversion in a process of its own, which gets a signal before a rename."""
+    """Starts a conversion in a process that gets a signal before one of its renames."""
     values = json.dumps([str(raw_dir), str(folder), options, at, number, lock])
     command = [sys.executable, "-c", _SCRIPT, values]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -84,7 +84,7 @@ def stopped(
 def expected(
     raw_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, str]]:
-    """The files of X and Y by their digests."""
+    """Digests of the files of X and of Y."""
     folder = tmp_path_factory.mktemp("expected")
     for name, options in (("X", X), ("Y", Y)):
         convert(raw_dir, folder / name, **options)
@@ -114,7 +114,7 @@ def test_jobs_are_not_mixed_even_where_locks_do_not_work(
     stopped: "subprocess.Popen[str]",
     expected: dict[str, dict[str, str]],
 ) -> None:
-    """As on a file system of a network that is mounted without them."""
+    """Some network file systems are mounted without locks."""
     out, options = tmp_path / "out", Y | {"overwrite": True, "num_tasks": 2}
     first = _start(raw_dir, out, options | {"task_index": 0}, lock=False)
     assert first.wait() == 0
@@ -168,7 +168,7 @@ def test_image_edited_after_a_kill_while_publishing_is_noticed(
     raw_dir, out = make_tree(tmp_path / "raw", num_images=8), tmp_path / "out"
     options = {"num_train_shards": 2}
     _kill(raw_dir, out, 12, **options)
-    assert list(out.glob("labels.txt"))  # it was about to publish
+    assert list(out.glob("labels.txt"))  # publishing was about to begin
     path = raw_dir / "train" / "n01443537" / "n01443537_5.JPEG"
     path.write_bytes(path.read_bytes()[:-3] + b"\x01\xff\xd9")
     os.utime(path, ns=(1 << 62, 1 << 62))
@@ -204,7 +204,7 @@ except OSError as error:
 def test_full_disk_while_the_catalog_is_made_is_one_line_and_can_be_gone_on_from(
     tmp_path: pathlib.Path,
 ) -> None:
-    """A limit on the size of a file is what a test can set without a small disk."""
+    """A limit on the size of a file stands for a full disk."""
     raw_dir = make_tree(tmp_path / "raw", num_images=12)
     for number, path in enumerate(sorted(raw_dir.glob("train/*/*"))):
         path.write_bytes(_tiny_jpeg(number))
@@ -374,7 +374,7 @@ def test_publishing_that_cannot_be_ended_is_refused_and_can_be_given_up(
     if damage is _lose_shard:
         convert(raw_dir, half_published, overwrite=True, **X)
         assert digests(half_published) == expected["X"]
-    else:  # nobody knows which files are whose
+    else:  # no file says which data set each file belongs to
         with pytest.raises(ValueError, match="got other files"):
             convert(raw_dir, half_published, overwrite=True, **X)
 
@@ -382,7 +382,7 @@ def test_publishing_that_cannot_be_ended_is_refused_and_can_be_given_up(
 def test_new_index_that_was_lost_costs_no_old_data_set(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path, expected: dict[str, dict[str, str]]
 ) -> None:
-    """A power loss after --nofsync, when the journal was there and no more."""
+    """With --nofsync, a power loss left the journal but not the new index."""
     out = tmp_path / "out"
     convert(raw_dir, out, **X)
     _kill(raw_dir, out, SHARDS * 3 + 2, overwrite=True, **X)
@@ -394,7 +394,7 @@ def test_new_index_that_was_lost_costs_no_old_data_set(
 
     with pytest.raises(OSError, match=r"index\.json is missing"):
         convert(raw_dir, out, **X)
-    _kill(raw_dir, out, 1, overwrite=True, **X)  # when it has given up the lost one
+    _kill(raw_dir, out, 1, overwrite=True, **X)  # after it removed the lost data set
     assert _digests_of_data(out) == expected["X"]
 
     assert convert(raw_dir, out, overwrite=True, **X)["write_seconds"] > 0

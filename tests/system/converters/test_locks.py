@@ -67,7 +67,7 @@ print(os.path.samestat(os.fstat(descriptor), os.stat(sys.argv[1])))
 def test_lock_whose_file_was_removed_meanwhile_is_taken_anew(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Else two processes would each hold the lock on a file of their own."""
+    """Otherwise two processes would hold locks on two files of the same name."""
     path = tmp_path / "claim.lock"
     descriptor = locks.acquire(path)
     assert descriptor is not None

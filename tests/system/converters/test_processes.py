@@ -14,7 +14,7 @@ from converters.engines import processes
 
 
 def _square(number: int) -> int:
-    time.sleep(0.02 * (number % 2))  # so that they do not end in the order they start
+    time.sleep(0.02 * (number % 2))  # tasks end in another order than they start
     processes.image_done()
     return number * number
 
@@ -57,7 +57,7 @@ from converters.engines import processes
 forked = False
 
 def is_forked(task):
-    return forked  # what the main module sets is not set where it is imported anew
+    return forked  # a new interpreter imports this module, and does not set it
 
 if __name__ == "__main__":
     forked, done = True, threading.Event()
@@ -89,7 +89,7 @@ def test_failure_of_one_task_stops_the_others_soon() -> None:
     with pytest.raises(ValueError, match="number 3 is bad"):
         processes.run(_fail_or_go_on, ["go on", "fail"], num_workers=2, num_images=2)
 
-    assert time.monotonic() - start < 30  # a minute if the other one went on
+    assert time.monotonic() - start < 30  # the other task takes a minute
 
 
 def test_death_of_a_worker_is_an_error() -> None:

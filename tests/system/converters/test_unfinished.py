@@ -79,7 +79,7 @@ def test_signal_ends_it_soon_and_says_how_to_go_on(
 def test_full_disk_is_an_error_and_can_be_gone_on_from(
     made: Made, tmp_path: pathlib.Path
 ) -> None:
-    """A limit on the size of a file is what a test can set without a small disk."""
+    """A limit on the size of a file stands for a full disk."""
     raw_dir, expected = made
     folder = tmp_path / "out"
     limited = subprocess.run(

@@ -16,7 +16,7 @@ from tests.support.data import make_jpeg
 
 
 def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:
-    """Writes a small picture under each name, each another one."""
+    """Writes a different small picture under each name."""
     for number, name in enumerate(names):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def config(root: pathlib.Path, out: pathlib.Path, **options: object) -> folder.C
 
 
 def listed(root: pathlib.Path, **options: object) -> dict[str, dict[str, int]]:
-    """Label of each image by name, for each split, as the plan has it."""
+    """Returns the label of each image by name, for each split of the plan."""
     job = folder.make_job(config(root, root / "none", **options))
     found: dict[str, dict[str, int]] = collections.defaultdict(dict)
     for shard in job.plans:

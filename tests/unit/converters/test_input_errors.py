@@ -1,4 +1,4 @@
-"""What is wrong with the input or a path is one line that names it."""
+"""Errors in the input or a path: one line that names the file or flag."""
 
 import io
 import os
@@ -189,17 +189,8 @@ def test_encoding_that_is_not_known_is_an_error(tmp_path: pathlib.Path) -> None:
         boxes.read_boxes(tmp_path)
 
 
-def test_image_may_have_70_000_boxes(tmp_path: pathlib.Path) -> None:
-    corners = [(SYNSETS[0], 1.0, 2.0, 30.0, 40.0)] * 70_000
-    path = tmp_path / "bbox" / f"{SYNSETS[0]}_1.xml"
-    path.parent.mkdir()
-    path.write_bytes(make_xml(corners))
-
-    assert len(boxes.read_boxes(tmp_path).of(f"{SYNSETS[0]}_1")) == 70_000
-
-
 def test_other_boxes_are_another_job(tmp_path: pathlib.Path) -> None:
-    """Their number is the same; shards with the old ones must not be gone on with."""
+    """The number of boxes is the same, but shards with old boxes must not be kept."""
     root = make_tree(tmp_path / "raw", num_images=4)
     path = root / "bbox" / f"{SYNSETS[0]}_0.xml"
     path.parent.mkdir()

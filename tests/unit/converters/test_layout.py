@@ -1,4 +1,4 @@
-"""The layout tfds through every command: shards that bear TFDS's own names."""
+"""The layout tfds in every command: shards with the names that TFDS gives."""
 
 import json
 import pathlib
@@ -33,7 +33,7 @@ def tfds_dir(
 def num_faults(
     data_dir: pathlib.Path, raw_dir: pathlib.Path, *, repair: bool = False
 ) -> int:
-    """Faults that converters.verify finds, or leaves, at the highest level."""
+    """Returns the number of faults that converters.verify finds, or leaves."""
     config = verify.Config(
         data_dir=str(data_dir),
         input_dir=str(raw_dir),

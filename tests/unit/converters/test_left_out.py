@@ -31,7 +31,7 @@ def _named(out: pathlib.Path) -> dict[str, str]:
 
 
 def _files(root: pathlib.Path) -> set[str]:
-    """Every name below a folder that is no folder."""
+    """Returns every path below a folder that is not a folder itself."""
     return {
         os.path.relpath(os.path.join(path, name), root)
         for path, folders, names in os.walk(root)

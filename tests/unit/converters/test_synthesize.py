@@ -1,4 +1,4 @@
-"""Claims of converters.synthesize."""
+"""converters.synthesize: the tree, its options, and what it may replace."""
 
 import collections
 import io
@@ -28,7 +28,7 @@ def _contents(root: pathlib.Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A small complete tree and what it adds up to."""
+    """A small complete tree, and the number of its images, bytes and pixels."""
     root = tmp_path_factory.mktemp("synthesize") / "raw"
     totals = synthesize.synthesize(_config(root))
     return root, totals

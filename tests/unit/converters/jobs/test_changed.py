@@ -30,7 +30,7 @@ def _job(root: pathlib.Path, out: pathlib.Path, **options: object) -> Job:
 
 
 def _edit(path: pathlib.Path) -> None:
-    """Another image of the same size, with the old time of its content."""
+    """Changes an image, and sets the time of its content back."""
     times = path.stat()
     path.write_bytes(path.read_bytes()[:-3] + b"\x01\xff\xd9")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -39,7 +39,7 @@ def _edit(path: pathlib.Path) -> None:
 def _leave_unfinished(
     root: pathlib.Path, out: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, int]:
-    """Writes all shards as if the run were cut off then; their inodes."""
+    """Writes all shards without publishing them; returns their inodes by name."""
     with monkeypatch.context() as patch:
         patch.setattr(publish, "publish", lambda job, job_dir: None)
         _run(root, out)
@@ -66,7 +66,7 @@ def test_edit_that_keeps_size_and_time_is_seen(
 def test_other_files_with_older_times_are_seen_by_their_digest(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The images that take the place of others were there before them."""
+    """The other images are older than the shards, so that times show no change."""
     other = make_tree(tmp_path / "other", num_images=8)
     _edit(other / "train" / SYNSETS[0] / f"{SYNSETS[0]}_0.JPEG")
     (other / "train" / SYNSETS[0] / "text.JPEG").write_bytes(b"no image")

@@ -20,7 +20,7 @@ Y = {"seed": 2, "num_train_shards": 6, "num_validation_shards": 1}
 def expected(
     raw_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, str]]:
-    """The files of X and Y by their digests."""
+    """Digests of the files of X and of Y."""
     folder = tmp_path_factory.mktemp("expected")
     for name, options in (("X", X), ("Y", Y)):
         convert(raw_dir, folder / name, **options)
@@ -31,7 +31,7 @@ def expected(
 def test_overwrite_removes_no_file_that_is_not_of_the_data_set(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path, name: str
 ) -> None:
-    """Whatever the index lists."""
+    """The index lists the name of a file that no converter wrote."""
     out = tmp_path / "out"
     convert(raw_dir, out, num_train_shards=1)
     (tmp_path / "victim").write_text("kept")

@@ -143,12 +143,12 @@ def test_file_that_vanishes_is_named_and_can_be_gone_on_from(
 def test_image_edited_between_runs_costs_its_shard_alone(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Same name and size, so that only its time tells."""
+    """The image keeps its name and size, so that only its time shows the change."""
     raw_dir = make_tree(tmp_path / "raw", num_images=8)
     for path in raw_dir.glob("train/*/*"):
         os.utime(path, ns=(1, 1))
     job = _job(raw_dir, tmp_path / "out")
-    # As if each run were cut off when all its shards are complete.
+    # Each run is cut off when all its shards are complete.
     monkeypatch.setattr(publish, "publish", lambda job, job_dir: None)
     run.run(job)
     job_dir = work_dir.job_dir(tmp_path / "out", job.identity)

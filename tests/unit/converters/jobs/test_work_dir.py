@@ -94,7 +94,7 @@ def test_only_shards_with_marker_and_size_are_complete(tmp_path: pathlib.Path) -
 
 
 def test_locks_of_tasks_that_end_together_are_removed(tmp_path: pathlib.Path) -> None:
-    """The last task to publish saw the other one's lock, which was still held."""
+    """A task that publishes last sees the lock of another task that is ending."""
     out = tmp_path / "out"
     with work_dir.open_work_dir(out, {}, task=0, restart=False) as folder:
         replace.remove_job(folder)

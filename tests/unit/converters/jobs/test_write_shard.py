@@ -114,7 +114,7 @@ def test_system_call_that_writes_a_part_is_gone_on_from(
     monkeypatch: pytest.MonkeyPatch,
     most: int,
 ) -> None:
-    """As the kernel does on a disk that is nearly full, and beyond 2 GB."""
+    """The kernel writes a part if the disk is nearly full, and beyond 2 GB."""
     expected = _write(raw_dir, tmp_path, _plan(raw_dir))
 
     def write_part(descriptor: int, buffers: list[bytes]) -> int:
