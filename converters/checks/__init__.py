@@ -1,5 +1,5 @@
 """Checks of a data set: its files, its shards and every record in them.
 
-In: a data set, and the images it was made of if they are there. Out: faults by place.
-Never here: a change of a shard; a repair runs the job again.
+In: a data set, and its source images where they are needed. Out: faults with their
+place. No shard is changed here; a repair runs the conversion job again.
 """

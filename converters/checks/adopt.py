@@ -1,8 +1,8 @@
-"""Give shards of another tool an index: label base, classes, index.json, catalog.
+"""Gives the shards of another tool an index: label base, classes, index.json, catalog.
 
 In: what `foreign` found in the shards. Out: the classes that the labels stand for and
-why, remarks for people, and the files that tfpipe reads, written beside the shards
-without a change to them.
+the reason for this choice, remarks for people, and the files that tfpipe reads, written
+beside the shards. The shards themselves are never changed.
 """
 
 import collections
@@ -15,17 +15,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tfpipe
-from converters.checks import foreign, side_files as side_files_checks
+from converters.checks import foreign
 from converters.checks.foreign import Examined, Facts
 from converters.checks.shard import Fault, Request, Result
+from converters.checks.side_files import is_taken_for_shard, with_digests
 from converters.inputs import classes
-from converters.jobs import side_files as side_files_jobs
+from converters.jobs import side_files
 from tfpipe.shards import index, records
 
 COMMAND = "converters.verify"
-# Of the folder beside the shards for work in progress, which no reader looks at.
+# Prefix of the work folder beside the shards. No reader looks at names with a dot.
 _PREFIX = ".verifying-"
-# What the presets of tfpipe parse.
+# The features that the presets of tfpipe parse.
 _NEEDED = (records.ENCODED, records.HEIGHT, records.WIDTH, records.LABEL)
 
 # The (synset, text) pairs that come with each label.
@@ -41,23 +42,23 @@ class Labels(NamedTuple):
 
 
 def check_foreign(request: Request, *, write: bool) -> Result:
-    """Checks shards that have no index; with `write`, makes one if they are sound.
+    """Checks shards that have no index, and with `write` makes one if they are sound.
 
     Raises:
-        ValueError: If there are no shards, or the level needs an index.
+        ValueError: If there are no shards, or if the level needs an index.
         OSError: If a file cannot be read or written.
     """
     data_dir, shards = request.data_dir, _find(request)
     with contextlib.ExitStack() as stack:
         folder = None
         if write:
-            # A name of its own: a link or another check may have a fixed one.
+            # A random name: a fixed one could be a link, or in use by another check.
             temporary = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=data_dir)
             folder = pathlib.Path(stack.enter_context(temporary))
         settings = foreign.Settings(
             data_dir=data_dir, level=request.level, work_dir=folder
         )
-        # How many records there are is not known before they are read.
+        # The number of records is unknown until the shards are read: 0 shows no total.
         examined: list[Examined] = request.run(
             functools.partial(foreign.examine, settings), shards, num_records=0
         )
@@ -79,7 +80,11 @@ def check_foreign(request: Request, *, write: bool) -> Result:
 
 
 def _find(request: Request) -> list[foreign.ForeignShard]:
-    """The shards of the folder, as `check_foreign` needs them."""
+    """Finds the shards of the folder.
+
+    Raises:
+        ValueError: If there are none, or if the level needs an index.
+    """
     data_dir = request.data_dir
     shards = foreign.find(data_dir)
     if not shards:
@@ -97,7 +102,7 @@ def _find(request: Request) -> list[foreign.ForeignShard]:
 
 
 def _result(examined: Sequence[Examined], facts: Facts) -> Result:
-    """The faults of all shards together."""
+    """Returns the faults of all shards in one result."""
     result = Result(
         num_records=facts.num_records,
         num_shards=len(examined),
@@ -113,7 +118,7 @@ def _result(examined: Sequence[Examined], facts: Facts) -> Result:
 def _details(
     examined: Sequence[Examined], facts: Facts, labels: Labels | None
 ) -> dict[str, Any]:
-    """What the JSON document says of foreign shards beside their faults."""
+    """Returns what the JSON document says about the shards besides their faults."""
     details: dict[str, Any] = {
         "splits": {
             split: sum(entry.num_records for entry in entries)
@@ -133,11 +138,14 @@ def _details(
 
 
 def infer_labels(names: Names) -> Labels | None:
-    """The label base and the classes, from the labels and the names beside them.
+    """Infers the label base and the classes from the labels and names in the records.
 
-    The base is that of the ILSVRC-2012 list if the synsets are in its order; else 0 or
-    1 if that is the smallest label. Classes that no record names are called by their
-    label. None if there is no label.
+    If the synsets are in the order of the ILSVRC-2012 list, the base is the label of
+    its first synset. Otherwise the base is the smallest label, but at most 1. A class
+    that no record names is called by its label.
+
+    Returns:
+        The classes, or None if there is no label.
     """
     labels = [label for label in names if label >= 0]
     if not labels:
@@ -158,7 +166,7 @@ def infer_labels(names: Names) -> Labels | None:
 
 
 def _listed_labels(names: Names) -> Labels | None:
-    """The classes of ILSVRC-2012, if every record's synset is where the list has it."""
+    """Returns the classes of ILSVRC-2012, or None if a synset is at another place."""
     known = classes.imagenet_classes()
     place = {one.synset: number for number, one in enumerate(known)}
     pairs = [(label, synset) for label in names for synset, _ in names[label]]
@@ -179,7 +187,7 @@ def _listed_labels(names: Names) -> Labels | None:
 
 
 def label_faults(names: Names) -> Iterator[Fault]:
-    """Labels that stand for more than one class."""
+    """Yields a fault for each label that stands for more than one class."""
     for label, pairs in sorted(names.items()):
         if len(pairs) > 1:
             shown = ", ".join(map(repr, sorted(pairs)[:3]))
@@ -188,7 +196,7 @@ def label_faults(names: Names) -> Iterator[Fault]:
 
 
 def split_faults(examined: Sequence[Examined]) -> Iterator[Fault]:
-    """Splits without a record."""
+    """Yields a fault for each split without a record."""
     for split, entries in _by_split(examined).items():
         if not any(entry.num_records for entry in entries):
             fault = f"split {split!r} has no record in any shard"
@@ -196,7 +204,7 @@ def split_faults(examined: Sequence[Examined]) -> Iterator[Fault]:
 
 
 def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
-    """What is unusual but no fault: empty and uneven shards, features that lack."""
+    """Says what is unusual but no fault: empty and uneven shards, missing features."""
     found = []
     for split, entries in _by_split(examined).items():
         counts = [entry.num_records for entry in entries]
@@ -225,12 +233,12 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
 def stray_remarks(
     data_dir: pathlib.Path, shards: Sequence[foreign.ForeignShard]
 ) -> list[str]:
-    """Other files that readers may take for shards."""
+    """Names the other files that readers may take for shards."""
     names = {shard.file for shard in shards}
     return [
         f"{path.name} is no shard, but readers that look by name may read it"
         for path in sorted(data_dir.iterdir())
-        if path.name not in names and side_files_checks.is_taken_for_shard(path.name)
+        if path.name not in names and is_taken_for_shard(path.name)
     ]
 
 
@@ -248,16 +256,19 @@ def write_index(
     facts: Facts,
     labels: Labels,
 ) -> list[str]:
-    """Writes the catalog, side files and, last, the index; returns their names.
+    """Writes the catalog, the side files and, last, the index.
 
-    Side files that are there stay as they are.
+    Side files that already exist are not replaced.
 
     Args:
         data_dir: Folder of the shards.
-        folder: Where the catalog fragments of all shards are.
+        folder: Folder with the catalog fragments of all shards.
         examined: The shards, in order.
-        facts: What all of them say.
-        labels: What their labels stand for.
+        facts: The facts of all shards together.
+        labels: The classes that the labels stand for.
+
+    Returns:
+        The names of the files that were written.
     """
     catalog = folder / index.CATALOG_NAME
     fragments = [foreign.fragment_path(folder, one.entry.name) for one in examined]
@@ -275,20 +286,20 @@ def write_index(
         splits={split: tuple(shards) for split, shards in _by_split(examined).items()},
         made_by=made_by,
     )
-    # DuckDB cannot read an empty file.
+    # DuckDB fails on an empty file.
     filled = [path for path in fragments if path.stat().st_size]
     with index.catalog_connection() as connection:
         index.write_catalog(connection, filled, catalog)
         places = index.record_places(connection, catalog, result)
         keys = facts.common_features()
-        side_files = side_files_jobs.side_files(result, places, keys=keys)
+        contents = side_files.side_files(result, places, keys=keys)
     os.replace(catalog, data_dir / index.CATALOG_NAME)
     written = [index.CATALOG_NAME]
-    for name, content in side_files.items():
+    for name, content in contents.items():
         path = data_dir / name
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             index.replace_file(path, content)
             written.append(name)
-    index.write(side_files_checks.with_digests(result, data_dir), data_dir)
+    index.write(with_digests(result, data_dir), data_dir)
     return [*written, index.INDEX_NAME]

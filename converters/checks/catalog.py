@@ -1,7 +1,7 @@
-"""The catalog against the index, without reading a shard: columns, rows, places.
+"""Checks the catalog against the index: columns, rows, places, classes.
 
-In: a data set's folder and its index. Out: faults, and where the catalog says each
-record of each shard starts.
+In: a data set's folder and its index. Out: faults, and the byte offset of each record
+according to the catalog. No shard is read here.
 """
 
 import pathlib
@@ -22,15 +22,16 @@ _PLACES = ("shard", "record", "byte_offset", "num_bytes")
 def load_byte_offsets(
     known: Index, data_dir: pathlib.Path
 ) -> tuple[dict[str, _Ints], list[Fault]]:
-    """Where the catalog says that each record starts, and what is wrong with it.
+    """Loads the byte offset of each record from the catalog, and checks the catalog.
 
     Returns:
-        int64 [num_records] by the name of the shard, without shards of which the
-        catalog has another number of records than the index; and the faults.
+        byte_offsets: By the name of the shard, int64 [num_records]. A shard is left
+            out if the catalog has more or fewer records of it than the index.
+        faults: The faults of the catalog.
     """
     try:
         faults = list(_column_faults(data_dir))
-        if faults:  # what such a catalog says of the records is worth nothing
+        if faults:  # the rows of a catalog with wrong columns cannot be trusted
             return {}, faults
         faults += _split_faults(known, data_dir)
         found: dict[str, _Ints] = {}
@@ -48,7 +49,7 @@ def _fault(fault: str) -> Fault:
 
 
 def _column_faults(data_dir: pathlib.Path) -> Iterator[Fault]:
-    """Columns that are missing, of another type, or without a value somewhere."""
+    """Yields columns that are missing, of another type, or without a value in a row."""
     query = "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet(?))"
     got = dict(index.query_catalog(data_dir, query, []))
     wrong = False
@@ -71,7 +72,7 @@ def _column_faults(data_dir: pathlib.Path) -> Iterator[Fault]:
 
 
 def _split_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
-    """Rows of splits that the index does not have."""
+    """Yields the splits in the catalog that the index does not have."""
     query = "SELECT split, count(*) FROM read_parquet(?) GROUP BY split ORDER BY split"
     for split, count in index.query_catalog(data_dir, query, []):
         if split not in known.splits:
@@ -81,13 +82,19 @@ def _split_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
 def _place_faults(
     shards: Sequence[Shard], table: Mapping[str, _Ints], found: dict[str, _Ints]
 ) -> Iterator[Fault]:
-    """Rows that are not one a record, end to end; adds to `found` what can be used."""
+    """Yields faults of the rows' shards, numbers and places.
+
+    Args:
+        shards: The shards of one split, from the index.
+        table: The columns `_PLACES` of that split, int64 [num_rows] each.
+        found: The byte offsets of each shard with the right number of rows are added.
+    """
     numbers = table["shard"]
     outside = int(np.count_nonzero((numbers < 0) | (numbers >= len(shards))))
     if outside:
         last = len(shards) - 1
         yield _fault(f"the numbers of shards must be 0 to {last}, {outside} are not")
-    # Rows come in the order of shards.
+    # `index.load_catalog` sorts the rows by shard.
     bounds = np.searchsorted(numbers, np.arange(len(shards) + 1))
     for shard, start, stop in zip(shards, bounds[:-1], bounds[1:], strict=True):
         if stop - start != shard.num_records:
@@ -102,7 +109,10 @@ def _place_faults(
 
 
 def _chain_faults(shard: Shard, rows: Mapping[str, _Ints]) -> Iterator[Fault]:
-    """Records that are not numbered one by one, or do not lie end to end."""
+    """Yields the first record with a wrong number, and the first with a wrong place.
+
+    Records lie end to end: each starts where the record before it ends.
+    """
     wrong = np.flatnonzero(rows["record"] != np.arange(shard.num_records))
     if len(wrong):
         number = int(wrong[0])
@@ -126,7 +136,7 @@ def _chain_faults(shard: Shard, rows: Mapping[str, _Ints]) -> Iterator[Fault]:
 
 
 def _class_faults(known: Index, data_dir: pathlib.Path, split: str) -> Iterator[Fault]:
-    """Labels without a class, and synsets that are not those of their labels."""
+    """Yields labels without a class, and synsets that belong to another label."""
     query = (
         "SELECT DISTINCT label, synset FROM read_parquet(?) WHERE split = ? "
         "ORDER BY label, synset"
@@ -140,7 +150,7 @@ def _class_faults(known: Index, data_dir: pathlib.Path, split: str) -> Iterator[
             )
             continue
         expected = known.classes[label - known.label_base][0]
-        # Shards of another tool may name no synset in their records.
+        # Records of another tool may have no synset.
         if synset not in (expected, ""):
             yield _fault(
                 f"the synset of label {label} must be {expected!r} as the index says, "

@@ -1,6 +1,7 @@
-"""Check a data set that has an index, and build its faulty shards anew.
+"""Checks a data set that has an index, and repairs it.
 
 In: a folder with index.json, and the input folder where it is needed. Out: a `Result`.
+A repair builds the faulty shards again from the source images.
 """
 
 import functools
@@ -9,8 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from converters.checks import adopt, catalog, files, shard as shard_checks, side_files
-from converters.checks.shard import Fault, Request, Result
+from converters.checks import adopt, catalog, files, side_files
+from converters.checks.shard import (
+    Fault,
+    Request,
+    Result,
+    Settings,
+    Task,
+    check_shard,
+)
 from converters.images import policy
 from converters.jobs import rebuild
 from tfpipe import errors
@@ -35,7 +43,13 @@ def check_data_set(request: Request, known: index.Index) -> Result:
 def _check(
     request: Request, known: index.Index, names: Collection[str] | None
 ) -> Result:
-    """Checks all shards, or the files of all and the records of those named."""
+    """Checks the files of a data set and the records of its shards.
+
+    Args:
+        request: What to check, and how.
+        known: The index.
+        names: Shards whose records are checked; None for those of all shards.
+    """
     listed = [shard for shards in known.splits.values() for shard in shards]
     result = Result(
         num_records=sum(shard.num_records for shard in listed),
@@ -56,7 +70,7 @@ def _check(
         and (names is None or task.shard.name in names)
     ]
     findings = request.run(
-        functools.partial(shard_checks.check_shard, settings),
+        functools.partial(check_shard, settings),
         tasks,
         num_records=sum(task.shard.num_records for task in tasks),
     )
@@ -71,7 +85,13 @@ def _check(
 def _check_files(
     request: Request, known: index.Index
 ) -> tuple[Mapping[str, npt.NDArray[np.int64]], list[Fault]]:
-    """Where records start, as the catalog says, and the faults of all but records."""
+    """Checks index, shard files, side files and catalog, but no record.
+
+    Returns:
+        byte_offsets: int64 [num_records] by the name of the shard, from the catalog;
+            empty if the catalog has a fault.
+        faults: The faults.
+    """
     data_dir = request.data_dir
     faults = [
         *files.index_faults(known, data_dir),
@@ -85,8 +105,8 @@ def _check_files(
     return byte_offsets, [*faults, *catalog_faults]
 
 
-def _settings(request: Request, known: index.Index) -> shard_checks.Settings:
-    return shard_checks.Settings(
+def _settings(request: Request, known: index.Index) -> Settings:
+    return Settings(
         data_dir=request.data_dir,
         level=request.level,
         features=_adopted_features(known) if _is_adopted(known) else None,
@@ -97,12 +117,12 @@ def _settings(request: Request, known: index.Index) -> shard_checks.Settings:
 
 
 def _is_adopted(known: index.Index) -> bool:
-    """Whether the shards were made by another tool, and only the index by this one."""
+    """Whether another tool made the shards, and this package only their index."""
     return bool(known.made_by.get("command") == adopt.COMMAND)
 
 
 def _adopted_features(known: index.Index) -> Mapping[str, str]:
-    """Kind of each feature that all records of another tool's shards have."""
+    """Returns the kind of each feature that all records of another tool have."""
     features = known.made_by.get("features")
     if not isinstance(features, dict):
         raise errors.BadIndexError(
@@ -114,21 +134,19 @@ def _adopted_features(known: index.Index) -> Mapping[str, str]:
 
 def _tasks(
     known: index.Index, byte_offsets: Mapping[str, npt.NDArray[np.int64]]
-) -> Iterator[shard_checks.Task]:
+) -> Iterator[Task]:
     for split, shards in known.splits.items():
         for number, shard in enumerate(shards):
             offsets = byte_offsets.get(shard.name)
-            yield shard_checks.Task(
-                split=split, number=number, shard=shard, byte_offsets=offsets
-            )
+            yield Task(split=split, number=number, shard=shard, byte_offsets=offsets)
 
 
 def repair(request: Request, known: index.Index, before: Result) -> Result:
-    """Builds what has faults anew, shards and side files, and checks it again.
+    """Builds faulty shards and side files again, and checks the data set again.
 
     Raises:
-        ValueError: If another tool wrote the shards, the source has changed, or index
-            or catalog have faults: they say what is in a shard.
+        ValueError: If another tool wrote the shards, if the source has changed, or if
+            the index or the catalog has faults: a repair relies on both.
         TfpipeError: If the catalog cannot be read.
         OSError: If a file cannot be read or written.
     """
@@ -159,10 +177,10 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
 
 
 def _require_policy(known: index.Index) -> None:
-    """Checks that the index says what was done to each kind of image.
+    """Checks that the index holds the policy of the conversion.
 
     Raises:
-        BadIndexError: If it does not.
+        BadIndexError: If there is none, or if it cannot be used.
     """
     try:
         policy.policy_of(known.made_by["options"]["policy"])
@@ -174,7 +192,7 @@ def _require_policy(known: index.Index) -> None:
 
 
 def complete_index(request: Request, known: index.Index, result: Result) -> Result:
-    """Gives an index of an older version digests, if the data set has no fault.
+    """Adds digests to an index of an older version, if the data set has no fault.
 
     Raises:
         OSError: If a file cannot be read or written.

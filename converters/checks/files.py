@@ -1,6 +1,6 @@
-"""The index against the shards, without reading one: names and sizes.
+"""Checks the index against the names and sizes of the shards.
 
-In: a data set's folder and its index. Out: faults.
+In: a data set's folder and its index. Out: faults. No shard is read here.
 """
 
 import collections
@@ -21,7 +21,13 @@ _TFDS_INFIX = ".tfrecord"
 
 
 class ShardName(NamedTuple):
-    """A shard's file name taken apart: what comes before the numbers, and those."""
+    """The parts of a shard's file name.
+
+    Attributes:
+        prefix: The text before the numbers.
+        number: The number of the shard, from 0.
+        num_shards: The number of shards in the split.
+    """
 
     prefix: str
     number: int
@@ -29,16 +35,16 @@ class ShardName(NamedTuple):
 
     @property
     def split(self) -> str:
-        """The split: the prefix, or of `<name>-<split>.tfrecord` the split."""
+        """The split: the prefix, or its last part in `<name>-<split>.tfrecord`."""
         if self.prefix.endswith(_TFDS_INFIX):
             return self.prefix.removesuffix(_TFDS_INFIX).rpartition("-")[2]
         return self.prefix
 
 
-def parse_name(name: str) -> ShardName | None:
-    """Takes a shard's name apart; None if it is not that of a shard.
+def parse_shard_name(name: str) -> ShardName | None:
+    """Parses a file name; returns None if it is not the name of a shard.
 
-    Shards are named `<split>-SSSSS-of-NNNNN`, or, by TFDS,
+    Shards are named `<split>-SSSSS-of-NNNNN`. TFDS names them
     `<name>-<split>.tfrecord-SSSSS-of-NNNNN`.
     """
     match = _NAME.fullmatch(name)
@@ -48,7 +54,7 @@ def parse_name(name: str) -> ShardName | None:
 
 
 def index_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
-    """An index that was changed after it was written, or lists no record."""
+    """Yields faults of an index that was changed by hand, or that lists no record."""
     if change := index.change(data_dir):
         fault = f"was changed after it was written: {change}"
         yield Fault(shard=index.INDEX_NAME, fault=fault)
@@ -61,11 +67,11 @@ def index_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
 
 
 def shard_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
-    """Shards that are missing, of another size, misnamed or listed twice."""
+    """Yields shards that are missing, of another size, misnamed or listed twice."""
     listed: collections.Counter[str] = collections.Counter()
     for split, shards in known.splits.items():
         for number, shard in enumerate(shards):
-            name = parse_name(shard.name)
+            name = parse_shard_name(shard.name)
             wanted = (split, number, len(shards))
             if name is None or (name.split, name.number, name.num_shards) != wanted:
                 fault = (

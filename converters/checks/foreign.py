@@ -1,8 +1,8 @@
-"""Shards that other tools wrote, without an index: what can be told of them.
+"""Examines shards that other tools wrote and that have no index.
 
-In: a folder of shards. Out: what their names say, and of each shard `Facts` (records,
-features, labels), its faults and the rows of a catalog. The shards are not touched;
-`adopt` makes an index of what is found here.
+In: a folder of shards. Out: the splits and shards that the file names describe, and for
+each shard `Facts` (records, features, labels), its faults and the rows of a catalog.
+The shards are not changed; `adopt` makes an index from the results.
 """
 
 import collections
@@ -15,37 +15,57 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from converters.checks import files, record as record_checks, shard as shard_checks
-from converters.checks.shard import Fault, Findings
+from converters.checks.files import ShardName, parse_shard_name
+from converters.checks.record import (
+    ENCODED_KEYS,
+    LABEL_KEYS,
+    SYNSET_KEYS,
+    TEXT_KEYS,
+    Example,
+    bytes_of,
+    decode_faults,
+    filename_of,
+    image_size,
+    int_of,
+    size_faults,
+    text_of,
+)
+from converters.checks.shard import MAX_FAULTS, Fault, Findings, read_shard
 from converters.engines import processes
 from converters.images import jpeg_header
 from tfpipe import errors
 from tfpipe.shards import index, records
 
-# The index names every class up to the largest label: half a million take 600 MB.
+# The index names every class up to the largest label, and 500,000 classes take 600 MB.
 MAX_LABEL = 500_000
 
 _GZIP = b"\x1f\x8b"
 
 
 class ForeignShard(NamedTuple):
-    """One shard file; fields are the parts of its name and its size in bytes."""
+    """A shard file.
+
+    Attributes:
+        file: Name of the file.
+        name: The parts of that name.
+        num_bytes: Size in bytes.
+    """
 
     file: str
-    name: files.ShardName
+    name: ShardName
     num_bytes: int
 
 
 @dataclasses.dataclass
 class Facts:
-    """What the records of some shards say.
+    """Counts over the records of one or more shards.
 
     Attributes:
-        num_records: How many there are.
-        num_examples: How many of them are sound enough to say anything.
-        features: How many records have the feature (key, kind).
-        num_not_jpeg: How many of these hold an image of another format.
-        labels: The (synset, text) pairs that come with each label.
+        num_records: Number of records.
+        num_examples: Number of records that parse as a tf.train.Example.
+        num_not_jpeg: Number of examples whose image is not a JPEG.
+        features: Number of examples that have the feature (key, kind).
+        labels: The (synset, text) pairs of the examples with each label.
     """
 
     num_records: int = 0
@@ -57,7 +77,7 @@ class Facts:
     labels: dict[int, set[tuple[str, str]]] = dataclasses.field(default_factory=dict)
 
     def add(self, other: "Facts") -> None:
-        """Adds what other shards say."""
+        """Adds the counts of other shards."""
         self.num_records += other.num_records
         self.num_examples += other.num_examples
         self.num_not_jpeg += other.num_not_jpeg
@@ -66,7 +86,11 @@ class Facts:
             self.labels.setdefault(label, set()).update(names)
 
     def common_features(self) -> dict[str, str]:
-        """Kind of each feature that every record has, lists without values aside."""
+        """Returns the kind of each feature that every example has.
+
+        The kind "empty" (a list without values) fits any other kind. A feature with
+        two other kinds is left out.
+        """
         counts: collections.Counter[str] = collections.Counter()
         kinds: dict[str, set[str]] = {}
         for (key, kind), count in sorted(self.features.items()):
@@ -80,7 +104,14 @@ class Facts:
 
 
 class Examined(NamedTuple):
-    """What was found in one shard; the entry is what an index says of it."""
+    """Results of one shard.
+
+    Attributes:
+        split: Split of the shard, from its name.
+        entry: The entry of the shard for an index.
+        facts: Counts over its records.
+        findings: Its faults.
+    """
 
     split: str
     entry: index.Shard
@@ -90,7 +121,13 @@ class Examined(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to examine: the folder, the level, and where catalog rows go, if anywhere."""
+    """Settings that are the same for all shards.
+
+    Attributes:
+        data_dir: Folder of the shards.
+        level: One of `shard.LEVELS` except "source".
+        work_dir: Folder for the catalog fragments; None to write none.
+    """
 
     data_dir: pathlib.Path
     level: str
@@ -98,17 +135,20 @@ class Settings:
 
 
 def find(data_dir: pathlib.Path) -> list[ForeignShard]:
-    """The shards in a folder, by split and number."""
+    """Finds the shards in a folder, sorted by split, prefix and number."""
     found = []
     for path in data_dir.iterdir():
-        name = files.parse_name(path.name)
+        name = parse_shard_name(path.name)
         if name is not None and path.is_file():
             found.append(ForeignShard(path.name, name, path.stat().st_size))
     return sorted(found, key=lambda shard: (shard.name.split, shard.name))
 
 
 def name_faults(shards: Sequence[ForeignShard]) -> Iterator[Fault]:
-    """Shards that their own names say are missing, and names that do not fit."""
+    """Yields shards that are missing according to the names of the others.
+
+    Also yields numbers above the number of shards, and splits of two sets of shards.
+    """
     groups: dict[tuple[str, int], set[int]] = {}
     splits: dict[str, set[tuple[str, int]]] = {}
     for shard in shards:
@@ -130,14 +170,15 @@ def name_faults(shards: Sequence[ForeignShard]) -> Iterator[Fault]:
 def _missing_faults(
     prefix: str, num_shards: int, numbers: Collection[int]
 ) -> Iterator[Fault]:
-    """Shards that are not there: each of a few, or all of many as one fault.
+    """Yields a fault for each missing shard, or one fault if there are many.
 
-    A name can say any number of shards, so that not all are looked through.
+    The number of shards comes from a file name and may be huge, so that the missing
+    numbers are not all enumerated.
     """
     num_missing = num_shards - sum(number < num_shards for number in numbers)
-    # range(num_shards) would fail above 2 ** 63.
+    # len() of range(num_shards) fails above 2 ** 63.
     missing = (number for number in itertools.count() if number not in numbers)
-    if num_missing > shard_checks.MAX_FAULTS:
+    if num_missing > MAX_FAULTS:
         fault = (
             f"{num_missing:,} of these {num_shards:,} shards are missing, the first is "
             f"number {next(missing):,}"
@@ -150,10 +191,10 @@ def _missing_faults(
 
 
 def examine(settings: Settings, shard: ForeignShard) -> Examined:
-    """Reads a shard and tells what is in it; runs in a worker process.
+    """Examines one shard; runs in a worker process.
 
-    The level "quick" reads headers only. With `settings.work_dir`, also writes the
-    shard's catalog fragment there.
+    The level "quick" reads only the headers of the records. With `settings.work_dir`,
+    the other levels also write the shard's catalog fragment there.
     """
     facts, findings = Facts(), Findings(shard.file)
     digest = xxhash.xxh3_128()
@@ -194,10 +235,18 @@ def _examine_records(
     findings: Findings,
     on_bytes: Callable[[bytes], object],
 ) -> list[dict[str, Any]]:
-    """The catalog rows of a shard; adds to facts and findings."""
+    """Returns the catalog rows of a shard; adds to facts and findings.
+
+    Args:
+        settings: The settings.
+        shard: The shard.
+        facts: Gets the counts.
+        findings: Gets the faults.
+        on_bytes: Called with all bytes of the shard in order, for its digest.
+    """
     rows = []
     path = settings.data_dir / shard.file
-    for number, record in enumerate(shard_checks.read_shard(path, None, on_bytes)):
+    for number, record in enumerate(read_shard(path, None, on_bytes)):
         row, faults = _examine_record(path, record, settings.level, facts)
         for fault in faults:
             findings.add(
@@ -223,14 +272,17 @@ def _examine_records(
 
 
 def fragment_path(work_dir: pathlib.Path, file: str) -> pathlib.Path:
-    """Where the catalog rows of a shard wait to be joined."""
+    """Returns the path of the file with the catalog rows of one shard."""
     return work_dir / f"{file}.jsonl"
 
 
 def _examine_record(
     path: pathlib.Path, record: records.Record, level: str, facts: Facts
 ) -> tuple[dict[str, Any], list[str]]:
-    """What the catalog says of a record, and its faults; adds to the facts."""
+    """Returns the catalog row of a record and its faults; adds to the facts.
+
+    The row is empty if the record is damaged, and has no columns of its place.
+    """
     if record.fault:
         gzip_fault = "" if record.byte_offset else _gzip_fault(path)
         return {}, [gzip_fault or record.fault]
@@ -240,61 +292,46 @@ def _examine_record(
         return {}, [str(error)]
     facts.num_examples += 1
     row, faults = _describe(example)
-    encoded = record_checks.bytes_of(example, record_checks.ENCODED_KEYS)
-    facts.num_not_jpeg += encoded is not None and not encoded.startswith(
-        jpeg_header.MAGIC
-    )
+    encoded = bytes_of(example, ENCODED_KEYS)
+    if encoded is not None and not encoded.startswith(jpeg_header.MAGIC):
+        facts.num_not_jpeg += 1
     for key, feature in example.items():
         facts.features[key, feature.kind] += 1
     if row["label"] is not None and 0 <= row["label"] <= MAX_LABEL:
         names = facts.labels.setdefault(row["label"], set())
-        synset = record_checks.text(
-            record_checks.bytes_of(example, record_checks.SYNSET_KEYS)
-        )
-        names.add(
-            (
-                synset,
-                record_checks.text(
-                    record_checks.bytes_of(example, record_checks.TEXT_KEYS)
-                ),
-            )
-        )
+        names.add((row["synset"], text_of(example, TEXT_KEYS)))
     if level in ("schema", "decode"):
-        faults += record_checks.size_faults(example)
+        faults += size_faults(example)
     if level == "decode" and not faults:
-        faults += record_checks.decode_faults(example)
+        faults += decode_faults(example)
     return row, faults
 
 
-def _describe(example: record_checks.Example) -> tuple[dict[str, Any], list[str]]:
-    """The catalog row of an example without its place, and what it lacks."""
+def _describe(example: Example) -> tuple[dict[str, Any], list[str]]:
+    """Returns the catalog row of an example without its place, and its faults."""
     faults = []
-    label = record_checks.int_of(example, record_checks.LABEL_KEYS)
+    label = int_of(example, LABEL_KEYS)
     if label is None:
-        keys = " or ".join(record_checks.LABEL_KEYS)
+        keys = " or ".join(LABEL_KEYS)
         faults.append(f"one integer label must be in {keys}")
     elif not 0 <= label <= MAX_LABEL:
         faults.append(f"the label must be 0 to {MAX_LABEL:,}, got {label}")
-    encoded = record_checks.bytes_of(example, record_checks.ENCODED_KEYS)
+    encoded = bytes_of(example, ENCODED_KEYS)
     size = (0, 0)
     if encoded is None:
-        keys = " or ".join(record_checks.ENCODED_KEYS)
+        keys = " or ".join(ENCODED_KEYS)
         faults.append(f"one encoded image must be in {keys}")
     else:
         try:
-            size = record_checks.image_size(encoded)
+            size = image_size(encoded)
         except ValueError as error:
             faults.append(f"the image has no readable header: {error}")
     row = {
         "label": label,
-        "synset": record_checks.text(
-            record_checks.bytes_of(example, record_checks.SYNSET_KEYS)
-        ),
+        "synset": text_of(example, SYNSET_KEYS),
         "height": size[0],
         "width": size[1],
-        "filename": record_checks.file_name(
-            record_checks.bytes_of(example, record_checks.FILENAME_KEYS)
-        ),
+        "filename": filename_of(example),
         "decision": "foreign",
         "digest": xxhash.xxh3_128_hexdigest(encoded or b""),
     }
@@ -302,6 +339,7 @@ def _describe(example: record_checks.Example) -> tuple[dict[str, Any], list[str]
 
 
 def _gzip_fault(path: pathlib.Path) -> str:
+    """Returns a fault if the file is compressed with gzip; else an empty text."""
     with open(path, "rb") as file:
         if file.read(len(_GZIP)) != _GZIP:
             return ""

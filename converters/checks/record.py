@@ -1,7 +1,7 @@
-"""What is in a record, checked: features, label, size, pixels, source bytes.
+"""Checks the content of one record: features, label, size, pixels, source bytes.
 
-In: the data of one record, its catalog row and what the index says. Out: what is wrong,
-as text that says what was got and what was expected. Reads no shard.
+In: the data of one record, its catalog row and what the index says. Out: one text for
+each fault, with the actual and the expected value. No shard is read here.
 """
 
 import io
@@ -21,7 +21,7 @@ from tfpipe.shards import records
 
 Example = Mapping[str, records.Feature]
 
-# Names of a feature in the formats of the Inception scripts and of TFDS.
+# Keys of a feature, first as the Inception scripts write it, then as TFDS does.
 ENCODED_KEYS = (records.ENCODED, "image")
 LABEL_KEYS = (records.LABEL, "label")
 FILENAME_KEYS = ("image/filename", "file_name")
@@ -44,7 +44,7 @@ SCALARS: Mapping[str, records.Kind] = {
 }
 _SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _BOX_LABELS = ("image/object/bbox/label", "image/object/class/label")
-# What the converters write: every record has these features and no other.
+# The features of a record that the converters write; such a record has no other.
 FEATURES: Mapping[str, records.Kind] = {
     **SCALARS,
     **dict.fromkeys(_SIDES, "float"),
@@ -58,7 +58,7 @@ _CONSTANTS = {
 
 
 class Row(NamedTuple):
-    """What the catalog says of a record; see index.CATALOG_COLUMNS."""
+    """What the catalog says about a record; see index.CATALOG_COLUMNS."""
 
     label: int
     synset: str
@@ -70,12 +70,12 @@ class Row(NamedTuple):
 
 
 def int_of(example: Example, keys: Sequence[str]) -> int | None:
-    """The integer in the first of these features that holds just one; else None."""
+    """Returns the integer of the first of these features that has exactly one."""
     return next(_scalars(example, keys, "int64"), None)
 
 
 def bytes_of(example: Example, keys: Sequence[str]) -> bytes | None:
-    """The byte string in the first of these features that holds just one; else None."""
+    """Returns the bytes of the first of these features that has exactly one value."""
     return next(_scalars(example, keys, "bytes"), None)
 
 
@@ -88,14 +88,20 @@ def _scalars(
             yield feature.values[0]
 
 
-def text(value: bytes | None) -> str:
-    """A byte string as text that JSON can hold; nothing for None."""
-    return (value or b"").decode(errors="replace")
+def text_of(example: Example, keys: Sequence[str]) -> str:
+    """Returns the text of the first of these features that has one value; else ""."""
+    return _decode_text(bytes_of(example, keys) or b"")
 
 
-def file_name(value: bytes | None) -> str:
-    """A stored file name as the catalog spells it."""
-    return ilsvrc.catalog_name((value or b"").decode(errors="surrogateescape"))
+def _decode_text(value: bytes) -> str:
+    """Decodes UTF-8; other bytes become U+FFFD, because JSON cannot hold them."""
+    return value.decode(errors="replace")
+
+
+def filename_of(example: Example) -> str:
+    """Returns the file name in a record as the catalog spells it; "" if it has none."""
+    name = bytes_of(example, FILENAME_KEYS) or b""
+    return ilsvrc.catalog_name(name.decode(errors="surrogateescape"))
 
 
 def schema_faults(
@@ -106,15 +112,18 @@ def schema_faults(
     classes: Sequence[tuple[str, str]],
     label_base: int,
 ) -> Iterator[str]:
-    """Faults of the features and of what they say, against index and catalog.
+    """Compares the features of a record with the index and the catalog.
 
     Args:
         data: The serialized example.
         row: Its row of the catalog.
-        features: Kind of each feature that it must have; None stands for those that
-            the converters write, and no other.
+        features: Kind of each feature that the record must have. None: the record has
+            the features that the converters write, and no other.
         classes: (synset, text) of each class, in label order.
         label_base: Label of the first class.
+
+    Yields:
+        One text for each fault.
     """
     try:
         example = records.decode_example(data)
@@ -127,16 +136,16 @@ def schema_faults(
             wrong.append(f"feature {key} is not one of those that the converters write")
     yield from wrong
     if wrong:
-        return  # what the features say is known only if they are right
+        return  # the values can be compared only if types and lengths are right
     if features is None:
-        yield from _own_faults(example)
+        yield from _converter_faults(example)
     yield from _class_faults(example, classes, label_base)
     yield from _row_faults(example, row)
     yield from size_faults(example)
 
 
 def _feature_faults(example: Example, features: Mapping[str, str]) -> Iterator[str]:
-    """Features that are missing, of another type, or not one value."""
+    """Yields features that are missing, of another type, or not of one value."""
     for key, kind in features.items():
         feature = example.get(key)
         if feature is None:
@@ -149,8 +158,8 @@ def _feature_faults(example: Example, features: Mapping[str, str]) -> Iterator[s
             yield f"feature {key} must have one value, got {len(feature.values)}"
 
 
-def _own_faults(example: Example) -> Iterator[str]:
-    """Faults of what is the same in every record, and of the boxes."""
+def _converter_faults(example: Example) -> Iterator[str]:
+    """Yields faults of constants and boxes in a record that a converter wrote."""
     for key, expected in _CONSTANTS.items():
         if (got := example[key].values[0]) != expected:
             yield f"{key} must be {expected!r}, got {got!r}"
@@ -178,22 +187,24 @@ def _class_faults(
         return
     names = zip((SYNSET_KEYS, TEXT_KEYS), classes[label - label_base], strict=True)
     for keys, expected in names:
-        got = bytes_of(example, keys)
-        if got is not None and text(got) != expected:
-            yield f"{keys[0]} of label {label} must be {expected!r}, got {text(got)!r}"
+        if bytes_of(example, keys) is None:
+            continue  # records of another tool may have no names
+        if (got := text_of(example, keys)) != expected:
+            yield f"{keys[0]} of label {label} must be {expected!r}, got {got!r}"
 
 
 def _row_faults(example: Example, row: Row) -> Iterator[str]:
+    """Yields values that differ from the catalog; missing features are passed over."""
     filename = bytes_of(example, FILENAME_KEYS)
     encoded = bytes_of(example, ENCODED_KEYS)
     synset = bytes_of(example, SYNSET_KEYS)
     pairs = {
         "the label": (int_of(example, LABEL_KEYS), row.label),
-        "the synset": (None if synset is None else text(synset), row.synset),
+        "the synset": (None if synset is None else _decode_text(synset), row.synset),
         "the height": (int_of(example, HEIGHT_KEYS), row.height),
         "the width": (int_of(example, WIDTH_KEYS), row.width),
         "the file name": (
-            None if filename is None else os.path.basename(file_name(filename)),
+            None if filename is None else os.path.basename(filename_of(example)),
             os.path.basename(row.filename),
         ),
         "the digest of the image": (
@@ -207,7 +218,7 @@ def _row_faults(example: Example, row: Row) -> Iterator[str]:
 
 
 def size_faults(example: Example) -> Iterator[str]:
-    """Whether the image's own header says the height and width that are stored."""
+    """Compares height and width of the record with those in the image's header."""
     encoded = bytes_of(example, ENCODED_KEYS)
     if encoded is None:
         return
@@ -220,10 +231,10 @@ def size_faults(example: Example) -> Iterator[str]:
 
 
 def image_size(encoded: bytes) -> tuple[int, int]:
-    """(height, width) in pixels of a JPEG, or of another image, from its header.
+    """Reads the height and width in pixels from the header of an image.
 
     Raises:
-        ValueError: If there is no such header.
+        ValueError: If the bytes have no header of a known format.
     """
     try:
         if encoded.startswith(jpeg_header.MAGIC):
@@ -239,6 +250,7 @@ def image_size(encoded: bytes) -> tuple[int, int]:
 
 
 def _size_faults(example: Example, size: tuple[int, int], says: str) -> Iterator[str]:
+    """Yields a fault if the record has another (height, width) than `size`."""
     stored = (int_of(example, HEIGHT_KEYS), int_of(example, WIDTH_KEYS))
     if None not in stored and stored != size:
         yield (
@@ -248,7 +260,10 @@ def _size_faults(example: Example, size: tuple[int, int], says: str) -> Iterator
 
 
 def decode_faults(example: Example) -> Iterator[str]:
-    """Whether TensorFlow decodes the image to the height and width that are stored."""
+    """Checks that TensorFlow decodes the image, to the height and width stored.
+
+    Pillow decodes the image; what only TensorFlow refuses is checked beforehand.
+    """
     encoded = bytes_of(example, ENCODED_KEYS)
     if encoded is None:
         return
@@ -263,14 +278,14 @@ def decode_faults(example: Example) -> Iterator[str]:
 
 
 def _require_tensorflow(encoded: bytes) -> None:
-    """Refuses what TensorFlow's decoder refuses though Pillow's takes it.
+    """Refuses images that TensorFlow's decoder refuses, but Pillow's decodes.
 
-    Without the end marker TensorFlow takes a few JPEGs and refuses most, depending on
-    the bits of the last block. All are refused here.
+    TensorFlow decodes a few of the JPEGs without an end marker and refuses most,
+    depending on the bits of the last block. All of them are refused here.
 
     Raises:
         ValueError: If TensorFlow would refuse the image.
-        BadImageError: If it is a JPEG without a header.
+        BadImageError: If the image is a JPEG without a header.
     """
     if not encoded.startswith(jpeg_header.MAGIC):
         _require_png(encoded)
@@ -290,7 +305,7 @@ def _require_tensorflow(encoded: bytes) -> None:
 
 
 def _require_png(encoded: bytes) -> None:
-    """Refuses what is no PNG, and one with a wrong checksum or without its end.
+    """Refuses other formats than PNG, and a PNG with a wrong checksum or no end.
 
     Raises:
         ValueError: If TensorFlow would refuse the image.
@@ -304,9 +319,10 @@ def _require_png(encoded: bytes) -> None:
     if _PNG_END not in encoded:
         raise ValueError(f"a PNG must have an IEND chunk, got none: {_CUT}")
     with PIL.Image.open(io.BytesIO(encoded), formats=["PNG"]) as image:
-        image.verify()  # the checksums, which decoding leaves out
+        image.verify()  # checks the checksums; decoding ignores them
 
 
+# TensorFlow refuses images of 2 ** 29 values or more.
 _MAX_VALUES = 1 << 29
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 _CUT = "it is cut short or damaged"
@@ -320,18 +336,19 @@ _UNDECODABLE = (
 
 
 def _decode(encoded: bytes) -> PIL.Image.Image:
+    """Decodes an image with Pillow, or raises one of `_UNDECODABLE`."""
     kind = "JPEG" if encoded.startswith(jpeg_header.MAGIC) else pillow.sniff(encoded)
-    # Pillow is offered no other format: some of those run programs.
+    # Pillow may try no other format: for some formats it runs other programs.
     formats = [] if kind is None else [kind]
     stream = io.BytesIO(encoded)
     with warnings.catch_warnings(), PIL.Image.open(stream, formats=formats) as image:
-        warnings.simplefilter("ignore")  # of odd but readable files
+        warnings.simplefilter("ignore")  # Pillow warns about odd but readable files
         image.load()
         return image
 
 
 def source_faults(example: Example, source: bytes) -> Iterator[str]:
-    """Whether the stored image is the source file, byte for byte."""
+    """Checks that the stored image is the source file, byte for byte."""
     encoded = bytes_of(example, ENCODED_KEYS) or b""
     if encoded == source:
         return
@@ -346,7 +363,7 @@ def source_faults(example: Example, source: bytes) -> Iterator[str]:
 
 
 def pixel_faults(example: Example, source: bytes) -> Iterator[str]:
-    """Whether the stored image decodes to the pixels of the source file."""
+    """Checks that the stored image decodes to the pixels of the source file."""
     encoded = bytes_of(example, ENCODED_KEYS) or b""
     try:
         stored, original = _decode(encoded), _decode(source)

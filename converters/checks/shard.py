@@ -1,7 +1,7 @@
-"""Check one shard against index and catalog, record by record.
+"""Checks one shard against index and catalog, record by record.
 
-In: a shard and what index and catalog say of it. Out: its faults, each with record,
-byte offset and source file. RecordRanges in worker processes; changes nothing.
+In: a shard and what index and catalog say about it. Out: its faults, each with record
+number, byte offset and source file. Runs in worker processes and changes no file.
 """
 
 import dataclasses
@@ -14,27 +14,34 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from converters.checks import record as record_checks
+from converters.checks.record import (
+    Example,
+    Row,
+    decode_faults,
+    pixel_faults,
+    schema_faults,
+    source_faults,
+)
 from converters.engines import processes
 from converters.inputs import ilsvrc
 from tfpipe.shards import index, records
 
-# Each includes those before it.
+# Each level includes the levels before it.
 LEVELS = ("quick", "crc", "schema", "decode", "source")
-# Faults that are kept of one shard, and listed in all; more are counted.
+# Faults that are kept for one shard, and for the whole result; more are only counted.
 MAX_FAULTS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault.
+    """Something that is wrong in a data set, and its place.
 
     Attributes:
         shard: Name of the shard, or of the file beside the shards.
         record: Number of the record in its shard; None for a fault of the file.
-        byte_offset: Where the record starts in the shard.
-        file: Source file of the record, as far as it is known.
-        fault: What is wrong, got and expected.
+        byte_offset: Where the record starts in the shard; None if that is unknown.
+        file: Source file of the record; None if that is unknown.
+        fault: The expected and the actual state.
     """
 
     shard: str
@@ -52,16 +59,16 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the checks of all shards of a data set have in common.
+    """Settings that are the same for all shards of a data set.
 
     Attributes:
         data_dir: Folder of the shards.
         level: One of LEVELS.
-        features: Kind of each feature that a record must have; None stands for those
-            that the converters write.
+        features: Kind of each feature that a record must have; None stands for the
+            features that the converters write.
         classes: (synset, text) of each class, in label order.
         label_base: Label of the first class.
-        input_dir: Folder of the source images, for the level "source".
+        input_dir: Folder of the source images; needed by the level "source" only.
     """
 
     data_dir: pathlib.Path
@@ -72,7 +79,7 @@ class Settings:
     input_dir: pathlib.Path | None
 
     def reaches(self, level: str) -> bool:
-        """Whether the checks of a level are to be made."""
+        """Whether the level of the settings includes the checks of this level."""
         return LEVELS.index(self.level) >= LEVELS.index(level)
 
 
@@ -81,11 +88,11 @@ class Task:
     """One shard to check.
 
     Attributes:
-        split: Its split.
-        number: Its number in the split.
-        shard: What the index says of it.
-        byte_offsets: int64 [num_records], where the catalog says each record starts;
-            None if the catalog cannot be used for this shard.
+        split: Name of its split.
+        number: Number of the shard in its split, from 0.
+        shard: Entry of the shard in the index.
+        byte_offsets: int64 [num_records], the start of each record according to the
+            catalog; None if the catalog cannot be used for this shard.
     """
 
     split: str
@@ -96,14 +103,14 @@ class Task:
 
 @dataclasses.dataclass
 class Findings:
-    """What the check of a shard found.
+    """Faults of one shard.
 
     Attributes:
-        shard: Its name.
+        shard: Name of the shard.
         faults: The first MAX_FAULTS of its faults.
-        num_faults: All of them.
-        num_not_comparable: Records that are not stored as the source has them, so that
-            the level "source" can say nothing of them.
+        num_faults: Number of all its faults.
+        num_not_comparable: Number of records with other bytes or pixels than their
+            source, such as smaller images; the level "source" cannot check these.
     """
 
     shard: str
@@ -112,7 +119,7 @@ class Findings:
     num_not_comparable: int = 0
 
     def add(self, fault: Fault) -> None:
-        """Counts a fault, and keeps it while there are few."""
+        """Counts a fault, and keeps it if it is among the first MAX_FAULTS."""
         self.num_faults += 1
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(fault)
@@ -120,7 +127,17 @@ class Findings:
 
 @dataclasses.dataclass
 class Result:
-    """What a check found; `details` goes into the JSON document as it is."""
+    """Faults and counts of a whole data set.
+
+    Attributes:
+        num_records: Number of records in all shards.
+        num_shards: Number of shards.
+        num_bytes: Bytes of all shards.
+        faults: The first MAX_FAULTS faults.
+        num_faults: Number of all faults.
+        bad_names: Names of the shards and other files that have faults.
+        details: Further keys of the JSON document, written as they are.
+    """
 
     num_records: int
     num_shards: int
@@ -131,7 +148,7 @@ class Result:
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def add(self, faults: Iterable[Fault]) -> None:
-        """Adds faults; keeps the first of them, counts all."""
+        """Counts faults, and keeps those among the first MAX_FAULTS."""
         for fault in faults:
             self.num_faults += 1
             self.bad_names.add(fault.shard)
@@ -139,14 +156,21 @@ class Result:
                 self.faults.append(fault)
 
     def add_findings(self, findings: Findings) -> None:
-        """Adds the faults of one shard, of which it may have kept only some."""
+        """Adds the faults of one shard, including those that it only counted."""
         self.add(findings.faults)
         self.num_faults += findings.num_faults - len(findings.faults)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to check and how: a folder, a level, the source if there is one, workers."""
+    """What to check, and how.
+
+    Attributes:
+        data_dir: Folder of the data set.
+        level: One of LEVELS.
+        input_dir: Folder of the source images; None if it was not given.
+        num_workers: Most worker processes to use.
+    """
 
     data_dir: pathlib.Path
     level: str
@@ -160,7 +184,17 @@ class Request:
         *,
         num_records: int,
     ) -> list[Any]:
-        """Calls a function on every task, one a shard, in the worker processes."""
+        """Calls a function on each task in worker processes; a task is one shard.
+
+        Args:
+            function: Takes a task; must be picklable.
+            tasks: The tasks.
+            num_records: Number of records in all tasks, for the progress line; 0 if
+                it is unknown.
+
+        Returns:
+            What the function returned, in the order of the tasks.
+        """
         if not tasks:
             return []
         num_workers = min(self.num_workers, len(tasks))
@@ -171,14 +205,14 @@ class Request:
 
 
 def check_shard(settings: Settings, task: Task) -> Findings:
-    """Reads a shard whole and checks it up to the level of the settings."""
+    """Reads all of a shard and checks it up to the level of the settings."""
     checker = _Checker(settings, task)
     checker.check()
     return checker.findings
 
 
 class _Checker:
-    """The check of one shard; reads the catalog's rows only if they are needed."""
+    """Checks one shard; reads the catalog's rows only if they are needed."""
 
     def __init__(self, settings: Settings, task: Task) -> None:
         self._settings = settings
@@ -202,7 +236,7 @@ class _Checker:
             self._add(
                 number, offset, f"missing, with all up to record {last}, the last"
             )
-        # A damaged record has changed the digest too; it is the fault to name.
+        # A damaged record changes the digest too, so that the digest adds nothing then.
         elif not self.findings.num_faults and digest.hexdigest() != expected.digest:
             fault = (
                 f"the digest must be {expected.digest} as the index says, got "
@@ -225,7 +259,7 @@ class _Checker:
         )
 
     @functools.cached_property
-    def _rows(self) -> Sequence[record_checks.Row]:
+    def _rows(self) -> Sequence[Row]:
         if self._task.byte_offsets is None:
             return ()
         return load_rows(self._settings.data_dir, self._task.split, self._task.number)
@@ -233,7 +267,7 @@ class _Checker:
     def _record_faults(self, number: int, record: records.Record) -> Iterator[str]:
         if record.fault:
             yield record.fault
-            return  # what its data says is worth nothing
+            return  # damaged data cannot be trusted
         num_records = self._task.shard.num_records
         if number >= num_records:
             yield f"too many: the index says that the shard has {num_records} records"
@@ -246,10 +280,10 @@ class _Checker:
         if self._settings.reaches("schema"):
             yield from self._content_faults(record.data, self._rows[number])
 
-    def _content_faults(self, data: bytes, row: record_checks.Row) -> Iterator[str]:
+    def _content_faults(self, data: bytes, row: Row) -> Iterator[str]:
         settings = self._settings
         wrong = list(
-            record_checks.schema_faults(
+            schema_faults(
                 data,
                 row,
                 features=settings.features,
@@ -261,29 +295,25 @@ class _Checker:
         if wrong or not settings.reaches("decode"):
             return
         example = records.decode_example(data)
-        yield from record_checks.decode_faults(example)
+        yield from decode_faults(example)
         if settings.reaches("source"):
             yield from self._source_faults(example, row)
 
-    def _source_faults(
-        self, example: record_checks.Example, row: record_checks.Row
-    ) -> Iterator[str]:
+    def _source_faults(self, example: Example, row: Row) -> Iterator[str]:
         rewritten = row.decision.startswith("rewritten")
         if not rewritten and not row.decision.startswith("kept"):
             self.findings.num_not_comparable += 1
             return
         assert self._settings.input_dir is not None, "the level source has a source"
         try:
-            # The class is not asked for.
+            # Only the bytes are needed, so that the class index 0 is a placeholder.
             found = ilsvrc.locate(self._settings.input_dir, [row.filename], [0])
             source = ilsvrc.read_image(self._settings.input_dir, found[0])
         except (ValueError, OSError) as error:
             yield f"the source cannot be read: {error}"
             return
-        faults = (
-            record_checks.pixel_faults if rewritten else record_checks.source_faults
-        )
-        yield from faults(example, source)
+        compare = pixel_faults if rewritten else source_faults
+        yield from compare(example, source)
 
 
 def read_shard(
@@ -291,7 +321,7 @@ def read_shard(
     byte_offsets: npt.NDArray[np.int64] | None,
     on_bytes: Callable[[bytes], object],
 ) -> Iterator[records.Record]:
-    """`records.read`, where what the disk does not give is one more bad record."""
+    """Reads a shard as `records.read` does, and yields a read error as a bad record."""
     known: Sequence[int] = () if byte_offsets is None else byte_offsets.tolist()
     end = 0
     try:
@@ -303,18 +333,16 @@ def read_shard(
         yield records.Record(end, 0, b"", fault)
 
 
-def load_rows(
-    data_dir: pathlib.Path, split: str, number: int
-) -> list[record_checks.Row]:
-    """The catalog's rows of one shard.
+def load_rows(data_dir: pathlib.Path, split: str, number: int) -> list[Row]:
+    """Loads the catalog's rows of one shard, in the order of the records.
 
     Raises:
         BadIndexError: If the catalog cannot be read.
     """
-    names = ", ".join(record_checks.Row._fields)
+    names = ", ".join(Row._fields)
     query = (
         f"SELECT {names} FROM read_parquet(?) "
         "WHERE split = ? AND shard = ? ORDER BY record"
     )
     rows = index.query_catalog(data_dir, query, [split, number])
-    return [record_checks.Row(*row) for row in rows]
+    return [Row(*row) for row in rows]

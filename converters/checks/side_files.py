@@ -1,7 +1,7 @@
-"""The files beside the shards, against the index: the catalog and the side files.
+"""Checks the files beside the shards against the index: catalog and side files.
 
 In: a data set's folder and its index. Out: faults of files that are missing, damaged or
-not of the data set; digests for an index without them; side files, made anew.
+not part of the data set; digests for an index without them; side files, written again.
 """
 
 import dataclasses
@@ -9,24 +9,24 @@ import fnmatch
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
 
-from converters.checks.files import parse_name
+from converters.checks.files import parse_shard_name
 from converters.checks.shard import Fault
 from converters.jobs import duplicates, publish, side_files
 from tfpipe.shards import index
 from tfpipe.shards.index import File, Index
 
-# What readers look for by name, beside the names of the splits themselves.
+# File names that common readers glob, besides `<split>-*`.
 _READER_GLOBS = ("train*", "valid*", "*.tfrecord*")
 
 
 def file_faults(known: Index, data_dir: pathlib.Path, *, read: bool) -> Iterator[Fault]:
-    """Files that the index lists beside the shards, and that are not what it says.
+    """Yields side files that are missing or differ from what the index says.
 
     Args:
-        known: The index. One of an older version lists none.
+        known: The index. An index of an older version lists no side files.
         data_dir: Folder of the data set.
-        read: Whether to read them; else only their sizes are looked at. The catalog is
-            always read, because the other checks believe what it says.
+        read: Whether to read the files and compare digests; if not, only sizes are
+            compared. The catalog is always read, because the other checks rely on it.
     """
     for path, expected in (known.files or {}).items():
         whole = read or path == index.CATALOG_NAME
@@ -35,6 +35,7 @@ def file_faults(known: Index, data_dir: pathlib.Path, *, read: bool) -> Iterator
 
 
 def _file_fault(path: pathlib.Path, expected: File, *, read: bool) -> str:
+    """Returns what is wrong with a file; empty if nothing is."""
     try:
         if not path.is_file():
             return "the index lists it, but there is no such file"
@@ -52,12 +53,12 @@ def _file_fault(path: pathlib.Path, expected: File, *, read: bool) -> str:
 
 
 def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
-    """Files that the index does not list, though readers or people take them for its.
+    """Yields files that look like a part of the data set but are not in the index.
 
-    Hidden files, which no glob takes, are left alone.
+    Hidden files are ignored, because no glob of a reader matches them.
     """
     shards = {shard.name for shards in known.splits.values() for shard in shards}
-    parsed = [name for name in map(parse_name, shards) if name is not None]
+    parsed = [name for name in map(parse_shard_name, shards) if name is not None]
     prefixes = tuple({f"{name.prefix}-" for name in parsed})
     listed = shards | {index.INDEX_NAME, *(known.files or ())}
     for name in sorted(entry.name for entry in data_dir.iterdir()):
@@ -67,7 +68,7 @@ def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
             fault = "the index does not list it, but readers that look by name read it"
             yield Fault(shard=name, fault=fault)
         elif known.files is not None and name in _SIDE_FILES:
-            fault = "the index does not list it: it tells of another data set"
+            fault = "the index does not list it: it belongs to another data set"
             yield Fault(shard=name, fault=fault)
     folder = data_dir / side_files.DALI_DIR_NAME
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
@@ -86,17 +87,17 @@ _SIDE_FILES = (side_files.SIDE_NAMES - {side_files.DALI_DIR_NAME}) | {
 
 def is_taken_for_shard(name: str) -> bool:
     """Whether a reader that looks for shards by name may read a file of this name."""
-    if name.startswith("."):  # no glob takes it
+    if name.startswith("."):  # no glob matches a hidden file
         return False
     taken = any(fnmatch.fnmatchcase(name, pattern) for pattern in _READER_GLOBS)
-    return taken or parse_name(name) is not None
+    return taken or parse_shard_name(name) is not None
 
 
 def with_digests(known: Index, data_dir: pathlib.Path) -> Index:
-    """The index with the files beside the shards as they are now.
+    """Returns the index with the sizes and digests of the side files on disk.
 
     Raises:
-        OSError: If one cannot be read.
+        OSError: If a file cannot be read.
     """
     shards = [shard.name for shards in known.splits.values() for shard in shards]
     dali = [f"{side_files.DALI_DIR_NAME}/{name}" for name in shards]
@@ -110,10 +111,18 @@ def with_digests(known: Index, data_dir: pathlib.Path) -> Index:
 
 
 def restore(known: Index, data_dir: pathlib.Path, names: Collection[str]) -> list[str]:
-    """Writes those of the named files that follow from index and catalog; says which.
+    """Writes faulty side files again, if they follow from index and catalog.
+
+    Args:
+        known: The index.
+        data_dir: Folder of the data set.
+        names: Names of all faulty files; those that cannot be derived are ignored.
+
+    Returns:
+        The names of the files that were written.
 
     Raises:
-        OSError: If one cannot be written.
+        OSError: If a file cannot be read or written.
     """
     expected: Mapping[str, File] = known.files or {}
     if expected.keys().isdisjoint(names):

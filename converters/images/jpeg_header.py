@@ -1,10 +1,11 @@
-"""The header of a JPEG, read without decoding it; what is wrong with it, if anything.
+"""Reads and checks the header of a JPEG, without decoding the image.
 
-In: bytes that begin like a JPEG, any bytes at all after that. Out: a `Header`: size,
+In: bytes that begin like a JPEG; the rest may be any bytes. Out: a `Header`: size,
 components, coding process, EXIF orientation, Adobe marker, and whether the file is
-whole. It takes what libjpeg-turbo takes, which decodes the records in TensorFlow:
-fill bytes and junk before a marker are passed over, reserved markers are faults.
-Nothing of the scans is looked at, but that one begins and that an EOI marker follows.
+whole. The same headers are accepted as by libjpeg-turbo, with which TensorFlow decodes
+the records: fill bytes and junk before a marker are skipped, reserved markers are
+faults. The content of the scans is not read, only the start of the first scan and the
+EOI marker.
 """
 
 import re
@@ -14,37 +15,37 @@ MAGIC = b"\xff\xd8\xff"
 EOI = b"\xff\xd9"
 
 BASELINE, EXTENDED, PROGRESSIVE = 0xC0, 0xC1, 0xC2
-# Arithmetic coding; TensorFlow decodes it, hardware decoders do not.
+# Arithmetic coding: TensorFlow decodes it, hardware decoders do not.
 ARITHMETIC = frozenset({0xC9, 0xCA})
 _PROGRESSIVE = frozenset({PROGRESSIVE, 0xCA})
 # libjpeg's own limit of a side, in pixels.
 MAX_SIDE = 65500
 
-# More than any encoder writes, and few enough to go through in a second.
+# More than any encoder writes, and few enough to read in a second.
 _MAX_MARKERS = 1_000_000
-# Scans of a progressive JPEG as encoders write it.
+# Number of scans that encoders write into a progressive JPEG.
 SCANS_OF_ONE_DECODE = 10
 
 _SOS, _SOS_MARKER = 0xDA, b"\xff\xda"
 # Frame headers are C0 to CF without DHT (C4), JPG (C8) and DAC (CC).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _DECODABLE = ARITHMETIC | {BASELINE, EXTENDED, PROGRESSIVE}
-# DHT, DAC, DQT, DNL, DRI, COM and APPn: a length and as many bytes.
+# DHT, DAC, DQT, DNL, DRI, COM and APPn: a length, followed by that many bytes.
 _SEGMENTS = frozenset({0xC4, 0xCC, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
 # Markers without a length: the stuffed zero, TEM and the restart markers.
 _BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})
 _APP1, _APP14 = 0xE1, 0xEE
 _EXIF = b"Exif\0\0"
-# What ends the codes of a scan: a marker that is no stuffed zero, restart or fill byte.
+# The codes of a scan end at a marker other than stuffed zero, restart and fill byte.
 _END_OF_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
 
 class BadImageError(Exception):
-    """What keeps an image from being stored.
+    """The reason why an image cannot be stored.
 
     Args:
-        reason: In snake case, for counts.
-        detail: One line for people.
+        reason: Name of the reason in snake case, by which rejects are counted.
+        detail: An explanation of one line.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -54,20 +55,20 @@ class BadImageError(Exception):
 
 
 class Header(NamedTuple):
-    """What a JPEG says of itself before its first scan.
+    """Facts from the markers of a JPEG before its first scan.
 
     Attributes:
-        height: Pixels, as stored: before EXIF orientation.
-        width: Pixels.
+        height: Height in pixels as stored, before EXIF orientation.
+        width: Width in pixels.
         num_components: 1, 3 or 4.
         process: Second byte of the frame marker: BASELINE, PROGRESSIVE ...
         orientation: EXIF orientation, 1 to 8; 1 if there is none.
         adobe_transform: Color transform in the Adobe marker (0 none, 1 YCbCr, 2 YCCK);
             None without that marker.
-        scan: Byte at which the codes of the first scan begin.
-        whole: An EOI marker follows the first scan; bytes after it do not matter.
-        multi_scan: Decoders keep all coefficients while they go from scan to scan: it
-            is progressive, or its components are in scans of their own.
+        scan: Offset of the codes of the first scan in bytes.
+        whole: Whether an EOI marker follows the first scan, with any bytes after it.
+        multi_scan: Whether the JPEG is progressive, or has components in separate
+            scans. Decoders keep all coefficients of such a JPEG in memory.
     """
 
     height: int
@@ -85,11 +86,11 @@ def read_header(data: bytes) -> Header:
     """Reads the header of a JPEG (ITU-T T.81, annex B).
 
     Args:
-        data: The file; begins with MAGIC.
+        data: Content of the file; begins with MAGIC.
 
     Raises:
-        BadImageError: "truncated" if it ends before its first scan, "undecodable" if
-            libjpeg would refuse it.
+        BadImageError: "truncated" if the data ends before its first scan, "undecodable"
+            if libjpeg would refuse it.
     """
     try:
         return _walk(data)
@@ -102,7 +103,7 @@ def read_header(data: bytes) -> Header:
 
 
 def _walk(data: bytes) -> Header:
-    """Goes from marker to marker; IndexError where the data ends."""
+    """Reads one marker after another; raises IndexError where the data ends."""
     frame, orientation, adobe_transform = 0, 1, None
     position = 2
     for _ in range(_MAX_MARKERS):
@@ -135,19 +136,20 @@ def _walk(data: bytes) -> Header:
 
 
 def _next_marker(data: bytes, position: int) -> int:
-    """Where the next 0xFF is; libjpeg passes over what is before it."""
+    """Returns the offset of the next 0xFF; libjpeg skips the bytes before it."""
     found = data.find(b"\xff", position)
     return len(data) if found < 0 else found
 
 
 def has_end(data: bytes, scan: int) -> bool:
-    """Whether going from scan to scan leads to an EOI marker, as decoders go.
+    """Whether a decoder that goes from scan to scan reaches an EOI marker.
 
-    `Header.whole` looks from the end and takes an EOI inside of a segment for one.
+    `Header.whole` is quicker, but it also accepts the bytes of an EOI marker inside of
+    a segment.
 
     Args:
-        data: The file.
-        scan: Where its first scan is, as in `Header`.
+        data: Content of the file.
+        scan: Offset of its first scan, as in `Header`.
     """
     position = scan
     while found := _END_OF_SCAN.search(data, position):
@@ -159,13 +161,16 @@ def has_end(data: bytes, scan: int) -> bool:
 
 
 def count_scans(data: bytes, scan: int) -> int:
-    """How many scans a decoder finds up to the EOI marker, at most a million.
+    """Counts the scans up to the EOI marker, at most a million.
+
+    Up to SCANS_OF_ONE_DECODE the result may be too large, but never too small.
 
     Args:
-        data: The file.
-        scan: Where its first scan is, as in `Header`.
+        data: Content of the file.
+        scan: Offset of its first scan, as in `Header`.
     """
-    # Quick, and no fewer than there are: in the codes of a scan no such bytes occur.
+    # A quick upper bound: each scan has an SOS marker, and segments may hold its bytes
+    # by chance. The codes of a scan never do.
     most = 1 + data.count(_SOS_MARKER, scan)
     if most <= SCANS_OF_ONE_DECODE:
         return most
@@ -183,6 +188,11 @@ def count_scans(data: bytes, scan: int) -> int:
 def _header(
     data: bytes, frame: int, orientation: int, adobe_transform: int | None, sos: int
 ) -> Header:
+    """Reads the frame header at `frame` and the scan header at `sos`, and checks both.
+
+    Raises:
+        BadImageError: "undecodable".
+    """
     process, bits, num_components = data[frame + 1], data[frame + 4], data[frame + 9]
     height = data[frame + 5] << 8 | data[frame + 6]
     width = data[frame + 7] << 8 | data[frame + 8]
@@ -217,18 +227,18 @@ def _undecodable(got: str) -> BadImageError:
 
 
 def exif_orientation(data: bytes, start: int, end: int) -> int:
-    """The orientation in EXIF data, 1 to 8; 1 if it says none or makes no sense.
+    """Returns the orientation in EXIF data, 1 to 8; 1 if it is missing or damaged.
 
     Args:
         data: Bytes that hold the EXIF data.
-        start: Where it starts, with its "II" or "MM".
-        end: Where it ends; nothing is read after that.
+        start: Offset of its byte order mark, "II" or "MM".
+        end: Offset after the EXIF data; nothing is read after that.
     """
     order = data[start : start + 2]
     if order not in (b"II", b"MM"):
         return 1
     big = order == b"MM"
-    # Tag 0x0112, type SHORT, one value.
+    # The entry of the orientation: tag 0x0112, type SHORT, one value.
     entry = b"\x01\x12\0\3\0\0\0\1" if big else b"\x12\1\3\0\1\0\0\0"
     byteorder: Literal["big", "little"] = "big" if big else "little"
     first = start + int.from_bytes(data[start + 4 : start + 8], byteorder)

@@ -1,23 +1,24 @@
-"""Which images are too large to be stored, or to be decoded on the way.
+"""Checks whether an image is too large to be stored or to be decoded.
 
-In: the header of an image and the limits of the policy. Out: nothing, or the reason to
-leave it out. A few bytes can claim more pixels than memory holds, and a small
-progressive JPEG can keep every reader busy for a minute.
+In: the header of an image and the limits of the policy. Out: nothing, or an error with
+the reason to leave the image out. The limits protect against hostile files: a few bytes
+can claim more pixels than memory holds, and a small progressive JPEG can keep every
+reader busy for a minute.
 """
 
 from typing import Protocol
 
 from converters.images import jpeg_header, shrink
 
-# 3 * 178,956,970 is the last product below 2 ** 29, TensorFlow's limit of a decoded
-# image in bytes; Pillow refuses larger ones too.
+# TensorFlow refuses a decoded image of 2 ** 29 bytes or more, and 3 * 178,956,970 is
+# the largest multiple of 3 below that. Pillow refuses larger images too.
 MAX_PIXELS = 178_956_970
-# Decoding and encoding again takes 6 to 16 bytes a pixel: 64 million fit into 1 GiB.
+# Decoding and encoding take 6 to 16 bytes a pixel: 64 million pixels fit into 1 GiB.
 MAX_DECODED_PIXELS = 64_000_000
-# More than a bit of a coefficient in each scan would take.
+# More than a JPEG needs even with one bit of one coefficient a scan.
 MAX_SCANS = 10_000
 MAX_IMAGE_BYTES = 512 << 20
-# A record above 2 GiB cannot be parsed, and a system call reads no more.
+# A record above 2 GiB cannot be parsed, and one system call reads at most 2 GiB.
 MOST_IMAGE_BYTES = (2 << 30) - (1 << 20)
 
 
@@ -30,7 +31,7 @@ class Limits(Protocol):
 
     @property
     def max_decoded_pixels(self) -> int:
-        """Most pixels of an image that is decoded here."""
+        """Most pixels of an image that the converter decodes."""
 
     @property
     def max_image_bytes(self) -> int:
@@ -52,7 +53,7 @@ def check_bytes(num_bytes: int, limits: Limits) -> None:
 
 
 def check_pixels(height: int, width: int, limits: Limits) -> None:
-    """Checks the size in pixels that a header gives.
+    """Checks the number of pixels that a header claims.
 
     Raises:
         BadImageError: "too_many_pixels".
@@ -66,7 +67,7 @@ def check_pixels(height: int, width: int, limits: Limits) -> None:
 
 
 def check_decoding(height: int, width: int, limits: Limits) -> None:
-    """Checks an image that is no JPEG, all of whose pixels are decoded and encoded.
+    """Checks the pixels of an image of another format, which is always decoded.
 
     Raises:
         BadImageError: "too_expensive".
@@ -84,14 +85,14 @@ def check_jpeg(
     encodes: bool,
     size: tuple[int, int] | None,
 ) -> None:
-    """Checks what it costs to decode a JPEG, here and by each reader of its record.
+    """Checks the cost of decoding a JPEG, for the converter and for later readers.
 
     Args:
-        data: The file.
-        header: What is known of it.
+        data: Content of the file.
+        header: Its header.
         limits: The limits.
-        looks: Whether it is decoded to see whether it decodes.
-        encodes: Whether it is decoded to be encoded again.
+        looks: Whether the converter decodes it to check that it decodes.
+        encodes: Whether the converter decodes it to encode it again.
         size: Height and width that it is scaled down to; None leaves the size.
 
     Raises:
@@ -102,7 +103,7 @@ def check_jpeg(
     if header.multi_scan:
         num_scans = jpeg_header.count_scans(data, header.scan)
         got += f" in {num_scans} scans"
-        # Decoders go through all of the image in each scan.
+        # Decoders go through all pixels once for each scan.
         pixels = pixels * max(num_scans, jpeg_header.SCANS_OF_ONE_DECODE)
         pixels //= jpeg_header.SCANS_OF_ONE_DECODE
         if pixels > limits.max_pixels or num_scans > MAX_SCANS:
@@ -114,7 +115,7 @@ def check_jpeg(
             )
         decoded = pixels if looks or encodes else 0
     elif not encodes:
-        # Looking at a single scan keeps no more than a row of blocks.
+        # Checking a JPEG of one scan needs memory for one row of blocks only.
         return
     else:
         height, width = header.height, header.width

@@ -1,9 +1,10 @@
-"""Pixels of an image file with Pillow, and JPEG bytes of pixels.
+"""Decodes images with Pillow, and encodes pixels as JPEG.
 
-In: bytes, and what to make of them. Out: a picture of mode L or RGB, 8 bits a sample,
-as a reader of the records is to see it: transparency on white, CMYK by the formula of
-TensorFlow. Whatever Pillow raises or warns about damaged bytes becomes a
-`BadImageError`. Color profiles are dropped, as TensorFlow's decoder ignores them.
+In: bytes, and the size and settings to use. Out: a picture of mode L or RGB, 8 bits a
+sample, with transparency on white and CMYK converted by the formula of TensorFlow; or
+a JPEG. Every exception that Pillow raises about damaged bytes becomes a
+`BadImageError`, and its warnings are dropped. Color profiles are dropped too, because
+TensorFlow's decoder ignores them.
 """
 
 import contextlib
@@ -19,8 +20,8 @@ from PIL import ImageChops, ImageFile, JpegImagePlugin, TiffImagePlugin
 
 from converters.images import jpeg_header, shrink
 
-# Formats other than JPEG that are known by their first bytes: Pillow's name, where the
-# bytes are, the bytes. Pillow is offered no other format: some of those run programs.
+# Formats other than JPEG: Pillow's name, the offset of the magic bytes, these bytes.
+# Pillow may try no other format, because for some formats it runs other programs.
 _MAGIC = (
     ("PNG", 0, b"\x89PNG\r\n\x1a\n"),
     ("GIF", 0, b"GIF8"),
@@ -29,7 +30,7 @@ _MAGIC = (
     ("TIFF", 0, b"MM\0*"),
     ("AVIF", 4, b"ftypavif"),
 )
-# Rotations and mirrors that undo EXIF orientations 2 to 8.
+# The rotation or reflection that undoes each EXIF orientation from 2 to 8.
 _TRANSPOSE = {
     2: PIL.Image.Transpose.FLIP_LEFT_RIGHT,
     3: PIL.Image.Transpose.ROTATE_180,
@@ -44,21 +45,22 @@ _TURN_BACK = _TRANSPOSE | {
     8: PIL.Image.Transpose.ROTATE_270,
 }
 _ORIENTATION_TAG, _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 0x0112, 0x0142, 0x0143
-# Pixels that are converted at a time, so that the steps in between take little memory.
+# Pixels that are converted at a time, to limit the memory of intermediate results.
 _BAND_PIXELS = 1 << 22
 
 Size = tuple[int, int]
 
 
 class Picture(NamedTuple):
-    """Pixels with what is needed to encode them as they were.
+    """Pixels, with the settings to encode them like their source.
 
     Attributes:
-        image: Mode L or RGB.
+        image: The pixels, mode L or RGB.
         tables: Quantization tables of luma and chroma, each 64 values row by row; empty
-            if the source has none that fit.
-        subsampling: Of chroma, as Pillow counts: 0 is 4:4:4, 1 is 4:2:2, 2 is 4:2:0.
-        orientation: EXIF orientation that the pixels still have.
+            if the source has no tables that can be used.
+        subsampling: Chroma subsampling in Pillow's numbers: 0 is 4:4:4, 1 is 4:2:2, 2
+            is 4:2:0.
+        orientation: EXIF orientation of the pixels; 1 if they are upright.
     """
 
     image: PIL.Image.Image
@@ -69,11 +71,12 @@ class Picture(NamedTuple):
 
 @contextlib.contextmanager
 def _pillow() -> Iterator[None]:
-    """Keeps Pillow's warnings in, and turns what it raises into BadImageError.
+    """Hides Pillow's warnings, and turns its exceptions into BadImageError.
 
-    Damaged bytes make its decoders raise nearly anything. Only MemoryError passes: it
-    says something of this machine, not of the image. The limit of pixels is checked by
-    the caller, between header and pixels; Pillow's own is out of force meanwhile.
+    Pillow's decoders raise almost any exception on damaged bytes. Only MemoryError is
+    passed on, because this machine is the reason and not the image. Pillow's own limit
+    of pixels is turned off: the caller checks the limit of the policy after the header
+    and before the pixels.
     """
     limit = PIL.Image.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
@@ -94,16 +97,20 @@ def _pillow() -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    """The message on one line, without addresses that differ from run to run."""
+    """Returns the message on one line, without addresses that differ between runs."""
     return re.sub(r"<\S+ object at \w+>", "the data", " ".join(str(error).split()))
 
 
 def sniff(data: bytes) -> str | None:
-    """Pillow's name of the format that the bytes begin like; None if it is no image."""
+    """Returns Pillow's name of the format that the first bytes show; None if unknown.
+
+    JPEG is not among the formats.
+    """
     for name, position, magic in _MAGIC:
         if data.startswith(magic, position):
             return name
-    # Two letters are no proof: the size of the header that follows is below 256.
+    # The two letters alone prove little: the size of the BMP header, a 32-bit number
+    # at byte 14, must be below 256 too.
     if data.startswith(b"BM") and data[15:18] == b"\0\0\0":
         return "BMP"
     return None
@@ -112,7 +119,8 @@ def sniff(data: bytes) -> str | None:
 def check_jpeg(data: bytes) -> None:
     """Decodes a JPEG and drops the pixels.
 
-    Every coefficient is read, but each block becomes one pixel, in half the time.
+    All coefficients are read, but only one pixel is computed for each block, which
+    halves the time.
 
     Raises:
         BadImageError: If it does not decode.
@@ -123,17 +131,18 @@ def check_jpeg(data: bytes) -> None:
 
 
 def read_size(data: bytes, kind: str) -> tuple[Size, Size]:
-    """Height and width in pixels of an image that is no JPEG, from its header.
+    """Reads the size of an image of another format than JPEG from its header.
 
     Returns:
-        size: Of the image.
-        decoded: Of what is decoded: the tiles of a TIFF may go beyond the image.
+        size: Height and width of the image in pixels.
+        decoded: Height and width of the pixels that are decoded, which is more for a
+            TIFF whose tiles go beyond the image.
 
     Raises:
-        BadImageError: If the header makes no sense.
+        BadImageError: If the header is damaged.
     """
     if kind == "WEBP":
-        # Pillow would allocate the canvas to find out.
+        # Pillow would allocate the whole canvas to find the size.
         size = _webp_size(data)
         return size, size
     with _pillow(), PIL.Image.open(io.BytesIO(data), formats=[kind]) as image:
@@ -149,7 +158,7 @@ def read_size(data: bytes, kind: str) -> tuple[Size, Size]:
 
 
 def _webp_size(data: bytes) -> Size:
-    """Height and width of a WebP: lossy, lossless or extended."""
+    """Returns height and width of a WebP file: lossy, lossless or extended."""
     chunk, fields = data[12:16], data[20:30]
     if len(fields) < 10:
         raise jpeg_header.BadImageError(
@@ -169,8 +178,8 @@ def decode_jpeg(data: bytes, header: jpeg_header.Header, size: Size | None) -> P
     """Decodes a JPEG.
 
     Args:
-        data: The file.
-        header: What `jpeg.read_header` found in it.
+        data: Content of the file.
+        header: Its header, from `jpeg_header.read_header`.
         size: Height and width to scale down to; None leaves the size.
 
     Raises:
@@ -186,25 +195,29 @@ def decode_jpeg(data: bytes, header: jpeg_header.Header, size: Size | None) -> P
 
 
 def _settings(image: PIL.Image.Image) -> tuple[Sequence[Sequence[int]], int]:
-    """Quantization tables and chroma subsampling of a JPEG."""
+    """Returns quantization tables and chroma subsampling of a JPEG.
+
+    There are no tables for CMYK, which is encoded as RGB.
+    """
     if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.layers == 4:
         return (), 0
     try:
-        # Above 255 they would need an extended frame.
+        # Values above 255 would need an extended frame.
         tables = [
             [min(value, 255) for value in image.quantization[layer[3]]]
             for layer in image.layer[:2]
         ]
     except KeyError:  # a table that is defined after the first scan
         return (), 0
-    # What Pillow has no name for is kept as 4:4:4, which loses nothing.
+    # Pillow returns -1 for other kinds of subsampling: 4:4:4 loses nothing of these.
     return tables, max(JpegImagePlugin.get_sampling(image), 0)
 
 
 def resize(image: PIL.Image.Image, size: Size) -> PIL.Image.Image:
-    """Scales down to a height and width, with a Lanczos filter at the end.
+    """Scales an image down to a height and width, with a Lanczos filter.
 
-    A JPEG that is not decoded yet goes most of the way by a cheaper decode.
+    A JPEG that is not decoded yet is decoded at a smaller scale first, which is
+    cheaper.
     """
     height, width = size
     gap = width * shrink.REDUCING_GAP, height * shrink.REDUCING_GAP
@@ -218,19 +231,19 @@ def resize(image: PIL.Image.Image, size: Size) -> PIL.Image.Image:
 
 
 def _cmyk_to_rgb(image: PIL.Image.Image, *, adobe: bool) -> PIL.Image.Image:
-    """CMYK as libjpeg gives it to RGB, which equals what TensorFlow makes of it.
+    """Converts CMYK, as libjpeg decodes it, to the same RGB as TensorFlow.
 
-    Adobe stores 255 for no ink, others store 0. Pillow takes all files for Adobe's.
+    Adobe stores 255 for no ink, other programs store 0. Pillow assumes Adobe's form.
     """
     return (image if adobe else ImageChops.invert(image)).convert("RGB")
 
 
 def decode_other(data: bytes, kind: str) -> Picture:
-    """Decodes the first frame of an image that is no JPEG.
+    """Decodes the first frame of an image of another format than JPEG.
 
     Args:
-        data: The file.
-        kind: What `sniff` says that it is.
+        data: Content of the file.
+        kind: Its format, from `sniff`.
 
     Raises:
         BadImageError: If it does not decode.
@@ -239,7 +252,8 @@ def decode_other(data: bytes, kind: str) -> Picture:
         turned = _tiff_orientation(image)
         image.load()
         if turned != 1 and _tiff_orientation(image) == 1:
-            # Pillow has turned it, which is for the policy to decide.
+            # Pillow has turned the pixels. They are turned back, because the policy
+            # decides about that.
             return Picture(
                 _to_8_bits(image.transpose(_TURN_BACK[turned])), orientation=turned
             )
@@ -252,7 +266,7 @@ def decode_other(data: bytes, kind: str) -> Picture:
 
 
 def _tiff_orientation(image: PIL.Image.Image) -> int:
-    """The orientation among the tags of a TIFF, 1 to 8; 1 for other formats."""
+    """Returns the orientation in the tags of a TIFF, 1 to 8; 1 for other formats."""
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return 1
     value = image.tag_v2.get(_ORIENTATION_TAG, 1)
@@ -260,7 +274,11 @@ def _tiff_orientation(image: PIL.Image.Image) -> int:
 
 
 def _to_8_bits(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Any Pillow mode to L or RGB; transparency on white."""
+    """Converts any Pillow mode to L or RGB, with transparency on white.
+
+    Raises:
+        BadImageError: If samples have more than 16 bits.
+    """
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         return _in_bands(image, "L", _shift_16_bits)
     if image.mode in ("I", "F"):
@@ -271,7 +289,7 @@ def _to_8_bits(image: PIL.Image.Image) -> PIL.Image.Image:
     gray = image.mode in ("1", "L", "LA", "La")
     if image.mode in ("RGBa", "La") or image.has_transparency_data:
         return _in_bands(image, "L" if gray else "RGB", _on_white)
-    # A copy even if the mode stays: the file behind the image is closed soon.
+    # `convert` makes a copy even if the mode stays, because the caller closes the file.
     return image.convert("L") if gray else image.convert("RGB")
 
 
@@ -280,7 +298,7 @@ def _in_bands(
     mode: str,
     convert: Callable[[PIL.Image.Image], PIL.Image.Image],
 ) -> PIL.Image.Image:
-    """Converts a few rows at a time to an image of this mode."""
+    """Converts an image to this mode a few rows at a time, to save memory."""
     height = max(_BAND_PIXELS // image.width, 1)
     if height >= image.height:
         return convert(image).convert(mode)
@@ -293,13 +311,14 @@ def _in_bands(
 
 
 def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
+    """Puts a transparent image on a white background."""
     top = image.convert("RGBA")
     white = PIL.Image.new("RGBA", top.size, "white")
     return PIL.Image.alpha_composite(white, top).convert("RGB")
 
 
 def _shift_16_bits(image: PIL.Image.Image) -> PIL.Image.Image:
-    """The high byte of each sample, as Pillow takes it of 16-bit color."""
+    """Returns the high byte of each 16-bit sample, as Pillow does for color."""
     samples = np.asarray(image).astype(np.int32)
     high = np.clip(samples >> 8, 0, 255).astype(np.uint8)
     transparent = image.info.get("transparency")
@@ -309,26 +328,28 @@ def _shift_16_bits(image: PIL.Image.Image) -> PIL.Image.Image:
 
 
 def upright(picture: Picture) -> Picture:
-    """The picture as EXIF says to show it."""
+    """Turns and mirrors a picture as its EXIF orientation says."""
     orientation = picture.orientation
     if orientation == 1:
         return picture
     tables, subsampling = picture.tables, picture.subsampling
-    if orientation >= 5:  # rows become columns, in the frequencies too
+    if orientation >= 5:  # rows become columns, also in the quantization tables
         tables = [[t[i % 8 * 8 + i // 8] for i in range(64)] for t in tables]
-        # 4:2:2 would become 4:4:0, which Pillow does not write.
+        # 4:2:2 would become 4:4:0, which Pillow cannot write.
         subsampling = 0 if subsampling == 1 else subsampling
     image = picture.image.transpose(_TRANSPOSE[orientation])
     return Picture(image, tables, subsampling)
 
 
 def encode(picture: Picture, *, quality: int | None, optimize: bool) -> bytes:
-    """A baseline JPEG of a picture, with no metadata but its EXIF orientation.
+    """Encodes a picture as a baseline JPEG.
+
+    The only metadata is the EXIF orientation, if the picture is not upright.
 
     Args:
-        picture: What to encode, with the chroma subsampling to use.
-        quality: Of libjpeg, 1 to 100; None uses the tables of the picture.
-        optimize: Fit the Huffman tables to the picture.
+        picture: The pixels and their settings.
+        quality: Quality of libjpeg, 1 to 100; None uses the tables of the picture.
+        optimize: Whether to fit the Huffman tables to the picture.
 
     Raises:
         BadImageError: If JPEG cannot hold it, as with a side above 65500 pixels.
@@ -351,9 +372,10 @@ def encode(picture: Picture, *, quality: int | None, optimize: bool) -> bytes:
 
 @contextlib.contextmanager
 def _room_for(image: PIL.Image.Image) -> Iterator[None]:
-    """Lets Pillow have the buffer that fitted tables need.
+    """Enlarges Pillow's output buffer, which optimized Huffman tables need.
 
-    It makes one that is too small for a noisy picture ("Suspension not allowed here").
+    Pillow's own size is too small for a noisy picture, and the encoder then fails with
+    "Suspension not allowed here".
     """
     before = ImageFile.MAXBLOCK
     ImageFile.MAXBLOCK = max(before, 4 * image.width * image.height + 65536)

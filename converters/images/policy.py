@@ -10,11 +10,11 @@ from typing import Any
 
 from converters.images import jpeg_header, limits, shrink
 
-# Quality of what was no JPEG, or one in CMYK, without chroma subsampling: nothing of
-# the picture gets lost that shows.
+# JPEG quality for images of other formats and for CMYK JPEGs, which are encoded without
+# chroma subsampling. The loss is not visible.
 REENCODE_QUALITY = 95
 
-# What each policy can be, the default first.
+# The choices of each policy; the first is the default.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "other_format": ("convert", "skip", "fail"),
     "cmyk": ("convert", "skip", "fail"),
@@ -30,7 +30,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "decode": ("header", "full"),
     "optimize": ("none", "keep_subsampling", "420"),
 }
-# The largest value of each number; the least is 1.
+# The largest allowed value of each numeric field; the smallest is 1.
 MOST: Mapping[str, int] = {
     "max_side": jpeg_header.MAX_SIDE,
     "short_side": jpeg_header.MAX_SIDE,
@@ -43,12 +43,12 @@ MOST: Mapping[str, int] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What to do about each kind of image; the defaults suit training.
+    """What to do about each kind of image. The defaults suit training.
 
-    The fields are the flags of `policy_flags`, whose help says more of each.
+    Each field is a flag of `converters.options.policy`, whose help explains it.
 
     Raises:
-        ValueError: If a value is none of its choices or out of range.
+        ValueError: If a value is not one of its choices, or is out of range.
     """
 
     other_format: str = "convert"
@@ -85,7 +85,7 @@ class Policy:
                 raise ValueError(f"--{name} must be 1 to {most}, got {value}.")
 
     def fit(self, height: int, width: int) -> tuple[int, int] | None:
-        """Height and width to scale down to in pixels; None to leave them."""
+        """Returns height and width in pixels to scale down to; None to leave them."""
         if self.max_side is None and self.short_side is None:
             return None
         return shrink.fit(
@@ -94,14 +94,19 @@ class Policy:
 
     @property
     def squeezes(self) -> bool:
-        """Whether every JPEG is encoded again if that makes it smaller."""
+        """Whether every JPEG is encoded again, and kept so if that makes it smaller."""
         return self.quality is not None or self.optimize != "none"
 
 
 def policy_of(fields: Mapping[str, Any]) -> Policy:
-    """The policy that a data set was made with, from the options in its index.
+    """Returns the policy that a data set was made with, from the options in its index.
 
-    One of an earlier version had none of the limits that came later.
+    Indexes of earlier versions lack the limits that were added later; the policy then
+    has the largest allowed limits, because none was checked.
+
+    Raises:
+        TypeError: If there is a field of another name.
+        ValueError: If a value is not one of its choices, or is out of range.
     """
     without_limits = {
         "max_decoded_pixels": limits.MAX_PIXELS,

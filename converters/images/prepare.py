@@ -1,11 +1,11 @@
 """Decides from the bytes of an image file what is stored for it.
 
-In: the bytes of a file, whatever its name, and a `Policy`. Out: `Prepared`, JPEG bytes
-that TensorFlow's decode_and_crop_jpeg takes with their height and width, or `Rejected`
-with the reason. A sound JPEG of one or three components is stored byte for byte after a
-look at its header; pixels are decoded only where the policy or the content asks for it,
-and only then Pillow and numpy are imported, which takes longer than to store a thousand
-images.
+In: the bytes of a file, whatever its name, and a `Policy`. Out: `Prepared`, a JPEG that
+TensorFlow's decode_and_crop_jpeg decodes, with its height and width, or `Rejected` with
+the reason. A sound JPEG of one or three components is stored byte for byte; only its
+header is read. Pixels are decoded only if the policy or the content requires it. Only
+then Pillow and numpy are imported, because the import takes longer than storing a
+thousand images.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ from converters.images.policy import REENCODE_QUALITY, Policy
 if TYPE_CHECKING:
     from converters.images import pillow
 
-# Reasons whose policy has another name.
+# The policy for each reason that is not called like its policy.
 _POLICY_OF_REASON = {"zero_byte": "not_an_image", "ycck": "cmyk"}
 _SHRUNK = "shrunk"
 
@@ -26,19 +26,19 @@ class Prepared(NamedTuple):
 
     Attributes:
         encoded: A JPEG.
-        height: Pixels, as it decodes.
-        width: Pixels.
-        decision: What was done, several things joined by "+". "kept" and "kept_..."
-            are the bytes of the source: "kept_grayscale", "kept_progressive",
-            "kept_exif" (turned, and left so). Else "completed_truncated",
-            "converted_<what it was>", "rotated_exif", "shrunk". With
-            `Policy.restart_rows`, "rewritten" takes the place of "kept" or is added,
-            and "left_<why>" is added to what could not be rewritten.
-        psnr: Decibels between the pixels that were to be stored and those of the JPEG;
-            None unless it was shrunk and is in the sample.
-        grayscale: The JPEG has one component.
-        num_bytes_saved: Bytes by which rewriting made it smaller; negative if it made
-            it larger, None if it was not rewritten.
+        height: Height of the decoded JPEG in pixels.
+        width: Width in pixels.
+        decision: What was done, joined by "+". The bytes of the source are stored
+            after "kept" and "kept_grayscale", "kept_progressive" and "kept_exif" (the
+            pixels are not upright and stay so). Other decisions are
+            "completed_truncated", "converted_<source>", "rotated_exif" and "shrunk".
+            With `Policy.restart_rows`, "rewritten" replaces "kept" or is added, and
+            "left_<reason>" is added if the JPEG could not be rewritten.
+        psnr: Peak signal-to-noise ratio of the JPEG in decibels, against the pixels
+            before encoding; None unless it was shrunk and is in the sample.
+        grayscale: Whether the JPEG has one component.
+        num_bytes_saved: Bytes that rewriting saved; negative if the JPEG grew, None if
+            it was not rewritten.
     """
 
     encoded: bytes
@@ -54,10 +54,10 @@ class Rejected(NamedTuple):
     """Why nothing is stored for an image.
 
     Attributes:
-        reason: Snake case: "zero_byte", "not_an_image", "truncated", "undecodable",
-            "too_many_pixels", "too_many_bytes", "too_expensive", or what the policy
-            skips: "other_format", "cmyk", "ycck", "grayscale".
-        detail: One line for people.
+        reason: "zero_byte", "not_an_image", "truncated", "undecodable",
+            "too_many_pixels", "too_many_bytes", "too_expensive", or a kind that the
+            policy skips: "other_format", "cmyk", "ycck", "grayscale".
+        detail: An explanation of one line.
     """
 
     reason: str
@@ -65,15 +65,19 @@ class Rejected(NamedTuple):
 
 
 def is_changed(decision: str) -> bool:
-    """Whether the stored bytes are others than the source's."""
+    """Whether the stored bytes differ from the source."""
     return not decision.startswith("kept")
 
 
 def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
     """Decides what to store for a file.
 
+    Args:
+        data: Content of the file; any bytes.
+        policy: What to do about each kind of image.
+
     Raises:
-        ValueError: If the policy for what is wrong with it is "fail".
+        ValueError: If the image has a fault whose policy is "fail".
         MemoryError: If its pixels do not fit into memory.
     """
     try:
@@ -85,10 +89,13 @@ def prepare(data: bytes, policy: Policy) -> Prepared | Rejected:
 
 
 def check_bytes(num_bytes: int, policy: Policy) -> Rejected | None:
-    """Why a file of this size is not even read; None if it is.
+    """Checks the size of a file before it is read.
+
+    Returns:
+        The reason not to read it, or None.
 
     Raises:
-        ValueError: If the policy for it is "fail".
+        ValueError: If the file is too large and the policy for this is "fail".
     """
     try:
         limits.check_bytes(num_bytes, policy)
@@ -98,6 +105,7 @@ def check_bytes(num_bytes: int, policy: Policy) -> Rejected | None:
 
 
 def _rejected(error: jpeg_header.BadImageError, policy: Policy) -> Rejected:
+    """Returns the reason of the error; a ValueError if its policy is "fail"."""
     name = _POLICY_OF_REASON.get(error.reason, error.reason)
     if getattr(policy, name) == "fail":
         raise ValueError(error.detail) from error
@@ -105,7 +113,7 @@ def _rejected(error: jpeg_header.BadImageError, policy: Policy) -> Rejected:
 
 
 def _with_restarts(prepared: Prepared) -> Prepared:
-    """The same pixels with a restart marker after each row of blocks."""
+    """Adds a restart marker after each row of blocks; the pixels stay the same."""
     decision = prepared.decision
     encoded, left = restart.rewrite(prepared.encoded)
     if left:
@@ -153,10 +161,11 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
 
 
 def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
-    """The JPEG if its end is there, or, if the policy says so, given an end.
+    """Returns the JPEG, with an end marker added if it lacks one and may be kept.
 
     Raises:
-        BadImageError: If it is cut short, or does not decode where that is looked at.
+        BadImageError: If the JPEG is cut short and the policy does not keep it, or if
+            the policy asks for a full decode and it fails.
     """
     full = policy.decode == "full"
     if header.whole and (not full or jpeg_header.has_end(data, header.scan)):
@@ -173,7 +182,7 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
         )
     from converters.images import pillow
 
-    # What is missing decodes as gray then; before, nothing would decode.
+    # With the end marker the missing part decodes as gray; without it, decoding fails.
     completed = data + jpeg_header.EOI
     try:
         pillow.check_jpeg(completed)
@@ -189,7 +198,13 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
 
 
 def _actions(header: jpeg_header.Header, policy: Policy) -> list[str]:
-    """What makes decoding and encoding a JPEG necessary, whatever its size."""
+    """Returns the decisions that need the JPEG to be decoded and encoded again.
+
+    Scaling down is not among them.
+
+    Raises:
+        BadImageError: If the policy refuses the kind of JPEG.
+    """
     actions = []
     if header.num_components == 4:
         kind = "ycck" if header.adobe_transform else "cmyk"
@@ -213,6 +228,7 @@ def _actions(header: jpeg_header.Header, policy: Policy) -> list[str]:
 
 
 def _require_convert(choice: str, reason: str, got: str) -> None:
+    """Raises BadImageError unless the choice of the policy is "convert"."""
     if choice != "convert":
         raise jpeg_header.BadImageError(
             reason,
@@ -221,7 +237,7 @@ def _require_convert(choice: str, reason: str, got: str) -> None:
 
 
 def _notes(header: jpeg_header.Header) -> list[str]:
-    """What there is to say of a JPEG that is kept as it is."""
+    """Returns the decisions about a JPEG that is stored byte for byte."""
     notes = []
     if header.num_components == 1:
         notes.append("kept_grayscale")
@@ -233,6 +249,7 @@ def _notes(header: jpeg_header.Header) -> list[str]:
 
 
 def _prepare_other(data: bytes, policy: Policy) -> Prepared:
+    """Converts an image of another format than JPEG, or raises BadImageError."""
     if not data:
         raise jpeg_header.BadImageError("zero_byte", "an image must have bytes, got 0")
     from converters.images import pillow
@@ -269,7 +286,15 @@ def _encode(
     *,
     resized: bool,
 ) -> Prepared:
-    """Encodes a picture as the policy says, and measures a sample of what is shrunk."""
+    """Encodes a picture as the policy says.
+
+    Args:
+        data: Content of the source file.
+        picture: Its pixels, scaled and turned as they are to be stored.
+        actions: The decisions so far; "shrunk" is added where it applies.
+        policy: The policy.
+        resized: Whether the picture was scaled down.
+    """
     from converters.images import pillow
 
     image = picture.image
@@ -286,7 +311,8 @@ def _encode(
     optimize = policy.optimize != "none"
     encoded = pillow.encode(picture, quality=quality, optimize=optimize)
     psnr = None
-    # With other formats these settings only say how to encode.
+    # An image of another format is encoded in any case, so that quality and optimize
+    # alone do not make it "shrunk".
     if resized or (policy.squeezes and data.startswith(jpeg_header.MAGIC)):
         actions = [*actions, _SHRUNK]
         psnr = shrink.psnr(image, encoded) if shrink.in_sample(data) else None

@@ -1,11 +1,11 @@
-"""A JPEG written again so that a part of it decodes sooner, to the same pixels.
+"""Rewrites a JPEG so that a part of it decodes sooner, to the same pixels.
 
 In: the bytes of a JPEG. Out: the same coefficients as one sequential scan, with a
-restart marker after each row of blocks and Huffman tables fitted to the image, in which
-the native crop op finds the rows of its window without decoding those above. To other
-readers it is an ordinary JPEG with the same metadata. Done by the C library that
-`python -m tfpipe.native` builds; it keeps nothing between calls, so threads may share
-it.
+restart marker after each row of blocks and Huffman tables fitted to the image. The
+restart markers let the native crop op find the rows of its crop box without decoding
+the rows above. For other readers the result is an ordinary JPEG with the same metadata.
+The C library that `python -m tfpipe.native` builds does the work; it keeps no state
+between calls, so that threads may share it.
 """
 
 import ctypes
@@ -19,11 +19,11 @@ class Rewritten(NamedTuple):
     """A JPEG after the attempt to rewrite it.
 
     Attributes:
-        encoded: Other bytes, or the same if it was left as it is.
-        left: Why it was left: "damaged" (libjpeg fails or warns), "arithmetic",
-            "precision" (not 8 bits), "too_many_pixels", "late_markers" (metadata after
-            the first scan), "incomplete" (progressive, without the last bits),
-            "unwritable" (not as one scan); empty if it was not.
+        encoded: The rewritten JPEG, or the same bytes if it was not rewritten.
+        left: Why it was not rewritten: "damaged" (libjpeg fails or warns),
+            "arithmetic", "precision" (not 8 bits), "too_many_pixels", "late_markers"
+            (metadata after the first scan), "incomplete" (progressive, without the last
+            bits), "unwritable" (cannot be one scan). Empty if it was rewritten.
     """
 
     encoded: bytes
@@ -31,16 +31,17 @@ class Rewritten(NamedTuple):
 
 
 def require() -> None:
-    """Checks that JPEGs can be rewritten here.
+    """Checks that JPEGs can be rewritten on this machine.
 
     Raises:
-        ValueError: If the library is not built or does not load; says what to do.
+        ValueError: If the library is not built or does not load; the message says what
+            to do.
     """
     _load()
 
 
 def rewrite(encoded: bytes) -> Rewritten:
-    """Writes a JPEG again, unless it is one that must stay as it is.
+    """Rewrites a JPEG, unless it is of a kind that must stay as it is.
 
     Raises:
         ValueError: If the library is not built or does not load.

@@ -1,9 +1,9 @@
-"""Smaller images on the way: to what size, and what it costs in pixels.
+"""Computes the size that images are scaled down to, and the quality that this costs.
 
 In: heights, widths and limits; pixels and the JPEG that was made of them. Out: the size
-to scale down to; the peak signal-to-noise ratio of a sample. Never makes an image
-larger. The scaling and the encoding themselves are in `pixels`. Pillow and numpy are
-imported for pixels only, as in `images`.
+to scale down to; the peak signal-to-noise ratio of a sample of images. No image is ever
+made larger. `pillow` does the scaling and the encoding. Pillow and numpy are imported
+only where pixels are compared, as in `prepare`.
 """
 
 import io
@@ -15,29 +15,33 @@ import xxhash
 if TYPE_CHECKING:
     import PIL.Image
 
-# Quality of what is scaled down, unless told otherwise: half the bytes of 95 and no
-# difference that shows.
+# Default JPEG quality of images that are scaled down: half the bytes of quality 95, and
+# no visible difference.
 DEFAULT_QUALITY = 90
-# How much larger than the result a cheap first reduction must leave the picture.
-# Measured on photographs: at 3, above 50 dB against no first reduction at all.
+# A cheap first reduction leaves the picture at least this many times larger than the
+# result. At 3, the result has above 50 dB against one without the first reduction,
+# measured on photographs.
 REDUCING_GAP = 3
-# One in so many images is measured; encoding is half of the cost of shrinking.
+# One image of this many is measured, to save time. (Encoding is half of the cost of
+# shrinking.)
 SAMPLE = 64
-# Stands for pixels without any error, in decibels: JSON knows no infinity.
+# Peak signal-to-noise ratio in decibels of equal pixels; JSON has no infinity.
 MAX_PSNR = 100.0
 
 
 def fit(
     height: int, width: int, *, max_side: int | None, short_side: int | None
 ) -> tuple[int, int] | None:
-    """Height and width within the limits, of the same shape; None if they are already.
+    """Returns the largest height and width of this aspect ratio within the limits.
 
     Args:
-        height: Pixels.
-        width: Pixels.
+        height: Height in pixels.
+        width: Width in pixels.
         max_side: Most pixels of the longer side; None for no limit.
-        short_side: Most pixels of the shorter side; None for no limit. With both, both
-            hold.
+        short_side: Most pixels of the shorter side; None for no limit.
+
+    Returns:
+        Height and width, or None if the image is within the limits already.
     """
     longer, shorter = max(height, width), min(height, width)
     ratios = [(max_side, longer), (short_side, shorter)]
@@ -47,15 +51,15 @@ def fit(
     ratio, limit, side = min(over)
     if ratio >= 1:
         return None
-    # Exact in integers, half up: the limited side becomes the limit itself.
+    # Integer arithmetic, rounded half up, so that the limited side equals its limit.
     scaled = [max((2 * n * limit + side) // (2 * side), 1) for n in (height, width)]
     return scaled[0], scaled[1]
 
 
 def decoded_pixels(height: int, width: int, size: tuple[int, int]) -> int:
-    """Pixels of a JPEG that are decoded on the way to a smaller size.
+    """Returns the number of pixels that are decoded to scale a JPEG down.
 
-    Its decoder gives an eighth, a quarter or half of each side for less work.
+    libjpeg decodes at an eighth, a quarter or half of each side for less work.
     """
     ratio = min(height // (REDUCING_GAP * size[0]), width // (REDUCING_GAP * size[1]))
     scale = next((scale for scale in (8, 4, 2) if scale <= ratio), 1)
@@ -63,12 +67,12 @@ def decoded_pixels(height: int, width: int, size: tuple[int, int]) -> int:
 
 
 def in_sample(data: bytes) -> bool:
-    """Whether this image is one of those to measure; depends on its bytes only."""
+    """Whether this image is measured, which depends on its bytes only."""
     return xxhash.xxh3_64_intdigest(data) % SAMPLE == 0
 
 
 def psnr(image: "PIL.Image.Image", encoded: bytes) -> float:
-    """Peak signal-to-noise ratio in decibels of a JPEG against what it was made of.
+    """Returns the peak signal-to-noise ratio in decibels of a JPEG, at most MAX_PSNR.
 
     Args:
         image: The pixels that were encoded.

@@ -1,5 +1,5 @@
-"""Images and their labels, whatever form they come in, as named byte strings.
+"""Images and their labels in any form, as named byte strings.
 
 In: folders, tars, label lists, box annotations. Out: classes, and images with labels.
-Never here: a look inside an image; names and places only.
+Image files are never opened to decide something; only names, sizes and places count.
 """

@@ -1,10 +1,10 @@
-"""Bounding boxes of the training images, from the XML files of ILSVRC-2012.
+"""Reads the bounding boxes of the training images from the XML files of ILSVRC-2012.
 
-In: the tar of XML files (ILSVRC2012_bbox_train_v2.tar.gz, packed or not), or a folder
-of them. Out: the boxes of an image by its base name, relative to the displayed size
-that the XML states, which is not always the size of the image. Every box and file that
-is not taken as it stands is counted under the name of the decision; every one that is
-not taken at all is named too.
+In: the tar of XML files (ILSVRC2012_bbox_train_v2.tar.gz, or unpacked to .tar), or a
+folder of XML files. Out: the boxes of an image by its base name, relative to the
+displayed size that the XML states, which is not always the size of the image. Boxes
+and files that are changed or left out are counted by decision; those that are left out
+are also listed by name.
 """
 
 import array
@@ -29,13 +29,13 @@ from converters.inputs import classes, files, listing, tars
 from converters.inputs.listing import LeftOut
 
 Box = tuple[float, float, float, float]
-_File = tuple[str, bytes | None]  # name and content; None for what is no annotation
+_File = tuple[str, bytes | None]  # name and content; None if it is no XML file
 
-# Files that a worker parses at a time: 0.1 s of work.
+# Files that a worker parses as one task, which takes 0.1 s.
 _CHUNK_FILES = 2048
 _CHUNK_BYTES = 4 << 20
-# An annotation has a few hundred bytes. These limits keep other files, and files that
-# were made to do harm, from taking the memory: 16 MB of tags become 500 MB.
+# An annotation has a few hundred bytes. These limits protect the memory from other
+# files and from hostile ones: parsing 16 MB of tags takes 500 MB.
 MAX_XML_BYTES = 16 << 20
 _MAX_ELEMENTS, _MAX_DEPTH = 1_000_000, 100
 _SMALL_XML_BYTES = 16 << 10
@@ -47,7 +47,7 @@ FOLDER_NAMES = ("bbox", "Annotation")
 KEPT = "bbox_kept"
 SWAPPED = "bbox_swapped_corners"
 CLAMPED = "bbox_clamped"
-# Those of what is left out.
+# Decisions to leave a box or a file out.
 _LEFT_OUT = (
     listing.BOX_EMPTY,
     listing.BOX_OTHER_SYNSET,
@@ -61,15 +61,15 @@ _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 @dataclasses.dataclass(frozen=True)
 class Boxes:
-    """Boxes of images by name, in 16 bytes an image and 16 a box.
+    """Boxes of images by name; 16 bytes an image and 16 bytes a box.
 
     Attributes:
-        keys: Hash of the name of each image that has a box, ascending.
-        starts: Number of its first box.
-        counts: How many it has.
-        sides: The sides of all boxes, four a box.
-        decisions: How many boxes were kept; how many were changed or dropped, and why.
-        left_out: The file of each box, and each file, that was left out.
+        keys: uint64 [num_images], hash of the name of each image with a box, ascending.
+        starts: uint32 [num_images], number of the first box of each image.
+        counts: uint32 [num_images], number of boxes of each image.
+        sides: float32 [4 * num_boxes], xmin, ymin, xmax and ymax of each box.
+        decisions: Number of boxes and files by decision: kept, changed or left out.
+        left_out: Each file that was left out, and the file of each box that was.
     """
 
     keys: "array.array[int]"
@@ -80,10 +80,13 @@ class Boxes:
     left_out: Sequence[LeftOut] = ()
 
     def of(self, name: str) -> list[Box]:
-        """(xmin, ymin, xmax, ymax) of each object, 0 to 1, in the order of the XML.
+        """Returns the boxes of an image in the order of its XML file.
 
         Args:
-            name: Path of an image; only its base name, without the ending, counts.
+            name: Path of the image; only its base name without the suffix matters.
+
+        Returns:
+            (xmin, ymin, xmax, ymax) of each box, 0 to 1; empty if there are none.
         """
         if not self.keys:
             return []
@@ -97,11 +100,11 @@ class Boxes:
 
     @property
     def num_boxes(self) -> int:
-        """Boxes of all images."""
+        """Number of boxes of all images."""
         return len(self.sides) // len(_SIDES)
 
     def digest(self) -> str:
-        """One text for the same boxes of the same images, wherever they were read."""
+        """Returns a digest of names and boxes; the order of the files has no effect."""
         digest = xxhash.xxh3_128(self.keys.tobytes() + self.counts.tobytes())
         for start, count in zip(self.starts, self.counts, strict=True):
             digest.update(self.sides[4 * start : 4 * (start + count)].tobytes())
@@ -109,7 +112,10 @@ class Boxes:
 
 
 class _Part(NamedTuple):
-    """What some XML files hold; `keys` and `counts` are one a file, boxes or not."""
+    """The boxes of some XML files, with fields as in `Boxes`.
+
+    `keys` and `counts` have an element for each file, even if it has no box.
+    """
 
     keys: "array.array[int]"
     counts: "array.array[int]"
@@ -119,18 +125,19 @@ class _Part(NamedTuple):
 
 
 def read_boxes(input_dir: pathlib.Path, *, num_workers: int = 1) -> Boxes:
-    """The boxes in an input folder; none if it holds neither the tar nor XML files.
+    """Reads the boxes in an input folder; none if it has neither tar nor XML files.
 
-    All are read before the first shard, because what was decided about them, and how
-    many they are, is known of the whole only. One process reads the files, which is
-    fast, and the others parse them, which is not.
+    All boxes are read before the first shard is written, because the counts of
+    decisions are needed as a whole. One process reads the files, which is fast; the
+    other processes parse them, which is slow.
 
     Args:
         input_dir: Folder with the tar or the XML files.
-        num_workers: Processes that parse.
+        num_workers: Number of processes that parse.
 
     Raises:
-        ValueError: If there are two sources, or one is damaged or not as it must be.
+        ValueError: If there are two sources, or if one is damaged or holds a file that
+            is no annotation.
         OSError: If something cannot be read.
     """
     synsets = frozenset(item.synset for item in classes.read_classes(input_dir))
@@ -174,7 +181,7 @@ def _chunks(files: Iterator[_File]) -> Iterator[list[_File]]:
 def _parse_files(
     input_dir: pathlib.Path, synsets: Collection[str], files: Sequence[_File]
 ) -> _Part:
-    """The boxes of some XML files. RecordRanges in worker processes."""
+    """Parses some XML files; runs in worker processes."""
     part = _empty_part()
     for name, data in files:
         stem = os.path.splitext(os.path.basename(name))[0]
@@ -201,12 +208,17 @@ def _parse_files(
 
 
 def _by_key(input_dir: pathlib.Path, whole: _Part) -> Boxes:
+    """Sorts images by key and drops those without a box.
+
+    Raises:
+        ValueError: If two files have the same name.
+    """
     decisions = dict(sorted((+whole.decisions).items()))
     if not whole.keys:
         starts = array.array("I")
         of_none = (whole.keys, starts, whole.counts, whole.sides)
         return Boxes(*of_none, decisions, whole.left_out)
-    import numpy as np  # which workers and inputs without boxes need not load
+    import numpy as np  # here, so that workers and inputs without boxes start sooner
 
     keys = np.array(whole.keys, np.uint64)
     counts = np.array(whole.counts, np.uint32)
@@ -242,19 +254,19 @@ def parse_xml(
     synsets: Collection[str],
     decisions: "collections.Counter[str]",
 ) -> list[Box]:
-    """The boxes of one XML file that are of use; counts what is decided.
+    """Parses one XML file and returns its usable boxes.
 
     Args:
-        data: The file.
-        stem: Its base name without the ending: `<synset>_<number>`.
-        synsets: All classes.
-        decisions: Counts to add to.
+        data: Content of the file.
+        stem: Base name of the file without its suffix: `<synset>_<number>`.
+        synsets: Synsets of all classes.
+        decisions: Counts of boxes by decision; the boxes of this file are added.
 
     Raises:
-        ValueError: If a side of a box is missing or not a number, or the file is too
-            large or too deep.
-        LookupError: If it is in an encoding that is not known.
-        ParseError: If it is no XML.
+        ValueError: If a side of a box is missing or not a number, or if the XML has
+            too many or too deeply nested elements.
+        LookupError: If the encoding of the file is unknown.
+        ParseError: If the file is not XML.
     """
     if len(data) > _SMALL_XML_BYTES:
         _require_flat(data)
@@ -263,8 +275,8 @@ def parse_xml(
     synset = stem.rpartition("_")[0]
     boxes = []
     for item in root.iter("object"):
-        # Many dogs are labeled "Scottish_deerhound" instead of with their synset; only
-        # the synset of another class says that the box is of something else.
+        # In many files of dogs the label is a name, such as "Scottish_deerhound", and
+        # not the synset. Only the synset of another class marks another object.
         label = item.findtext("name")
         for corners in item.iter("bndbox"):
             if label != synset and label in synsets:
@@ -279,7 +291,7 @@ def parse_xml(
 
 
 def _require_flat(data: bytes) -> None:
-    """Checks number and depth of the tags before they become objects."""
+    """Checks number and depth of the elements before they become objects."""
     parser = xml.parsers.expat.ParserCreate()
     count = depth = 0
 
@@ -297,7 +309,7 @@ def _require_flat(data: bytes) -> None:
         depth -= 1
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
-    # What is no XML is said to be none when it is read.
+    # The caller parses the file again and reports a syntax error then.
     with contextlib.suppress(xml.parsers.expat.ExpatError):
         parser.Parse(data, True)
 
@@ -316,7 +328,7 @@ def _relative_box(
     height: float,
     decisions: "collections.Counter[str]",
 ) -> Box | None:
-    """A box in pixels as fractions of the size, or None for an empty one."""
+    """Returns a box in pixels as fractions of the image's size; None if it is empty."""
     xmin, ymin, xmax, ymax = sides
     ordered = [min(xmin, xmax), min(ymin, ymax), max(xmin, xmax), max(ymin, ymax)]
     relative = [
@@ -324,7 +336,7 @@ def _relative_box(
         for side, size in zip(ordered, (width, height, width, height), strict=True)
     ]
     clamped = [min(max(side, 0.0), 1.0) for side in relative]
-    # As they are stored: a box must have an area after rounding too.
+    # Records store float32: a box must have an area after that rounding too.
     left, top, right, bottom = array.array("f", clamped)
     if left >= right or top >= bottom:
         decisions[listing.BOX_EMPTY] += 1
@@ -336,7 +348,7 @@ def _relative_box(
 
 
 def _xml_files(input_dir: pathlib.Path) -> Iterator[_File]:
-    """Name and content of each XML file, in an order that does not matter."""
+    """Yields name and content of each XML file, in any order."""
     found = [name for name in TAR_NAMES if os.path.lexists(input_dir / name)]
     found += [name for name in FOLDER_NAMES if _is_folder(input_dir / name)]
     if len(found) > 1:
@@ -355,7 +367,10 @@ def _xml_files(input_dir: pathlib.Path) -> Iterator[_File]:
 
 
 def _is_folder(path: pathlib.Path) -> bool:
-    """Whether it is to be read as a folder; a link to nowhere is, and fails."""
+    """Whether to read a path as a folder.
+
+    A link to nowhere counts as one, so that reading it fails instead of being skipped.
+    """
     return path.is_dir() or (path.is_symlink() and not path.exists())
 
 
@@ -364,7 +379,7 @@ def _is_xml(name: str) -> bool:
 
 
 def _folder_files(input_dir: pathlib.Path, name: str) -> Iterator[_File]:
-    """The files below a folder; links are followed, but each folder is read once."""
+    """Yields the files below a folder. Links are followed; each folder is read once."""
     seen = set()
     walk = os.walk(input_dir / name, followlinks=True, onerror=listing.fail)
     for folder, folders, names in walk:

@@ -1,8 +1,8 @@
-"""Class lists: which synset has which label and which name.
+"""Reads class lists: the label and the name of each synset.
 
-In: a text file of one synset a line, in label order, or the ILSVRC-2012 list that
-ships with the package. Out: `Class` values; the label of the first line is the
-label base (1 for ImageNet, where 0 is the background class).
+In: a text file with one synset a line, in label order, or the ILSVRC-2012 list that
+comes with the package. Out: `Class` values. The first line has label 1, because label
+0 is the background class of ImageNet.
 """
 
 import collections
@@ -18,7 +18,7 @@ LABEL_BASE = 1
 
 @dataclasses.dataclass(frozen=True)
 class Class:
-    """One class: its label on disk, its synset (folder name) and its name."""
+    """A class: its label on disk, its synset (folder name) and its name."""
 
     label: int
     synset: str
@@ -26,7 +26,7 @@ class Class:
 
 
 def imagenet_classes() -> list[Class]:
-    """The 1000 classes of ILSVRC-2012 in label order (labels 1 to 1000)."""
+    """Returns the 1000 classes of ILSVRC-2012 in label order (labels 1 to 1000)."""
     data = importlib.resources.files("converters.inputs") / "data"
     synsets = (data / "synsets.txt").read_text(encoding="utf-8")
     words = (data / "synset_words.txt").read_text(encoding="utf-8")
@@ -34,11 +34,11 @@ def imagenet_classes() -> list[Class]:
 
 
 def read_classes(input_dir: pathlib.Path) -> list[Class]:
-    """The classes of a raw tree: its own `synsets.txt` if it has one, else ImageNet's.
+    """Reads the classes from `synsets.txt` in the input folder, or those of ImageNet.
 
-    Names come from `synset_words.txt` beside it; a synset without a name is its own
-    name. The ImageNet list is used in full for a tree that holds a part of its
-    classes, so that a subset keeps its labels.
+    Names come from `synset_words.txt` in the same folder; a synset without a name is
+    its own name. Without `synsets.txt` all 1000 classes of ImageNet are returned, so
+    that a folder with a subset of them keeps their labels.
 
     Raises:
         ValueError: If `synsets.txt` is empty or lists a synset twice.
@@ -60,7 +60,7 @@ def read_classes(input_dir: pathlib.Path) -> list[Class]:
 
 
 def _parse_words(text: str) -> dict[str, str]:
-    """Maps synset to name; a line is the synset, a tab or a space, and the name."""
+    """Maps synsets to names; each line is a synset, a tab or a space, and a name."""
     fields = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
     return {field[0]: field[-1].strip() for field in fields}
 

@@ -1,9 +1,9 @@
-"""Any class-per-directory tree as classes and named images.
+"""Lists any class-per-directory tree as classes and named images.
 
-In: a folder. A directory that holds images is a class; the class is named by the path
-to it, so that trees may be nested. `train/` and `val/` (or `validation/`) are splits if
-`train/` holds directories and no image; otherwise all is one split, `train`. Out: the
-images of each split and class. Files are listed, not opened.
+In: a folder. A folder that holds images is a class, named by its path, so that classes
+may be nested. `train/` and `val/` (or `validation/`) are splits if `train/` holds
+folders and no image; otherwise everything is one split, `train`. Out: the images of
+each split and class. Files are listed, not opened.
 """
 
 import collections
@@ -19,23 +19,23 @@ from converters.inputs.classes import Class
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
 from converters.inputs.listing import LeftOut
 
-# A label, a colon or space, and a class.
+# A line of a label map: a label, a colon or a space, and a class.
 _NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
 _VALIDATION_NAMES = ("val", "validation")
-# A folder has one way to it, and one more for each link. Links from each folder to each
-# other one would make millions of classes of a few folders.
+# A folder is read once for each path that leads to it, with links. Links from each
+# folder to each other folder would turn a few folders into millions of classes.
 _MAX_READS = 100
 
 _Identity = tuple[int, int]  # device and inode
 
 
 class ClassTree(NamedTuple):
-    """What a folder holds.
+    """Images and classes of a folder.
 
     Attributes:
-        splits: Path, relative to the folder, and bytes of each image; by split, and by
-            class in the order of the names.
-        left_out: Names that were left out, and why.
+        splits: By split and by class (sorted by name), the path of each image relative
+            to the folder and its size in bytes.
+        left_out: Names that were left out, with reasons.
     """
 
     splits: Mapping[str, Mapping[str, Sequence[tuple[str, int]]]]
@@ -43,20 +43,21 @@ class ClassTree(NamedTuple):
 
     @property
     def ignored(self) -> dict[str, int]:
-        """How many names were left out, by reason."""
+        """Number of names that were left out, by reason."""
         return listing.count(self.left_out)
 
     def class_names(self) -> list[str]:
-        """The classes of all splits, by name."""
+        """Returns the classes of all splits, sorted by name."""
         return sorted({name for split in self.splits.values() for name in split})
 
 
 def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
-    """Lists a tree; links are followed, but not in circles.
+    """Lists a tree. Links are followed, but not in circles.
 
     Raises:
-        ValueError: If there is no image, or the splits are not as they must be.
-        OSError: If something cannot be looked at.
+        ValueError: If a split has no image, if there are two validation splits, or if
+            links lead to a folder by too many paths.
+        OSError: If a folder cannot be read.
     """
     if not input_dir.is_dir():
         raise ValueError(
@@ -77,13 +78,13 @@ def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
 
 
 def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str, str]:
-    """The folder of each split, relative to the input folder; "" is all of it."""
+    """Returns the folder of each split, relative to the input folder; "" is all."""
     top = listing.scan(input_dir, listing.IMAGE_SUFFIXES)
     if "train" not in top.folders:
         return {"train": ""}
     train = listing.scan(input_dir / "train", listing.IMAGE_SUFFIXES)
     if train.names or not train.folders:
-        return {"train": ""}  # a class of trains
+        return {"train": ""}  # "train" is a class, such as pictures of trains
     validation = [name for name in _VALIDATION_NAMES if name in top.folders]
     if len(validation) > 1:
         raise ValueError(
@@ -98,7 +99,7 @@ def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str
 
 
 class _Folder(NamedTuple):
-    """A folder to read: its class, how names in it begin, the folders above it."""
+    """A folder to read: its class, the prefix of names in it, the folders above it."""
 
     class_name: str
     prefix: str
@@ -108,7 +109,7 @@ class _Folder(NamedTuple):
 def _walk(
     input_dir: pathlib.Path, top: str, left_out: list[LeftOut]
 ) -> dict[str, list[tuple[str, int]]]:
-    """The images of each class in a folder and in all below it."""
+    """Returns the images of each class in a folder and in all folders below it."""
     found: dict[str, list[tuple[str, int]]] = {}
     num_reads: collections.Counter[_Identity] = collections.Counter()
     pending = [_Folder("", f"{top}/" if top else "", frozenset())]
@@ -142,7 +143,7 @@ def _walk(
 def _too_many_ways(folder: pathlib.Path) -> ValueError:
     return ValueError(
         f"A folder must be reached by at most {_MAX_READS} ways, got more for the one "
-        f"at {folder}: links lead from folder to folder. Remove the links that are no "
+        f"at {folder}: links lead from folder to folder. Remove the links that are not "
         "classes of their own."
     )
 
@@ -155,19 +156,19 @@ def make_tree(
     validation_fraction: float,
     seed: int,
 ) -> Tree:
-    """The images of each split with the number of their class.
+    """Returns the images of each split with the number of their class.
 
     Args:
-        tree: What the folder holds.
+        tree: Images and classes of the folder.
         labels: Label of each class, in label order; the first is the label base.
-        chosen: Classes to take; all if there are none.
-        validation_fraction: Share of each class that goes to a validation split: as
-            many images as come nearest to it, but at least one of a class of two or
-            more, and never all. Which ones depends on their names and the seed only.
-        seed: Changes which ones.
+        chosen: Classes to take; all classes if it is empty.
+        validation_fraction: Fraction of each class that goes to a validation split,
+            rounded to a number of images: at least one image of a class of two or
+            more, and never all. The choice depends only on the names and the seed.
+        seed: Seed of that choice.
 
     Raises:
-        ValueError: If a class is not in the list, or nothing is left.
+        ValueError: If a class has no label or does not exist, or if a split is empty.
     """
     _require_known(tree, labels, chosen)
     left_out = list(tree.left_out)
@@ -185,8 +186,8 @@ def make_tree(
             splits[split] += [image for image in images if image.name not in held_out]
             if held_out:
                 splits["validation"] += [i for i in images if i.name in held_out]
-    for split, of_split in splits.items():
-        if not of_split:
+    for split, split_images in splits.items():
+        if not split_images:
             raise ValueError(
                 f"Split {split} must have at least one image, got none. Take more "
                 "--classes, or classes with two images or more."
@@ -217,7 +218,7 @@ def _require_known(
 
 
 def _held_out(images: Sequence[Image], fraction: float, seed: int) -> set[str]:
-    """Names of the images of one class that go to the validation split."""
+    """Returns the names of the images of one class that go to the validation split."""
     if not fraction or len(images) < 2:
         return set()
     count = min(max(int(len(images) * fraction + 0.5), 1), len(images) - 1)
@@ -230,19 +231,21 @@ def _held_out(images: Sequence[Image], fraction: float, seed: int) -> set[str]:
 
 
 def sorted_labels(names: Sequence[str], label_base: int) -> dict[str, int]:
-    """Label of each class, counted up from `label_base` in the order given."""
+    """Returns the label of each class, counted up from `label_base`."""
     return {name: label for label, name in enumerate(names, start=label_base)}
 
 
 def read_label_map(path: pathlib.Path, label_base: int | None) -> dict[str, int]:
-    """Label of each class from a file of `<label> <class>` lines, or of classes only.
+    """Reads the label of each class from lines of `<label> <class>`, or of `<class>`.
 
     Args:
-        path: The file, UTF-8. If every line starts with a number, these are the labels.
-        label_base: First label; None is the lowest in the file, or 1 if it has none.
+        path: The file, in UTF-8. If every line starts with a number, these numbers are
+            the labels; otherwise each line is a class.
+        label_base: First label. None: the lowest label in the file, or 1 if the file
+            has only classes.
 
     Raises:
-        ValueError: If labels or classes are there twice, or labels have gaps.
+        ValueError: If a label or a class occurs twice, or if labels have gaps.
     """
     lines = files.read_text(path, errors="surrogateescape", pipe=True).splitlines()
     lines = [line.strip() for line in lines if line.strip()]
@@ -278,7 +281,7 @@ def _check_labels(
 
 
 def make_classes(labels: Mapping[str, int]) -> list[Class]:
-    """The classes in label order, named so that text files can list them."""
+    """Returns the classes in label order, with names that text files can hold."""
     return [
         Class(label, catalog_name(name), _printable(name))
         for name, label in labels.items()
@@ -286,5 +289,5 @@ def make_classes(labels: Mapping[str, int]) -> list[Class]:
 
 
 def _printable(name: str) -> str:
-    """A name with line breaks and the like as escapes."""
+    """Replaces unprintable characters, such as line breaks, with escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)

@@ -1,8 +1,8 @@
-"""Which class each validation image shows: a label list, or the development kit.
+"""Labels the validation images from a label list or from the development kit.
 
 In: the folder with the images. Out: the synset of each image by name. The development
-kit numbers the classes in its own order, which is not label order: what its numbers
-mean is read from its `meta.mat`.
+kit numbers the classes in its own order, which is not the label order: its `meta.mat`
+gives the synset of each number.
 """
 
 import os
@@ -27,19 +27,20 @@ _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 def validation_synsets(
     input_dir: pathlib.Path, names: Sequence[str], listed: Sequence[str]
 ) -> Mapping[str, str]:
-    """The synset of each file of a validation split without class folders.
+    """Returns the synset of each image of a validation split without class folders.
 
-    A `synset_labels.txt` comes first: its lines go by the order of the names. Else the
-    development kit, in whose ground truth the line is the number in the name.
+    `synset_labels.txt` is used if it exists: its lines are in the order of the names.
+    Otherwise the ground truth of the development kit is used: line N is the class of
+    the image with number N in its name.
 
     Args:
-        input_dir: Folder with either.
+        input_dir: Folder with the label list or the development kit.
         names: Names of the images, in order.
-        listed: Those and the names of what is no file but is named like an image, which
-            may have a line of their own in a label list.
+        listed: Names of the images and of other entries that are named like an image
+            but are not files; the label list may have a line for these too.
 
     Raises:
-        ValueError: If there is neither, or it does not fit the images.
+        ValueError: If there is neither source, or if it does not fit the images.
     """
     path = input_dir / LABELS_NAME
     if os.path.lexists(path):
@@ -64,7 +65,7 @@ def validation_synsets(
 
 
 class _Kit(NamedTuple):
-    """The two files of the development kit, and where they are."""
+    """The contents of two files of the development kit, and its path for errors."""
 
     where: str
     truth: bytes
@@ -72,7 +73,11 @@ class _Kit(NamedTuple):
 
 
 def _read_kit(input_dir: pathlib.Path) -> _Kit | None:
-    """Ground truth and meta.mat, from a folder or from the kit as it is downloaded."""
+    """Reads the two files from a folder or from the downloaded tar.gz; None if absent.
+
+    Raises:
+        ValueError: If the tar.gz is damaged or lacks one of the files.
+    """
     for folder in (input_dir / FOLDER_NAME / "data", input_dir):
         paths = (folder / TRUTH_NAME, folder / META_NAME)
         if all(path.exists() for path in paths):
@@ -95,13 +100,13 @@ def _read_kit(input_dir: pathlib.Path) -> _Kit | None:
 
 
 def _truth(kit: _Kit) -> list[str]:
-    """The synset of validation image 1, 2 and so on."""
+    """Returns the synset of validation image 1, 2 and so on."""
     try:
         rows = matfile.read_structs(kit.meta, "synsets")
     except ValueError as error:
         raise ValueError(f"{META_NAME} in {kit.where}: {error}") from error
     synsets = dict(_synset(row, kit.where) for row in rows)
-    # The later ones are inner nodes of the hierarchy.
+    # Numbers above 1000 are inner nodes of the hierarchy, not classes.
     synsets = {n: synset for n, synset in synsets.items() if n <= _NUM_CLASSES}
     text = files.decode_text(kit.truth, f"{TRUTH_NAME} in {kit.where}")
     truth = []
@@ -117,7 +122,7 @@ def _truth(kit: _Kit) -> list[str]:
 
 
 def _synset(row: matfile.Fields, where: str) -> tuple[int, str]:
-    """Number and synset of a class in meta.mat."""
+    """Returns number and synset of a class from its row in meta.mat."""
     number, synset = row.get(_NUMBER_FIELD), row.get(_SYNSET_FIELD)
     whole = isinstance(number, float) and number.is_integer()
     if not whole or not isinstance(synset, str):
@@ -131,6 +136,7 @@ def _synset(row: matfile.Fields, where: str) -> tuple[int, str]:
 
 
 def _number(name: str, count: int) -> int:
+    """Returns the number in the name of a validation image, from 1 to `count`."""
     match = _NUMBER.match(name)
     if not match or not 1 <= int(match[1]) <= count:
         raise ValueError(

@@ -1,7 +1,8 @@
-"""Whether the input is all of a data set whose contents are known.
+"""Checks that the input is all of a data set whose counts are known (--expect).
 
-In: the listed images, their classes and boxes. Out: nothing, or an error that says what
-is missing, as far as names and counts can tell. Opens no file.
+In: the listed images, their classes and boxes. Out: nothing, or an error that lists
+everything that is missing or too much. Only names and counts are compared; no file is
+opened.
 """
 
 import collections
@@ -17,25 +18,27 @@ EXPECTATIONS = (NONE, ILSVRC2012)
 
 _NUM_TRAIN, _NUM_VALIDATION = 1_281_167, 50_000
 _NUM_CLASSES = 1000
+# Training images of the smallest and of the largest class.
 _FEWEST, _MOST = 732, 1300
 _VALIDATION_PER_CLASS = 50
 _NUM_BOXES = 615_299
+# Names that an error shows of a longer list.
 _NUM_NAMED = 5
 
 
 def check_expected(
     expected: str, tree: Tree, classes: Sequence[Class], boxes: Boxes
 ) -> None:
-    """Checks the input against what is known of a data set.
+    """Checks the input against the known counts of a data set.
 
     Args:
-        expected: One of EXPECTATIONS.
+        expected: One of EXPECTATIONS; "none" checks nothing.
         tree: The images.
         classes: All classes, in label order.
         boxes: The bounding boxes.
 
     Raises:
-        ValueError: If something is missing or too much; says all that is.
+        ValueError: If something is missing or too much; the message lists all of it.
     """
     if expected == NONE:
         return
@@ -80,7 +83,7 @@ def _number_fault(split: str, number: int, expected: int) -> Iterator[str]:
 def _class_faults(
     split: str, images: Sequence[Image], synsets: Sequence[str], fewest: int, most: int
 ) -> Iterator[str]:
-    """Classes without images, and classes with a number of them that cannot be."""
+    """Yields classes without images, and classes with too few or too many."""
     counts = collections.Counter(image.class_index for image in images)
     missing = [synset for n, synset in enumerate(synsets) if not counts[n]]
     if missing:
@@ -97,7 +100,7 @@ def _class_faults(
 
 
 def _validation_faults(images: Sequence[Image]) -> Iterator[str]:
-    """Numbers that no file name has."""
+    """Yields the names from 00000001 to 00050000 that no image has."""
     stems = {image.name.rpartition("/")[2].partition(".")[0] for image in images}
     names = (f"ILSVRC2012_val_{n:08d}" for n in range(1, _NUM_VALIDATION + 1))
     missing = [name for name in names if name not in stems]
@@ -106,5 +109,6 @@ def _validation_faults(images: Sequence[Image]) -> Iterator[str]:
 
 
 def _some(names: Sequence[str]) -> str:
+    """Returns the first names, separated by commas."""
     more = ", …" if len(names) > _NUM_NAMED else ""
     return ", ".join(names[:_NUM_NAMED]) + more

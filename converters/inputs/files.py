@@ -1,30 +1,30 @@
-"""Small files of the input, read whole: class lists, label lists, annotations.
+"""Reads small files of the input as a whole: class lists, label lists, annotations.
 
-In: a path. Out: its bytes or its text, or an error that names the path. Only a regular
-file is read, so that a pipe without a writer keeps no conversion waiting, and only up
-to a size, so that a file that is something else does not fill the memory.
+In: a path. Out: its bytes or its text, or an error that names the path. Only regular
+files are read, because a pipe without a writer would block the conversion, and only up
+to a limit, because a wrong file could fill the memory.
 """
 
 import os
 import pathlib
 import stat
 
-# Far above what a list of a million classes or images takes.
+# Far above the size of a list of a million classes or images.
 MAX_LIST_BYTES = 64 << 20
 
 
 def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
-    """A descriptor to read a regular file by; the caller closes it.
+    """Opens a regular file and returns its descriptor, which the caller closes.
 
     Args:
         path: The file.
-        pipe: Whether it may be a pipe, whose writer is then waited for.
+        pipe: Whether the file may be a pipe; opening it then waits for its writer.
 
     Raises:
         ValueError: If it is a folder, a pipe or the like.
         OSError: If it cannot be opened.
     """
-    # Without waiting: a pipe that nobody writes to would be waited for.
+    # O_NONBLOCK: opening a pipe without a writer would wait forever.
     descriptor = os.open(path, os.O_RDONLY | (0 if pipe else os.O_NONBLOCK))
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(mode) or (pipe and stat.S_ISFIFO(mode))):
@@ -37,15 +37,15 @@ def open_file(path: str | pathlib.Path, *, pipe: bool = False) -> int:
 def read_bytes(
     path: pathlib.Path, *, max_bytes: int = MAX_LIST_BYTES, pipe: bool = False
 ) -> bytes:
-    """The content of a regular file.
+    """Reads a regular file.
 
     Args:
         path: The file.
-        max_bytes: Most bytes that it may have.
-        pipe: Whether it may be a pipe.
+        max_bytes: Most bytes that the file may have.
+        pipe: Whether the file may be a pipe.
 
     Raises:
-        ValueError: If it is no regular file, or larger than `max_bytes`.
+        ValueError: If it is not a regular file, or larger than `max_bytes`.
         OSError: If it cannot be read.
     """
     with open(open_file(path, pipe=pipe), "rb") as file:
@@ -57,34 +57,35 @@ def read_bytes(
         try:
             return file.read(max_bytes)
         except OSError as error:
-            raise naming(error, path) from error
+            raise with_path(error, path) from error
 
 
 def read_text(path: pathlib.Path, *, errors: str = "strict", pipe: bool = False) -> str:
-    """The text of a UTF-8 file, without the byte order mark that some editors write.
+    """Reads a UTF-8 file, without the byte order mark that some editors write.
 
     Args:
         path: The file.
-        errors: What to do with bytes that are no UTF-8, as `bytes.decode` has it.
-        pipe: Whether it may be a pipe, as for a file that a user names.
+        errors: How to treat bytes that are not UTF-8, as in `bytes.decode`.
+        pipe: Whether the file may be a pipe. Use it for files that a flag names, where
+            a shell may pass a pipe.
 
     Raises:
-        ValueError: If it is no regular file, too large, or no UTF-8.
+        ValueError: If it is not a regular file, too large, or not UTF-8.
         OSError: If it cannot be read.
     """
     return decode_text(read_bytes(path, pipe=pipe), str(path), errors=errors)
 
 
 def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
-    """The text of UTF-8 bytes, without their byte order mark.
+    """Decodes UTF-8 bytes, without their byte order mark.
 
     Args:
         data: The bytes.
-        where: What to call them in an error.
-        errors: As `bytes.decode` has it.
+        where: Name of their origin, for errors.
+        errors: How to treat bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
-        ValueError: If they are no UTF-8.
+        ValueError: If they are not UTF-8.
     """
     try:
         return data.decode("utf-8-sig", errors=errors)
@@ -95,6 +96,6 @@ def decode_text(data: bytes, where: str, *, errors: str = "strict") -> str:
         ) from error
 
 
-def naming(error: OSError, path: str | pathlib.Path) -> OSError:
-    """The same error with the name of its file, which a read does not give."""
+def with_path(error: OSError, path: str | pathlib.Path) -> OSError:
+    """Returns the error with the name of its file, which a read error lacks."""
     return type(error)(error.errno, error.strerror, str(path))

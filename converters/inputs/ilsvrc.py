@@ -1,11 +1,11 @@
-"""Where images and labels come from: ILSVRC-2012 as it comes, as named images.
+"""Lists the images of ILSVRC-2012, from a tree of folders or from the official tars.
 
-In: a folder that holds, for each split, a tree or the official tars:
+In: a folder that holds for each split one of these:
     train/<synset>/*.JPEG, train/<synset>.tar, both, or ILSVRC2012_img_train.tar
     val/*.JPEG, val/<synset>/*.JPEG or ILSVRC2012_img_val.tar
-Out: for each split its images, in the same order and under the same names whichever it
-is. Files are listed and the headers of tars are read; no image is opened or unpacked.
-Anything that cannot be converted is an error before any work starts.
+Out: the images of each split, with the same names and in the same order for every
+form. Files are listed and headers of tars are read; no image is opened or unpacked. An
+input that cannot be converted is an error before any work starts.
 """
 
 import concurrent.futures
@@ -22,19 +22,19 @@ from converters.inputs.classes import Class
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
-# Waiting for a disk, not computing: more than there are CPUs.
+# The threads wait for the disk most of the time, so that there are more than CPUs.
 _NUM_HEADER_READERS = 16
 
 
 class Image(NamedTuple):
-    """One source image: what it is called, what it shows, and where its bytes are.
+    """A source image: its name, its class, and the place of its bytes.
 
     Attributes:
-        name: `<folder>/<synset>/<file>`, the same whether it lies in a tree or a tar.
-        class_index: Which class, counted from 0.
+        name: `<folder>/<synset>/<file>`, the same for a tree and a tar.
+        class_index: Number of its class, from 0.
         file: File that holds its bytes, relative to the input folder.
-        offset: Where they start in that file.
-        num_bytes: How many they are; may be 0.
+        offset: Start of its bytes in that file.
+        num_bytes: Size in bytes; may be 0.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Tree(NamedTuple):
 
     @property
     def ignored(self) -> dict[str, int]:
-        """How many names were left out, by reason."""
+        """Number of names that were left out, by reason."""
         return listing.count(self.left_out)
 
 
 class _Place(NamedTuple):
-    """Where the bytes of an image are; `name` is its base name."""
+    """The base name of an image and the place of its bytes, as in `Image`."""
 
     name: str
     file: str
@@ -66,10 +66,13 @@ class _Place(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """The images of a folder, or of a tar that stands for it; as in `Listing`.
+    """The images of a folder, or of the tar of that folder.
 
-    The names of `left_out` are relative to the input folder; those of members of a tar
-    begin with the tar.
+    Attributes:
+        places: The images, sorted by name.
+        names: All names that end like an image, also of links, folders and the like.
+        left_out: What was left out. Names are relative to the input folder; names of
+            members of a tar begin with the name of the tar.
     """
 
     places: Sequence[_Place]
@@ -78,26 +81,27 @@ class _Content(NamedTuple):
 
 
 class _Tar(NamedTuple):
-    """A tar, or a part of one, that stands for a folder."""
+    """A tar with the content of a folder, or the part of another tar that is one."""
 
     file: str
     part: tars.Member | None = None
 
 
 def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
-    """The bytes of an image.
+    """Reads the bytes of an image.
 
     Raises:
-        OSError: If they cannot be read; names the file.
+        OSError: If they cannot be read; the message names the file.
     """
-    # Plain calls: paths and file objects would double the time of a cached read.
+    # Plain system calls, because pathlib and file objects double the time of a read
+    # from the page cache.
     path = f"{input_dir}/{image.file}"
-    # Without waiting, in case that it has become a pipe.
+    # O_NONBLOCK: if a pipe has replaced the file, opening it would wait forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         data = os.pread(descriptor, image.num_bytes, image.offset)
     except OSError as error:
-        raise files.naming(error, path) from error
+        raise files.with_path(error, path) from error
     finally:
         os.close(descriptor)
     if len(data) != image.num_bytes:
@@ -109,10 +113,10 @@ def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
 
 
 def catalog_name(name: str) -> str:
-    r"""A file name as text that UTF-8 can hold.
+    r"""Returns a file name as text that can be stored as UTF-8.
 
-    File systems allow any bytes. Those that are no UTF-8 are lone surrogates in a
-    Python string; they become `\udcXX`, where XX is the byte. Others stay.
+    File systems allow any bytes in names. Bytes that are not UTF-8 are lone surrogates
+    in a Python string; each becomes the text `\udcXX`, where XX is the byte.
     """
     return name.encode(errors="backslashreplace").decode()
 
@@ -121,8 +125,8 @@ def read_tree(input_dir: pathlib.Path, classes: Sequence[Class]) -> Tree:
     """Lists the images of the train and validation splits under an input folder.
 
     Raises:
-        ValueError: If there is nothing to convert, a split is there twice, a class is
-            not in the class list, a tar is damaged, or labels and images do not match.
+        ValueError: If there is nothing to convert, a split is both a folder and a tar,
+            a class is not in the class list, a tar is damaged, or labels do not match.
         OSError: If something cannot be read.
     """
     if not input_dir.is_dir():
@@ -141,15 +145,15 @@ def read_tree(input_dir: pathlib.Path, classes: Sequence[Class]) -> Tree:
 def locate(
     input_dir: pathlib.Path, names: Sequence[str], class_indices: Sequence[int]
 ) -> list[Image]:
-    """The images that a catalog names, wherever under the input folder they lie.
+    """Finds the images that a catalog names, in the tree or in a tar.
 
     Args:
         input_dir: Folder with a tree or tars.
-        names: Names as `catalog_name` gives them.
-        class_indices: Class of each, counted from 0.
+        names: Names of the images as `catalog_name` returns them.
+        class_indices: Number of the class of each image, from 0.
 
     Raises:
-        ValueError: If an image is not there.
+        ValueError: If an image is not found.
         OSError: If something cannot be read.
     """
     images = []
@@ -175,7 +179,7 @@ def _locate_file(input_dir: pathlib.Path, name: str) -> _Place | None:
 
 @functools.lru_cache(maxsize=1)
 def _tar_places(input_dir: pathlib.Path) -> Mapping[str, _Place]:
-    """Every image in the tars of an input folder, by its name in a catalog."""
+    """Returns all images in the tars of an input folder, by their catalog names."""
     found: dict[str, _Place] = {}
     for folder, tar_name in (("train", TRAIN_TAR), ("val", None)):
         sources, _ = _class_sources(input_dir, folder, tar_name)
@@ -242,7 +246,7 @@ def _read_validation(
 
 
 def _require_one(input_dir: pathlib.Path, tar_name: str, folder: str) -> bool:
-    """Whether a split is a tar; it must not be a folder as well."""
+    """Whether a split is a tar; a ValueError if it is also a folder with content."""
     tar, root = input_dir / tar_name, input_dir / folder
     if not os.path.lexists(tar):
         return False
@@ -261,7 +265,7 @@ def _read_classes(
     index: Mapping[str, int],
     left_out: list[listing.LeftOut],
 ) -> list[Image]:
-    """The images of a split that has a folder or a tar for each class."""
+    """Returns the images of a split with a folder or a tar for each class."""
     sources, others = _class_sources(input_dir, folder, tar_name)
     left_out += others
     where = input_dir / folder
@@ -291,7 +295,7 @@ def _read_classes(
 
 def _image(prefix: str, place: _Place, class_index: int) -> Image:
     name = prefix + place.name
-    # One string for both saves a quarter of what an image takes.
+    # One string object for both fields saves a quarter of the memory of an image.
     file = name if place.file == name else place.file
     return Image(name, class_index, file, place.offset, place.num_bytes)
 
@@ -299,7 +303,7 @@ def _image(prefix: str, place: _Place, class_index: int) -> Image:
 def _class_sources(
     input_dir: pathlib.Path, folder: str, tar_name: str | None
 ) -> tuple[dict[str, _Tar | None], list[listing.LeftOut]]:
-    """What holds each class of a split: its tar, or None for its folder."""
+    """Finds the tar of each class of a split (None for a folder), and other names."""
     left_out: list[listing.LeftOut] = []
     sources: dict[str, _Tar | None] = {}
     if tar_name is not None and (input_dir / tar_name).exists():
@@ -334,7 +338,7 @@ def _class_sources(
 def _read_contents(
     input_dir: pathlib.Path, folder: str, sources: Mapping[str, _Tar | None]
 ) -> Iterator[tuple[str, _Content]]:
-    """The images of each class, classes by name."""
+    """Yields each class and its images; classes are sorted by name."""
 
     def read(synset: str) -> _Content:
         tar = sources[synset]
@@ -344,7 +348,7 @@ def _read_contents(
 
     synsets = sorted(sources)
     with concurrent.futures.ThreadPoolExecutor(_NUM_HEADER_READERS) as pool:
-        # In groups, so that the threads do not fill the memory ahead of the caller.
+        # Groups limit how far the threads read ahead of the caller, and the memory.
         for start in range(0, len(synsets), _NUM_HEADER_READERS):
             group = synsets[start : start + _NUM_HEADER_READERS]
             yield from zip(group, pool.map(read, group), strict=True)
@@ -364,7 +368,7 @@ def _read_folder(input_dir: pathlib.Path, folder: str) -> _Content:
 
 
 def _read_tar(input_dir: pathlib.Path, tar: _Tar) -> _Content:
-    """The images of a tar, by base name, as if it had been unpacked into a folder."""
+    """Returns the images of a tar by base name, as if it were unpacked to a folder."""
     places, names = [], []
     left_out: list[listing.LeftOut] = []
     prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"

@@ -1,8 +1,8 @@
-"""The images of one folder by name, and what is left out of it and why.
+"""Lists the images of one folder by name, and what is left out with the reason.
 
-In: a folder and the endings of the names to look for. Out: a `Listing`. Files are
-listed, not opened: what they really are is decided from their bytes, later. Nothing
-that a folder can hold is an error here but what cannot be looked at at all.
+In: a folder and the suffixes of the names to look for. Out: a `Listing`. Files are
+listed, not opened: their format is decided from their bytes, later. The only errors
+here are those of the file system.
 """
 
 import collections
@@ -32,7 +32,7 @@ BOX_NO_SIZE = "bbox_dropped_no_size"
 BOX_OTHER_CLASS = "bbox_file_of_other_class"
 BOX_NO_XML = "bbox_file_not_read"
 
-# What each reason means, for the reports.
+# Explanation of each reason, for the reports.
 DETAILS: Mapping[str, str] = {
     OTHER_NAME: "the name must end as that of an image or a tar that is read here",
     NOT_A_FILE: "a name like that of an image must be that of a file",
@@ -50,7 +50,8 @@ DETAILS: Mapping[str, str] = {
     BOX_NO_XML: "an annotation must be a file that ends in .xml",
 }
 
-# macOS writes these beside files on foreign disks and into tars; they hold no image.
+# macOS writes such files with metadata into tars and onto disks of other systems. They
+# have the suffix of the image but hold no image.
 _APPLE_DOUBLE_PREFIX = "._"
 
 
@@ -59,25 +60,25 @@ class LeftOut(NamedTuple):
 
     Attributes:
         name: Path relative to the folder that was listed; a folder ends in "/".
-        reason: Snake case, as the summary counts it.
+        reason: One of the constants above, in snake case, as the summary counts it.
     """
 
     name: str
     reason: str
 
     def under(self, prefix: str) -> "LeftOut":
-        """The same, seen from a folder above."""
+        """Returns the same entry with a prefix before its name."""
         return LeftOut(prefix + self.name, self.reason)
 
 
 class Listing(NamedTuple):
-    """What a folder holds, everything by name.
+    """Entries of a folder, each list sorted by name.
 
     Attributes:
-        files: Name and bytes of each file with one of the endings.
+        files: Name and size in bytes of each file with one of the suffixes.
         folders: Names of the folders.
-        names: All names with one of the endings, also of what is no file.
-        left_out: Names that are in neither `files` nor `folders`, and why.
+        names: All names with one of the suffixes, also of folders, pipes and the like.
+        left_out: Names that are in neither `files` nor `folders`, with the reason.
     """
 
     files: Sequence[tuple[str, int]]
@@ -87,22 +88,22 @@ class Listing(NamedTuple):
 
 
 def count(left_out: Iterable[LeftOut]) -> dict[str, int]:
-    """How many names were left out, by reason."""
+    """Counts the names that were left out, by reason."""
     return dict(sorted(collections.Counter(item.reason for item in left_out).items()))
 
 
 def has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether a file name, in upper or lower case, has one of the endings."""
+    """Whether a file name, in upper or lower case, has one of the suffixes."""
     return name.lower().endswith(suffixes) and not name.startswith(_APPLE_DOUBLE_PREFIX)
 
 
 def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
-    """Lists a folder; links are followed.
+    """Lists a folder. Links are followed.
 
-    A folder whose name has one of the endings, and a hidden one, is left out.
+    Hidden folders, and folders whose name has one of the suffixes, are left out.
 
     Raises:
-        OSError: If the folder, or the target of a link in it, cannot be looked at.
+        OSError: If the folder, or the target of a link in it, cannot be read.
     """
     files, folders, names = [], [], []
     left_out: list[LeftOut] = []
@@ -133,12 +134,12 @@ def scan(folder: pathlib.Path, suffixes: tuple[str, ...]) -> Listing:
 
 
 def files_below(folder: pathlib.Path) -> Iterator[str]:
-    """Path, relative to a folder, of all in it that is no folder, at any depth.
+    """Yields the paths of all files below a folder, relative to that folder.
 
-    Links are named and not followed, so that no circle of them is walked.
+    Links to folders are yielded too, but not followed, because links may form circles.
 
     Raises:
-        OSError: If a folder cannot be looked at.
+        OSError: If a folder cannot be read.
     """
     for path, folders, names in os.walk(folder, onerror=fail):
         folders.sort()
@@ -148,12 +149,12 @@ def files_below(folder: pathlib.Path) -> Iterator[str]:
 
 
 def fail(error: OSError) -> None:
-    """For `os.walk`, which passes over folders that it cannot read unless told so."""
+    """Raises the error; as `onerror` of `os.walk`, which ignores errors otherwise."""
     raise error
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """What the entry, or its target, is; None for a link to nowhere or to itself."""
+    """Returns the status of an entry or its target; None for a dangling link."""
     try:
         return entry.stat()
     except OSError as error:

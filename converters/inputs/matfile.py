@@ -1,8 +1,8 @@
-"""A struct array from a MATLAB 5 file, which is how ILSVRC lists its synsets.
+"""Reads a struct array from a MATLAB 5 file, as ILSVRC lists its synsets in one.
 
 In: the bytes of a .mat file (version 5 to 7: tagged elements, compressed or not). Out:
-the fields of each struct that are a text or a number; others are left out. Knows as
-much of the format as that takes, and unpacks no more than a list of synsets needs.
+the fields of each struct that are a text or a number; other fields are left out. Only
+this part of the format is supported, and only files of the size of a synset list.
 """
 
 import struct
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 _HEADER_BYTES = 128
 _COMPRESSED, _MATRIX = 15, 14
 _STRUCT_CLASS, _CHAR_CLASS = 2, 4
-# Type of element: struct format of its values.
+# The `struct` code of the values of each type of element.
 _FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d"}
 _FORMATS |= {12: "q", 13: "Q", 17: "H"}
 _UTF8 = 16
-# That of ILSVRC-2012 unpacks to some 2 MB.
+# The meta.mat of ILSVRC-2012 unpacks to some 2 MB.
 _MAX_UNPACKED_BYTES = 16 << 20
 _MAX_VALUE_BYTES = 1 << 16
 
@@ -24,12 +24,20 @@ Fields = dict[str, str | float]
 
 
 def read_structs(data: bytes, name: str) -> list[Fields]:
-    """The structs of the array with this name.
+    """Reads the structs of the array with this name.
+
+    Args:
+        data: The content of the file.
+        name: Name of the struct array.
+
+    Returns:
+        For each struct, its texts and numbers by the name of the field.
 
     Raises:
-        ValueError: If the file is not of version 5, or has no such array.
+        ValueError: If the file is not of version 5, is damaged, unpacks to more than
+            16 MiB, or has no such array.
     """
-    # The last two bytes of the header tell the order of bytes in a number.
+    # The last two bytes of the header give the byte order of all numbers.
     order = {b"IM": "<", b"MI": ">"}.get(data[126:_HEADER_BYTES])
     if order is None or not data.startswith(b"MATLAB 5.0"):
         raise ValueError("The .mat file must be of MATLAB version 5, got another file.")
@@ -60,12 +68,12 @@ def _find(data: bytes, order: str, name: str) -> list[Fields]:
 
 
 def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
-    """Type and content of each of the elements that follow each other."""
+    """Yields type and content of each element in a sequence of elements."""
     position = 0
     while position + 8 <= len(data):
         kind, size = struct.unpack_from(f"{order}II", data, position)
         if kind >> 16:
-            # Up to four bytes of content stand in the place of the size.
+            # A small element: up to four bytes of content take the place of the size.
             kind, size, start, end = (
                 kind & 0xFFFF,
                 kind >> 16,
@@ -74,7 +82,7 @@ def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
             )
         else:
             start = position + 8
-            # Only a compressed element is not padded to a multiple of eight.
+            # Elements are padded to a multiple of eight bytes, except compressed ones.
             end = start + (size if kind == _COMPRESSED else -(-size // 8) * 8)
         if start + size > len(data):
             raise IndexError(f"an element of {size} bytes at byte {position}")
@@ -83,12 +91,13 @@ def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _class_of(parts: list[tuple[int, bytes]], order: str) -> int:
-    """Class of an array: the lowest byte of its flags."""
+    """Returns the class of an array, which is the lowest byte of its flags."""
     return parts[0][1][0 if order == "<" else 3]
 
 
 def _structs(parts: list[tuple[int, bytes]], order: str) -> list[Fields]:
-    # Flags, dimensions, name, length of a field's name, all names, then the values.
+    # The parts are: flags, dimensions, name, length of a field name, all field names,
+    # and then the values, struct by struct.
     (width,) = struct.unpack(f"{order}i", parts[3][1])
     if width < 1 or not parts[4][1]:
         raise IndexError(f"a struct with names of {width} bytes")
@@ -108,7 +117,7 @@ def _structs(parts: list[tuple[int, bytes]], order: str) -> list[Fields]:
 
 
 def _value(content: bytes, order: str) -> str | float | None:
-    """The text or the one number in a matrix; None for anything else."""
+    """Returns the text or the single number in a matrix; None for anything else."""
     parts = list(_elements(content, order))
     if len(parts) < 4 or parts[3][0] not in {*_FORMATS, _UTF8}:
         return None

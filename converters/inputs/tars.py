@@ -1,10 +1,11 @@
-"""Where the members of a tar are: its headers read, its data left alone.
+"""Finds the members of a tar from its headers, without reading their data.
 
-In: a tar file, or the part of a file that is a tar (tars lie in tars uncompressed, so
-positions add up); or a tar.gz, read from start to end. Out: name, place and size of
-each member; a hard link has the place of the file that it links to. Understands ustar,
-GNU and PAX headers. A tar that is compressed, damaged or cut short is an error that
-names the tar and the byte; none is read as if it ended early.
+In: a tar file, or a tar inside of a tar file (it is stored there uncompressed, so that
+its members have a place in the outer file too), or a tar.gz. Out: name, place and size
+of each member; a hard link has the place of the file that it links to. The headers may
+be ustar, GNU or PAX. A tar that is compressed, damaged or cut short is an error that
+names the tar and the byte. The standard library's `tarfile` takes a damaged header for
+the end of the tar, and needs four times the CPU time for the same index.
 """
 
 import contextlib
@@ -30,20 +31,21 @@ _COMPRESSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
 }
 _GZIP_MAGIC = b"\x1f\x8b"
-# Types of members; a symbolic link, a device or a pipe is any other.
+# Types of members. All other types are symbolic links, devices and pipes.
 _FILES = b"0\x007"
 _HARD_LINK, _FOLDER, _SPARSE = b"15S"
-# Links, devices, folders and pipes: no data follows, whatever size the header gives.
+# No data follows links, devices, folders and pipes, whatever size the header gives.
 _WITHOUT_DATA = b"123456"
 _GNU_NAME, _GNU_LINK, _PAX_NEXT, _PAX_ALL = b"LKxg"
 _EXTENSIONS = b"LKxg"
-# A name or a list of attributes; more is damage.
+# An extension holds a name or a list of attributes; a larger one is damaged.
 _MAX_EXTENSION_BYTES = 1 << 20
-# The attributes that decide what a member is; others are not kept.
+# The PAX attributes that decide what a member is. Others are ignored.
 _ATTRIBUTES = re.compile(rb"size|path|linkpath|GNU\.sparse.*", re.DOTALL)
 _OCTAL = re.compile(rb"[0-7]{1,12}")
 _MAX_DIGITS = 20
-# A packed list of annotations unpacks to 50 times its size, zeros to 1000 times.
+# A tar.gz of annotations unpacks to 50 times its size, a tar.gz of zeros to 1000 times.
+# A larger ratio than this after the first bytes is an attack on memory and time.
 _MAX_RATIO = 200
 _FREE_UNPACKED_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20
@@ -53,12 +55,12 @@ class Member(NamedTuple):
     """One member of a tar.
 
     Attributes:
-        name: As it is in the tar, with the folders.
-        is_file: Whether it is a file or a hard link to one; if not, it is a symbolic
-            link, a device or the like. Folders are not listed at all.
-        offset: Where its bytes start in the file that holds the tar.
-        num_bytes: How many they are.
-        link: Name of the member that a hard link is to; empty for others.
+        name: Name in the tar, with its folders.
+        is_file: Whether the member is a file or a hard link to one. If not, it is a
+            symbolic link, a device or the like. Folders are not listed.
+        offset: Start of its data in the file that holds the tar, in bytes.
+        num_bytes: Size of its data.
+        link: Name of the member that a hard link leads to; empty for others.
     """
 
     name: str
@@ -69,11 +71,13 @@ class Member(NamedTuple):
 
 
 def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[Member]:
-    """The members of a tar, reading one block of each: in order, then its hard links.
+    """Yields the members of a tar in order, and its hard links after all others.
+
+    One block of 512 bytes is read for each member.
 
     Args:
         path: The tar.
-        part: A member of it that is itself a tar, to list that one.
+        part: A member of the tar that is a tar itself; its members are listed instead.
 
     Raises:
         ValueError: If it is not an uncompressed, complete tar.
@@ -81,7 +85,7 @@ def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[
     """
     descriptor = files.open_file(path)
     try:
-        # Headers are far apart: reading ahead would read the images.
+        # Headers are far apart: the kernel's reading ahead would read the images too.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         if part is None:
             span = (0, os.fstat(descriptor).st_size)
@@ -93,7 +97,7 @@ def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[
             try:
                 return os.pread(descriptor, num_bytes, offset)
             except OSError as error:
-                raise files.naming(error, path) from error
+                raise files.with_path(error, path) from error
 
         _require_plain(where, read(span[0], 8))
         tar = _Tar(read, where, *span)
@@ -110,9 +114,10 @@ def read_members(path: pathlib.Path, *, part: Member | None = None) -> Iterator[
 
 
 def _resolve(links: Sequence[Member], members: Iterable[Member]) -> Iterator[Member]:
-    """Hard links with the place of their files, which come before them in the tar.
+    """Yields the hard links of a tar with the places of their files.
 
-    A link to nothing stays as it is: no file.
+    The file of a link comes before the link in a tar. A link without a file is yielded
+    as it is, with `is_file` False.
     """
     places: dict[str, Member] = {}
     wanted = {_plain(link.link) for link in links}
@@ -137,15 +142,15 @@ def stream_files(
     wanted: Callable[[str], bool] = lambda name: True,
     max_bytes: int = files.MAX_LIST_BYTES,
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Name and bytes of each file of a tar or tar.gz, which is read from start to end.
+    """Yields name and bytes of each member of a tar or tar.gz, reading all of it.
 
-    Bytes are None for what is not wanted, and for what is no file. Hard links come
-    last, and only for them the tar is read again.
+    The bytes are None for a member that is not wanted or is not a file. Hard links
+    come last; the tar is read again only if there are any.
 
     Args:
         path: The tar or tar.gz.
-        wanted: Says of a name whether its bytes are.
-        max_bytes: Most bytes of a file that is wanted.
+        wanted: Whether the bytes of the member with this name are wanted.
+        max_bytes: Most bytes that a wanted file may have.
 
     Raises:
         ValueError: If it is not a complete tar or tar.gz, or a file is too large.
@@ -178,7 +183,7 @@ def stream_files(
 
 @contextlib.contextmanager
 def _open_stream(path: pathlib.Path, max_file_bytes: int) -> Iterator["_Tar"]:
-    """A tar or tar.gz that is read from start to end, and to the end."""
+    """Opens a tar or tar.gz to be read once from start to end."""
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(open(files.open_file(path), "rb"))
         file: IO[bytes] | gzip.GzipFile = raw
@@ -205,7 +210,7 @@ def _open_stream(path: pathlib.Path, max_file_bytes: int) -> Iterator["_Tar"]:
 
         try:
             yield _Tar(read, str(path), 0, sys.maxsize, max_file_bytes)
-            # The checksum of all comes after the last byte.
+            # The checksum of a gzip file comes after its last byte.
             while packed and take(_PIECE_BYTES):
                 pass
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -225,16 +230,16 @@ def _require_ratio(path: pathlib.Path, num_bytes: int, num_packed: int) -> None:
 
 
 class _Tar(NamedTuple):
-    """A tar: how to read it, what to call it, where it starts and ends."""
+    """A tar that is being read."""
 
-    read: Callable[[int, int], bytes]
-    where: str
-    start: int
-    end: int
-    max_file_bytes: int = sys.maxsize
+    read: Callable[[int, int], bytes]  # from an offset, at most this many bytes
+    where: str  # its name in errors
+    start: int  # offset of its first byte
+    end: int  # offset after its last byte; sys.maxsize if that is unknown
+    max_file_bytes: int = sys.maxsize  # a larger file is an error
 
     def take_file(self, member: Member) -> bytes:
-        """The bytes of a file, unless they are too many."""
+        """Reads a file; a ValueError if it is too large."""
         if member.num_bytes > self.max_file_bytes:
             raise ValueError(
                 f"{self.where}: {member.name} must have at most "
@@ -243,7 +248,7 @@ class _Tar(NamedTuple):
         return self.take(member.offset, member.num_bytes)
 
     def take(self, offset: int, num_bytes: int) -> bytes:
-        """So many bytes, all of which must be there."""
+        """Reads exactly this many bytes; a ValueError if the tar ends before."""
         self.require(offset, num_bytes)
         data = self.read(offset, num_bytes)
         if len(data) < num_bytes:
@@ -251,7 +256,7 @@ class _Tar(NamedTuple):
         return data
 
     def require(self, offset: int, num_bytes: int) -> None:
-        """Checks that the tar does not end before so many bytes."""
+        """Checks that the tar does not end before offset + num_bytes."""
         if offset + num_bytes > self.end:
             raise self.cut_short(self.end)
 
@@ -275,9 +280,14 @@ class _Tar(NamedTuple):
 
 
 def _walk(tar: _Tar) -> Iterator[Member]:
-    """The members of a tar but its folders, from its headers."""
+    """Yields the members of a tar except folders, by reading one header after another.
+
+    Raises:
+        ValueError: If a header is damaged or missing, or if a member is sparse.
+    """
     position = tar.start
-    # What PAX headers say of all that follow, and long names and PAX of the next one.
+    # `common` holds the PAX attributes for all members that follow, `fields` those and
+    # the long name and attributes for the next member.
     common: dict[str, str] = {}
     fields: dict[str, str] = {}
     while (block := tar.take(position, _BLOCK)) != _END:
@@ -316,21 +326,23 @@ def _require_plain(where: str, head: bytes) -> None:
 
 
 def _check_header(tar: _Tar, block: bytes, position: int) -> None:
-    # The checksum is the sum of the bytes, its own eight counted as spaces. Adler-32
-    # holds it modulo 65521 in its lower half, plus one, ten times as fast as sum().
+    """Checks the checksum of a header."""
+    # The checksum is the sum of all bytes, with its own eight counted as spaces. The
+    # lower half of Adler-32 is this sum plus one, modulo 65521, and takes a tenth of
+    # the time of sum().
     total = zlib.adler32(block[:148] + _SPACES + block[156:]) & 0xFFFF
     try:
         if total == (int(block[148:156].strip(b" \0"), 8) + 1) % 65521:
             return
     except ValueError:
-        pass  # not a number: not a header, which is said below
+        pass  # the checksum is no number: the error is raised below
     if position > tar.start:
         raise tar.damaged(position)
     raise ValueError(f"{tar.where} must be a tar, got something else.")
 
 
 def _number(tar: _Tar, field: bytes, position: int) -> int:
-    """A size: octal digits, or base 256 when the first bit is set."""
+    """Returns a size: octal digits, or base 256 if the first bit is set."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0") or b"0"
@@ -355,14 +367,14 @@ def _link(block: bytes, fields: Mapping[str, str]) -> str:
 
 def _name(block: bytes) -> str:
     name = _text(block[:100])
-    # GNU tar keeps other things where POSIX has the first part of the name.
+    # POSIX (b"ustar\0") has the first part of a long name here; GNU has other fields.
     if block[257:263] == b"ustar\0" and block[345]:
         name = _text(block[345:500]) + b"/" + name
     return os.fsdecode(name)
 
 
 def _read_extension(tar: _Tar, kind: int, offset: int, size: int) -> dict[str, str]:
-    """What a header says that is not a member but describes the next ones."""
+    """Reads the attributes of the next member, or of all members that follow."""
     if size > _MAX_EXTENSION_BYTES:
         raise tar.damaged(offset - _BLOCK)
     value = tar.take(offset, size)
@@ -372,7 +384,7 @@ def _read_extension(tar: _Tar, kind: int, offset: int, size: int) -> dict[str, s
         return {"path": os.fsdecode(value.rstrip(b"\0"))}
     fields, start = {}, 0
     while start < len(value):
-        # Each is b"<bytes of all this> <key>=<value>\n".
+        # A PAX attribute is b"<length> <key>=<value>\n"; the length counts all of it.
         length = value[start : start + _MAX_DIGITS].partition(b" ")[0]
         end = start + int(length) if length.isdigit() else 0
         if not start + len(length) < end <= len(value):

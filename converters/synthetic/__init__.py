@@ -1,5 +1,5 @@
-"""Drawn images that cost what photographs cost: an ImageNet-like tree without download.
+"""Draws images that cost as much to read as photographs: ImageNet without a download.
 
-In: a seed and numbers. Out: JPEG files, the same for the same seed.
-Never here: photographs, network.
+In: a seed and numbers. Out: JPEG files, the same for the same seed. No photograph is
+used and no network.
 """

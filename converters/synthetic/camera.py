@@ -1,9 +1,9 @@
-"""The files of a photo collection: their sizes, JPEG settings and bytes.
+"""Draws the sizes and JPEG settings of a photo collection, and encodes its files.
 
-In: a seed and the number of an image. Out: a `Photo`, which says what file to make,
-drawn so that a collection has the size, aspect ratio, bytes per pixel, quality and
-chroma subsampling distribution of ImageNet (ILSVRC-2012); and `encode`, which turns
-pixels into a JPEG of about that many bytes. Knows nothing of what a picture shows.
+In: a seed and the number of an image. Out: a `Photo`, the properties of one file. Over
+a collection, size, aspect ratio, bytes per pixel, quality and chroma subsampling have
+the distributions of ImageNet (ILSVRC-2012). `encode` turns pixels into a JPEG of about
+that many bytes. The content of the pictures is drawn in `scenes`.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from PIL import Image, ImageFile
 
 from converters.synthetic.noise import Floats, Pixels, generator
 
-# Pillow fits tables only if the file fits into its buffer, which it makes too small for
-# a noisy picture ("Suspension not allowed here").
+# Pillow optimizes Huffman tables only if the file fits into its output buffer. Its own
+# size is too small for a noisy picture ("Suspension not allowed here").
 ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, 2**24)
 
 _GRAYSCALE_SHARE = 0.023
-# Bytes of a grayscale file as a share of those of one in color.
+# Bytes of a grayscale file as a fraction of the bytes of a color file.
 _GRAYSCALE_BYTES = 0.65
 _LEAST_SIDE = 8
-# Share of images, width, height; sorted by area, because the draw is stratified in
-# this order. Seven of ten ImageNet files were scaled to a longer side of 500.
+# Fraction of the images, width, height. Sorted by area, because the draw is stratified
+# in this order. Seven of ten ImageNet files were scaled to a longer side of 500.
 _SIZES = (
     (0.008, 128, 150),
     (0.014, 150, 170),
@@ -70,21 +70,22 @@ _SIZES = (
     (0.003, 1600, 1200),
     (0.002, 2400, 1600),
 )
-# Bytes per pixel at evenly spaced quantiles from 0 to 1, for the files that the
-# collection scaled itself (all at quality 96) and for the files left as they came.
+# Bytes per pixel at evenly spaced quantiles from 0 to 1: for the files that the makers
+# of the collection scaled (all at quality 96), and for the files left as found.
 _SCALED_BYTES = (0.26, 0.44, 0.52, 0.58, 0.64, 0.70, 0.75, 0.81, 0.88, 1.01, 1.30)
 _AS_FOUND_BYTES = (0.09, 0.13, 0.155, 0.18, 0.21, 0.24, 0.27, 0.33, 0.39, 0.51, 0.74)
 _AS_FOUND_QUALITIES = (94, 94, 92, 90, 90, 90, 85, 80, 80, 80, 80, 75, 75, 70, 67)
 _SCALED_QUALITY = 96
 _SCALED_SUBSAMPLING = (0.96, 0.005, 0.035)
-# Share of the first kind among files with a longer side of 500, and among the others.
+# Fraction of scaled files among those with a longer side of 500, and among the others.
 _SCALED_SHARE = {True: 0.91, False: 0.11}
 # Mean over all images of the two tables above; --bytes_per_pixel is relative to it.
 MEAN_BYTES_PER_PIXEL = 0.574
 
-# Markers and tables of a file, which do not grow with the picture.
+# Bytes of markers and tables, which do not depend on the size of the picture.
 _HEADER_BYTES = 400
-# Efforts are logs of 1 + the amount of detail, measured on pictures of this package.
+# The effort is log(1 + amount of detail). The first guess and the slope of log(bytes)
+# over effort were measured on pictures of this package.
 _FIRST_EFFORT = 1.7
 _MOST_EFFORT = 3.8
 _SLOPE = 0.4
@@ -92,15 +93,16 @@ _SLOPE = 0.4
 
 @dataclasses.dataclass(frozen=True)
 class Photo:
-    """One file to make: pixels, JPEG settings and bytes to aim at.
+    """Properties of a file to make.
 
     Args:
-        width: Pixels.
-        height: Pixels.
-        grayscale: One component (Pillow mode L) instead of three.
+        width: Width in pixels.
+        height: Height in pixels.
+        grayscale: Whether it has one component (Pillow mode L) instead of three.
         quality: JPEG quality of libjpeg, 1 to 100.
-        subsampling: Chroma, as Pillow counts: 0 is 4:4:4, 1 is 4:2:2, 2 is 4:2:0.
-        bytes_per_pixel: File size to aim at.
+        subsampling: Chroma subsampling in Pillow's numbers: 0 is 4:4:4, 1 is 4:2:2, 2
+            is 4:2:0.
+        bytes_per_pixel: Target of the file size.
     """
 
     width: int
@@ -119,10 +121,17 @@ def draw_photo(
     size_scale: float = 1.0,
     bytes_scale: float = 1.0,
 ) -> Photo:
-    """Draws the file that image `number` of a split is to become.
+    """Draws the properties of image `number` of a split.
 
-    Size and bytes are stratified over every 100 and every 1000 numbers, so that a few
-    hundred images already cost on average what the whole collection costs.
+    Size and bytes are stratified over every 100 and every 1000 numbers, so that the
+    mean cost of a few hundred images is already that of the whole collection.
+
+    Args:
+        seed: Seed of the whole collection.
+        split: Number of the split.
+        number: Number of the image in its split.
+        size_scale: Multiplies width and height.
+        bytes_scale: Multiplies the bytes per pixel.
     """
     rng = generator(seed, split, 0, number)
     width, height = _draw_size(_stratified(seed, split, 1, number, rng), rng)
@@ -134,7 +143,7 @@ def draw_photo(
         subsampling = int(rng.choice(3, p=_SCALED_SUBSAMPLING))
     else:
         rank = (rank - share) / (1 - share)
-        # Small files were found less compressed than large ones.
+        # In ImageNet, small images are compressed less than large ones.
         smaller = float(np.clip((150_000 / (width * height)) ** 0.4, 0.75, 1.7))
         density = _quantile(_AS_FOUND_BYTES, rank) * smaller
         quality, subsampling = _draw_as_found(rank, rng)
@@ -152,7 +161,10 @@ def draw_photo(
 
 
 def _draw_as_found(rank: float, rng: np.random.Generator) -> tuple[int, int]:
-    """Quality and chroma; fewer bytes mostly come of less of both."""
+    """Draws quality and chroma subsampling of a file that was left as found.
+
+    Files with fewer bytes a pixel mostly have a lower quality and less chroma.
+    """
     place = np.clip(1 - rank + rng.normal(0, 0.28), 0, 0.999)
     quality = _AS_FOUND_QUALITIES[int(place * len(_AS_FOUND_QUALITIES))]
     if rng.random() < 0.025:
@@ -163,7 +175,10 @@ def _draw_as_found(rank: float, rng: np.random.Generator) -> tuple[int, int]:
 def _stratified(
     seed: int, split: int, quantity: int, number: int, rng: np.random.Generator
 ) -> float:
-    """A uniform number in [0, 1): one in each hundredth over every 100 numbers."""
+    """Draws a uniform number in [0, 1).
+
+    Every 100 consecutive numbers of images have one draw in each hundredth.
+    """
     block, place = divmod(number, 100)
     coarse = int(generator(seed, split, quantity, block).permutation(100)[place])
     tens, turn = divmod(block, 10)
@@ -172,7 +187,7 @@ def _stratified(
 
 
 def _draw_size(rank: float, rng: np.random.Generator) -> tuple[int, int]:
-    """Width and height at a rank in [0, 1) of the sizes sorted by area."""
+    """Draws width and height at a rank in [0, 1) of the sizes sorted by area."""
     cumulative = np.cumsum([share for share, _, _ in _SIZES])
     index = np.searchsorted(cumulative, rank * cumulative[-1], side="right")
     _, width, height = _SIZES[index]
@@ -189,16 +204,17 @@ def _quantile(table: tuple[float, ...], rank: float) -> float:
 
 
 def encode(base: Image.Image, detail: Floats, photo: Photo) -> bytes:
-    """A baseline JPEG of `base` with as much `detail` as brings it to its bytes.
+    """Encodes a baseline JPEG of about the number of bytes that `photo` gives.
 
-    Two trial encodings of a part of the rows find how much. Where even no detail is
-    too many bytes for the quality asked for, the quality gives way.
+    The file size is reached by adding more or less of `detail` to `base`. Two trial
+    encodings of some of the rows find the amount. If the file is too large without any
+    detail, the quality is lowered.
 
     Args:
-        base: What the picture shows, mode RGB.
-        detail: Texture and sensor noise, float32 [height, 3 * width] for red, green
-            and blue of each pixel in turn, spread about 1.
-        photo: The file to make.
+        base: The picture, mode RGB.
+        detail: Texture and sensor noise, float32 [height, 3 * width]: red, green and
+            blue of each pixel in turn, with a standard deviation of about 1.
+        photo: The properties of the file.
     """
     if photo.grayscale:
         base, detail = base.convert("L"), detail[:, ::3]
@@ -212,7 +228,7 @@ def encode(base: Image.Image, detail: Floats, photo: Photo) -> bytes:
         num_bytes = len(_jpeg(*part, effort, photo, photo.quality)) - _HEADER_BYTES
         return float(np.log(max(num_bytes, 1))) - wanted
 
-    # The log of the bytes is close to linear in the effort.
+    # The log of the bytes is nearly linear in the effort.
     first = excess(_FIRST_EFFORT)
     guess = float(np.clip(_FIRST_EFFORT - first / _SLOPE, 0, _MOST_EFFORT))
     second, slope = excess(guess), _SLOPE
@@ -226,13 +242,13 @@ def encode(base: Image.Image, detail: Floats, photo: Photo) -> bytes:
 
 
 def _sample_rows(height: int) -> npt.NDArray[np.intp]:
-    """A quarter of the rows, in whole blocks of 16; all rows of a small picture."""
+    """Returns a quarter of the rows in blocks of 16, or all of a small picture."""
     rows = np.arange(height)
     return rows if height < 256 else np.flatnonzero(rows // 16 % 4 == 1)
 
 
 def _lower_quality(quality: int, excess: float) -> int:
-    """The quality whose file is smaller by about the factor `excess`."""
+    """Returns the quality whose file is smaller by about the factor `excess`."""
     step = (200 - 2 * quality) / 100 if quality >= 50 else 50 / quality
     coarser = max(step, 0.08) * excess**1.6
     lower = 100 - 50 * coarser if coarser <= 1 else 50 / coarser
@@ -245,7 +261,7 @@ def _jpeg(
     added = np.float32(np.expm1(effort)) * detail
     added += pixels.reshape(added.shape)
     rounded = np.clip(added, 0, 255).astype(np.uint8).reshape(pixels.shape)
-    # Tables are fitted to the image, as in the files of ImageNet.
+    # Huffman tables are optimized, as in the files of ImageNet.
     options = {} if photo.grayscale else {"subsampling": photo.subsampling}
     file = io.BytesIO()
     picture = Image.fromarray(rounded)

@@ -1,8 +1,8 @@
-"""Random numbers and 1/f noise for pictures, as pure functions of whole numbers.
+"""Makes random numbers and 1/f noise for pictures, as pure functions of integers.
 
 In: a seed. Out: random generators, and `Noise`, from which pictures take clouds and
-grain. Tiles of noise are made once a process, because an inverse Fourier transform
-for every image would cost more than the rest of the image.
+grain. The tiles of noise are made once in each process, because an inverse Fourier
+transform for every image would cost more than the rest of the image.
 """
 
 import dataclasses
@@ -18,33 +18,33 @@ from PIL import Image, ImageDraw, ImageFilter
 Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
 
-# Center x and y in pixels, size in pixels, and a number in 0..1 for its form.
-_Thing = list[float]
+# A pebble or a fiber: center x and y and size in pixels, and aspect in 0..1.
+_Shape = list[float]
 
 _SIDE = 1024
-# Amplitude falls with frequency to this power; photographs are near 1.
+# The amplitude is frequency ** -slope; photographs have slopes near 1.
 _CLOUD_SLOPE = 1.4
 _GRAIN_SLOPE = 1.0
-# Spread of the color of a texture as a share of that of its brightness.
+# Deviation of the color of a texture as a fraction of that of its brightness.
 _TINT = 0.2
-_THINGS_A_TILE = 15_000
+_SHAPES_PER_TILE = 15_000
 
 
 def generator(*key: int) -> np.random.Generator:
-    """A random generator that is a pure function of whole numbers >= 0."""
+    """Returns a random generator that is a pure function of integers >= 0."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """Tiles of noise, float32, zero mean and unit spread.
+    """Tiles of noise, float32, with mean 0 and standard deviation 1.
 
     Args:
-        clouds: 1/f noise, mostly coarse, [side, side].
-        sensor: White noise, [side, 3 * side] for red, green and blue of each pixel in
+        clouds: [side, side], 1/f noise, mostly coarse.
+        sensor: [side, 3 * side], white noise; red, green and blue of each pixel in
             turn.
-        textures: Fine structure as of sand, gravel and fibers, each in the layout of
-            `sensor`, with channels much alike.
+        textures: Fine structure like sand, gravel and fibers. Each is laid out like
+            `sensor`; the three channels differ little.
     """
 
     clouds: Floats
@@ -52,12 +52,12 @@ class Noise:
     textures: tuple[Floats, Floats, Floats]
 
     def cut_texture(self, rng: np.random.Generator, width: int, height: int) -> Floats:
-        """A cut of one of the textures, float32 [height, 3 * width]."""
+        """Cuts a piece of one of the textures, float32 [height, 3 * width]."""
         texture = self.textures[rng.integers(len(self.textures))]
         return _cut(texture, rng, 3 * width, height)
 
     def cut_sensor(self, rng: np.random.Generator, width: int, height: int) -> Floats:
-        """Sensor noise, float32 [height, 3 * width]."""
+        """Cuts a piece of the sensor noise, float32 [height, 3 * width]."""
         return _cut(self.sensor, rng, 3 * width, height)
 
     def field(
@@ -68,10 +68,10 @@ class Noise:
         *,
         coarseness: float = 1.0,
     ) -> Floats:
-        """Clouds as wide as the picture, float32 [height, width].
+        """Returns clouds as large as the picture, float32 [height, width].
 
-        Cut at a longer side of 100 to 200, divided by `coarseness`, and made larger,
-        so that they look alike in small and large pictures and cost little.
+        A piece with a longer side of 100 to 200, divided by `coarseness`, is scaled up,
+        so that clouds look alike in small and large pictures and cost little.
         """
         cells = rng.uniform(100, 200) / coarseness
         shrink = min(cells / max(width, height), 1.0)
@@ -83,7 +83,7 @@ class Noise:
 
 @functools.lru_cache(maxsize=2)
 def noise(seed: int) -> Noise:
-    """The tiles of a seed, the same in every process."""
+    """Makes the tiles of a seed, the same in every process."""
     rng = generator(seed)
     frequency = np.hypot(np.fft.fftfreq(_SIDE)[:, None], np.fft.rfftfreq(_SIDE))
     frequency[0, 0] = np.inf
@@ -100,14 +100,14 @@ def noise(seed: int) -> Noise:
     )
 
 
-def _pebble(pen: ImageDraw.ImageDraw, thing: _Thing, color: tuple[int, ...]) -> None:
-    x, y, wide, aspect = thing
+def _pebble(pen: ImageDraw.ImageDraw, shape: _Shape, color: tuple[int, ...]) -> None:
+    x, y, wide, aspect = shape
     high = (0.5 + aspect) * wide
     pen.ellipse((x - wide, y - high, x + wide, y + high), color)
 
 
-def _fiber(pen: ImageDraw.ImageDraw, thing: _Thing, color: tuple[int, ...]) -> None:
-    x, y, size, aspect = thing
+def _fiber(pen: ImageDraw.ImageDraw, shape: _Shape, color: tuple[int, ...]) -> None:
+    x, y, size, aspect = shape
     right, down = 3 * size * math.sin(aspect), 3 * size * math.cos(aspect)
     ends = (x - right, y - down, x + right, y + down)
     pen.line(ends, color, width=1 + int(2 * aspect))
@@ -115,27 +115,27 @@ def _fiber(pen: ImageDraw.ImageDraw, thing: _Thing, color: tuple[int, ...]) -> N
 
 def _draw_tile(
     rng: np.random.Generator,
-    draw: Callable[[ImageDraw.ImageDraw, _Thing, tuple[int, ...]], None],
+    draw: Callable[[ImageDraw.ImageDraw, _Shape, tuple[int, ...]], None],
 ) -> Floats:
-    """A tile of many small things on top of one another, without coarse structure."""
+    """Draws a tile of many small shapes over one another, without coarse structure."""
     picture = Image.new("RGB", (_SIDE, _SIDE), (128, 128, 128))
     pen = ImageDraw.Draw(picture)
-    x, y = rng.uniform(0, _SIDE, (2, _THINGS_A_TILE))
-    # A power law of sizes, 2 to 25 pixels, the largest first and the smallest on top.
-    size = 1 / np.sort(rng.uniform(0.04, 0.6, _THINGS_A_TILE))
-    aspect = rng.random(_THINGS_A_TILE)
-    brightness = rng.normal(128, 45, (_THINGS_A_TILE, 1))
-    tints = rng.normal(0, 45 * _TINT, (_THINGS_A_TILE, 3))
+    x, y = rng.uniform(0, _SIDE, (2, _SHAPES_PER_TILE))
+    # Sizes of 2 to 25 pixels by a power law, the largest first and the smallest on top.
+    size = 1 / np.sort(rng.uniform(0.04, 0.6, _SHAPES_PER_TILE))
+    aspect = rng.random(_SHAPES_PER_TILE)
+    brightness = rng.normal(128, 45, (_SHAPES_PER_TILE, 1))
+    tints = rng.normal(0, 45 * _TINT, (_SHAPES_PER_TILE, 3))
     colors = np.clip(brightness + tints, 0, 255).astype(int).tolist()
-    things = np.stack([x, y, size, aspect], axis=1).tolist()
-    for thing, color in zip(things, colors, strict=True):
-        draw(pen, thing, tuple(color))
+    shapes = np.stack([x, y, size, aspect], axis=1).tolist()
+    for shape, color in zip(shapes, colors, strict=True):
+        draw(pen, shape, tuple(color))
     coarse = picture.filter(ImageFilter.BoxBlur(12))
     return _unit(np.asarray(picture, np.float32) - np.asarray(coarse, np.float32))
 
 
 def _unit(tile: Floats) -> Floats:
-    """Zero mean and unit spread, with the channels of a pixel in one row."""
+    """Scales to mean 0 and deviation 1, with the channels of a pixel in one row."""
     tile = (tile - tile.mean()) / tile.std()
     return np.asarray(tile.reshape(tile.shape[0], -1), np.float32)
 
@@ -147,8 +147,9 @@ def _tile(rng: np.random.Generator, spectrum: npt.NDArray[Any]) -> Floats:
 
 
 def _cut(tile: Floats, rng: np.random.Generator, width: int, height: int) -> Floats:
-    """A random cut of a tile, flipped at random; it repeats if the tile is smaller."""
-    # Whole pixels of three channels; a flip swaps red and blue, which does no harm.
+    """Cuts a random piece of a tile, flipped at random; a small tile is repeated."""
+    # The piece starts at a pixel of three channels. A flip swaps red and blue, which
+    # does not matter for noise.
     top, left = rng.integers(_SIDE), 3 * rng.integers(_SIDE)
     down, right = rng.choice((-1, 1), 2)
     rows = (top + down * np.arange(height)) % tile.shape[0]

@@ -1,9 +1,9 @@
-"""What tells the classes of synthetic pictures apart: outline, hue and pattern.
+"""Draws the object of each class of synthetic pictures: outline, hue and pattern.
 
 In: the index of a class. Out: its `Look`, and the object with that look as color and
-mask for a window of a picture. Classes 0 to 99,999 look different from one another,
-and the first ten differ in outline, hue and pattern at once. No two differ in being
-mirrored only, so that training may flip pictures.
+mask for a part of a picture. Classes 0 to 99,999 look different from one another, and
+the first ten differ in outline, hue and pattern at once. No class is the mirror image
+of another one, so that training may flip pictures.
 """
 
 import colorsys
@@ -28,7 +28,7 @@ PATTERNS = (
     *("zigzag", "spoked", "netted", "mottled", "halved"),
 )
 NUM_LOOKS = 10**5
-# Looks with pale trim and the coarsest pattern come first.
+# The first looks have pale trim and the coarsest pattern.
 NUM_PLAIN_LOOKS = 1000
 
 _POINTS = 120
@@ -37,14 +37,14 @@ _SUPERSAMPLING = 2
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """The look of a class; every field is one of ten, 0 to 9.
+    """The look of a class; each field is 0 to 9.
 
     Args:
         outline: Index into `OUTLINES`.
         hue: Index into `HUES`.
         pattern: Index into `PATTERNS`.
         trim: Hue of the second color of the pattern, in steps from `hue`; 0 is pale.
-        fineness: How fine the pattern is.
+        fineness: Fineness of the pattern; 0 is the coarsest.
     """
 
     outline: int
@@ -55,7 +55,7 @@ class Look:
 
     @property
     def name(self) -> str:
-        """The look in words, another one for every look."""
+        """The look in words, different for every look."""
         words = [HUES[self.hue], PATTERNS[self.pattern], OUTLINES[self.outline]]
         if self.trim:
             words.append(f"with {HUES[(self.hue + self.trim) % 10]}")
@@ -65,10 +65,11 @@ class Look:
 
 
 def look_of(class_index: int) -> Look:
-    """The look of a class, a one-to-one map of its five decimal digits.
+    """Returns the look of a class, a one-to-one map of its five decimal digits.
 
-    Neighbors differ in several fields: each field adds up the digits of the fields
-    before it, times a number that has an inverse modulo 10.
+    Classes with neighboring indices differ in several fields, because the fields are
+    sums of several digits. Each digit is multiplied by a number that has an inverse
+    modulo 10, so that no two classes have the same look.
     """
     digits = [class_index // 10**place % 10 for place in range(5)]
     return Look(
@@ -87,17 +88,18 @@ def paint(
     size: tuple[int, int],
     radii: tuple[float, float],
 ) -> tuple[Image.Image, Image.Image]:
-    """Paints the object of a look into the middle of a window.
+    """Paints the object of a look into the middle of a new picture.
 
     Args:
-        look: What to paint.
+        look: The look.
         rng: Source of pose, wear and light.
         noise: Source of dents and blotches.
-        size: Width and height of the window in pixels.
+        size: Width and height of the picture in pixels.
         radii: Half the width and half the height of the object in pixels.
 
     Returns:
-        The color as an RGB image, and where the object is as a mask, mode L.
+        color: Mode RGB.
+        mask: Mode L, 255 inside of the object and 0 outside.
     """
     width, height = size
     turn = rng.normal(0, 0.17)
@@ -119,7 +121,7 @@ def paint(
 
 
 def _colors(look: Look, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """The two colors of the pattern, 0..255, with a little jitter."""
+    """Draws the two colors of the pattern, 0..255, with a little jitter."""
     jitter = rng.normal(0, 0.025)
     main = (look.hue / 10 + jitter, rng.uniform(0.5, 0.85), rng.uniform(0.5, 0.85))
     pale = (look.hue / 10 + jitter, rng.uniform(0.05, 0.2), rng.uniform(0.85, 1.0))
@@ -132,9 +134,10 @@ def _colors(look: Look, rng: np.random.Generator) -> tuple[Floats, Floats]:
 def _pattern(
     look: Look, rng: np.random.Generator, noise: Noise, across: Floats, along: Floats
 ) -> Floats:
-    """Share of the first color, 0..1, at each place of the object.
+    """Returns the fraction of the first color, 0..1, at each pixel.
 
-    `across` and `along` are -1..1 from edge to edge of the object.
+    `across` and `along` are the coordinates of each pixel, -1..1 from edge to edge of
+    the object.
     """
     pitch = np.float32(rng.uniform(0.9, 1.1) * 3.2 * 1.13**look.fineness * np.pi)
     a, b = across * pitch, along * pitch
@@ -161,12 +164,12 @@ def _pattern(
         wave = 2 * (blotches - blotches.mean()) / blotches.std()
     else:
         wave = along * (8 + look.fineness)
-    # Steep, so that the border of two colors is an edge of one to three pixels.
+    # The factor makes the border of two colors an edge of one to three pixels.
     return np.asarray(np.clip(wave * 4 + 0.5, 0, 1), np.float32)
 
 
 def _shade(rng: np.random.Generator, x: Floats, y: Floats, dents: Floats) -> Floats:
-    """Light on a dome: brighter toward the light, with a soft highlight."""
+    """Returns a brightness factor for each pixel, as of light on a dome."""
     direction = rng.uniform(0, 2 * np.pi)
     slope = rng.uniform(0.1, 0.35)
     toward = (slope * np.cos(direction) * x) + (slope * np.sin(direction) * y)[:, None]
@@ -183,7 +186,7 @@ def _mask(
     size: tuple[int, int],
     radii: tuple[float, float],
 ) -> Image.Image:
-    """The outline as a mask, turned, a little dented and with smooth edges."""
+    """Draws the outline as a mask, turned, a little dented and with smooth edges."""
     points = _outline(OUTLINES[outline])
     angle = np.linspace(0, 2 * np.pi, len(points))
     dents = sum(rng.normal(0, 0.02) * np.sin(k * angle + k * turn) for k in (2, 3, 5))
@@ -203,7 +206,7 @@ def _mask(
 
 
 def _outline(name: str) -> npt.NDArray[np.float64]:
-    """Corner points [n, 2] of an outline within -1..1, y downward."""
+    """Returns the corner points [n, 2] of an outline within -1..1, y downward."""
     angle = np.linspace(0, 2 * np.pi, _POINTS, endpoint=False) - np.pi / 2
     if name in ("disk", "ring"):
         return _polar(angle, np.ones(_POINTS))

@@ -1,9 +1,9 @@
 """Draws photo-like pictures in which each class has an object of its own.
 
-In: a seed, and the numbers of a split, an image and its class. Out: one baseline
-JPEG, a pure function of these. A picture is a cluttered background that says nothing
-of the class, with the object of the class (`converters.synthetic.objects`) in about the middle.
-What size and how many bytes the file has is the matter of `converters.synthetic.camera`.
+In: a seed, and the numbers of a split, an image and its class. Out: one baseline JPEG,
+a pure function of these. A picture is a cluttered background that does not depend on
+the class, with the object of the class (`objects`) near the middle. `camera` chooses
+the size of the picture and the bytes of the file.
 """
 
 import colorsys
@@ -16,11 +16,11 @@ from converters.synthetic.noise import Floats, Noise, generator, noise
 
 _Color = tuple[int, ...]
 
-# The pictures under construction have a fourth channel, roughness: the amount of
-# texture there, as a whole number.
+# While a picture is drawn it has a fourth channel, roughness: the amount of texture at
+# each pixel, as an integer.
 _MODE = "RGBX"
 _USUAL_ROUGHNESS = 60
-# Shares of scenes with straight edges, and with blades of grass or hair.
+# Fractions of scenes with straight edges, and with blades of grass or hair.
 _BUILT_SHARE = 0.35
 _GRASS_SHARE = 0.3
 
@@ -34,15 +34,18 @@ def make_image(
     size_scale: float = 1.0,
     bytes_scale: float = 1.0,
 ) -> tuple[bytes, int, int]:
-    """One image of a class: its JPEG bytes, its width and its height in pixels.
+    """Makes one image of a class.
 
     Args:
         seed: Seed of the whole collection.
         split: Number of the split.
         number: Number of the image in its split.
-        class_index: What it shows, counted from 0.
+        class_index: Number of the class, from 0.
         size_scale: Multiplies width and height.
         bytes_scale: Multiplies the bytes per pixel.
+
+    Returns:
+        The JPEG, its width and its height in pixels.
     """
     photo = camera.draw_photo(
         seed, split, number, size_scale=size_scale, bytes_scale=bytes_scale
@@ -57,13 +60,14 @@ def draw(
 ) -> tuple[Image.Image, Floats]:
     """Draws a picture.
 
-    The background is drawn at half size, as most of it is out of focus, the object at
-    full size.
+    The background is drawn at half size, because most of it is out of focus; the
+    object is drawn at full size.
 
     Returns:
-        What it shows, as an RGB image, and the fine detail to add to it in an amount
-        that `camera.encode` chooses, float32 [height, 3 * width] for red, green
-        and blue of each pixel in turn, spread about 1.
+        base: The picture without fine detail, mode RGB.
+        detail: Fine detail, float32 [height, 3 * width]: red, green and blue of each
+            pixel in turn, with a standard deviation of about 1. `camera.encode`
+            chooses how much of it is added.
     """
     side = np.array([width, height], float)
     # The box around the object takes 40 % to 70 % of the frame; it is wider in a wide
@@ -79,7 +83,7 @@ def draw(
     background = _background(rng, noise, width, height)
     _cast_shadow(background, rng, mask, corner)
     picture = background.resize((width, height), Image.Resampling.BICUBIC)
-    # As sharp or soft as the lens, so that the outline does not look cut out.
+    # The mask is blurred like a photograph, so that the outline does not look cut out.
     mask = mask.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.2)))
     roughness = picture.getchannel(3)
     roughness.paste(int(_USUAL_ROUGHNESS * rng.uniform(0.15, 1.0)), corner, mask)
@@ -91,14 +95,14 @@ def draw(
 def _background(
     rng: np.random.Generator, noise: Noise, width: int, height: int
 ) -> Image.Image:
-    """Clutter and decoys under uneven light, at half size."""
+    """Draws clutter and decoys under uneven light, at half size."""
     width, height = max(width // 2, 4), max(height // 2, 4)
     built = rng.random() < _BUILT_SHARE
     picture = _clutter(rng, width, height)
     if not built:
         picture = _bend(rng, noise, picture)
     _add_decoys(picture, rng, noise)
-    # Never quite sharp: half-size outlines would show as stairs.
+    # Some blur always, because outlines drawn at half size would show as stairs.
     blur = 0.5 + rng.gamma(1.2, 1.2) * max(width, height) / 250
     soft = picture.filter(ImageFilter.GaussianBlur(blur))
     layers = [np.asarray(layer, np.float32) for layer in soft.split()]
@@ -108,7 +112,7 @@ def _background(
     for layer, tint in zip(layers[:3], tints, strict=True):
         layer *= light
         layer += np.float32(tint) * clouds
-    # What is dark shows less texture; what is rough is not so everywhere.
+    # Dark places show less texture, and the roughness varies over the picture.
     layers[3] *= np.clip(0.2 + layers[1] / 120, 0.2, 1.4)
     layers[3] *= np.clip(1 + 0.5 * noise.field(rng, width, height), 0.1, 3)
     return Image.merge(_MODE, [_to_image(layer) for layer in layers])
@@ -119,10 +123,10 @@ def _to_image(layer: Floats) -> Image.Image:
 
 
 def _clutter(rng: np.random.Generator, width: int, height: int) -> Image.Image:
-    """Leaves, slabs and twigs that hide one another, nearest last.
+    """Draws leaves, slabs and twigs that hide one another, the nearest last.
 
-    Sizes follow a power law, which with occlusion gives the statistics of photographs
-    ("dead leaves"). Each has a dark and a bright side.
+    Sizes follow a power law. With occlusion, this gives the statistics of photographs
+    (the "dead leaves" model). Each shape has a dark and a bright side.
     """
     palette = _palette(rng)
     picture = _backdrop(rng, palette, width, height)
@@ -134,7 +138,7 @@ def _clutter(rng: np.random.Generator, width: int, height: int) -> Image.Image:
     sun *= 0.15 / np.hypot(*sun)
     sizes = 0.4 * side * (1 + 15 * rng.random(int(rng.integers(4, 80)))) ** -1.1
     for radius in np.sort(sizes)[::-1]:
-        color = _near(rng, palette[rng.integers(len(palette))])
+        color = _vary(rng, palette[rng.integers(len(palette))])
         place = rng.random(2) * (width, height)
         if rng.random() < 0.15:
             end = place + rng.normal(0, 5 * radius, 2)
@@ -149,9 +153,10 @@ def _clutter(rng: np.random.Generator, width: int, height: int) -> Image.Image:
 
 
 def _add_decoys(picture: Image.Image, rng: np.random.Generator, noise: Noise) -> None:
-    """Small objects of random classes near the border of the picture.
+    """Adds small objects of random classes near the border of the picture.
 
-    They belong to no label, so that a crop that misses the middle misleads.
+    They do not depend on the label, so that a crop box that misses the middle of the
+    picture shows objects of wrong classes, as in photographs.
     """
     size = np.array(picture.size)
     for _ in range(int(rng.integers(1, 5))):
@@ -160,8 +165,8 @@ def _add_decoys(picture: Image.Image, rng: np.random.Generator, noise: Noise) ->
         side = max(int(2.5 * radius), 4)
         painted, mask = objects.paint(look, rng, noise, (side, side), (radius, radius))
         angle = rng.uniform(0, 2 * np.pi)
-        # On an ellipse through the corners' neighborhood, most of it outside of the
-        # object that is to come.
+        # Places on an ellipse near the corners, most of them outside of the object,
+        # which is drawn later.
         away = np.array([np.cos(angle), np.sin(angle)]) * rng.uniform(0.4, 0.6) * size
         corner = np.clip(size / 2 + away, 0, size) - side / 2
         rough = Image.new("L", painted.size, _USUAL_ROUGHNESS)
@@ -176,7 +181,7 @@ def _draw_grass(
     width: int,
     height: int,
 ) -> None:
-    """Many thin strokes in about one direction: grass, fur, needles or wood."""
+    """Draws many thin strokes in about one direction: grass, fur, needles or wood."""
     count = int(rng.integers(100, 500))
     color = np.array(palette[rng.integers(len(palette))])
     direction = rng.normal(0, 1, 2)
@@ -193,7 +198,7 @@ def _draw_grass(
 
 
 def _leaf(rng: np.random.Generator) -> Floats:
-    """Corner points [n, 2] of a slab or, more often, of a round thing."""
+    """Returns corner points [n, 2] of a slab or, more often, of a round shape."""
     num_corners = int(rng.integers(3, 6)) if rng.random() < 0.4 else 16
     angle = (np.arange(num_corners) + rng.random(num_corners)) / num_corners
     unit = np.stack([np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)], axis=1)
@@ -203,7 +208,7 @@ def _leaf(rng: np.random.Generator) -> Floats:
 def _backdrop(
     rng: np.random.Generator, palette: list[_Color], width: int, height: int
 ) -> Image.Image:
-    """Sky and ground, or a wall: two colors with a hard or a soft border."""
+    """Draws sky and ground, or a wall: two colors with a hard or a soft border."""
     border = rng.normal(0.5, 0.25)
     softness = rng.choice([0.02, 0.3, 1.5])
     slant = rng.normal(0, 0.15) * np.linspace(-1, 1, 64)
@@ -215,7 +220,7 @@ def _backdrop(
 
 
 def _palette(rng: np.random.Generator) -> list[_Color]:
-    """Two to five colors, mostly of related hues and dull, with their roughness."""
+    """Draws two to five colors with roughness, mostly dull and of related hues."""
     hue, spread = rng.random(), rng.choice([0.03, 0.1, 0.5])
     vividness = rng.beta(1.3, 2.5)
     colors: list[_Color] = []
@@ -228,21 +233,21 @@ def _palette(rng: np.random.Generator) -> list[_Color]:
     return colors
 
 
-def _near(rng: np.random.Generator, color: _Color) -> _Color:
-    """The same material in other light, and a little off in hue."""
+def _vary(rng: np.random.Generator, color: _Color) -> _Color:
+    """Returns the color in other light and with a slightly different hue."""
     shifted = np.array(color) * np.exp(rng.normal(0, 0.3)) + rng.normal(0, 5, 4)
     return tuple(int(c) for c in np.minimum(np.maximum(shifted, 4), 250))
 
 
 def _bend(rng: np.random.Generator, noise: Noise, picture: Image.Image) -> Image.Image:
-    """Moves every pixel by noise: outlines as irregular as those of stones."""
+    """Moves every pixel by noise, so that outlines are irregular like stones."""
     width, height = picture.size
     strength = np.float32(rng.uniform(0.01, 0.06) * max(width, height))
     down = strength * noise.field(rng, width, height, coarseness=3)
     right = strength * noise.field(rng, width, height, coarseness=3)
     rows = np.clip(down.astype(np.intp) + np.arange(height)[:, None], 0, height - 1)
     columns = np.clip(right.astype(np.intp) + np.arange(width), 0, width - 1)
-    # One four-byte word a pixel moves faster than four bytes.
+    # Indexing one four-byte word a pixel is faster than indexing four bytes.
     words = np.asarray(picture).view(np.uint32)[..., 0]
     return Image.fromarray(
         words[rows, columns].view(np.uint8).reshape(height, width, 4), _MODE
@@ -255,7 +260,7 @@ def _cast_shadow(
     mask: Image.Image,
     corner: tuple[int, int],
 ) -> None:
-    """Darkens the background, at half size, below and beside the object."""
+    """Darkens the background (at half size) below and beside the object."""
     shadow = mask.reduce(4).filter(ImageFilter.GaussianBlur(rng.uniform(1, 6)))
     shadow = shadow.resize((mask.width // 2, mask.height // 2))
     strength = rng.uniform(0.2, 0.65)
@@ -266,7 +271,7 @@ def _cast_shadow(
 
 
 def _light(rng: np.random.Generator, noise: Noise, width: int, height: int) -> Floats:
-    """Exposure, uneven light and darker corners, as a factor for each pixel."""
+    """Returns exposure, uneven light and darker corners as a factor for each pixel."""
     x = np.linspace(-1, 1, width, dtype=np.float32) ** 2
     y = np.linspace(-1, 1, height, dtype=np.float32)[:, None] ** 2
     vignette = 1 - np.float32(rng.uniform(0, 0.2)) * (x + y)
@@ -275,7 +280,7 @@ def _light(rng: np.random.Generator, noise: Noise, width: int, height: int) -> F
 
 
 def _detail(rng: np.random.Generator, noise: Noise, roughness: Floats) -> Floats:
-    """Texture where things are rough, and sensor noise everywhere."""
+    """Returns texture in rough places, and sensor noise everywhere."""
     height, width = roughness.shape
     texture = noise.cut_texture(rng, width, height)
     # A flat row of all channels, because numpy is slow along an axis of length 3.

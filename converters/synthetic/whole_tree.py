@@ -1,8 +1,8 @@
-"""A folder that appears under its name when it is complete, and replaces only its like.
+"""Writes a folder that gets its name only when it is complete.
 
-In: the folder's path and a mark, a small file that is written into it first. Out: the
-folder, whole, in place of one that was there. Until then the content is in a hidden
-folder beside it. What a killed run left there is cleared up by the next one.
+In: the path of the folder and a mark, a small file that is written into it first. Out:
+the complete folder, in place of an earlier one with a mark. Until then the content is
+in a hidden folder beside it. The next run removes what a killed run left there.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ MARK_NAME = ".synthesized.json"
 
 @contextlib.contextmanager
 def claimed(output: pathlib.Path) -> Iterator[None]:
-    """Keeps other runs away from a folder, and undoes what a killed one left half-done.
+    """Locks a folder against other runs, and cleans up after a killed run.
 
     Raises:
-        ValueError: If another run is at the folder, or something that none wrote is
-            where this one wants to work.
-        OSError: If the folder cannot be made.
+        ValueError: If another run has the lock, or if a hidden folder beside this one
+            was not written by a run.
+        OSError: If the parent folder cannot be made or written.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def claimed(output: pathlib.Path) -> Iterator[None]:
         try:
             old, partial = _beside(output, "old"), _beside(output, "partial")
             if old.exists() and not output.exists():
-                old.rename(output)  # a run was killed before the new one took its place
+                old.rename(output)  # a run was killed between the two renames
             _remove(old)
             _remove(partial)
             yield
@@ -48,15 +48,18 @@ def claimed(output: pathlib.Path) -> Iterator[None]:
 
 
 def _beside(output: pathlib.Path, what: str) -> pathlib.Path:
+    """Returns the path of a hidden file or folder beside the output folder."""
     return output.with_name(f".{output.name}.synthesize-{what}")
 
 
 @contextlib.contextmanager
 def filling(output: pathlib.Path, mark: str) -> Iterator[pathlib.Path]:
-    """A folder to fill, which is `output` after the block; on an error it is removed.
+    """Yields a hidden folder to fill, and renames it to `output` after the block.
+
+    On an error the hidden folder is removed.
 
     Args:
-        output: The folder, claimed; one that is there is replaced.
+        output: The folder, which `claimed` has locked; an existing one is replaced.
         mark: Content of the mark.
 
     Raises:
@@ -82,13 +85,17 @@ def filling(output: pathlib.Path, mark: str) -> Iterator[pathlib.Path]:
 
 
 def _remove(folder: pathlib.Path) -> None:
-    """Removes a folder with a mark, the mark last; one without it is refused."""
+    """Removes a folder with a mark, the mark last.
+
+    Raises:
+        ValueError: If the folder has content but no mark, or is a link or a file.
+    """
     mark = folder / MARK_NAME
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ValueError(f"{folder} must be a folder of its own. Move it away.")
     entries = sorted(folder.iterdir()) if folder.exists() else []
     if entries and mark not in entries:
-        # An empty folder may stand for one that was replaced.
+        # An empty folder needs no mark: the user may have made the output folder.
         raise ValueError(
             f"{folder} holds {entries[0].name} and not {MARK_NAME}: no run wrote it. "
             "Move it away."

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+import numpy.testing  # noqa: F401  # Its import starts a process.
 import pytest
 
 MAX_CPU_SECONDS = 2.0

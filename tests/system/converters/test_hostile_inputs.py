@@ -1,7 +1,6 @@
 """Inputs that were made to do harm end soon, in little memory, with one line."""
 
 import gzip
-import io
 import json
 import os
 import pathlib
@@ -14,11 +13,11 @@ import tarfile
 import zlib
 from collections.abc import Callable
 
-import PIL.Image
 import pytest
 
 from converters.inputs import boxes, devkit, ilsvrc
 from tests.support.data import SYNSETS, make_jpeg, make_tree
+from tests.support.jpegs import many_scans
 from tests.unit.converters.inputs.test_boxes import make_xml
 
 # Starts the command, ends it if it hangs, and measures its memory. Linux counts the
@@ -212,15 +211,6 @@ def _blank_png(width: int, height: int) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + body
-
-
-def many_scans(width: int, height: int, count: int) -> bytes:
-    """Returns a progressive JPEG whose last scan is repeated `count` times."""
-    out = io.BytesIO()
-    PIL.Image.new("RGB", (width, height)).save(out, "JPEG", progressive=True)
-    data = out.getvalue()
-    last = data[data.rfind(b"\xff\xda") : -2]
-    return data[:-2] + last * count + data[-2:]
 
 
 @pytest.mark.parametrize("options", [(), ("--decode=full",), ("--max_side=100",)])

@@ -45,7 +45,7 @@ def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
     ],
 )
 def test_names_are_taken_apart(name: str, expected: tuple | None) -> None:
-    parsed = files.parse_name(name)
+    parsed = files.parse_shard_name(name)
 
     assert (parsed and (*parsed, parsed.split)) == expected
 

@@ -1,4 +1,4 @@
-"""converters.checks.shard and contents: every fault named by record, offset and file."""
+"""converters.checks.shard and record: faults with record, offset and file."""
 
 import dataclasses
 import pathlib
@@ -99,7 +99,7 @@ def test_what_the_converter_wrote_has_no_fault(
 def scratch(
     data_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[shard_checks.Settings, shard_checks.Task, dict[str, list], bytes]:
-    """The check of a copy of SHARD that examples may overwrite, and its content."""
+    """Settings, task and content of a copy of SHARD that tests may overwrite."""
     folder = tmp_path_factory.mktemp("flip") / "copy"
     shutil.copytree(data_dir, folder)
     content = (folder / SHARD).read_bytes()
@@ -150,7 +150,7 @@ def test_every_byte_of_a_frame_is_covered(
 def test_all_damaged_records_of_a_shard_are_named(copy: pathlib.Path) -> None:
     table, content = rows(copy), bytearray((copy / SHARD).read_bytes())
     content[table["byte_offset"][1]] ^= 1  # a length
-    content[table["byte_offset"][2] + 3] ^= 1  # the next one's too
+    content[table["byte_offset"][2] + 3] ^= 1  # the next length too
     content[table["byte_offset"][5] + 400] ^= 1  # data
     (copy / SHARD).write_bytes(content)
 
@@ -319,7 +319,7 @@ def test_what_is_no_example_is_named(copy: pathlib.Path) -> None:
 def test_decode_finds_an_image_that_is_cut_behind_its_header(
     copy: pathlib.Path,
 ) -> None:
-    """The catalog agrees with it, as if it had been converted so."""
+    """The catalog agrees with the cut image, as if it had been converted so."""
     *_, last = records.read(copy / SHARD)
     whole = records.decode_example(last.data)[records.ENCODED].values[0]
     cut = whole[:-200]
@@ -335,7 +335,7 @@ def test_decode_finds_an_image_that_is_cut_behind_its_header(
 
 
 def replace_digest(data_dir: pathlib.Path, old: str, encoded: bytes) -> None:
-    """Lets the catalog have the digest of other bytes for one image."""
+    """Writes the digest of other bytes into the catalog for one image."""
     catalog, new = data_dir / index.CATALOG_NAME, xxhash.xxh3_128_hexdigest(encoded)
     with duckdb.connect() as connection:
         table = connection.read_parquet(str(catalog)).fetchall()

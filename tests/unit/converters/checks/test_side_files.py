@@ -1,4 +1,4 @@
-"""converters.checks.side_files: side files against the index, strays, indexes without digests."""
+"""converters.checks.side_files: damaged and stray side files, and old indexes."""
 
 import dataclasses
 import json
@@ -57,28 +57,33 @@ def test_the_index_lists_every_file_beside_the_shards(data_dir: pathlib.Path) ->
         assert file == index.describe((data_dir / name).read_bytes())
 
 
-@pytest.mark.parametrize("name", SIDE_FILES)
-def test_a_side_file_that_is_missing_cut_or_damaged_is_named(
-    copy: pathlib.Path, name: str
+def test_side_files_that_are_missing_cut_or_damaged_are_named(
+    copy: pathlib.Path,
 ) -> None:
-    path = copy / name
-    size = path.stat().st_size
-    flip(path)
+    sizes = {name: (copy / name).stat().st_size for name in SIDE_FILES}
+    for name in SIDE_FILES:
+        flip(copy / name)
     flipped = faults(copy), faults(copy, "quick")
-    path.write_bytes(path.read_bytes()[:-1])
+    for name in SIDE_FILES:
+        (copy / name).write_bytes((copy / name).read_bytes()[:-1])
     cut = faults(copy), faults(copy, "quick")
-    path.unlink()
+    for name in SIDE_FILES:
+        (copy / name).unlink()
     missing = faults(copy), faults(copy, "quick")
 
-    ((found, fault),) = flipped[0]
-    assert found == name
-    assert "the digest must be" in fault
-    # The catalog is read at every level, because the other checks believe it.
-    assert flipped[1] == (flipped[0] if name == index.CATALOG_NAME else [])
-    said = f"must have {size} bytes as the index says, got {size - 1}"
-    assert cut == ([(name, said)],) * 2
+    assert sorted(name for name, _ in flipped[0]) == SIDE_FILES
+    assert all("the digest must be" in fault for _, fault in flipped[0])
+    # The catalog is read at every level, because the other checks rely on it.
+    catalog = [fault for fault in flipped[0] if fault[0] == index.CATALOG_NAME]
+    assert flipped[1] == catalog
+    for found in cut:
+        assert dict(found) == {
+            name: f"must have {size} bytes as the index says, got {size - 1}"
+            for name, size in sizes.items()
+        }
     said = "the index lists it, but there is no such file"
-    assert missing == ([(name, said)],) * 2
+    for found in missing:
+        assert dict(found) == dict.fromkeys(SIDE_FILES, said)
 
 
 def test_files_of_another_data_set_are_named(copy: pathlib.Path) -> None:
@@ -88,16 +93,16 @@ def test_files_of_another_data_set_are_named(copy: pathlib.Path) -> None:
     assert faults(copy, "quick") == [
         (
             "rejects.jsonl",
-            "the index does not list it: it tells of another data set",
+            "the index does not list it: it belongs to another data set",
         ),
         ("dali_idx/train-00003-of-00004", "the index lists no shard of this name"),
     ]
 
 
-def test_a_split_that_readers_would_take_for_one_of_it_is_named(
+def test_shards_of_a_split_that_is_not_in_the_index_are_named(
     copy: pathlib.Path,
 ) -> None:
-    """The index has no split of this name."""
+    """Readers that look by name would read them."""
     known = index.load(copy)
     (copy / "train-00000-of-00001").write_bytes(b"")
     document = json.loads((copy / index.INDEX_NAME).read_text())
@@ -200,7 +205,7 @@ def test_an_index_of_an_older_version_stays_as_it_is_where_there_are_faults(
 def test_no_folder_outside_is_written_or_emptied_through_a_link(
     copy: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """As a folder for work in progress there may be a link to anywhere."""
+    """A link to any folder may have the name of the work folder."""
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "file").write_text("mine")

@@ -1,4 +1,4 @@
-"""converters.images.policy, jpeg, pixels: what a file really is, and what is stored for it."""
+"""converters.images: what is stored for a file, by its bytes and the policy."""
 
 import dataclasses
 import io
@@ -19,10 +19,10 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from PIL import JpegImagePlugin
 
-from converters.images import jpeg_header, policy as policy_images, prepare
+from converters.images import jpeg_header, policy as image_policy, prepare
 from tests.support.data import make_jpeg
 
-DEFAULT = policy_images.Policy()
+DEFAULT = image_policy.Policy()
 HEIGHT, WIDTH = 24, 36
 
 
@@ -84,7 +84,7 @@ def _cmyk(kind: str) -> tuple[bytes, np.ndarray]:
 def _stored_pixels(
     prepared: prepare.Prepared | prepare.Rejected,
 ) -> np.ndarray:
-    """Decodes as training does; its size must be the one that is stored."""
+    """Decodes as training does, and checks that the size is the stored one."""
     assert isinstance(prepared, prepare.Prepared), prepared
     window = [0, 0, prepared.height, prepared.width]
     decoded = tf.io.decode_and_crop_jpeg(prepared.encoded, window, channels=3)
@@ -95,13 +95,13 @@ def _stored_pixels(
 
 
 def _prepare(data: bytes, **policy: object) -> prepare.Prepared:
-    prepared = prepare.prepare(data, policy_images.Policy(**policy))
+    prepared = prepare.prepare(data, image_policy.Policy(**policy))
     assert isinstance(prepared, prepare.Prepared), prepared
     return prepared
 
 
 def _reject(data: bytes, **policy: object) -> prepare.Rejected:
-    rejected = prepare.prepare(data, policy_images.Policy(**policy))
+    rejected = prepare.prepare(data, image_policy.Policy(**policy))
     assert isinstance(rejected, prepare.Rejected), rejected
     assert "\n" not in rejected.detail
     return rejected
@@ -142,7 +142,7 @@ def test_jpeg_is_stored_byte_for_byte(data: bytes, decision: str, decode: str) -
 
 
 def test_thumbnail_in_the_header_is_not_taken_for_the_image() -> None:
-    """Its frame header says another size, its end marker is not the file's."""
+    """The thumbnail in it has another size and an end marker of its own."""
     thumbnail = _saved(PIL.Image.new("RGB", (8, 8)))
     data = _saved(_image(), exif=b"Exif\0\0" + thumbnail)
 
@@ -180,7 +180,7 @@ def test_other_formats_become_jpegs_of_the_same_picture(
     assert prepare.is_changed(decision)
     assert _reject(data, other_format="skip").reason == "other_format"
     with pytest.raises(ValueError, match=f"got an image in {kind}"):
-        prepare.prepare(data, policy_images.Policy(other_format="fail"))
+        prepare.prepare(data, image_policy.Policy(other_format="fail"))
 
 
 def _png(samples: np.ndarray, color_type: int, *extra: tuple[bytes, bytes]) -> bytes:
@@ -264,7 +264,7 @@ def test_cmyk_becomes_rgb_in_the_right_polarity(kind: str, decision: str) -> Non
     assert np.abs(pixels - by_tensorflow).mean() < 3
     assert _reject(data, cmyk="skip").reason == decision.removeprefix("converted_")
     with pytest.raises(ValueError, match="--cmyk=fail"):
-        prepare.prepare(data, policy_images.Policy(cmyk="fail"))
+        prepare.prepare(data, image_policy.Policy(cmyk="fail"))
 
 
 def _tables(data: bytes) -> tuple[dict[int, list[int]], int]:
@@ -299,7 +299,7 @@ def test_exif_orientation_is_applied_as_viewers_do(orientation: int, mode: str) 
 def test_rotation_keeps_quantization_and_subsampling(
     orientation: int, same: bool
 ) -> None:
-    """Of a quarter turn the tables turn too: rows become columns."""
+    """A quarter turn also turns the quantization tables: rows become columns."""
     data = _turned(orientation, _image(), quality=60, subsampling=2)
 
     after = _tables(_prepare(data, exif_orientation="apply").encoded)
@@ -383,7 +383,7 @@ def test_truncated_jpeg_is_seen_in_its_header_and_end(cut: int) -> None:
 
     assert _reject(data).reason == "truncated"
     with pytest.raises(ValueError, match="the file is cut short"):
-        prepare.prepare(data, policy_images.Policy(truncated="fail"))
+        prepare.prepare(data, image_policy.Policy(truncated="fail"))
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_what_is_no_image_is_rejected(
     assert message in rejected.detail
     assert " at 0x" not in rejected.detail
     with pytest.raises(ValueError, match="must"):
-        prepare.prepare(data, policy_images.Policy(**{policy or "undecodable": "fail"}))
+        prepare.prepare(data, image_policy.Policy(**{policy or "undecodable": "fail"}))
 
 
 BIG = struct.pack(">HH", 20000, 20000)
@@ -481,13 +481,13 @@ def test_header_bomb_is_rejected_without_decoding(
         raise AssertionError("decoded")
 
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", refuse)
-    for policy in (DEFAULT, policy_images.Policy(decode="full", max_side=100)):
+    for policy in (DEFAULT, image_policy.Policy(decode="full", max_side=100)):
         rejected = prepare.prepare(data, policy)
 
         assert isinstance(rejected, prepare.Rejected)
         assert rejected.reason == "too_many_pixels"
     with pytest.raises(ValueError, match="at most 178956970 pixels"):
-        prepare.prepare(data, policy_images.Policy(too_many_pixels="fail"))
+        prepare.prepare(data, image_policy.Policy(too_many_pixels="fail"))
 
 
 def test_max_pixels_is_inclusive() -> None:
@@ -507,8 +507,7 @@ def test_full_decoding_finds_what_the_header_does_not_show() -> None:
             tf.io.decode_jpeg(data)
 
 
-@hypothesis.settings(max_examples=400, deadline=None)
-@hypothesis.given(
+jpeg_mutations = hypothesis.given(
     data=st.sampled_from(
         [
             BASE,
@@ -523,12 +522,14 @@ def test_full_decoding_finds_what_the_header_does_not_show() -> None:
     cut=st.floats(0, 1),
     decode=st.sampled_from(["header", "full"]),
 )
-def test_mutated_jpeg_never_raises(
+
+
+def check_mutated_jpeg(
     data: bytes, edits: list[tuple[float, bytes]], cut: float, decode: str
 ) -> None:
-    """Nor warns; what passes a full decoding decodes in TensorFlow.
+    """A mutated JPEG raises and warns nothing, or a ValueError if the policy fails.
 
-    What is wrong is a ValueError where the policy says fail.
+    If it passes a full decode, TensorFlow decodes it.
     """
     mutated = data[: max(round(cut * 4 * len(data)), 1)]
     for place, value in edits:
@@ -538,34 +539,45 @@ def test_mutated_jpeg_never_raises(
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        prepared = prepare.prepare(mutated, policy_images.Policy(**options))
+        prepared = prepare.prepare(mutated, image_policy.Policy(**options))
 
     if isinstance(prepared, prepare.Prepared):
         if decode == "full":
             _stored_pixels(prepared)
         return
     reasons = ("not_an_image", "truncated", "undecodable", "too_many_pixels")
-    failing = policy_images.Policy(**options, **dict.fromkeys(reasons, "fail"))
+    failing = image_policy.Policy(**options, **dict.fromkeys(reasons, "fail"))
     with pytest.raises(ValueError, match=re.escape(prepared.detail)):
         prepare.prepare(mutated, failing)
 
 
-@hypothesis.settings(max_examples=150, deadline=None)
-@hypothesis.given(
+other_mutations = hypothesis.given(
     kind=st.sampled_from(["PNG", "GIF", "WEBP", "BMP", "TIFF", "none"]),
     place=st.floats(0, 1, exclude_max=True),
     value=st.binary(max_size=8),
 )
-def test_mutated_other_formats_never_raise(
-    kind: str, place: float, value: bytes
-) -> None:
+
+
+def check_mutated_other_format(kind: str, place: float, value: bytes) -> None:
+    """A mutated image of another format raises and warns nothing."""
     data = b"\xff\xd8\xff" if kind == "none" else _saved(_image("P"), kind)
     position = int(place * len(data))
     mutated = data[:position] + value + data[position + len(value) :]
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        prepare.prepare(mutated, policy_images.Policy(max_pixels=10**6))
+        prepare.prepare(mutated, image_policy.Policy(max_pixels=10**6))
+
+
+# tests/torture/converters has longer rounds of these two.
+def test_mutated_jpeg_never_raises() -> None:
+    settings = hypothesis.settings(max_examples=100, deadline=None)
+    settings(jpeg_mutations(check_mutated_jpeg))()
+
+
+def test_mutated_other_formats_never_raise() -> None:
+    settings = hypothesis.settings(max_examples=50, deadline=None)
+    settings(other_mutations(check_mutated_other_format))()
 
 
 def test_same_bytes_are_made_each_time() -> None:
@@ -577,8 +589,8 @@ def test_same_bytes_are_made_each_time() -> None:
 def test_policy_is_plain_data() -> None:
     assert pickle.loads(pickle.dumps(DEFAULT)) == DEFAULT
     document = json.loads(json.dumps(dataclasses.asdict(DEFAULT)))
-    assert policy_images.Policy(**document) == DEFAULT
-    for name, choices in policy_images.CHOICES.items():
+    assert image_policy.Policy(**document) == DEFAULT
+    for name, choices in image_policy.CHOICES.items():
         assert getattr(DEFAULT, name) == choices[0]
 
 
@@ -594,7 +606,7 @@ def test_policy_is_plain_data() -> None:
 )
 def test_policy_checks_itself(field: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        policy_images.Policy(**{field: value})
+        image_policy.Policy(**{field: value})
 
 
 def test_header_says_what_the_file_holds() -> None:

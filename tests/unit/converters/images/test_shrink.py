@@ -1,4 +1,4 @@
-"""converters.images.shrink: sizes, encodings and errors of images made smaller on the way."""
+"""converters.images.shrink: sizes, encodings and errors of smaller images."""
 
 import io
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from PIL import JpegImagePlugin
 
-from converters.images import jpeg_header, policy as policy_images, prepare, shrink
+from converters.images import jpeg_header, policy as image_policy, prepare, shrink
 
 SIDES = st.integers(1, 5000)
 
@@ -32,7 +32,7 @@ def _jpeg(image: PIL.Image.Image, **options: object) -> bytes:
 
 
 def _prepare(data: bytes, **policy: object) -> prepare.Prepared:
-    prepared = prepare.prepare(data, policy_images.Policy(**policy))
+    prepared = prepare.prepare(data, image_policy.Policy(**policy))
     assert isinstance(prepared, prepare.Prepared), prepared
     assert tf.io.decode_jpeg(prepared.encoded).shape[:2] == [
         prepared.height,
@@ -195,7 +195,7 @@ def test_sample_is_one_in_64_by_the_bytes() -> None:
 
 
 def _sampled(wanted: bool, **options: object) -> bytes:
-    """A photo that is in the sample, or not; what follows its end makes it so."""
+    """A photograph that is in the sample or not, chosen by bytes after its end."""
     data = _jpeg(_photo(120, 160), **options)
     tails = (data + b"%d" % number for number in range(1000))
     return next(tail for tail in tails if shrink.in_sample(tail) == wanted)

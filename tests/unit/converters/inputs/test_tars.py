@@ -67,7 +67,7 @@ def _contents(root: pathlib.Path) -> dict[str, list[tuple[str, int, bytes]]]:
 
 
 def _shards(root: pathlib.Path, out: pathlib.Path) -> dict[str, bytes]:
-    """Every shard's bytes and catalog rows."""
+    """Returns the bytes of all shards and of their catalog rows."""
     out.mkdir()
     splits = ilsvrc.read_tree(root, CLASSES).splits
     plans = plan.make_plan(splits, {"train": 2, "validation": 1}, seed=0)
@@ -166,7 +166,7 @@ def test_folders_are_skipped_and_links_are_no_files(tmp_path: pathlib.Path) -> N
 
 
 def test_sizes_above_eight_gigabytes_are_read(tmp_path: pathlib.Path) -> None:
-    """Octal digits end there; GNU tar goes on in base 256, PAX with a header."""
+    """The octal field ends there; GNU tar uses base 256 then, and PAX a header."""
     size = 9 * 2**30
     for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         info = tarfile.TarInfo("large.tar")
@@ -250,7 +250,7 @@ def test_size_that_is_no_number_is_an_error(
     path = tmp_path / "x.tar"
     path.write_bytes(bytes(block) + bytes(2048))
 
-    # No more members than the tar has room for, where the reader would go round.
+    # At most ten members, because a reader that accepts the size may never end.
     with pytest.raises(ValueError, match=r"x.tar is damaged: the header at byte 0 gi"):
         list(itertools.islice(tars.read_members(path), 10))
 
@@ -365,7 +365,7 @@ def test_other_names_in_tars_are_counted(tmp_path: pathlib.Path) -> None:
     assert [i.num_bytes for i in tree.splits["train"]] == [700, 700]
 
 
-# The development kit. Its classes are not in label order.
+# The order of the classes in the development kit, which is not label order.
 KIT_ORDER = (SYNSETS[2], SYNSETS[0], SYNSETS[3], SYNSETS[1])
 TRUTH = "2\n4\n1\n3\n2\n"
 
@@ -445,7 +445,7 @@ def test_bad_mat_file_is_an_error(
 
 @pytest.fixture(params=["folder", "beside", "archive"])
 def kit_dir(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pathlib.Path:
-    """Images whose labels only the development kit has."""
+    """Images whose labels are in the development kit only."""
     root = make_tree(tmp_path, num_images=4, num_validation_images=5)
     (root / devkit.LABELS_NAME).unlink()
     folder = {"beside": root}.get(request.param, root / devkit.FOLDER_NAME / "data")

@@ -1,0 +1,64 @@
+"""The flag --restart_rows of the commands, and the study of decoding what it makes."""
+
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from benchmarks.studies import decode, decode_variants
+from converters.images import policy as image_policy
+from tests.support.data import convert, make_tree
+from tests.support.native_op import native_op  # noqa: F401
+
+
+@pytest.mark.parametrize("module", ["imagenet", "folder"])
+def test_without_the_library_it_is_an_error_before_any_work(
+    module, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "empty"))
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", f"converters.{module}", "--restart_rows"),
+            *(f"--input_dir={tmp_path / 'none'}", f"--output_dir={tmp_path / 'out'}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: --restart_rows needs a native library, but rewrite-")
+    assert line.endswith("is not built. Run: python -m tfpipe.native")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("native_op")
+def test_benchmark_reads_the_folder_of_each_way(tmp_path):
+    raw_dir, folder = make_tree(tmp_path / "raw", num_images=10), tmp_path / "rewritten"
+    convert(raw_dir, folder, policy=image_policy.Policy(restart_rows=True))
+    job = decode_variants.Job(
+        data_dir="none",
+        rewritten_data_dir=str(folder),
+        image_size=16,
+        batch_size=2,
+        num_warmup_images=2,
+        num_timed_images=4,
+    )
+
+    for way in decode_variants.REWRITTEN:
+        assert decode_variants.measure(way, job)["num_images"] == 4
+
+
+def test_benchmark_needs_the_folder_for_those_ways(capsys):
+    flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
+    with flagsaver.flagsaver(data_dir="none", ways=["rewritten_uint8"]):
+        code = decode.main(["decode"])
+
+    assert code == 1
+    errors = capsys.readouterr().err
+    assert "--rewritten_data_dir must be given for rewritten_uint8" in errors

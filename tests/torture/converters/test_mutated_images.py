@@ -1,0 +1,32 @@
+"""Long rounds of the tests with mutated images."""
+
+import hypothesis
+import pytest
+
+from tests.support.torture import rounds
+from tests.unit.converters.checks.test_decodable import check_mutated_images
+from tests.unit.converters.images.test_policy import (
+    check_mutated_jpeg,
+    check_mutated_other_format,
+    jpeg_mutations,
+    other_mutations,
+)
+
+SETTINGS = hypothesis.settings(
+    max_examples=rounds(few=400, many=20_000),
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+
+
+def test_mutated_jpeg_never_raises() -> None:
+    SETTINGS(jpeg_mutations(check_mutated_jpeg))()
+
+
+def test_mutated_other_formats_never_raise() -> None:
+    SETTINGS(other_mutations(check_mutated_other_format))()
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + rounds(few=1, many=20)))
+def test_mutated_images_that_tensorflow_refuses_are_reported(seed: int) -> None:
+    check_mutated_images(2000, seed)
