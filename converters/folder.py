@@ -4,15 +4,17 @@
 
 RAW holds a directory for each class, nested or not: a class is a directory with images
 in it (.jpeg .jpg .png .gif .bmp .webp in any case), named by its path. If RAW has
-train/ with directories in it, RAW/train and RAW/val or RAW/validation are the splits;
-otherwise all is one split, train, of which --validation_fraction holds a part out.
+train/ with directories in it, RAW/train and RAW/val or RAW/validation are the splits.
+Otherwise all images are one split, train, and --validation_fraction takes a part of it
+as the validation split.
 
-Labels count up from --label_base in the order of the class names, or are those of
+Labels count up from --label_base in the order of the class names, or come from
 --label_map: a file of lines `<label> <class>`, or of classes in label order. --classes
 takes a part of the classes and leaves their labels as they are.
 
-DIR gets what converters.imagenet writes. The same input, options and seed give the same
-bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
+DIR gets the same files as from converters.imagenet. The same input, options and seed
+give the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an
+error.
 """
 
 import dataclasses
@@ -23,11 +25,13 @@ from typing import Any
 from absl import app, flags
 
 from converters.inputs import classtree, ilsvrc
-from converters.jobs import run, side_files
-from converters.options import command, input_flags, job as job_options, paths
+from converters.jobs import side_files
+from converters.jobs.job import Job
+from converters.options import command, job, shared
 
-flags.adopt_module_key_flags(input_flags)
-flags.adopt_module_key_flags(job_options)
+shared.input_dir()
+flags.adopt_module_key_flags(shared)
+flags.adopt_module_key_flags(job)
 
 _NAME = flags.DEFINE_string(
     "name",
@@ -38,7 +42,7 @@ _LABEL_MAP = flags.DEFINE_string(
     "label_map",
     None,
     "File of lines `<label> <class>`, or of classes in label order. Default: the "
-    "classes that are there, by name.",
+    "classes of the input, by name.",
 )
 _LABEL_BASE = flags.DEFINE_integer(
     "label_base",
@@ -54,23 +58,23 @@ _CLASSES = flags.DEFINE_list(
 _VALIDATION_FRACTION = flags.DEFINE_float(
     "validation_fraction",
     0.0,
-    "Share of the images of each class, 0 to 1, that becomes a validation split; at "
-    "least one image of a class of two or more, and never all. 0: no such split.",
+    "Share of the images of each class, 0 to 1, that becomes a validation split. A "
+    "class of two or more images gives at least one image, and never all. 0: no such "
+    "split.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """One conversion as its flags say; see the flags' help.
+class Config(job.JobOptions):
+    """Options of one conversion; the flags of the same names describe them.
 
     Raises:
-        ValueError: If the fraction is 1, or the name is none that TFDS knows.
+        ValueError: If the fraction is not in [0, 1), or TFDS does not accept the name.
     """
 
     input_dir: str
-    job: job_options.JobConfig
     name: str = "folder"
     label_map: str | None = None
     label_base: int | None = None
@@ -78,6 +82,7 @@ class Config:
     validation_fraction: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         side_files.require_name(self.name)
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
@@ -86,23 +91,19 @@ class Config:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The options as JSON values, those of the job among them."""
-        fields = dataclasses.asdict(self) | {"classes": list(self.classes)}
-        job: dict[str, Any] = fields.pop("job")
-        return job | fields
+        """Returns the options as JSON values."""
+        return super().to_json() | {"classes": list(self.classes)}
 
 
 def config_from_flags() -> Config:
-    """The only reader of the values of this module's flags.
+    """Returns the options that the flags describe.
 
     Raises:
-        ValueError: If a value does not fit the others.
+        ValueError: If values do not fit together.
     """
-    if input_flags.INPUT_DIR.value is None:
-        raise app.UsageError("--input_dir must be given: the folder to convert.")
-    return Config(
-        input_dir=input_flags.INPUT_DIR.value,
-        job=job_options.job_config_from_flags(),
+    return job.options_from_flags(
+        Config,
+        input_dir=shared.required_input_dir(),
         name=_NAME.value,
         label_map=_LABEL_MAP.value,
         label_base=_LABEL_BASE.value,
@@ -112,41 +113,39 @@ def config_from_flags() -> Config:
 
 
 def convert(config: Config) -> dict[str, Any]:
-    """Converts and returns the summary that the command prints as JSON.
+    """Converts, and returns the summary that the command prints as JSON.
 
     Raises:
         ValueError: If the input or the output folder is not as it must be.
         OSError: If a file cannot be read or written.
     """
-    return command.convert(
-        "converters.folder", config.to_json(), lambda: make_job(config)
-    )
+    return command.convert("converters.folder", config, lambda: make_job(config))
 
 
-def make_job(config: Config) -> run.Job:
+def make_job(config: Config) -> Job:
     """Lists the input and plans the shards.
 
     Raises:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = paths.path_of("--input_dir", config.input_dir)
+    input_dir = shared.path_of("--input_dir", config.input_dir)
     labels, tree = _read_input(input_dir, config)
     return command.make_job(
-        config.job,
+        config,
         command="converters.folder",
         name=config.name,
         input_dir=input_dir,
         tree=tree,
         classes=classtree.make_classes(labels),
-        options={"validation_fraction": config.validation_fraction},
+        own_options={"validation_fraction": config.validation_fraction},
     )
 
 
 def _read_input(
     input_dir: pathlib.Path, config: Config
 ) -> tuple[dict[str, int], ilsvrc.Tree]:
-    """Label of each class, in label order, and the images of each split."""
+    """Returns the label of each class, in label order, and the images of each split."""
     found = classtree.read_class_tree(input_dir)
     if config.validation_fraction and "validation" in found.splits:
         raise ValueError(
@@ -159,15 +158,15 @@ def _read_input(
         labels,
         chosen=config.classes,
         validation_fraction=config.validation_fraction,
-        seed=config.job.seed,
+        seed=config.seed,
     )
     return labels, tree
 
 
 def _labels(config: Config, found: classtree.ClassTree) -> dict[str, int]:
-    """Label of each class on disk, in label order."""
+    """Returns the label of each class on disk, in label order."""
     if config.label_map is not None:
-        path = paths.path_of("--label_map", config.label_map)
+        path = shared.path_of("--label_map", config.label_map)
         return classtree.read_label_map(path, config.label_base)
     base = 1 if config.label_base is None else config.label_base
     return classtree.sorted_labels(found.class_names(), base)

@@ -6,20 +6,21 @@ RAW holds, as it comes or unpacked, in any mix:
   ILSVRC2012_img_train.tar, or train/ with <synset>/*.JPEG or <synset>.tar
   ILSVRC2012_img_val.tar, val/*.JPEG or val/<synset>/*.JPEG: validation split, if any
   synset_labels.txt (line i is the synset of the i-th validation image by name) or
-    ILSVRC2012_devkit_t12.tar.gz: what a validation split without class folders shows
+    ILSVRC2012_devkit_t12.tar.gz: labels of a validation split without class folders
   ILSVRC2012_bbox_train_v2.tar.gz, bbox/ or Annotation/: bounding boxes (XML), if any
-Tars are read in place. Labels are those of ILSVRC-2012 (1 to 1000 in the order of the
-synsets), also for a part of its classes; a RAW/synsets.txt (one synset a line, in label
-order) and RAW/synset_words.txt (synset, tab, name) take their place if they are there.
+Tars are read without being unpacked. Labels are those of ILSVRC-2012 (1 to 1000 in the
+order of the synsets), also for a part of its classes. RAW/synsets.txt (one synset a
+line, in label order) and RAW/synset_words.txt (synset, tab, name) replace these labels.
 
 DIR gets train-SSSSS-of-NNNNN and validation-SSSSS-of-NNNNN, or with --layout=tfds
 imagenet-train.tfrecord-SSSSS-of-NNNNN and so on (tf.train.Example records with the keys
 of the Inception scripts), catalog.parquet (one row a record), files for other readers
-and, last and only on success, index.json. Sound JPEG files are stored byte for byte;
-what is done about others is a policy each, and every such image is in changes.jsonl or
-rejects.jsonl, which also names the files and boxes of RAW that are left out. The same
-input, options and seed give the same bytes, whatever the number of workers and tasks,
-and however often the command was cut off: run it again and it goes on.
+and, last and only on success, index.json. Sound JPEG files are stored byte for byte. A
+flag for each other kind of image says what is done about it. changes.jsonl names each
+image that is stored in another form; rejects.jsonl names each image that is left out,
+and the files and boxes of RAW that are left out. The same input, options and seed give
+the same bytes, whatever the number of workers and tasks. A command that was cut off
+goes on when it is run again.
 
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
@@ -31,91 +32,79 @@ from typing import Any
 from absl import app, flags
 
 from converters.inputs import boxes, classes, expected, ilsvrc
-from converters.jobs import run
-from converters.options import command, input_flags, job as job_options, paths
+from converters.jobs.job import Job
+from converters.options import command, job, shared
 from tfpipe import host
 
-flags.adopt_module_key_flags(input_flags)
-flags.adopt_module_key_flags(job_options)
+shared.input_dir()
+flags.adopt_module_key_flags(shared)
+flags.adopt_module_key_flags(job)
 
 _EXPECT = flags.DEFINE_enum(
     "expect",
     expected.NONE,
     expected.EXPECTATIONS,
-    "Data set that the input must be all of; what is missing is an error that names "
-    "it. ilsvrc2012: 1,281,167 and 50,000 images, 1000 classes, 615,299 boxes.",
+    "Data set that the input must hold completely; an error names what is missing. "
+    "ilsvrc2012: 1,281,167 and 50,000 images, 1000 classes, 615,299 boxes.",
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """One conversion as its flags say; see the flags' help."""
+class Config(job.JobOptions):
+    """Options of one conversion; the flags of the same names describe them."""
 
     input_dir: str
-    job: job_options.JobConfig
     expect: str = expected.NONE
-
-    def to_json(self) -> dict[str, Any]:
-        """The options as JSON values, those of the job among them."""
-        fields = dataclasses.asdict(self)
-        job: dict[str, Any] = fields.pop("job")
-        return job | fields
 
 
 def config_from_flags() -> Config:
-    """The only reader of the flags' values.
+    """Returns the options that the flags describe.
 
     Raises:
-        ValueError: If a value does not fit the others.
+        ValueError: If values do not fit together.
     """
-    if input_flags.INPUT_DIR.value is None:
-        raise app.UsageError("--input_dir must be given: the folder to convert.")
-    return Config(
-        input_dir=input_flags.INPUT_DIR.value,
-        job=job_options.job_config_from_flags(),
-        expect=_EXPECT.value,
+    return job.options_from_flags(
+        Config, input_dir=shared.required_input_dir(), expect=_EXPECT.value
     )
 
 
 def convert(config: Config) -> dict[str, Any]:
-    """Converts and returns the summary that the command prints as JSON.
+    """Converts, and returns the summary that the command prints as JSON.
 
     Raises:
         ValueError: If the input or the output folder is not as it must be.
         OSError: If a file cannot be read or written.
     """
-    return command.convert(
-        "converters.imagenet", config.to_json(), lambda: make_job(config)
-    )
+    return command.convert("converters.imagenet", config, lambda: make_job(config))
 
 
-def make_job(config: Config) -> run.Job:
+def make_job(config: Config) -> Job:
     """Lists the input and plans the shards.
 
     Raises:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = paths.path_of("--input_dir", config.input_dir)
+    input_dir = shared.path_of("--input_dir", config.input_dir)
     class_list = classes.read_classes(input_dir)
     tree = ilsvrc.read_tree(input_dir, class_list)
-    num_workers = config.job.num_workers or host.num_cores()
+    num_workers = config.num_workers or host.num_cores()
     found_boxes = boxes.read_boxes(input_dir, num_workers=num_workers)
     expected.check_expected(config.expect, tree, class_list, found_boxes)
     return command.make_job(
-        config.job,
+        config,
         command="converters.imagenet",
         name="imagenet",
         input_dir=input_dir,
         tree=tree,
         classes=class_list,
-        options=_options(found_boxes),
+        own_options=_options(found_boxes),
         found_boxes=found_boxes,
     )
 
 
 def _options(found: boxes.Boxes) -> dict[str, Any]:
-    """What of the boxes is part of the job: it must not go on with other ones."""
+    """Returns what identifies the boxes: a job must not go on with other boxes."""
     options: dict[str, Any] = {"boxes": found.decisions}
     return options | ({"boxes_digest": found.digest()} if found.num_boxes else {})
 

@@ -1,10 +1,10 @@
 """Makes an ImageNet-like tree of photo-like JPEGs, without a download.
 
-The images are drawn, but reading and decoding them costs what ImageNet's photographs
-cost: sizes, bytes per pixel, JPEG quality and chroma subsampling follow ILSVRC-2012.
-Each class shows an object of its own outline, hue and pattern in front of clutter, so
-that a model can learn the classes and a broken crop shows up as lost accuracy. Use it
-for tests, demonstrations and benchmarks where ImageNet is not at hand.
+The images are drawn, but reading and decoding them takes as long as for ImageNet's
+photographs: sizes, bytes per pixel, JPEG quality and chroma subsampling follow
+ILSVRC-2012. Each class shows an object of its own outline, hue and pattern in front of
+clutter, so that a model can learn the classes, and a broken crop shows in the accuracy.
+Use the tree for tests, demonstrations and benchmarks where ImageNet is not available.
 
 Example, ready for converters.imagenet:
 
@@ -39,12 +39,13 @@ from absl import app, flags
 
 from converters.engines import processes
 from converters.inputs import classes
-from converters.options import paths, shared as converter_flags, worker_flags
+from converters.options import shared
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import host
 
-flags.adopt_module_key_flags(converter_flags)
-flags.adopt_module_key_flags(worker_flags)
+_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
+_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+flags.adopt_module_key_flags(shared)
 
 _NUM_IMAGES = flags.DEFINE_integer(
     "num_images",
@@ -59,7 +60,7 @@ _NUM_CLASSES = flags.DEFINE_integer(
 _NUM_VALIDATION_IMAGES = flags.DEFINE_integer(
     "num_validation_images",
     0,
-    "Number of validation images, as many of each class, to within one.",
+    "Number of validation images; classes get equal numbers, to within one image.",
     lower_bound=0,
 )
 _SIZE_SCALE = flags.DEFINE_float(
@@ -72,8 +73,8 @@ _SIZE_SCALE = flags.DEFINE_float(
 _BYTES_PER_PIXEL = flags.DEFINE_float(
     "bytes_per_pixel",
     None,
-    "Mean bytes of a JPEG per pixel. Default: that of ImageNet, about "
-    f"{camera.MEAN_BYTES_PER_PIXEL}. Other values scale its distribution.",
+    "Mean bytes of a JPEG per pixel. Default: ImageNet's mean, about "
+    f"{camera.MEAN_BYTES_PER_PIXEL}. Other values scale ImageNet's distribution.",
     lower_bound=0.02,
     upper_bound=2.0,
 )
@@ -88,13 +89,13 @@ _SCHEMA_VERSION = 1
 _TRAIN, _VALIDATION = 1, 2
 _ORDER = 3
 _LIST_NAMES = ("synset_labels.txt", "synsets.txt", "synset_words.txt")
-# Enough tasks a worker to even out their costs, few enough to keep messages rare.
+# Enough tasks for each worker to even out their costs, few enough for rare messages.
 _IMAGES_A_TASK = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """What to make and where; the fields are the flags of the same names.
+    """Options of one tree; the flags of the same names describe them.
 
     Raises:
         ValueError: If the numbers do not fit together.
@@ -129,11 +130,11 @@ class Config:
                 raise ValueError(f"--{name} must be a number above 0, got {value}.")
 
     def to_json(self) -> dict[str, object]:
-        """The fields as JSON values."""
+        """Returns the options as JSON values."""
         return dataclasses.asdict(self) | {"output_dir": str(self.output_dir)}
 
     def to_mark(self) -> str:
-        """The fields that decide what is written, as JSON."""
+        """Returns the options that decide what is written, as JSON."""
         fields = self.to_json()
         for name in ("output_dir", "num_workers", "overwrite"):
             del fields[name]
@@ -142,7 +143,7 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """One image to make: where, and the numbers that determine it."""
+    """One image to make: its path, and the numbers that determine it."""
 
     path: str
     split: int
@@ -152,7 +153,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What some images add up to: how many, bytes, widths and heights in pixels."""
+    """Sums over images: their number, bytes, and widths and heights in pixels."""
 
     images: int = 0
     bytes: int = 0
@@ -169,7 +170,7 @@ class Totals:
 
 
 def synthesize(config: Config) -> Totals:
-    """Makes the tree; it appears under its name only when it is complete.
+    """Makes the tree, which appears under its name only when it is complete.
 
     Raises:
         ValueError: If the output folder holds something and may not be replaced.
@@ -186,7 +187,7 @@ def synthesize(config: Config) -> Totals:
 
 
 def list_classes(config: Config) -> list[classes.Class]:
-    """The classes in label order: ImageNet's first ones, or made-up ones."""
+    """Returns the classes in label order: ImageNet's first ones, or made-up ones."""
     real = classes.imagenet_classes()
     if config.num_classes <= len(real) and not config.made_up_synsets:
         return real[: config.num_classes]
@@ -201,7 +202,7 @@ def list_classes(config: Config) -> list[classes.Class]:
 
 
 def plan(config: Config, synsets: list[str]) -> list[Image]:
-    """Every image of the tree, training first."""
+    """Returns every image of the tree, training images first."""
     count = len(synsets)
     train = [
         Image(f"train/{wnid}/{wnid}_{number // count + 1}.JPEG", _TRAIN, number, index)
@@ -237,7 +238,7 @@ def _check_output(output: pathlib.Path, overwrite: bool) -> None:
 
 
 def _require_own(output: pathlib.Path) -> None:
-    """Checks that a tree is one of this command's, with nothing added to it."""
+    """Checks that this command wrote a tree, and that nothing was added to it."""
     try:
         mark = json.loads((output / whole_tree.MARK_NAME).read_text(encoding="utf-8"))
         made = Config(output_dir=output, **mark)
@@ -266,7 +267,7 @@ def _write_lists(
     synsets: list[classes.Class],
     images: list[Image],
 ) -> None:
-    """Writes the text files, and makes the folders that the images go to."""
+    """Writes the text files, and makes the folders of the images."""
     for folder in sorted({os.path.dirname(image.path) for image in images}):
         (root / folder).mkdir(parents=True)
     labels = [synsets[i.class_index].synset for i in images if i.split == _VALIDATION]
@@ -314,18 +315,18 @@ def _make_images(config: Config, root: pathlib.Path, task: list[Image]) -> Total
 
 
 def config_from_flags() -> Config:
-    """The configuration that the command line asks for."""
+    """Returns the options that the flags describe."""
     return Config(
-        output_dir=paths.path_of("--output_dir", converter_flags.OUTPUT_DIR.value),
+        output_dir=shared.path_of("--output_dir", _OUTPUT_DIR.value),
         num_images=_NUM_IMAGES.value,
         num_classes=_NUM_CLASSES.value,
         num_validation_images=_NUM_VALIDATION_IMAGES.value,
-        seed=converter_flags.SEED.value,
-        num_workers=worker_flags.NUM_WORKERS.value or host.num_cores(),
+        seed=_SEED.value,
+        num_workers=_NUM_WORKERS.value or host.num_cores(),
         size_scale=_SIZE_SCALE.value,
         bytes_per_pixel=_BYTES_PER_PIXEL.value,
         made_up_synsets=_MADE_UP_SYNSETS.value,
-        overwrite=converter_flags.OVERWRITE.value,
+        overwrite=_OVERWRITE.value,
     )
 
 
@@ -350,7 +351,7 @@ def _print_report(config: Config, totals: Totals, seconds: float) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Makes the tree that the flags describe."""
+    """Makes the tree that the flags describe, and returns the exit code."""
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
     start = time.perf_counter()

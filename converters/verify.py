@@ -2,27 +2,28 @@
 
   python -m converters.verify DIR --level=crc
 
-DIR is what a converter wrote. Each level includes those before it:
+DIR is a data set that a converter wrote. Each level includes the levels before it:
 
   quick    index.json and catalog.parquet against the files: names, sizes, strays
-  crc      both CRCs of every record, where it starts, the digest of every file: any
+  crc      both CRCs and the offset of every record, and the digest of every file: any
            changed byte of any file of the data set is found
   schema   features and their types, labels, classes, catalog, sizes in JPEG headers
   decode   every image decodes as a whole to the stored height and width
-  source   every image is, byte for byte, that in --input_dir (the folder that was
-           converted), or, where --restart_rows rewrote it, pixel for pixel; images
+  source   every image equals the one in --input_dir (the folder that was converted),
+           byte for byte, or pixel for pixel where --restart_rows rewrote it; images
            that were stored in another form are only counted
 
-Every fault is named with its shard, record, byte offset and source file. A damaged
-record costs only that record. --repair builds the faulty shards anew from --input_dir,
-byte for byte as they were, and the side files for other readers, and checks again.
+Every fault is reported with its shard, record, byte offset and source file. The records
+after a damaged record are still checked. --repair writes the faulty shards again from
+--input_dir, byte for byte as they were, and the side files for other readers, and then
+checks again.
 
 DIR may also hold shards of another tool, without index.json, named
 <split>-SSSSS-of-NNNNN or <name>-<split>.tfrecord-SSSSS-of-NNNNN. Then missing numbers,
 cut tails, empty and uneven shards, the features and the label base are reported, and
 --write_index makes index.json, catalog.parquet and labels.txt for tfpipe without a
-change to the shards. In an index of an older version, which has no digests of itself
-and of the files beside the shards, it adds them.
+change to the shards. An index of an older version has no digests of itself and of the
+files beside the shards; --write_index adds them.
 
 The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or an error.
 """
@@ -40,18 +41,18 @@ from absl import app, flags
 from converters.checks import adopt, dataset, shard
 from converters.checks.shard import Result
 from converters.jobs import work_dir
-from converters.options import input_flags, paths, worker_flags
+from converters.options import shared
 from tfpipe import errors, host
 from tfpipe.shards import index
 
-flags.adopt_module_key_flags(input_flags)
-flags.adopt_module_key_flags(worker_flags)
+_INPUT_DIR, _NUM_WORKERS = shared.input_dir(), shared.num_workers()
+flags.adopt_module_key_flags(shared)
 
 _LEVEL = flags.DEFINE_enum(
     "level", "crc", shard.LEVELS, "How much to check; see the list above."
 )
 _REPAIR = flags.DEFINE_boolean(
-    "repair", False, "Build the faulty shards anew from --input_dir."
+    "repair", False, "Write the faulty shards again from --input_dir."
 )
 _WRITE_INDEX = flags.DEFINE_boolean(
     "write_index",
@@ -65,10 +66,10 @@ _SCHEMA_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """One check as its flags say; see the flags' help.
+    """Options of one check; the flags of the same names describe them.
 
     Raises:
-        ValueError: If the flags do not fit together.
+        ValueError: If the options do not fit together.
     """
 
     data_dir: str
@@ -99,31 +100,31 @@ class Config:
 
 
 def config_from_flags(data_dir: str) -> Config:
-    """The only reader of the flags' values."""
+    """Returns the options that the flags describe."""
     return Config(
         data_dir=data_dir,
         level=_LEVEL.value,
-        input_dir=input_flags.INPUT_DIR.value,
-        num_workers=worker_flags.NUM_WORKERS.value,
+        input_dir=_INPUT_DIR.value,
+        num_workers=_NUM_WORKERS.value,
         repair=_REPAIR.value,
         write_index=_WRITE_INDEX.value,
     )
 
 
 def verify(config: Config) -> Result:
-    """Checks a folder, with or without an index, as the configuration says.
+    """Checks a folder with or without an index.
 
     Raises:
         ValueError: If the folder or the source is not as it must be.
         TfpipeError: If index or catalog cannot be read.
         OSError: If a file cannot be read or written.
     """
-    data_dir = paths.path_of("DIR", config.data_dir)
+    data_dir = shared.path_of("DIR", config.data_dir)
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
     input_dir = None
     if config.input_dir is not None:
-        input_dir = paths.path_of("--input_dir", config.input_dir)
+        input_dir = shared.path_of("--input_dir", config.input_dir)
     request = shard.Request(
         data_dir=data_dir,
         level=config.level,
@@ -137,8 +138,8 @@ def verify(config: Config) -> Result:
     if config.write_index and known.files is not None:
         raise ValueError(
             "--write_index is for shards without an index, or with one of an older "
-            f"version, but {data_dir} has {index.INDEX_NAME} with all there is to say. "
-            "Remove it first if it is to be made anew."
+            f"version, but {data_dir} has {index.INDEX_NAME} with all digests. "
+            "Remove it first to make it again."
         )
     result = dataset.check_data_set(request, known)
     if config.write_index:
@@ -149,7 +150,7 @@ def verify(config: Config) -> Result:
 
 
 def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:
-    """The JSON document of a check."""
+    """Returns the JSON document of a check."""
     return {
         "command": "converters.verify",
         "schema_version": _SCHEMA_VERSION,
@@ -166,9 +167,9 @@ def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:
 
 
 def print_summary(summary: Mapping[str, Any], result: Result) -> None:
-    """The faults and a few lines for people, then the JSON line for scripts."""
+    """Prints the faults and a few lines for people, then the JSON line for scripts."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names of files may hold what standard output cannot.
+        # Standard output may not be able to encode the names of files.
         sys.stdout.reconfigure(errors="backslashreplace")
     for fault in result.faults:
         print(f"Fault: {fault}")

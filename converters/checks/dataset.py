@@ -20,7 +20,7 @@ from converters.checks.shard import (
     check_shard,
 )
 from converters.images import policy
-from converters.jobs import run
+from converters.jobs import rebuild
 from tfpipe import errors
 from tfpipe.shards import index
 
@@ -167,7 +167,7 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             )
     if names:
         _require_policy(known)
-        run.rewrite(request.data_dir, request.input_dir, names, request.num_workers)
+        rebuild.rebuild(request.data_dir, request.input_dir, names, request.num_workers)
     restored = side_files.restore(known, request.data_dir, before.bad_names)
     result = _check(request, known, names)
     repaired = [name for name in names if name not in result.bad_names]

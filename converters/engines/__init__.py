@@ -1,5 +1,5 @@
-"""Where a plan is run: worker processes of this host, and locks between processes.
+"""Engines that run tasks: worker processes of this host, and locks between processes.
 
 In: a function and its tasks. Out: the results, in the order of the tasks.
-Never here: what a task is about.
+Never here: what a task does.
 """

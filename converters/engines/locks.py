@@ -1,8 +1,9 @@
 """Locks between processes, on files in a folder that may be removed meanwhile.
 
 In: the path of a lock file. Out: its descriptor while this process holds the lock. A
-lock is free as soon as its process ends, however the process ends. A lock on a file
-that was removed while this process waited for it excludes nobody; it is taken anew.
+lock is free as soon as its process ends, however the process ends. If the file was
+removed while this process waited for the lock, the lock would exclude no other process;
+it is then taken on a new file.
 """
 
 import contextlib
@@ -18,18 +19,18 @@ _SILENT_SECONDS = 1.0
 
 
 def acquire(path: pathlib.Path, *, wait: bool = False) -> int | None:
-    """Takes a lock, whose file is made if it is not there.
+    """Takes a lock, and makes its file if it does not exist.
 
     Args:
         path: The lock file.
-        wait: Whether to wait for a process that has the lock; after a second this is
-            said on stderr.
+        wait: Whether to wait for a process that holds the lock. After a second of
+            waiting, a line on stderr names the file.
 
     Returns:
-        What `release` takes; None if another process has the lock.
+        The descriptor, for `release`; None if another process holds the lock.
 
     Raises:
-        OSError: If the file cannot be made; FileNotFoundError if its folder is gone.
+        OSError: If the file cannot be made; FileNotFoundError if its folder is missing.
     """
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
@@ -37,7 +38,7 @@ def acquire(path: pathlib.Path, *, wait: bool = False) -> int | None:
         _descriptors.add(descriptor)
         try:
             taken = _lock(descriptor, path, wait=wait)
-            # The process that had the lock may have removed the file.
+            # The process that held the lock may have removed the file.
             current = taken and _is_at(descriptor, path)
         except BaseException:
             release(descriptor)
@@ -68,7 +69,7 @@ def _lock(descriptor: int, path: pathlib.Path, *, wait: bool) -> bool:
 
 
 def _is_at(descriptor: int, path: pathlib.Path) -> bool:
-    """Whether an open file is the one that has this path."""
+    """Checks whether an open file is the file at this path."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -77,14 +78,14 @@ def _is_at(descriptor: int, path: pathlib.Path) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Gives a lock back."""
+    """Releases a lock."""
     _descriptors.discard(descriptor)
     os.close(descriptor)
 
 
 @contextlib.contextmanager
 def holding(descriptor: int) -> Iterator[None]:
-    """Gives a lock back at the end of the block."""
+    """Releases a lock at the end of the block."""
     try:
         yield
     finally:
@@ -92,11 +93,11 @@ def holding(descriptor: int) -> Iterator[None]:
 
 
 def is_held(path: pathlib.Path) -> bool:
-    """Whether another process has a lock."""
+    """Checks whether another process holds a lock."""
     if any(_is_at(own, path) for own in _descriptors):
         return False
     try:
-        # A file system of a network may demand that a file to lock can be written.
+        # O_RDWR: network file systems may lock only files that are open for writing.
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
@@ -115,7 +116,7 @@ def _close_all() -> None:
     _descriptors.clear()
 
 
-# A lock is free when its last descriptor is closed: without this, a worker that was
-# forked would hold it a moment longer than its killed parent.
+# A lock is free when its last descriptor is closed. Without `_close_all`, a forked
+# worker would hold the lock a moment longer than its killed parent.
 _descriptors: set[int] = set()
 os.register_at_fork(after_in_child=_close_all)

@@ -1,8 +1,8 @@
-"""Worker processes: run tasks side by side, show progress, and stop together.
+"""Worker processes that run tasks in parallel, show progress, and stop together.
 
 In: a function and its tasks. Out: the results in the order of the tasks, or the first
-exception, after every worker has stopped. A worker ends when its parent does, however
-the parent ends, so that nothing writes on behind a killed command.
+exception, after every worker has stopped. A worker ends when its parent ends, however
+the parent ends, so that no worker of a killed command goes on writing.
 """
 
 import collections
@@ -27,16 +27,16 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.1
-# How long a worker may take to end its image when a run is to stop; then it is killed.
+# Seconds in which a worker must finish its image when a run stops; then it is killed.
 _GRACE_SECONDS = 5.0
 
 
 class Span(NamedTuple):
-    """When a task ran, and what it took.
+    """The time at which a task ran, and its CPU time.
 
     Attributes:
-        start: Seconds on the clock that all processes of this machine share.
-        end: Likewise.
+        start: Seconds on the monotonic clock, which all processes of a host share.
+        end: Seconds on the same clock.
         cpu_seconds: CPU time of its process, in user and system mode.
     """
 
@@ -53,9 +53,9 @@ def _ignore(result: object) -> None:
     pass
 
 
-# What `image_done` calls; set by `run` in this process, by `_start` in a worker.
+# The function that `image_done` calls: `run` sets it here, `_start` in a worker.
 _on_image: Callable[[], object] = _nothing
-# What a worker does with its tasks; it gets it once, not with each of them.
+# The function of a worker. It is sent to the worker once, and not with every task.
 _function: Callable[[Any], Any] = _ignore
 
 
@@ -71,17 +71,17 @@ def run(
     """Calls `function` on every task, in up to `num_workers` processes.
 
     Args:
-        function: Picklable; calls `image_done` after each image.
-        tasks: What it is called with.
-        num_workers: Processes, >= 1; one is this process.
-        num_images: Images in all tasks, for the progress bar on stderr.
-        on_result: Called in this process with each result as it comes; what it raises
-            ends the run.
-        on_span: Called in this process with the span of each task that ends well.
+        function: Can be pickled, and calls `image_done` after each image.
+        tasks: The arguments that it is called with.
+        num_workers: Number of processes, >= 1. With 1, tasks run in this process.
+        num_images: Number of images in all tasks, for the progress bar on stderr.
+        on_result: Called in this process with each result, in the order in which tasks
+            end. An exception of `on_result` ends the run.
+        on_span: Called in this process with the span of each task that succeeds.
 
     Raises:
         OSError: If a worker process dies.
-        Exception: The first that `function` or `on_result` raises.
+        Exception: The first exception of `function` or `on_result`.
     """
 
     def on_end(ended: tuple[Result, Span]) -> None:
@@ -90,7 +90,8 @@ def run(
         on_result(result)
 
     timed = functools.partial(_timed, function)
-    # The bar is fed all the time; a thread to watch it would rule out forks.
+    # The bar is updated often enough without tqdm's thread, and a process with a
+    # second thread cannot fork its workers.
     tqdm.tqdm.monitor_interval = 0
     # disable=None shows the bar only where stderr is a terminal.
     with tqdm.tqdm(
@@ -132,7 +133,7 @@ def _run_here(
 def _make_pool(
     function: Callable[[Any], Any], num_workers: int
 ) -> tuple[concurrent.futures.ProcessPoolExecutor, Any, Any]:
-    """Worker processes for `_call`, the count that they share, what stops them."""
+    """Returns worker processes, their shared count of images, and their stop event."""
     context = multiprocessing.get_context("fork" if _is_alone() else "spawn")
     num_done, stop = context.Value("q", 0), context.Event()
     pool = concurrent.futures.ProcessPoolExecutor(
@@ -145,12 +146,12 @@ def _make_pool(
 
 
 def _is_alone() -> bool:
-    """Whether this process has one thread, those of native libraries counted.
+    """Checks whether this process has one thread, with those of native libraries.
 
-    To fork takes a hundredth of the time of an interpreter with its imports. But a
-    child would inherit the locks that other threads hold.
+    A fork takes a hundredth of the time of a new interpreter with its imports. A forked
+    child would inherit the locks that other threads hold, and would wait for them.
     """
-    threads = pathlib.Path("/proc/self/task")  # of Linux; elsewhere it is not known
+    threads = pathlib.Path("/proc/self/task")  # on Linux; unknown elsewhere
     return threads.is_dir() and len(os.listdir(threads)) == 1
 
 
@@ -168,15 +169,15 @@ def _run_in_workers(
             _wait(futures, on_result, lambda: bar.update(num_done.value - bar.n))
         except BrokenProcessPool as error:
             raise _worker_died() from error
-        bar.update((bar.total or 0) - bar.n)  # what the workers had not told yet
+        bar.update((bar.total or 0) - bar.n)  # images that workers had not reported
         return [future.result() for future in futures]
 
 
 @contextlib.contextmanager
 def _ended(pool: concurrent.futures.ProcessPoolExecutor, stop: Any) -> Iterator[None]:
-    """Ends the workers if the block is left by an exception, within a few seconds.
+    """Ends the workers within a few seconds if the block raises an exception.
 
-    A worker that was stopped by SIGSTOP, or hangs in a read, would never end by itself.
+    A worker that was stopped by SIGSTOP, or that hangs in a read, is killed.
     """
     others = set(multiprocessing.active_children())
     try:
@@ -198,7 +199,7 @@ def _wait(
     on_result: Callable[[Result], object],
     on_poll: Callable[[], object],
 ) -> None:
-    """Waits for all; raises what the first that fails raises."""
+    """Waits for all futures; raises the exception of the first one that fails."""
     pending = set(futures)
     while pending:
         done, pending = concurrent.futures.wait(
@@ -212,22 +213,22 @@ def _wait(
 def stream(
     function: Callable[[Task], Result], tasks: Iterable[Task], *, num_workers: int
 ) -> Iterator[Result]:
-    """Calls `function` on tasks that are made as they are needed, as by reading a file.
+    """Calls `function` on tasks that are made one by one, such as parts of a file.
 
-    At most four tasks and results a worker are in memory at once. A single task, or
-    all of them for one worker, run in this process.
+    At most four tasks and results for each worker are in memory at once. A single task,
+    or all tasks with one worker, run in this process.
 
     Args:
-        function: Picklable.
-        tasks: What it is called with.
-        num_workers: Processes, >= 1.
+        function: Can be pickled.
+        tasks: The arguments that it is called with.
+        num_workers: Number of processes, >= 1.
 
     Yields:
         The results in the order of the tasks.
 
     Raises:
         OSError: If a worker process dies.
-        Exception: The first that `function` or `tasks` raises.
+        Exception: The first exception of `function` or `tasks`.
     """
     remaining = iter(tasks)
     first = list(itertools.islice(remaining, 2))
@@ -257,10 +258,10 @@ def _worker_died() -> OSError:
 
 
 def image_done() -> None:
-    """Counts an image; in a worker whose run is to stop, ends the task.
+    """Counts an image, and ends the task of a worker whose run has to stop.
 
     Raises:
-        InterruptedError: If the run is to stop.
+        InterruptedError: If the run has to stop.
     """
     _on_image()
 
@@ -270,16 +271,16 @@ def _call(task: Any) -> Any:
 
 
 def _start(function: Callable[[Any], Any], num_done: Any, stop: Any) -> None:
-    """Worker start-up: what it does, the shared count, its end with its parent's.
+    """Starts a worker: sets its function, its count of images, and its end.
 
-    Ctrl-C is left to the parent.
+    The worker ignores Ctrl-C, because its parent handles it.
     """
     global _function, _on_image
 
     own, last = 0, time.monotonic()
 
     def count() -> None:
-        # The shared state costs more than a small image does: look at it now and then.
+        # Shared state costs more time than a small image, so that it is used rarely.
         nonlocal own, last
         own += 1
         if time.monotonic() - last < _POLL_SECONDS:
@@ -305,9 +306,9 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Lets SIGTERM clean up as Ctrl-C does: it raises KeyboardInterrupt."""
+    """Makes SIGTERM raise KeyboardInterrupt, so that it cleans up as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signal handlers exist in the main thread only
+        yield  # only the main thread can set signal handlers
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -1,8 +1,8 @@
-"""Which complete shards are older than their input, told by what the images hold.
+"""Complete shards of an unfinished job whose images changed after they were written.
 
-In: the plans of a job that goes on, and what its complete shards noted of their images
-when they were written. Out: the names of those whose images are others now. Reads every
-image of a complete shard once; `work.outdated` looks at times and reads none.
+In: the plans of a job that goes on, and its folder. Out: the shards to write again.
+`by_times` looks at the times of files and reads none. `by_digest` reads every image of
+a complete shard once.
 """
 
 import functools
@@ -12,27 +12,56 @@ from collections.abc import Mapping, Sequence
 import xxhash
 
 from converters.engines import processes
-from converters.images import policy as policy_images, prepare
+from converters.images.prepare import check_bytes
 from converters.inputs.ilsvrc import read_image
 from converters.jobs import write_shard
+from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 
 
-def find(
-    input_dir: pathlib.Path,
-    plans: Sequence[ShardPlan],
-    done: Mapping[str, write_shard.Written],
-    policy: policy_images.Policy,
-    num_workers: int,
+def by_times(
+    input_dir: pathlib.Path, plans: Sequence[ShardPlan], job_dir: pathlib.Path
+) -> list[pathlib.Path]:
+    """Returns the markers of complete shards that are older than a file of their input.
+
+    Most changes of the input show in names and sizes, which are part of the job's
+    description. An image that was edited in place shows only in its times: the time of
+    its content, which tools that copy files set back, and the time of its attributes,
+    which such tools cannot set. Times are compared as make compares them, between runs
+    of one unfinished job. They are no part of the description: otherwise a copied tree
+    would be refused instead of costing work, and the plan would have to hold the times.
+    A file that changes while its own shard is being written is not found.
+
+    Raises:
+        OSError: If a file that was listed cannot be looked at.
+    """
+    # Thousands of images share a tar; a file of a tree is looked at once in any case.
+    modified = functools.lru_cache(maxsize=1024)(_modified_ns)
+    found = []
+    for plan in plans:
+        marker = write_shard.marker_path(job_dir / plan.name)
+        if not marker.exists():
+            continue
+        written, files = _modified_ns(marker), {image.file for image in plan.images}
+        if any(modified(input_dir / file) > written for file in files):
+            found.append(marker)
+    return found
+
+
+def _modified_ns(path: pathlib.Path) -> int:
+    status = path.stat()
+    return max(status.st_mtime_ns, status.st_ctime_ns)
+
+
+def by_digest(
+    job: Job, plans: Sequence[ShardPlan], done: Mapping[str, write_shard.Written]
 ) -> list[str]:
-    """Names of the complete shards that were written from other images.
+    """Returns the names of complete shards that were written from other images.
 
     Args:
-        input_dir: Folder that the images' files are relative to.
-        plans: The shards that are to be there.
-        done: The complete ones, by name.
-        policy: The job's, which says what files are not read.
-        num_workers: Processes that read.
+        job: The conversion.
+        plans: Shards of the job.
+        done: The complete shards, by name.
 
     Raises:
         OSError: If an image cannot be read.
@@ -41,26 +70,22 @@ def find(
     if not tasks:
         return []
     answers = processes.run(
-        functools.partial(_is_changed, input_dir, policy),
+        functools.partial(_is_changed, job),
         tasks,
-        num_workers=num_workers,
+        num_workers=job.num_workers,
         num_images=sum(len(plan.images) for plan, _ in tasks),
     )
     found = zip(tasks, answers, strict=True)
     return [plan.name for (plan, _), is_changed in found if is_changed]
 
 
-def _is_changed(
-    input_dir: pathlib.Path,
-    policy: policy_images.Policy,
-    task: tuple[ShardPlan, write_shard.Written],
-) -> bool:
-    """Whether a shard was written from other bytes. RecordRanges in worker processes."""
+def _is_changed(job: Job, task: tuple[ShardPlan, write_shard.Written]) -> bool:
+    """Checks whether a shard was written from other bytes. Runs in a worker process."""
     plan, written = task
     digest = xxhash.xxh3_128()
     for image in plan.images:
-        if prepare.check_bytes(image.num_bytes, policy) is None:
-            source = read_image(input_dir, image)
+        if check_bytes(image.num_bytes, job.policy) is None:
+            source = read_image(job.input_dir, image)
             digest.update(xxhash.xxh3_128_digest(source))
         processes.image_done()
     return digest.hexdigest() != written.source_digest

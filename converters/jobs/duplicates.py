@@ -1,7 +1,8 @@
-"""Duplicates: images that are there more than once, found by their content digest.
+"""Duplicates: images with the same bytes, found by their digest.
 
-In: the catalog, or the images before they are planned. Out: one group a content with
-the counts for the summary, or the images without their copies. Only exact copies count.
+In: the catalog, or the images before they are planned. Out: a group for each content
+that several images have, and their counts; or the images without their copies. Images
+that look alike but differ in a byte are not found.
 """
 
 import functools
@@ -21,8 +22,8 @@ NAME = "duplicates.jsonl"
 _CHUNK_IMAGES = 512
 _PIECE_BYTES = 64 << 20
 
-# Lists are made of the copies alone: most data sets have hardly any. Hashes of digests
-# take a third of the memory.
+# Most data sets have few copies, so that lists are made for copies alone. Grouping by
+# the hash of a digest takes a third of the memory that grouping by the digest takes.
 _GROUPS = """
     SELECT digest,
            list(filename ORDER BY split, shard, record),
@@ -38,7 +39,7 @@ _GROUPS = """
 
 
 class Duplicates(NamedTuple):
-    """Groups of equal images, and what they add up to."""
+    """Groups of equal images, and the counts of these groups."""
 
     groups: Sequence[Mapping[str, Any]]
     summary: Mapping[str, int]
@@ -53,7 +54,7 @@ def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Dupl
 
     Args:
         connection: An `index.catalog_connection`.
-        catalog: The catalog.
+        catalog: Path of the catalog.
     """
     rows = connection.execute(_GROUPS, {"catalog": str(catalog)}).fetchall()
     groups = [
@@ -77,7 +78,7 @@ def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Dupl
 
 
 class Unique(NamedTuple):
-    """Images of each split without copies, and what was left out."""
+    """Images of each split without copies, and reports on the images left out."""
 
     splits: Mapping[str, Sequence[Image]]
     rejects: Sequence[Mapping[str, str]]
@@ -89,15 +90,15 @@ def drop(
     which: Literal["same_class", "all"],
     num_workers: int,
 ) -> Unique:
-    """Leaves copies out before the plan is made. Reads every image once for it.
+    """Leaves copies out before the plan is made; reads every image once for this.
 
-    Of equal images the first by name is kept, one of the validation split before any
-    of the train split, so that what is validated stays whole.
+    The first of equal images by name is kept. An image of the validation split is kept
+    before any image of the train split, so that the validation split stays complete.
 
     Args:
         input_dir: Folder that the images' files are relative to.
         splits: Images of each split.
-        which: "same_class" leaves copies with another label alone; "all" does not.
+        which: "same_class" keeps copies with another label; "all" leaves them out.
         num_workers: Processes that read.
 
     Raises:
@@ -155,7 +156,10 @@ def _digest_chunk(input_dir: pathlib.Path, images: Sequence[Image]) -> list[byte
 
 
 def _digest(input_dir: pathlib.Path, image: Image) -> bytes:
-    """Of a file of any size: what is too large to be stored is here all the same."""
+    """Returns the digest of a file of any size, read in pieces.
+
+    Files that are too large to be stored are compared too.
+    """
     digest = xxhash.xxh3_128()
     for start in range(0, image.num_bytes, _PIECE_BYTES):
         num_bytes = min(_PIECE_BYTES, image.num_bytes - start)

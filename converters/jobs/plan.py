@@ -1,8 +1,8 @@
-"""The plan: which image goes to which place in which shard, before any work.
+"""The plan: the shard and the place of every image, before any work.
 
-In: the images of the splits, the number of shards, a seed. Out: one `ShardPlan` a
-shard. A pure function, so that any shard can be written alone, by any process, and
-comes out the same.
+In: the images of the splits, the number of shards, a seed. Out: one `ShardPlan` for
+each shard. Planning is a pure function, so that any process can write any shard alone,
+with the same bytes.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ import xxhash
 from converters.inputs.ilsvrc import Image
 from converters.jobs import side_files
 
-# At 48 MB a shard ImageNet reaches the customary numbers of its shards, which are caps.
+# With 48 MB a shard, ImageNet gets its customary numbers of shards, which are the caps.
 SHARD_BYTES = 48_000_000
 MAX_DEFAULT_SHARDS = {"train": 1024, "validation": 128}
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedImages(Sequence[Image]):
-    """Images in an eighth of their memory, made anew each time they are looked at.
+    """Images in an eighth of their memory, unpacked at each access.
 
-    The parent keeps the images of all shards for as long as a job runs, and its workers
-    look at those of one shard once.
+    The parent process keeps the images of all shards as long as a job runs. A worker
+    reads the images of one shard once.
     """
 
     _data: bytes
@@ -49,7 +49,7 @@ class PackedImages(Sequence[Image]):
 
 
 def pack(images: Sequence[Image]) -> PackedImages:
-    """The same images as a sequence that takes less memory."""
+    """Packs images into a sequence that takes less memory."""
     data = pickle.dumps([tuple(image) for image in images])
     return PackedImages(zlib.compress(data, level=1), len(images))
 
@@ -76,14 +76,15 @@ def make_plan(
 
     Args:
         splits: Images of each split.
-        num_shards: Shards of each split; None or absent chooses by the size.
-        seed: Changes the order; the same on every run gives the same plan.
-        layout: How shards are named: a key of `compat.LAYOUTS`.
-        dataset_name: Name of the data set; only the layout tfds shows it.
+        num_shards: Number of shards of each split; for None or a missing split, the
+            size of the split decides.
+        seed: Decides the order; the same seed gives the same plan.
+        layout: How shards are named: a key of `side_files.LAYOUTS`.
+        dataset_name: Name of the data set, which only the layout tfds uses.
 
     Raises:
-        ValueError: If a split has no image or fewer than shards, or TFDS could not read
-            the shards' names.
+        ValueError: If a split has no image or fewer images than shards, or if TFDS
+            could not read the shards' names.
     """
     plans = []
     for split, images in splits.items():
@@ -123,9 +124,9 @@ def _shuffle(images: Sequence[Image], seed: int) -> list[Image]:
         name = f"{seed}/{image.name}".encode(errors="surrogateescape")
         return xxhash.xxh3_64_intdigest(name)
 
-    # In parts by the first byte, since the keys of all would take a fifth of the memory
-    # of the images. Equal hashes, which one ImageNet in 20 million has, stay in the
-    # order of the listing.
+    # Sorted in parts by the first byte of the key, because the keys of all images would
+    # take a fifth of the images' memory. Images of equal hashes, which one ImageNet in
+    # 20 million has, stay in the order of the listing.
     parts: list[list[Image]] = [[] for _ in range(256)]
     for image in images:
         parts[key(image) >> 56].append(image)
@@ -135,4 +136,4 @@ def _shuffle(images: Sequence[Image], seed: int) -> list[Image]:
 def _default_num_shards(split: str, images: Sequence[Image]) -> int:
     num_bytes = sum(image.num_bytes for image in images)
     shards = min(math.ceil(num_bytes / SHARD_BYTES), MAX_DEFAULT_SHARDS[split])
-    return max(1, min(shards, len(images)))  # files may be empty
+    return max(1, min(shards, len(images)))  # at least 1, because files may be empty

@@ -1,8 +1,8 @@
-"""Finish a data set: catalog, duplicates, side files, index, and then publish it.
+"""Publishes a data set: makes its catalog, reports, side files and index, and moves it.
 
-In: a job all of whose shards are complete in its folder. Out: the data set. Any step
-can be cut off and done again: until `publish` begins, nothing outside the job's folder
-is touched.
+In: a job whose shards are all complete in its folder. Out: the data set in the output
+folder. Any step can be cut off and done again: nothing outside the job's folder is
+touched before `replace.put_in_place` begins.
 """
 
 import collections
@@ -13,30 +13,28 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from converters.jobs import (
+    changed,
     duplicates,
-    output,
     replace,
     side_files,
-    work_dir as work_dir_jobs,
+    work_dir,
     write_shard,
 )
+from converters.jobs.job import Job
 from tfpipe.shards import index
-
-if TYPE_CHECKING:
-    from converters.jobs.run import Job
 
 CHANGES_NAME = "changes.jsonl"
 REJECTS_NAME = "rejects.jsonl"
 
 
-def finish(job: "Job", job_dir: pathlib.Path) -> index.Index | None:
-    """Publishes the data set if all its shards are complete; None if some are not.
+def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
+    """Publishes the data set if all its shards are complete; returns None otherwise.
 
-    It waits for another task that is about to do the same: of tasks that end together,
-    the last one finds all shards complete.
+    The call waits for another task that is publishing. When several tasks end at the
+    same time, the last one therefore finds all shards complete.
 
     Raises:
         ValueError: If a split is left without any record.
@@ -44,22 +42,25 @@ def finish(job: "Job", job_dir: pathlib.Path) -> index.Index | None:
         OSError: If a file cannot be written.
         BadIndexError: If the old data set has an index that cannot be read.
     """
-    with work_dir_jobs.claimed(job.output_dir) as work_dir:
-        ended = work_dir_jobs.end_cut_off(work_dir, give_up=False, fsync=job.fsync)
+    with work_dir.claimed(job.output_dir) as claimed:
+        ended = work_dir.end_cut_off(claimed, give_up=False, fsync=job.fsync)
         if job.identity in ended:
             return index.load(job.output_dir)
         if not (job_dir / replace.JOB_NAME).exists():
             raise FileNotFoundError(f"{job_dir} was removed by another process.")
-        done = work_dir_jobs.completed(job.plans, job_dir)
+        done = work_dir.completed(job.plans, job_dir)
         if len(done) < len(job.plans):
             return None
         written = [done[plan.name] for plan in job.plans]
         _require_records(written)
-        return _publish(job, job_dir, written)
+        return _publish_complete(job, job_dir, written)
 
 
 def index_state(output_dir: pathlib.Path) -> tuple[int, int] | None:
-    """What differs between an index and one that takes its place; None without one."""
+    """Returns the inode and time of the index, which change when it is replaced.
+
+    Returns None if there is no index.
+    """
     try:
         found = os.stat(output_dir / index.INDEX_NAME)
     except FileNotFoundError:
@@ -67,8 +68,8 @@ def index_state(output_dir: pathlib.Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def published(job: "Job", before: tuple[int, int] | None) -> index.Index:
-    """The index that another task of a job wrote, whose folder is gone since.
+def published(job: Job, before: tuple[int, int] | None) -> index.Index:
+    """Returns the index that another task wrote, which also removed the job's folder.
 
     Args:
         job: The job.
@@ -100,8 +101,8 @@ def _require_records(written: Sequence[write_shard.Written]) -> None:
             )
 
 
-def _publish(
-    job: "Job", job_dir: pathlib.Path, written: Sequence[write_shard.Written]
+def _publish_complete(
+    job: Job, job_dir: pathlib.Path, written: Sequence[write_shard.Written]
 ) -> index.Index:
     new = [plan.name for plan in job.plans]
     if (job.output_dir / index.INDEX_NAME).exists() and not job.overwrite:
@@ -129,16 +130,16 @@ def _publish(
     result = dataclasses.replace(result, files=described)
     index.write(result, job_dir, fsync=job.fsync)
     files = [*side, *new, catalog.name]
-    replace.publish(job_dir, job.output_dir, new=files, fsync=job.fsync)
+    replace.put_in_place(job_dir, job.output_dir, new=files, fsync=job.fsync)
     return result
 
 
 def _reports(
-    job: "Job",
+    job: Job,
     written: Sequence[write_shard.Written],
     same: Iterable[Mapping[str, Any]],
 ) -> dict[str, bytes]:
-    """Contents of the reports by name; an empty one is left out."""
+    """Returns the content of each report by name, without the empty ones."""
     rejects = (job.left_out, job.dropped, *(item.rejects for item in written))
     reports = {
         CHANGES_NAME: _lines(change for item in written for change in item.changes),
@@ -150,7 +151,7 @@ def _reports(
 
 @contextlib.contextmanager
 def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
-    """Raises what a full disk and Ctrl-C make of DuckDB as what they are elsewhere."""
+    """Turns DuckDB's errors for a full disk and for Ctrl-C into Python's own errors."""
     import duckdb
 
     try:
@@ -175,21 +176,21 @@ def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:
             os.fsync(file.fileno())
 
 
-def already_published(job: "Job") -> index.Index | None:
-    """The index, if a run of this job was cut off while it published; it is ended here.
+def already_published(job: Job) -> index.Index | None:
+    """Ends the publishing of this job if an earlier run was cut off at it.
 
-    None where the job is still to be done, as where an image was edited since.
+    Returns:
+        The index; None if the job has to be done, also because an image was edited
+        after its shard was written.
     """
-    if not (job.output_dir / output.WORK_DIR_NAME).exists():
+    if not (job.output_dir / work_dir.WORK_DIR_NAME).exists():
         return None
-    with work_dir_jobs.claimed(job.output_dir) as work_dir:
-        job_dir = work_dir_jobs.job_dir(job.output_dir, job.identity)
+    with work_dir.claimed(job.output_dir) as claimed:
+        job_dir = work_dir.job_dir(job.output_dir, job.identity)
         edited = []
         if (job_dir / replace.JOURNAL_NAME).exists():
-            edited = work_dir_jobs.outdated(job.input_dir, job.plans, job_dir)
-        ended = work_dir_jobs.end_cut_off(
-            work_dir, give_up=job.overwrite, fsync=job.fsync
-        )
+            edited = changed.by_times(job.input_dir, job.plans, job_dir)
+        ended = work_dir.end_cut_off(claimed, give_up=job.overwrite, fsync=job.fsync)
         if job.identity in ended and not edited:
             return index.load(job.output_dir)
     return None
@@ -207,7 +208,7 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _make_index(
-    job: "Job", written: Sequence[write_shard.Written], same: Mapping[str, int]
+    job: Job, written: Sequence[write_shard.Written], same: Mapping[str, int]
 ) -> index.Index:
     splits: dict[str, list[index.Shard]] = {}
     for item in written:
@@ -235,7 +236,10 @@ def _make_index(
 
 
 def _psnr(values: Sequence[float]) -> dict[str, float] | None:
-    """Decibels over the sample of shrunk images; None if none was shrunk."""
+    """Returns the mean and lowest PSNR, in decibels, of the sample of shrunk images.
+
+    Returns None if no image was shrunk.
+    """
     if not values:
         return None
     mean, low = sum(values) / len(values), min(values)

@@ -1,12 +1,12 @@
-"""Publish what a job has made: replace an old data set by the new one, at any cut-off.
+"""Replaces an old data set by a new one, so that the move can be cut off at any point.
 
-In: a job's folder in which every file of a data set is complete, its index among them.
-Out: the data set in the output folder. Before the first file of the old data set is
-removed, a journal in the job's folder says which files go and which come; when all of
-the old ones are gone, it says only which come. Whoever meets a journal does what it
-says to the end before anything else: each of its steps can be done again. The old index
-goes first and the new index comes last, so that an output folder in between is never
-taken for a data set.
+In: a job's folder with every file of a data set, the index included. Out: the data set
+in the output folder. Before the first file of the old data set is removed, a journal in
+the job's folder lists the files to remove and the files to move. After the old files
+are removed, the journal lists only the files to move. A process that finds a journal
+first does what is left of it; each of its steps can be done again. The old index is
+removed first and the new index is moved last, so that an output folder in between is
+never taken for a data set.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from tfpipe.shards import index
 JOB_NAME = "job.json"
 JOURNAL_NAME = "publish.json"
 
-# What a data set may hold beside its shards, its index and DALI's folder.
+# Files that a data set may hold beside its shards, its index and DALI's folder.
 SIDE_FILE_NAMES = frozenset(
     {
         index.CATALOG_NAME,
@@ -38,14 +38,14 @@ SIDE_FILE_NAMES = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Journal:
-    """What is left to do to publish a job.
+    """The steps that are left to publish a job.
 
     Attributes:
-        remove: Files of the old data set, its index first; none once all are gone.
-        move: Files of the new one, without the index.
+        remove: Files of the old data set, the index first; empty after all are removed.
+        move: Files of the new data set, without the index.
 
     Raises:
-        ValueError: If a name is not that of a file of a data set.
+        ValueError: If a name cannot be the name of a file of a data set.
     """
 
     remove: Sequence[str]
@@ -56,22 +56,22 @@ class Journal:
             index.require_base_name(name.removeprefix(f"{side_files.DALI_DIR_NAME}/"))
 
     def write(self, job_dir: pathlib.Path, *, fsync: bool) -> None:
-        """Puts it into the job's folder, in place of an earlier one."""
+        """Writes the journal into the job's folder, in place of an earlier one."""
         text = json.dumps(dataclasses.asdict(self))
         index.replace_file(job_dir / JOURNAL_NAME, text.encode(), fsync=fsync)
 
 
 def old_files(output_dir: pathlib.Path, new: Sequence[str]) -> list[str]:
-    """The files of the data set that is there, the index first; none if there is none.
+    """Returns the files of the existing data set, the index first.
 
     Args:
         output_dir: Folder with or without a data set.
-        new: Files that are to come.
+        new: Names of the files of the new data set.
 
     Raises:
-        FileExistsError: If a new file would replace one that is not of the data set, or
-            a file of the data set is a folder.
-        BadIndexError: If there is an index that does not say which files are its own.
+        FileExistsError: If a new file would replace a file that is not of the data set,
+            or a folder has the name of a file of the data set.
+        BadIndexError: If the index does not say which files are the data set's.
     """
     names: list[str] = []
     if (output_dir / index.INDEX_NAME).exists():
@@ -95,24 +95,28 @@ def old_files(output_dir: pathlib.Path, new: Sequence[str]) -> list[str]:
     return [name for name in names if os.path.lexists(output_dir / name)]
 
 
-def publish(
+def put_in_place(
     job_dir: pathlib.Path,
     output_dir: pathlib.Path,
     *,
     new: Sequence[str],
     fsync: bool,
 ) -> None:
-    """Puts the files of a complete job in place of the data set that is there.
+    """Moves the files of a complete job to the output folder, and removes the old ones.
 
     Args:
-        job_dir: Folder with the new files, all of them on the disk, and the new index.
-        output_dir: Where they go; `old_files` has no objection.
-        new: The files, without the index.
-        fsync: Whether each step is on the disk before the next one begins.
+        job_dir: Folder with the new files and the new index, all of them on the disk.
+        output_dir: Folder that they are moved to.
+        new: Names of the files, without the index.
+        fsync: Whether each step must be on the disk before the next one begins.
+
+    Raises:
+        FileExistsError: As `old_files` does.
+        BadIndexError: As `old_files` does.
     """
     journal = Journal(remove=old_files(output_dir, new), move=new)
     journal.write(job_dir, fsync=fsync)
-    if fsync:  # else a power loss might cost the journal and not what follows
+    if fsync:  # otherwise a power loss could undo the journal but not the next steps
         index.sync_folder(job_dir.parent)
         index.sync_folder(output_dir)
     _replay(journal, job_dir, output_dir, fsync=fsync)
@@ -121,7 +125,7 @@ def publish(
 def _replay(
     journal: Journal, job_dir: pathlib.Path, output_dir: pathlib.Path, *, fsync: bool
 ) -> None:
-    """Does what is left to do of a journal; without a new index, nothing is."""
+    """Does the steps that a journal lists; none is left once the index was moved."""
     if (job_dir / index.INDEX_NAME).exists():
         if journal.remove:
             _remove(journal.remove, output_dir, fsync=fsync)
@@ -141,7 +145,7 @@ def _remove(names: Sequence[str], output_dir: pathlib.Path, *, fsync: bool) -> N
 
 
 def _sync_folders(names: Sequence[str], output_dir: pathlib.Path) -> None:
-    # Once for all: a sync after each of thousands of files takes longer than they.
+    # Once for all files: a sync after each of thousands would take longer than moving.
     for folder in {output_dir, *((output_dir / name).parent for name in names)}:
         if folder.exists():
             index.sync_folder(folder)
@@ -154,9 +158,9 @@ def _move_all(
     *,
     fsync: bool,
 ) -> None:
-    """Gives files their final places, and has that on the disk before it returns."""
+    """Moves files to the output folder, and syncs the folders."""
     for name in names:
-        if (job_dir / name).exists():  # else it was moved before a crash
+        if (job_dir / name).exists():  # otherwise it was moved before a crash
             _move(name, job_dir, output_dir)
     if fsync:
         _sync_folders(names, output_dir)
@@ -175,15 +179,15 @@ def recover(
 
     Args:
         job_dir: The job's folder.
-        output_dir: Where its data set goes.
-        give_up: Whether what cannot be ended any more may be removed.
-        fsync: As for `publish`.
+        output_dir: Folder of its data set.
+        give_up: Whether to remove a half-published data set that cannot be completed.
+        fsync: As for `put_in_place`.
 
     Returns:
-        Whether the job had begun to publish, and its data set is there now.
+        Whether the job had begun to publish, and its data set is complete now.
 
     Raises:
-        OSError: If it cannot be ended, because a file is missing.
+        OSError: If the data set cannot be completed, because a file is missing.
     """
     if not (job_dir / JOURNAL_NAME).exists():
         return False
@@ -192,16 +196,15 @@ def recover(
     if journal is not None and not lost:
         print(
             f"Ending a conversion to {output_dir} that was cut off while its files "
-            "were given their places.",
+            "were published.",
             file=sys.stderr,
         )
         _replay(journal, job_dir, output_dir, fsync=fsync)
         return True
     if not give_up:
         raise OSError(
-            f"A conversion to {output_dir} was cut off while its files were given "
-            f"their places, and {lost} is not there any more. Remove what is left of "
-            "it with --overwrite."
+            f"A conversion to {output_dir} was cut off while its files were published, "
+            f"and {lost} is missing. Remove the other files of it with --overwrite."
         )
     if journal is not None and not _is_untouched(journal, output_dir):
         names = [index.INDEX_NAME, *journal.remove, *journal.move]
@@ -213,14 +216,14 @@ def recover(
 
 
 def _is_untouched(journal: Journal, output_dir: pathlib.Path) -> bool:
-    """Whether the old data set is still there as a whole."""
+    """Checks whether no file of the old data set was removed yet."""
     return bool(journal.remove) and all(
         os.path.lexists(output_dir / name) for name in journal.remove
     )
 
 
 def _read(path: pathlib.Path) -> Journal | None:
-    """The journal; None if a power loss spoiled it, which --nofsync risks."""
+    """Reads a journal; returns None if a power loss damaged it, as --nofsync allows."""
     try:
         return Journal(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, AttributeError):
@@ -230,14 +233,14 @@ def _read(path: pathlib.Path) -> Journal | None:
 def _missing(
     journal: Journal | None, job_dir: pathlib.Path, output_dir: pathlib.Path
 ) -> str | None:
-    """A file without which a publishing cannot be ended; None if all are there."""
+    """Returns a missing file that publishing needs; None if no file is missing."""
     if journal is None:
         return JOURNAL_NAME
     if not (job_dir / index.INDEX_NAME).exists():
-        # As long as old files are there, an index is that of the old data set.
+        # While there are old files to remove, an index is the old data set's.
         placed = not journal.remove and (output_dir / index.INDEX_NAME).exists()
         return None if placed else index.INDEX_NAME
-    # As long as old files are there, none has been moved.
+    # While there are old files to remove, no new file was moved.
     places = (job_dir,) if journal.remove else (job_dir, output_dir)
     for name in journal.move:
         if not any((folder / name).exists() for folder in places):
@@ -248,8 +251,8 @@ def _missing(
 def remove_job(job_dir: pathlib.Path) -> None:
     """Removes a job's folder: its description first and its journal last.
 
-    A folder that has neither is nobody's: a run that was cut off here needs no more.
-    A task that is still writing the same shards once more is told by an error.
+    A folder without both belongs to no job, so that this removal can be cut off. A task
+    that is still writing the same shards again gets an error for the missing folder.
     """
     (job_dir / JOB_NAME).unlink(missing_ok=True)
     while job_dir.exists():

@@ -1,10 +1,11 @@
-"""Side files for other readers, and shard names that they know.
+"""Side files for other readers, and shard names that these readers know.
 
-In: the index of a data set, and where each record of each shard is. Out: the content of
-files by name: TFDS's metadata, DALI's index files, slim's label map. Pure functions; a
-caller writes the files. Readers find shards by globs such as `train*` and take all that
-match for TFRecords, so that no side file beside the shards may match one: DALI wants
-index files of the shards' own names and has them in a folder.
+In: the index of a data set, and the place of each record in its shard. Out: the content
+of files by name: TFDS's metadata, DALI's index files, slim's label map. The functions
+are pure; their caller writes the files. Readers find shards by globs such as `train*`
+and take every match for a TFRecord file, so that no side file beside the shards may
+match such a glob. DALI's index files have the names of the shards, and are therefore in
+a folder of their own.
 """
 
 import collections
@@ -23,7 +24,7 @@ FEATURES_NAME = "features.json"
 LABEL_NAMES_NAME = records.LABEL.replace("/", ".") + ".labels.txt"
 DALI_DIR_NAME = "dali_idx"
 
-# All that `side_files` may put beside the shards; the last is a folder.
+# Everything that `side_files` may put beside the shards; the last one is a folder.
 SIDE_NAMES = frozenset(
     {LABELS_NAME, DATASET_INFO_NAME, FEATURES_NAME, LABEL_NAMES_NAME, DALI_DIR_NAME}
 )
@@ -38,7 +39,7 @@ _BACKGROUND = "background"
 _FILE_FORMAT = "tfrecord"
 _MIN_DIGITS = 5
 
-# Names that TFDS writes itself; it can tell where one ends in a shard's name.
+# Names that TFDS gives itself: it can find the end of such a name in a shard's name.
 _TFDS_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 _Feature = dict[str, Any]
@@ -47,11 +48,11 @@ _Feature = dict[str, Any]
 def shard_name(
     layout: str, dataset_name: str, *, split: str, number: int, num_shards: int
 ) -> str:
-    """File name of a shard, as the readers of a layout expect it.
+    """Returns the file name of a shard, as the readers of a layout expect it.
 
     Args:
         layout: A key of `LAYOUTS`.
-        dataset_name: Name of the data set; only the layout tfds shows it.
+        dataset_name: Name of the data set, which only the layout tfds uses.
         split: Split of the shard.
         number: Number of the shard, from 0.
         num_shards: Number of shards of the split.
@@ -72,10 +73,10 @@ def shard_name(
 
 
 def require_name(dataset_name: str) -> None:
-    """Checks that TFDS can know a data set by this name.
+    """Checks that TFDS accepts a name of a data set.
 
     Raises:
-        ValueError: If it cannot.
+        ValueError: If TFDS does not accept the name.
     """
     if not _TFDS_NAME.fullmatch(dataset_name):
         raise ValueError(
@@ -90,16 +91,17 @@ def side_files(
     *,
     keys: Collection[str] | None = None,
 ) -> dict[str, bytes]:
-    """Every side file of a data set: its content by its path in the data set.
+    """Returns the content of every side file, by its path in the data set.
 
-    TFDS's files are left out where `tfds_obstacle` says why TFDS cannot read the set.
+    TFDS's files are left out if TFDS cannot read the data set: see `tfds_obstacle`.
 
     Args:
         index: The index of the data set.
-        record_places: For each shard its name and the (byte offset, bytes with header
-            and footer) of its records in order; taken one shard at a time.
+        record_places: The name of each shard, and for its records in order the byte
+            offset and the number of bytes, header and footer included. Places are taken
+            one shard at a time.
         keys: Keys that every record has, for a data set of another tool; None stands
-            for those that the converters write.
+            for the keys that the converters write.
 
     Raises:
         ValueError: If the places contradict the index, or the label base is not 0 or 1.
@@ -121,16 +123,17 @@ def side_files(
 
 
 def labels_text(classes: Sequence[Class]) -> str:
-    """Label map as slim's dataset_utils reads it: `<label>:<name>`, one a line."""
+    """Returns a label map for slim's dataset_utils: a line `<label>:<name>` a class."""
     background = [Class(0, "", _BACKGROUND)] if classes[0].label == 1 else []
     return "".join(f"{c.label}:{_one_line(c.text)}\n" for c in [*background, *classes])
 
 
 def label_names(classes: Sequence[Class]) -> list[str]:
-    """The name of each label from 0 on, unique and on one line, as TFDS wants them.
+    """Returns the name of each label from 0 on, as TFDS wants them.
 
-    Label 0 is `background` where the first class has label 1. Classes of one name get
-    their synset behind it: ImageNet has two cranes and two maillots.
+    Names are unique, and each is one line. Label 0 is `background` where the first
+    class has label 1. Classes with the same name get their synset behind the name:
+    ImageNet has two cranes and two maillots.
 
     Raises:
         ValueError: If the first label is not 0 or 1.
@@ -142,7 +145,7 @@ def label_names(classes: Sequence[Class]) -> list[str]:
     counts = collections.Counter(names)
     taken = {name for name, count in counts.items() if count == 1}
     for label, name in enumerate(names):
-        # The background is nobody's second name.
+        # The background, before `base`, is no class and keeps its name.
         if counts[name] > 1 and label >= base:
             names[label] = _free_name(name, classes[label - base], taken)
         taken.add(names[label])
@@ -151,22 +154,22 @@ def label_names(classes: Sequence[Class]) -> list[str]:
 
 def _free_name(name: str, owner: Class, taken: Collection[str]) -> str:
     name = f"{name} ({_one_line(owner.synset)})"
-    while name in taken:  # as where synsets differ only in white space
+    while name in taken:  # for example, two synsets differ only in white space
         name += f" {owner.label}"
     return name
 
 
 def _one_line(text: str) -> str:
-    """A name as a line that is not blank: white space collapsed, valid as UTF-8."""
+    """Returns a name as one line that is not blank and can be encoded as UTF-8."""
     printable = text.encode(errors="replace").decode()
     return " ".join(printable.split()) or "?"
 
 
 def tfds_obstacle(index: index.Index) -> str | None:
-    """Why TFDS cannot read the shards as they are; None if it can.
+    """Returns the reason why TFDS cannot read the shards; None if it can read them.
 
-    The shards that a converter writes can always be read. Those of other tools need
-    names with `SSSSS-of-NNNNN` and nothing else that differs within a split.
+    TFDS can read all shards that a converter writes. Names of other tools' shards must
+    contain `SSSSS-of-NNNNN`, and must be equal otherwise within a split.
     """
     for split, shards in index.splits.items():
         if shards and _filepath_template(index.name, split, shards) is None:
@@ -179,12 +182,12 @@ def tfds_obstacle(index: index.Index) -> str | None:
 
 
 def dataset_info(index: index.Index) -> dict[str, Any]:
-    """TFDS's dataset_info.json of a data set without a `tfds_obstacle`."""
+    """Returns TFDS's dataset_info.json of a data set without a `tfds_obstacle`."""
     splits = [
         {
             "name": split,
             "filepathTemplate": _filepath_template(index.name, split, shards),
-            # int64 is a string in the JSON of a protobuf.
+            # In the JSON form of a protobuf an int64 is a string.
             "shardLengths": [str(shard.num_records) for shard in shards],
             "numBytes": str(sum(map(_num_payload_bytes, shards))),
         }
@@ -209,17 +212,18 @@ def dataset_info(index: index.Index) -> dict[str, Any]:
 
 
 def _num_payload_bytes(shard: index.Shard) -> int:
-    """Bytes of a shard as TFDS counts them: without the records' frames."""
+    """Returns the bytes of a shard as TFDS counts them: without the records' frames."""
     frame = records.HEADER_BYTES + records.FOOTER_BYTES
     return shard.num_bytes - frame * shard.num_records
 
 
 def features(num_labels: int, *, keys: Collection[str] | None = None) -> dict[str, Any]:
-    """TFDS's features.json: the keys of a record and how TFDS decodes each.
+    """Returns TFDS's features.json: the keys of a record and how TFDS decodes them.
 
     Args:
-        num_labels: Labels, with the background if there is one.
-        keys: Keys that every record has; others are left out. None stands for all.
+        num_labels: Number of labels, the background included if there is one.
+        keys: Keys that every record has; other keys are left out. None stands for all
+            keys that the converters write.
     """
     text = _feature("text_feature.Text", text={})
     pixels = _tensor("int64")
@@ -266,11 +270,11 @@ def _sequence(feature: _Feature) -> _Feature:
 
 
 def dali_index(shard: index.Shard, places: Sequence[tuple[int, int]]) -> bytes:
-    """DALI's index file of a shard: `<byte offset> <bytes>`, one record a line.
+    """Returns DALI's index file of a shard: a line `<byte offset> <bytes>` a record.
 
     Raises:
-        ValueError: If the places are not those of the shard's records, end to end.
-            DALI itself checks nothing: it would decode whatever is there.
+        ValueError: If the places do not cover the shard without a gap. DALI itself does
+            not check them, and would decode any bytes that it finds.
     """
     end = 0
     for offset, num_bytes in places:
@@ -289,7 +293,7 @@ def dali_index(shard: index.Shard, places: Sequence[tuple[int, int]]) -> bytes:
 def _filepath_template(
     dataset_name: str, split: str, shards: Sequence[index.Shard]
 ) -> str | None:
-    """The template of which TFDS makes exactly these names; None if there is none."""
+    """Returns the template from which TFDS makes these names; None if there is none."""
     names = [shard.name for shard in shards]
     count = len(names)
     literal = names[0].replace(_place(0, count), "{SHARD_X_OF_Y}")
@@ -302,7 +306,7 @@ def _filepath_template(
     return None
 
 
-# One place for the shard's number, and no brace or slash of the name's own.
+# A template with one place for the shard's number, and no other brace or slash.
 _SAFE_TEMPLATE = re.compile(
     r"([^{}/]|\{(DATASET|SPLIT|FILEFORMAT)\})*\{SHARD_X_OF_Y\}[^{}/]*"
 )
@@ -320,7 +324,7 @@ def _expand(
 
 
 def _place(number: int, num_shards: int) -> str:
-    """`SSSSS-of-NNNNN`; more digits, in both, where the number of shards needs them."""
+    """Returns `SSSSS-of-NNNNN`, with more than five digits where they are needed."""
     digits = max(_MIN_DIGITS, len(str(num_shards)))
     return f"{number:0{digits}d}-of-{num_shards:0{digits}d}"
 

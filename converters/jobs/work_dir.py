@@ -1,17 +1,17 @@
-"""The working folder: whose job is in it, which of its shards are complete.
+"""The working folder: which jobs are in it, and which of their shards are complete.
 
-In: a job's description and its output folder. Out: the job's own folder, with what
-earlier runs of the same job completed, while this process holds the lock of its task.
+In: a job's description and its output folder. Out: the job's own folder, with the
+shards that earlier runs of the same job completed. This process holds the lock of its
+task meanwhile.
 
-The working folder is one dot-folder inside the output folder, which no reader's glob
-matches. It holds locks and, for each job, a folder that is named by a digest of the
-job's description: what a task of another job writes on is never among the files of this
-one. What a power loss can leave is never taken for complete: a shard's marker is
-written after the shard is on the disk.
+The working folder is one dot-folder inside the output folder, so that no reader's glob
+matches it. It holds locks and a folder for each job. The job's folder is named by a
+digest of the job's description, so that a task of another job never writes into it. A
+shard's marker is written after the shard is on the disk, so that an incomplete shard
+never counts as complete after a power loss.
 """
 
 import contextlib
-import functools
 import json
 import pathlib
 import re
@@ -19,11 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from converters.engines import locks
-from converters.jobs import output, replace, write_shard
-from converters.jobs.output import WORK_DIR_NAME
+from converters.jobs import replace, write_shard
+from converters.jobs.job import identity_of
 from converters.jobs.plan import ShardPlan
 from tfpipe.shards import index
 
+WORK_DIR_NAME = ".converting"
 _JOB_PREFIX = "job-"
 _CLAIM_NAME = "claim.lock"
 _LOCK_SUFFIX = ".lock"
@@ -31,25 +32,24 @@ _LOCK_SUFFIX = ".lock"
 Description = Mapping[str, Any]
 
 
-def identity(description: Description) -> str:
-    """What tells a job from any other one: a digest of its description."""
-    return index.digest(json.dumps(description, sort_keys=True))
-
-
-def job_dir(output_dir: pathlib.Path, job: str) -> pathlib.Path:
-    """The folder of the job of an identity."""
-    return output_dir / WORK_DIR_NAME / f"{_JOB_PREFIX}{job}"
+def job_dir(output_dir: pathlib.Path, identity: str) -> pathlib.Path:
+    """Returns the folder of a job."""
+    return output_dir / WORK_DIR_NAME / f"{_JOB_PREFIX}{identity}"
 
 
 @contextlib.contextmanager
 def claimed(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    """The working folder, which no other process changes as a whole until the end.
+    """Locks the working folder, and makes it if it does not exist.
 
-    To begin a job, to drop one and to publish one are done here, one after the other by
-    all processes that see the folder. It is removed at the end if no job is in it.
+    A job is begun, dropped or published only by the process that holds this lock, on
+    any host that sees the folder. At the end of the block the folder is removed if no
+    job is in it.
+
+    Yields:
+        The working folder.
 
     Raises:
-        ValueError: If there is something in its place that no converter made.
+        ValueError: If something that no converter made is in its place.
     """
     work_dir = output_dir / WORK_DIR_NAME
     if output_dir.exists() and not output_dir.is_dir():
@@ -58,7 +58,7 @@ def claimed(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
     while descriptor is None:
         _require_own(work_dir)
         work_dir.mkdir(parents=True, exist_ok=True)
-        # Not there: another process has ended the job and removed the folder.
+        # FileNotFoundError: another process ended its job and removed the folder.
         with contextlib.suppress(FileNotFoundError):
             descriptor = locks.acquire(work_dir / _CLAIM_NAME, wait=True)
     with locks.holding(descriptor):
@@ -67,19 +67,20 @@ def claimed(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
             yield work_dir
         finally:
             idle = _remove_if_idle(work_dir)
-    if idle:  # NFS had kept the file of the lock while it was held
+    if idle:  # on NFS the file of the lock stays as long as the lock is held
         with contextlib.suppress(OSError):
             work_dir.rmdir()
 
 
 def _require_own(work_dir: pathlib.Path) -> None:
+    """Refuses a working folder with something in it that no converter made."""
     if work_dir.is_symlink() or (work_dir.exists() and not work_dir.is_dir()):
         raise ValueError(
-            f"{work_dir} must be a folder of its own, got a link or a file. What is "
-            "behind it is not touched. Move it away."
+            f"{work_dir} must be a folder of its own, got a link or a file. It was not "
+            "changed. Move it away."
         )
     for entry in work_dir.iterdir() if work_dir.exists() else ():
-        # NFS keeps removed files that are open under hidden names.
+        # NFS keeps a removed file that is still open, under a hidden name.
         if entry.name.endswith(_LOCK_SUFFIX) or entry.name.startswith("."):
             continue
         job = entry.name.startswith(_JOB_PREFIX) and entry.is_dir()
@@ -91,11 +92,12 @@ def _require_own(work_dir: pathlib.Path) -> None:
 
 
 def _remove_if_idle(work_dir: pathlib.Path) -> bool:
+    """Removes a working folder without jobs and tasks; returns whether it was one."""
     if _jobs(work_dir) or is_live(work_dir):
         return False
     for lock in sorted(work_dir.glob(f"*{_LOCK_SUFFIX}"), key=_claim_last):
         lock.unlink(missing_ok=True)
-    # A process that has just come may have made its lock.
+    # OSError: a process that has just started made its lock in the folder.
     with contextlib.suppress(OSError):
         work_dir.rmdir()
     return True
@@ -119,25 +121,28 @@ def open_work_dir(
     names: Sequence[str] = (),
     fsync: bool = True,
 ) -> Iterator[pathlib.Path]:
-    """The job's folder; its task is held by this process until the end of the block.
+    """Opens the job's folder, and locks this task until the end of the block.
 
     Args:
-        output_dir: Where the data set goes.
-        description: What decides the bytes that are written; JSON values.
-        task: Which of the job's tasks this process is; each may run once at a time.
-        restart: Whether a data set that is there may be replaced, and an unfinished job
-            of another description dropped.
-        names: Shards that the job will write.
-        fsync: Whether the description is on the disk before anything else is.
+        output_dir: Folder of the data set.
+        description: Everything that decides the bytes that are written; JSON values.
+        task: Number of this process among the job's tasks; a task runs once at a time.
+        restart: Whether an existing data set may be replaced, and an unfinished job of
+            another description dropped.
+        names: Names of the shards that the job will write.
+        fsync: Whether the description must be on the disk before anything else is done.
+
+    Yields:
+        The job's folder.
 
     Raises:
         ValueError: If this task is running already, or the folder belongs to a data set
-            or a job of another description.
+            or to a job of another description.
         OSError: If an earlier job was cut off and cannot be ended.
     """
     with claimed(output_dir) as work_dir:
         end_cut_off(work_dir, give_up=restart, fsync=fsync)
-        output.require_free(output_dir, names, overwrite=restart)
+        _require_free(output_dir, names, overwrite=restart)
         lock = locks.acquire(work_dir / f"task-{task:05d}{_LOCK_SUFFIX}")
         if lock is None:
             raise _is_running(output_dir)
@@ -154,11 +159,46 @@ def open_work_dir(
         _leave(work_dir)
 
 
+def _require_free(
+    output_dir: pathlib.Path, names: Sequence[str], *, overwrite: bool
+) -> None:
+    """Refuses an output folder whose content a conversion would mix with or lose.
+
+    Args:
+        output_dir: Folder of the data set to write.
+        names: Names of its shards.
+        overwrite: Whether an existing data set may be replaced.
+
+    Raises:
+        ValueError: If there is a data set and `overwrite` is not set, or there are
+            files that no converter wrote.
+        OSError: If a file that is not of the data set has the name of a new file.
+        BadIndexError: If the index does not say which files are the data set's.
+    """
+    if (output_dir / index.INDEX_NAME).exists():
+        if not overwrite:
+            begun = any((output_dir / WORK_DIR_NAME).glob(f"{_JOB_PREFIX}*"))
+            more = " An unfinished conversion that replaces it goes on likewise."
+            raise ValueError(
+                f"--output_dir {output_dir} already holds a data set. Choose another "
+                f"folder, or replace it with --overwrite.{more if begun else ''}"
+            )
+        replace.old_files(output_dir, names)
+        return
+    found = {entry.name for entry in output_dir.iterdir()} - {WORK_DIR_NAME}
+    if found:
+        raise ValueError(
+            f"--output_dir {output_dir} must be empty or hold a data set, "
+            f"got other files, the first is {min(found)}. Choose another folder."
+        )
+
+
 def _leave(work_dir: pathlib.Path) -> None:
     """Removes the working folder after the last task of a job that is done.
 
-    Tasks that end together see each other's locks while they publish, so each looks
-    once more after it has given its own back. Who has the claim then does it instead.
+    Tasks that end together see each other's locks while they publish. Each task
+    therefore looks again after it has released its own lock. If another process has
+    locked the working folder then, that process removes the folder.
     """
     with contextlib.suppress(FileNotFoundError):
         descriptor = locks.acquire(work_dir / _CLAIM_NAME)
@@ -175,15 +215,15 @@ def _is_running(output_dir: pathlib.Path) -> ValueError:
 
 
 def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[str]:
-    """Ends the publishing of jobs that were cut off in it; returns their identities.
+    """Publishes the jobs whose publishing was cut off; returns their identities.
 
     Args:
         work_dir: The working folder, claimed.
-        give_up: As for `publish.recover`.
-        fsync: As for `publish.recover`.
+        give_up: As for `replace.recover`.
+        fsync: As for `replace.recover`.
 
     Raises:
-        OSError: If it cannot be ended.
+        OSError: If a job cannot be published.
     """
     return {
         folder.name.removeprefix(_JOB_PREFIX)
@@ -193,16 +233,16 @@ def end_cut_off(work_dir: pathlib.Path, *, give_up: bool, fsync: bool) -> set[st
 
 
 def require_whole(data_dir: pathlib.Path) -> None:
-    """Refuses a folder whose files are half those of an old data set, half a new one's.
+    """Refuses a folder that holds files of an old data set and of a new one.
 
     Raises:
-        ValueError: If a conversion was cut off, or is at it, while it published.
+        ValueError: If a conversion is publishing, or was cut off while it published.
     """
     for journal in data_dir.glob(f"{WORK_DIR_NAME}/*/{replace.JOURNAL_NAME}"):
         if (journal.parent / index.INDEX_NAME).exists():
             raise ValueError(
-                f"A conversion to {data_dir} was cut off while its files were given "
-                "their places. Run it again: that ends it first."
+                f"A conversion to {data_dir} was cut off while its files were "
+                "published. Run the conversion again to complete it."
             )
 
 
@@ -213,12 +253,12 @@ def _claim(
     restart: bool,
     fsync: bool,
 ) -> pathlib.Path:
-    """The folder of this job, which is the only one; made if it is not there."""
-    # As JSON has it, so that tuples and lists are the same.
+    """Makes this job's folder the only one in the working folder, and returns it."""
+    # Values as they come back from JSON, where a tuple is a list.
     wanted = json.loads(json.dumps(description))
-    mine = work_dir / f"{_JOB_PREFIX}{identity(wanted)}"
+    mine = work_dir / f"{_JOB_PREFIX}{identity_of(wanted)}"
     for folder in _jobs(work_dir):
-        # Without its description, a job is not yet begun or is being dropped.
+        # A folder without a description: its job has not begun, or is being dropped.
         if folder == mine or not (folder / replace.JOB_NAME).exists():
             continue
         if not restart:
@@ -240,12 +280,12 @@ def _claim(
 
 
 def is_live(work_dir: pathlib.Path) -> bool:
-    """Whether a task runs in another process, of whatever job."""
+    """Checks whether a task of any job is running in another process."""
     return any(map(locks.is_held, work_dir.glob(f"task-*{_LOCK_SUFFIX}")))
 
 
 def _description(folder: pathlib.Path) -> Any:
-    """The description of a job; None if it is not there or was spoiled."""
+    """Reads the description of a job; returns None if it is missing or damaged."""
     try:
         return json.loads((folder / replace.JOB_NAME).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -262,7 +302,7 @@ def _explained(folder: pathlib.Path, wanted: Mapping[str, Any]) -> str:
 def sweep(folder: pathlib.Path) -> None:
     """Removes the unfinished files in a job's folder that no running task writes.
 
-    This process is at none of its own.
+    This process must not be writing a shard itself.
     """
     for path in folder.glob("*.part"):
         writer = re.fullmatch(r".*\.(\d+)-\d+\.part", path.name, re.DOTALL)
@@ -274,7 +314,7 @@ def sweep(folder: pathlib.Path) -> None:
 def _differences(
     found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = ""
 ) -> list[str]:
-    """`name was x, is y` for each value that differs, at any depth."""
+    """Returns `name was x, is y` for each value that differs, at any depth."""
     differences = []
     for key in sorted({*found, *wanted}):
         old, new = found.get(key), wanted.get(key)
@@ -288,7 +328,7 @@ def _differences(
 def completed(
     plans: Sequence[ShardPlan], folder: pathlib.Path
 ) -> dict[str, write_shard.Written]:
-    """The shards in a job's folder that are complete, and this job's, by name."""
+    """Returns the complete shards in a job's folder that this job wrote, by name."""
     done, job = {}, folder.name.removeprefix(_JOB_PREFIX)
     for plan in plans:
         path = folder / plan.name
@@ -300,37 +340,8 @@ def completed(
     return done
 
 
-def outdated(
-    input_dir: pathlib.Path, plans: Sequence[ShardPlan], folder: pathlib.Path
-) -> list[pathlib.Path]:
-    """The markers of complete shards that are older than a file of their input.
-
-    Names and sizes, which are part of the job's description, tell most changes of the
-    input; an image that was edited in place shows only in its times: that of its
-    content, which tools that copy set back, and that of its attributes, which they
-    cannot. `changed.find` compares what the images hold. Times are compared
-    as make does, between runs of one unfinished job, and are no part of the
-    description: a copied tree then costs work and is never refused, and the plan holds
-    no times. Not seen is a file that changes while its own shard is being written.
-
-    Raises:
-        OSError: If a file that was listed cannot be looked at.
-    """
-    # Images by the thousand share a tar; those of a tree are looked at once anyway.
-    modified = functools.lru_cache(maxsize=1024)(_modified_ns)
-    found = []
-    for plan in plans:
-        marker = write_shard.marker_path(folder / plan.name)
-        if not marker.exists():
-            continue
-        written, files = _modified_ns(marker), {image.file for image in plan.images}
-        if any(modified(input_dir / file) > written for file in files):
-            found.append(marker)
-    return found
-
-
 def forget(markers: Sequence[pathlib.Path], folder: pathlib.Path) -> None:
-    """Takes away markers, unless another task is publishing or has published.
+    """Removes markers of shards, unless another task is publishing or has published.
 
     Raises:
         FileNotFoundError: If the job's folder was removed.
@@ -346,13 +357,8 @@ def forget(markers: Sequence[pathlib.Path], folder: pathlib.Path) -> None:
 
 
 def drop(folder: pathlib.Path) -> None:
-    """Removes a job that cannot be ended, unless another task is at it."""
+    """Removes the folder of a failed job, unless another task is using it."""
     with claimed(folder.parent.parent) as work_dir:
         published = (folder / replace.JOURNAL_NAME).exists()
         if folder.exists() and not published and not is_live(work_dir):
             replace.remove_job(folder)
-
-
-def _modified_ns(path: pathlib.Path) -> int:
-    status = path.stat()
-    return max(status.st_mtime_ns, status.st_ctime_ns)

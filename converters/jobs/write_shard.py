@@ -1,8 +1,8 @@
-"""Write one shard: every image of its plan, checksummed, synced, then named.
+"""Writes one shard: every image of its plan, with checksums, and synced to the disk.
 
-In: a `Task`. Out: in the working folder the shard, its catalog fragment (one JSON
-object a record) and, last, its marker, which says that both are complete and what was
-decided about each image. RecordRanges in worker processes.
+In: a job and a `Task`. Out: the shard, its catalog fragment (one JSON object a record)
+and, last, its marker, all in the job's folder. The marker says that both files are
+complete, and what was decided about each image. This code runs in worker processes.
 """
 
 import collections
@@ -17,58 +17,32 @@ from typing import NamedTuple
 import xxhash
 
 from converters.engines import processes
-from converters.images import policy as policy_images, prepare, restart
-from converters.inputs.classes import Class
+from converters.images import prepare
+from converters.inputs.boxes import Box
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
+from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.shards import image_record, index, records
 
 FRAGMENT_SUFFIX = ".catalog"
 MARKER_SUFFIX = ".done"
-# What one system call writes: with larger pieces the kernel takes larger pages.
+# Bytes in one system call: with larger pieces the kernel takes larger pages.
 _BATCH_BYTES = 1 << 20
 _BATCH_BUFFERS = 1000  # the kernel takes 1024
 _KEPT_BYTES = 16 << 20
 
-Box = tuple[float, float, float, float]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What all shards of a job have in common.
-
-    Attributes:
-        input_dir: Folder that the images' files are relative to.
-        work_dir: Where shards are written.
-        classes: All classes in label order.
-        policy: What to do about each kind of image.
-        fsync: Whether a shard is on the disk, and not only with the kernel, when it is
-            called complete.
-        job: Identity of the job, which its markers carry.
-        task: Which of the job's tasks writes, for the names of unfinished files.
-
-    Raises:
-        ValueError: If the policy needs a library that is not built.
-    """
-
-    input_dir: pathlib.Path
-    work_dir: pathlib.Path
-    classes: Sequence[Class]
-    policy: policy_images.Policy
-    fsync: bool
-    job: str = ""
-    task: int = 0
-
-    def __post_init__(self) -> None:
-        if self.policy.restart_rows:
-            restart.require()
-
 
 class Task(NamedTuple):
-    """One shard to write, and the boxes of those of its images that have some."""
+    """One shard to write, and the boxes of its images, by name, where there are any."""
 
     plan: ShardPlan
     boxes: Mapping[str, Sequence[Box]]
+
+
+def task_of(job: Job, plan: ShardPlan) -> Task:
+    """Returns the task that writes a shard of a job."""
+    found = ((image.name, job.boxes_of(image.name)) for image in plan.images)
+    return Task(plan, {name: boxes for name, boxes in found if boxes})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,18 +50,21 @@ class Written:
     """A complete shard.
 
     Attributes:
-        split: Its split.
-        shard: What the index says of it.
-        decisions: How many images were stored in which way, or left out and why.
-        changes: name, decision of each image that is not stored byte for byte.
-        rejects: name, reason, detail of each image that is not stored.
-        num_source_bytes: Bytes of its images as they came.
-        psnr: Decibels between pixels before and after, of a sample of shrunk images.
-        num_rewritten: Images with a restart marker after each row of blocks.
-        num_bytes_saved: Bytes by which that made them smaller.
-        source_digest: Of the digests of its images as they came; empty in a marker of
-            an earlier version.
-        job: Identity of the job that wrote it.
+        split: Split of the shard.
+        shard: Name, size and digest of the shard, as the index lists them.
+        decisions: Number of images by decision: how they were stored, or why they were
+            left out.
+        changes: Name and decision of each image that is not stored byte for byte.
+        rejects: Name, reason and detail of each image that is not stored.
+        num_source_bytes: Bytes of the images as they were read.
+        psnr: Peak signal-to-noise ratios in decibels between the pixels before and
+            after, for a sample of the images that were scaled down or encoded again.
+        num_rewritten: Number of images that were rewritten with a restart marker after
+            each row of blocks.
+        num_bytes_saved: Bytes by which rewriting made these images smaller.
+        source_digest: Digest of the digests of the images as they were read; empty in a
+            marker of an earlier version.
+        job: Identity of the job that wrote the shard.
     """
 
     split: str
@@ -103,31 +80,36 @@ class Written:
     job: str = ""
 
     def to_json(self) -> str:
-        """The content of the marker."""
+        """Returns the content of the marker."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Written":
-        """The inverse of `to_json`."""
+        """Returns the shard that a marker describes: the inverse of `to_json`."""
         fields = json.loads(text)
         return cls(**fields | {"shard": index.Shard(**fields["shard"])})
 
 
-def write_shard(settings: Settings, task: Task) -> Written:
-    """Writes a shard, its catalog fragment and its marker into the working folder.
+def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
+    """Writes a shard, its catalog fragment and its marker.
+
+    Args:
+        job: The conversion.
+        folder: Folder that the three files are written to.
+        task: The shard.
 
     Raises:
         ValueError: If an image is bad and the policy is to fail; names the file.
         OSError: If a file cannot be read or written.
     """
     _keep_freed_memory()
-    path = settings.work_dir / task.plan.name
+    path = folder / task.plan.name
     tally = _Tally()
     with (
-        _NewFile(path, settings) as shard,
-        _NewFile(fragment_path(path), settings) as fragment,
+        _NewFile(path, job) as shard,
+        _NewFile(fragment_path(path), job) as fragment,
     ):
-        digest = _write_records(settings, task, tally, shard, fragment)
+        digest = _write_records(job, task, tally, shard, fragment)
     written = Written(
         split=task.plan.split,
         shard=index.Shard(
@@ -144,35 +126,32 @@ def write_shard(settings: Settings, task: Task) -> Written:
         num_rewritten=tally.num_rewritten,
         num_bytes_saved=tally.num_bytes_saved,
         source_digest=tally.source.hexdigest(),
-        job=settings.job,
+        job=job.identity,
     )
     marker = written.to_json().encode()
-    index.replace_file(marker_path(path), marker, fsync=settings.fsync)
+    index.replace_file(marker_path(path), marker, fsync=job.fsync)
     return written
 
 
 def _keep_freed_memory() -> None:
-    """Lets memory of one image serve the next; without it, a quarter slower.
+    """Makes the C library keep the memory of one image for the next image.
 
-    The C library of Linux gives large pieces back to the system and gets them again,
-    page by page, for each image. Once a larger piece was freed, it keeps those up to
-    that size (mallopt(3), M_MMAP_THRESHOLD). Elsewhere this does nothing.
+    Without this call, writing a shard takes a quarter more time. The C library of Linux
+    gives large pieces back to the system, and gets them again, page by page, for each
+    image. After a larger piece was freed, the library keeps pieces up to the size of
+    that one (mallopt(3), M_MMAP_THRESHOLD). Elsewhere the call has no effect.
     """
     bytes(_KEPT_BYTES)
 
 
 def _write_records(
-    settings: Settings,
-    task: Task,
-    tally: "_Tally",
-    shard: "_NewFile",
-    fragment: "_NewFile",
+    job: Job, task: Task, tally: "_Tally", shard: "_NewFile", fragment: "_NewFile"
 ) -> str:
-    """Writes what is stored of a shard's images; returns the digest of the shard."""
+    """Writes the records and catalog rows of a shard; returns the shard's digest."""
     start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
     digest = xxhash.xxh3_128()
     for image in task.plan.images:
-        stored = _store(image, task.boxes.get(image.name, ()), settings, tally)
+        stored = _store(image, task.boxes.get(image.name, ()), job, tally)
         if stored is not None:
             row, buffers = stored
             byte_offset = shard.num_bytes
@@ -190,17 +169,17 @@ def _write_records(
 
 
 def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
-    """Where the catalog rows of a shard wait to be joined."""
+    """Returns the path of a shard's catalog rows, which are joined at the end."""
     return shard_path.with_name(shard_path.name + FRAGMENT_SUFFIX)
 
 
 def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
-    """What says that a shard and its fragment are complete."""
+    """Returns the path of the file that marks a shard and its fragment as complete."""
     return shard_path.with_name(shard_path.name + MARKER_SUFFIX)
 
 
 def read_marker(shard_path: pathlib.Path) -> Written | None:
-    """What a shard's marker says; None if it is not there or was spoiled.
+    """Reads a shard's marker; returns None if the marker is missing or damaged.
 
     A power loss can empty a marker that was written with --nofsync.
     """
@@ -211,7 +190,7 @@ def read_marker(shard_path: pathlib.Path) -> Written | None:
 
 
 class _Tally:
-    """What was decided so far about the images of a shard."""
+    """Counts what was decided so far about the images of a shard."""
 
     def __init__(self) -> None:
         self.num_records = 0
@@ -243,17 +222,17 @@ class _Tally:
 
 
 class _NewFile:
-    """A file that gets its name when it is closed, whole; it counts its bytes."""
+    """A file that gets its name only when it is complete; counts its bytes."""
 
-    def __init__(self, path: pathlib.Path, settings: Settings) -> None:
+    def __init__(self, path: pathlib.Path, job: Job) -> None:
         self._path = path
-        # Another process may write the same shard, with the same bytes. The task tells
-        # later runs whether its process may still be there.
-        writer = f"{settings.task:05d}-{os.getpid()}"
+        # Another process may write the same shard, with the same bytes. By the number
+        # of the task, later runs find out whether the process may still be running.
+        writer = f"{job.task_index:05d}-{os.getpid()}"
         self._temporary = path.with_name(f"{path.name}.{writer}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._descriptor = os.open(self._temporary, flags, 0o666)
-        self._fsync = settings.fsync
+        self._fsync = job.fsync
         self._pending: list[bytes] = []
         self._num_written = 0
         self.num_bytes = 0
@@ -287,7 +266,7 @@ class _NewFile:
         pending, self._pending = self._pending, []
         num_left = self.num_bytes - self._num_written
         num_left -= os.writev(self._descriptor, pending)
-        if num_left:  # the disk is nearly full: the next write says so
+        if num_left:  # the disk is nearly full, and the next write raises an error
             rest = memoryview(b"".join(pending))[-num_left:]
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -295,10 +274,13 @@ class _NewFile:
 
 
 def _store(
-    image: Image, boxes: Sequence[Box], settings: Settings, tally: _Tally
+    image: Image, boxes: Sequence[Box], job: Job, tally: _Tally
 ) -> tuple[str, records.Buffers] | None:
-    """An image's columns of the catalog that are not its place; its framed record."""
-    prepared, source_digest = _prepare(image, settings)
+    """Returns an image's catalog row, without its place, and its framed record.
+
+    Returns None if the image is left out.
+    """
+    prepared, source_digest = _prepare(image, job)
     if isinstance(prepared, prepare.Rejected):
         tally.source.update(source_digest)
         tally.reject(image, prepared)
@@ -306,7 +288,7 @@ def _store(
     digest = xxhash.xxh3_128_digest(prepared.encoded)
     tally.source.update(source_digest or digest)
     tally.store(image, prepared)
-    label = settings.classes[image.class_index]
+    label = job.classes[image.class_index]
     record = image_record.ImageRecord(
         encoded=prepared.encoded,
         height=prepared.height,
@@ -317,7 +299,7 @@ def _store(
         filename=image.name.rpartition("/")[2],
         boxes=boxes,
     )
-    # By hand: what must be quoted are two values of seven.
+    # json.dumps of the whole row takes longer: only some values need quoting.
     row = (
         f'"label": {label.label}, "synset": {_quoted(label.synset)}, '
         f'"height": {prepared.height}, "width": {prepared.width}, '
@@ -328,23 +310,28 @@ def _store(
 
 
 def _prepare(
-    image: Image, settings: Settings
+    image: Image, job: Job
 ) -> tuple[prepare.Prepared | prepare.Rejected, bytes]:
-    """What is stored for an image; the digest of its bytes unless they are stored."""
+    """Reads an image, and decides what is stored for it.
+
+    Returns:
+        What is stored, or why nothing is; and the digest of the file's bytes, which is
+        empty if these bytes are stored as they are or are not read.
+    """
     try:
-        rejected = prepare.check_bytes(image.num_bytes, settings.policy)
+        rejected = prepare.check_bytes(image.num_bytes, job.policy)
         if rejected is not None:
             return rejected, b""
-        source = read_image(settings.input_dir, image)
-        prepared = prepare.prepare(source, settings.policy)
+        source = read_image(job.input_dir, image)
+        prepared = prepare.prepare(source, job.policy)
     except MemoryError as error:
         raise OSError(
-            f"{settings.input_dir / image.file}: {image.name} needs more memory than "
+            f"{job.input_dir / image.file}: {image.name} needs more memory than "
             "there is. Try fewer --num_workers or a lower --max_decoded_pixels."
         ) from error
     except ValueError as error:
         raise ValueError(
-            f"{settings.input_dir / image.file}: {image.name}: {error}. "
+            f"{job.input_dir / image.file}: {image.name}: {error}. "
             "Restore it, remove it from the input, or choose another policy."
         ) from error
     if isinstance(prepared, prepare.Prepared) and prepared.encoded is source:

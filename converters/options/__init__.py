@@ -1,5 +1,5 @@
 """Options of the commands: flags are read once and become frozen values.
 
-In: the command line. Out: frozen options, and the ending that all commands share.
+In: the command line. Out: frozen options, the job, the summary and the exit code.
 Never here: work on images or shards.
 """

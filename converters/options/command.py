@@ -1,7 +1,7 @@
-"""What the converting command lines share: from a listed tree to a job, and the ending.
+"""Steps that the converting commands share: from the listed images to the exit code.
 
-In: the images and classes that a command found, and the job's flags. Out: a `run.Job`;
-and, around a whole command, its summary or its one-line error and exit code.
+In: the images and classes that a command found, and its options. Out: a `Job`; and,
+around a whole command, its summary, or a one-line error and the exit code.
 """
 
 import os
@@ -16,81 +16,92 @@ from absl import app
 from converters.engines import processes
 from converters.inputs import boxes, ilsvrc, listing
 from converters.inputs.classes import Class
-from converters.jobs import duplicates, output, plan, run
-from converters.options import job, shared, summary
-from tfpipe import errors
+from converters.jobs import duplicates, plan, run, work_dir
+from converters.jobs.job import Job, no_boxes
+from converters.options import shared, summary
+from converters.options.job import JobOptions
+from tfpipe import errors, host
 from tfpipe.shards import index
 
 
 def make_job(
-    config: job.JobConfig,
+    options: JobOptions,
     *,
     command: str,
     name: str,
     input_dir: pathlib.Path,
     tree: ilsvrc.Tree,
     classes: Sequence[Class],
-    options: Mapping[str, Any],
+    own_options: Mapping[str, Any],
     found_boxes: boxes.Boxes | None = None,
-) -> run.Job:
-    """Leaves duplicates out if asked to, and plans the shards.
+) -> Job:
+    """Leaves duplicates out if the options say so, and plans the shards.
 
     Args:
-        config: The job's flags.
-        command: Which command line it comes from.
+        options: Options of the conversion.
+        command: Module of the command.
         name: Name of the data set.
-        input_dir: Folder that the images' files are relative to.
+        input_dir: Folder that the files of the images are relative to.
         tree: The images of each split.
         classes: All classes in label order.
-        options: What else decides the bytes; JSON values.
+        own_options: Options of the command alone that decide the bytes; JSON values.
         found_boxes: Bounding boxes, if there are any.
 
     Raises:
-        ValueError: If options do not fit together or the input.
+        ValueError: If options contradict each other or the input.
         OSError: If an image cannot be read.
     """
-    _require_boxes_stay_right(config, found_boxes)
+    _require_boxes_stay_right(options, found_boxes)
+    output_dir = shared.path_of("--output_dir", options.output_dir)
+    num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
-    fields = config.job_fields()
-    _require_apart(input_dir, fields["output_dir"], splits)
-    if config.drop_duplicates != "none":
+    _require_apart(input_dir, output_dir, splits)
+    if options.drop_duplicates != "none":
         splits, dropped = duplicates.drop(
-            input_dir, splits, config.drop_duplicates, fields["num_workers"]
+            input_dir, splits, options.drop_duplicates, num_workers
         )
-    naming = {"layout": config.layout, "dataset_name": name}
-    of_boxes = found_boxes.left_out if found_boxes else ()
-    own = {"seed": config.seed, "drop_duplicates": config.drop_duplicates}
-    return run.Job(
+    naming = {"layout": options.layout, "dataset_name": name}
+    left_out_boxes = found_boxes.left_out if found_boxes else ()
+    recorded = {"seed": options.seed, "drop_duplicates": options.drop_duplicates}
+    return Job(
         command=command,
         name=name,
         input_dir=input_dir,
-        plans=plan.make_plan(splits, config.num_shards, config.seed, **naming),
+        output_dir=output_dir,
+        plans=plan.make_plan(splits, options.num_shards, options.seed, **naming),
         classes=classes,
-        options={**naming, **own, **options},
-        boxes_of=found_boxes.of if found_boxes else lambda name: (),
+        policy=options.policy,
+        options={**naming, **recorded, **own_options},
+        boxes_of=found_boxes.of if found_boxes else no_boxes,
         ignored=tree.ignored,
-        left_out=[_report(item) for item in (*tree.left_out, *of_boxes)],
+        left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
         dropped=dropped,
-        **fields,
+        num_workers=num_workers,
+        overwrite=options.overwrite,
+        fsync=options.fsync,
+        max_bad=options.max_bad,
+        check_inputs=options.check_inputs,
+        task_index=options.task_index,
+        num_tasks=options.num_tasks,
+        finalize=options.finalize,
     )
 
 
 def _report(item: listing.LeftOut) -> dict[str, str]:
-    """A line of rejects.jsonl."""
-    name, detail = ilsvrc.catalog_name(item.name), listing.DETAILS[item.reason]
+    """Returns the line of rejects.jsonl for a file or box that was left out."""
     return {
-        "name": name,
+        "name": ilsvrc.catalog_name(item.name),
         "action": "ignored",
         "reason": item.reason,
-        "detail": detail,
+        "detail": listing.DETAILS[item.reason],
     }
 
 
 def _require_boxes_stay_right(
-    config: job.JobConfig, found_boxes: boxes.Boxes | None
+    options: JobOptions, found_boxes: boxes.Boxes | None
 ) -> None:
-    turned = config.policy.exif_orientation != "keep"
+    turned = options.policy.exif_orientation != "keep"
     if turned and found_boxes and found_boxes.num_boxes:
         raise ValueError(
             "--exif_orientation=apply would leave the bounding boxes where they were. "
@@ -99,18 +110,26 @@ def _require_boxes_stay_right(
 
 
 def convert(
-    command: str, config: Mapping[str, Any], make: Callable[[], run.Job]
+    command: str, options: JobOptions, make: Callable[[], Job]
 ) -> dict[str, Any]:
-    """Makes the job, runs it, and returns the summary that the command prints."""
+    """Makes the job, runs it, and returns the summary that the command prints.
+
+    Raises:
+        ValueError: If the input or the output folder is not as it must be.
+        OSError: If a file cannot be read or written.
+    """
     start = time.perf_counter()
     spans: list[processes.Span] = []
     result: index.Index | None = run.run(make(), on_span=spans.append)
     seconds = time.perf_counter() - start
-    return summary.summarize(command, config, result, seconds, spans)
+    return summary.summarize(command, options.to_json(), result, seconds, spans)
 
 
 def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> int:
-    """RecordRanges a command; an expected failure is one line on stderr and exit code 1."""
+    """Runs a command, and returns its exit code.
+
+    An expected failure is one line on stderr and exit code 1.
+    """
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     try:
@@ -131,10 +150,10 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
 
 
 def _how_to_go_on(what_to_do: str) -> str:
-    """What to do about a job that has been begun."""
-    # These raise nothing, also where nothing can be looked at.
-    output_dir = os.path.expanduser(shared.OUTPUT_DIR.value)
-    if not os.path.exists(os.path.join(output_dir, output.WORK_DIR_NAME)):
+    """Returns a sentence on how to go on with the job; empty if it was not begun."""
+    # Functions of os.path raise no error, even where the folder cannot be looked at.
+    output_dir = os.path.expanduser(shared.output_dir().value)
+    if not os.path.exists(os.path.join(output_dir, work_dir.WORK_DIR_NAME)):
         return ""
     return f" Complete shards are kept. {what_to_do} the same command again to go on."
 

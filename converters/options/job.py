@@ -1,35 +1,32 @@
-"""Flags of every command that writes a data set, and their way into a `run.Job`."""
+"""Options of every command that writes a data set, and the flags that set them."""
 
 import dataclasses
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from absl import flags
 
-from converters.images import policy as policy_images, restart
+from converters.images import restart
+from converters.images.policy import Policy
 from converters.jobs import side_files
-from converters.options import (
-    paths,
-    policy as policy_options,
-    shared as converter_flags,
-    worker_flags,
-)
-from tfpipe import host
+from converters.options import policy, shared
 
-for _module in (converter_flags, worker_flags, policy_options):
+_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
+_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+for _module in (shared, policy):
     flags.adopt_module_key_flags(_module)
 
 _NUM_TRAIN_SHARDS = flags.DEFINE_integer(
     "num_train_shards",
     None,
-    "Shards of the train split. Default: one for each 48 MB of images, at most 1024, "
-    "which is what ImageNet gets.",
+    "Number of shards of the train split. Default: one for each 48 MB of images, at "
+    "most 1024; ImageNet gets 1024.",
     lower_bound=1,
 )
 _NUM_VALIDATION_SHARDS = flags.DEFINE_integer(
     "num_validation_shards",
     None,
-    "Shards of the validation split. Default: one for each 48 MB of images, at most "
-    "128, which is what ImageNet gets.",
+    "Number of shards of the validation split. Default: one for each 48 MB of images, "
+    "at most 128; ImageNet gets 128.",
     lower_bound=1,
 )
 _LAYOUT = flags.DEFINE_enum(
@@ -37,58 +34,63 @@ _LAYOUT = flags.DEFINE_enum(
     "inception",
     sorted(side_files.LAYOUTS),
     "Names of the shards: inception is <split>-SSSSS-of-NNNNN, as most readers expect; "
-    "tfds is <data set>-<split>.tfrecord-SSSSS-of-NNNNN, as TFDS names its own.",
+    "tfds is <data set>-<split>.tfrecord-SSSSS-of-NNNNN, as TFDS names its shards.",
 )
 _MAX_BAD = flags.DEFINE_float(
     "max_bad",
     None,
-    "How many images may be left out as bad before the job fails: a count from 1 on, "
-    "or a fraction of all below 1. Default: any number; each is in rejects.jsonl.",
+    "How many bad images may be left out before the job fails: a count from 1 on, or a "
+    "fraction of all images below 1. Default: any number. rejects.jsonl names each "
+    "image that is left out.",
     lower_bound=0.0,
 )
 _DROP_DUPLICATES = flags.DEFINE_enum(
     "drop_duplicates",
     "none",
     ["none", "same_class", "all"],
-    "Leave out exact copies of an image: of the same class, or of any. Reads the input "
-    "once more. Copies are in duplicates.jsonl in any case.",
+    "Leave out exact copies of an image: those of the same class, or all. This reads "
+    "the input once more. duplicates.jsonl names the copies in any case.",
 )
 _CHECK_INPUTS = flags.DEFINE_enum(
     "check_inputs",
     "times",
     ["times", "digest"],
-    "How a job that goes on sees that an image has changed since its shard was "
-    "written. times: by name, size, and the times at which content and attributes last "
-    "changed; another file of the same size, both of whose times are older, is not "
-    "seen, as after a folder was replaced by moving. digest: by reading the images of "
+    "How a job that goes on finds images that changed after their shard was written. "
+    "times: by name, size, and the times at which content and attributes last changed. "
+    "This does not find another file of the same size whose times are both older, for "
+    "example after a folder was replaced by moving. digest: by reading the images of "
     "the complete shards again.",
 )
 _FSYNC = flags.DEFINE_bool(
     "fsync",
     True,
-    "Wait until each shard is on the disk, so that a power loss costs no finished one.",
+    "Wait until each shard is on the disk, so that a power loss costs no complete "
+    "shard.",
 )
 _TASK_INDEX = flags.DEFINE_integer(
     "task_index",
     0,
-    "Which of --num_tasks this is; each writes its own shards of one plan into the "
-    "same --output_dir, and the last one to end finishes the data set.",
+    "Number of this task, from 0 to --num_tasks - 1. Each task writes its own shards "
+    "of one plan into the same --output_dir, and the last task to end publishes the "
+    "data set.",
     lower_bound=0,
 )
 _NUM_TASKS = flags.DEFINE_integer(
-    "num_tasks", 1, "How many tasks, on any hosts, share the job.", lower_bound=1
+    "num_tasks", 1, "Number of tasks, on any hosts, that share the job.", lower_bound=1
 )
 _FINALIZE = flags.DEFINE_bool(
     "finalize",
     False,
-    "Write no shard; finish the data set of tasks that have all ended. Needed only if "
-    "the last one died before it finished.",
+    "Write no shard, and publish the data set of tasks that have all ended. This is "
+    "needed only if the last task died before it published.",
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JobConfig:
-    """What the flags of this module say; see their help.
+class JobOptions:
+    """Options of a conversion; the flags of the same names describe them.
+
+    Each command adds the options that it alone has.
 
     Raises:
         ValueError: If the policy needs a library that is not built.
@@ -98,9 +100,7 @@ class JobConfig:
     num_train_shards: int | None = None
     num_validation_shards: int | None = None
     layout: str = "inception"
-    policy: policy_images.Policy = dataclasses.field(
-        default_factory=policy_images.Policy
-    )
+    policy: Policy = dataclasses.field(default_factory=Policy)
     num_workers: int | None = None
     seed: int = 0
     overwrite: bool = False
@@ -118,49 +118,47 @@ class JobConfig:
 
     @property
     def num_shards(self) -> dict[str, int | None]:
-        """Shards of each split; None is chosen by the size."""
+        """Number of shards of each split; None lets the size of the split decide."""
         return {
             "train": self.num_train_shards,
             "validation": self.num_validation_shards,
         }
 
-    def job_fields(self) -> dict[str, Any]:
-        """The fields of a `run.Job` that this decides."""
-        return {
-            "output_dir": paths.path_of("--output_dir", self.output_dir),
-            "policy": self.policy,
-            "num_workers": self.num_workers or host.num_cores(),
-            "overwrite": self.overwrite,
-            "fsync": self.fsync,
-            "max_bad": self.max_bad,
-            "check_inputs": self.check_inputs,
-            "task_index": self.task_index,
-            "num_tasks": self.num_tasks,
-            "finalize": self.finalize,
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values."""
+        return dataclasses.asdict(self)
 
 
-def job_config_from_flags() -> JobConfig:
-    """The only reader of the values of this module's flags.
+Options = TypeVar("Options", bound=JobOptions)
+
+
+def options_from_flags(kind: type[Options], **own: Any) -> Options:
+    """Returns the options of a command.
+
+    Args:
+        kind: The command's options.
+        own: Values of the options that the command alone has.
 
     Raises:
-        ValueError: If a policy's values do not fit together.
+        ValueError: If values do not fit together.
     """
-    drop = cast(Literal["none", "same_class", "all"], _DROP_DUPLICATES.value)
-    return JobConfig(
-        output_dir=converter_flags.OUTPUT_DIR.value,
+    return kind(
+        output_dir=_OUTPUT_DIR.value,
         num_train_shards=_NUM_TRAIN_SHARDS.value,
         num_validation_shards=_NUM_VALIDATION_SHARDS.value,
         layout=_LAYOUT.value,
-        policy=policy_options.policy_from_flags(),
-        num_workers=worker_flags.NUM_WORKERS.value,
-        seed=converter_flags.SEED.value,
-        overwrite=converter_flags.OVERWRITE.value,
+        policy=policy.policy_from_flags(),
+        num_workers=_NUM_WORKERS.value,
+        seed=_SEED.value,
+        overwrite=_OVERWRITE.value,
         fsync=_FSYNC.value,
         max_bad=_MAX_BAD.value,
-        drop_duplicates=drop,
+        drop_duplicates=cast(
+            Literal["none", "same_class", "all"], _DROP_DUPLICATES.value
+        ),
         check_inputs=cast(Literal["times", "digest"], _CHECK_INPUTS.value),
         task_index=_TASK_INDEX.value,
         num_tasks=_NUM_TASKS.value,
         finalize=_FINALIZE.value,
+        **own,
     )

@@ -1,27 +1,98 @@
-"""The flags that every converter command line shares, each defined once.
+"""The flags that several commands have, each defined in one place, and user's paths.
 
-absl refuses to define a flag name twice in one process, so a command line imports
-these holders and calls `flags.adopt_module_key_flags` on this module, which also
-makes its `--help` list them.
+Each function defines a flag at its first call, because a command must not have a flag
+that it does not use, and absl refuses to define a flag twice. A command calls the
+functions of its flags, and then `flags.adopt_module_key_flags` on this module, so that
+its `--help` lists them.
 """
 
-from absl import flags
+import functools
+import pathlib
 
-OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir",
-    None,
-    "Folder to write to. What it is to hold appears only when all of it is complete.",
-    required=True,
-)
-SEED = flags.DEFINE_integer(
-    "seed",
-    0,
-    "Seed of every random choice. The same flags and seed write the same bytes.",
-    lower_bound=0,
-)
-OVERWRITE = flags.DEFINE_boolean(
-    "overwrite",
-    False,
-    "Replace what an earlier run left in --output_dir. The old content stays until the "
-    "new one is complete.",
-)
+from absl import app, flags
+
+
+@functools.cache
+def input_dir() -> "flags.FlagHolder[str | None]":
+    """Defines --input_dir, which is optional: see `required_input_dir`."""
+    return flags.DEFINE_string(
+        "input_dir", None, "Folder with the images as they came; see the layout above."
+    )
+
+
+def required_input_dir() -> str:
+    """Returns the value of --input_dir.
+
+    Raises:
+        app.UsageError: If the flag was not given.
+    """
+    if (value := input_dir().value) is None:
+        raise app.UsageError("--input_dir must be given: the folder to convert.")
+    return value
+
+
+@functools.cache
+def output_dir() -> "flags.FlagHolder[str]":
+    """Defines --output_dir, which is required."""
+    return flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Folder to write to. The result appears in it only when it is complete.",
+        required=True,
+    )
+
+
+@functools.cache
+def overwrite() -> "flags.FlagHolder[bool]":
+    """Defines --overwrite."""
+    return flags.DEFINE_boolean(
+        "overwrite",
+        False,
+        "Replace what an earlier run left in --output_dir. The old content stays until "
+        "the new one is complete.",
+    )
+
+
+@functools.cache
+def seed() -> "flags.FlagHolder[int]":
+    """Defines --seed."""
+    return flags.DEFINE_integer(
+        "seed",
+        0,
+        "Seed of every random choice. The same flags and seed write the same bytes.",
+        lower_bound=0,
+    )
+
+
+@functools.cache
+def num_workers() -> "flags.FlagHolder[int | None]":
+    """Defines --num_workers."""
+    return flags.DEFINE_integer(
+        "num_workers",
+        None,
+        "Number of worker processes; does not change what is written. "
+        "Default: one for each CPU that this process may use.",
+        lower_bound=1,
+    )
+
+
+def path_of(name: str, value: str) -> pathlib.Path:
+    """Returns the path that a user gave, with ~ replaced by a home folder.
+
+    Args:
+        name: The argument or flag, as a user writes it.
+        value: Its value.
+
+    Raises:
+        ValueError: If the value is empty, which would be the current folder, or names a
+            user that is not known.
+    """
+    if not value:
+        raise ValueError(f"{name} must be a path, got nothing. Write . for here.")
+    try:
+        return pathlib.Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name} must be a path, got {value}, whose user has no home folder "
+            f"here. Write ./{value} for a name that begins with ~."
+        ) from error

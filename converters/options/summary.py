@@ -1,7 +1,7 @@
-"""What a conversion did: a JSON document for scripts, a few lines for people.
+"""The summary of a conversion: a few lines for people, and a JSON line for scripts.
 
-In: the index of the data set that was written. Out: text on stdout, the document in its
-last line.
+In: the index of the data set that was written. Out: text on stdout, whose last line is
+the JSON document.
 """
 
 import json
@@ -22,14 +22,14 @@ def summarize(
     seconds: float,
     spans: Sequence[processes.Span],
 ) -> dict[str, Any]:
-    """The JSON document of a conversion.
+    """Returns the JSON document of a conversion.
 
     Args:
         command: Module that was run.
         config: Its options, as JSON values; `output_dir` is one of them.
-        result: What was written; None if other tasks have shards of it to write.
-        seconds: How long it took.
-        spans: When each shard was written; without those of earlier runs.
+        result: Index of the data set; None if other tasks still have shards to write.
+        seconds: Duration of the conversion.
+        spans: Time at which each shard was written, without shards of earlier runs.
     """
     first = min((span.start for span in spans), default=0.0)
     last = max((span.end for span in spans), default=0.0)
@@ -39,7 +39,7 @@ def summarize(
         "config": dict(config),
         "finished": result is not None,
         "seconds": round(seconds, 3),
-        # Without listing, starting workers and the catalog.
+        # Without the time to list images, start workers and make the catalog.
         "write_seconds": round(last - first, 3),
         "write_cpu_seconds": round(sum(span.cpu_seconds for span in spans), 3),
     }
@@ -65,8 +65,8 @@ def summarize(
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """A few lines for people, then the JSON line for scripts."""
-    # ASCII, because the name of a folder may hold what standard output cannot.
+    """Prints a few lines for people, and then the JSON line for scripts."""
+    # ASCII, because standard output may not be able to encode the name of a folder.
     output_dir = ascii(summary["config"]["output_dir"])[1:-1]
     if not summary["finished"]:
         print(f"{output_dir}: this task is done, others have shards to write.")
@@ -84,7 +84,7 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 
 
 def _remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What somebody should know who reads no files: copies, and what changes did."""
+    """Returns remarks on rejected images, on copies, and on changed images."""
     lines = []
     if any(
         d.startswith(("skipped_", "ignored_", *_LOST)) for d in summary["decisions"]

@@ -1,5 +1,6 @@
 """Tiny images, trees and data sets for the tests."""
 
+import hashlib
 import io
 import json
 import pathlib
@@ -9,7 +10,6 @@ import numpy as np
 import PIL.Image
 
 from converters import imagenet
-from converters.options import job
 from tfpipe.shards import index
 
 SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
@@ -50,10 +50,21 @@ def make_tree(
 def convert(
     raw_dir: pathlib.Path, output_dir: pathlib.Path, **options: Any
 ) -> dict[str, Any]:
-    """RecordRanges converters.imagenet in this process, by default with one worker."""
+    """Runs converters.imagenet in this process, by default with one worker."""
     options = {"num_workers": 1, "fsync": False, **options}
-    config = job.JobConfig(output_dir=str(output_dir), **options)
-    return imagenet.convert(imagenet.Config(input_dir=str(raw_dir), job=config))
+    config = imagenet.Config(
+        input_dir=str(raw_dir), output_dir=str(output_dir), **options
+    )
+    return imagenet.convert(config)
+
+
+def digests(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the digest of each file below a folder, by its relative path."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def forget_digests(data_dir: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Kills conversions at chosen calls of the system, and judges what comes after.
+"""Kills conversions at chosen system calls, and judges what later commands do.
 
   python -m tests.torture.kill_points FOLDER EVERY [SCENARIO ...]
 
@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What is run before, each as (command, call to kill it at), and who is killed."""
+    """Commands that run before, with the call at which each is killed; the victim."""
 
     name: str
     before: tuple[tuple[Command, int | None], ...]
@@ -104,7 +104,7 @@ SCENARIOS = (
 def run_killed(
     raw_dir: pathlib.Path, folder: pathlib.Path, command: Command, at: int | None
 ) -> Outcome:
-    """RecordRanges a command in a child; kills it before its call number `at`, if not None."""
+    """Runs a command in a child, which is killed before call number `at`, if any."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -124,7 +124,7 @@ def run_killed(
 
 
 def _inject(at: int | None) -> Callable[[], int]:
-    """Lets this process end itself at one of the calls; returns their count so far."""
+    """Makes this process end at one of the calls; returns a counter of the calls."""
     count = 0
 
     def counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -133,7 +133,7 @@ def _inject(at: int | None) -> Callable[[], int]:
             if count == at:
                 os.kill(os.getpid(), signal.SIGKILL)
             count += 1
-            if name == "fsync":  # a kill does not need it, and it takes long
+            if name == "fsync":  # fsync takes long, and a kill loses no written data
                 return None
             return original(*arguments, **options)
 
@@ -164,7 +164,7 @@ def _outcome(raw_dir: pathlib.Path, folder: pathlib.Path, command: Command) -> O
 
 
 def content(folder: pathlib.Path, *, work_too: bool = False) -> dict[str, str]:
-    """Digest of each file, without the working folder unless asked to."""
+    """Returns the digest of each file, by default without the working folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -174,7 +174,7 @@ def content(folder: pathlib.Path, *, work_too: bool = False) -> dict[str, str]:
 
 
 class Judge:
-    """What is right after a kill, and what was seen."""
+    """Checks what commands do after a kill, and counts the outcomes."""
 
     def __init__(self, raw_dir: pathlib.Path, folder: pathlib.Path) -> None:
         self.raw_dir = raw_dir
@@ -197,7 +197,7 @@ class Judge:
                 at += self._num_calls(start, command)
             run_killed(self.raw_dir, start, command, at)
         num_calls = self._num_calls(start, scenario.victim)
-        # Other calls in each scenario, if not all.
+        # Scenarios start at different calls, so that together they cover more.
         for at in range(5 * SCENARIOS.index(scenario) % every, num_calls, every):
             self._kill(scenario, start, at)
         shutil.rmtree(start)
@@ -233,7 +233,7 @@ class Judge:
     def _follow(
         self, victim: Command, follower: Command, place: pathlib.Path, had_data: bool
     ) -> Iterator[str]:
-        """RecordRanges what comes after a kill; yields what is wrong then."""
+        """Runs a command after a kill; yields the faults of its outcome."""
         complete = _complete_shards(place, victim.job)
         outcome = run_killed(self.raw_dir, place, follower, None)
         who = "same" if follower.job == victim.job else "another"
@@ -257,7 +257,7 @@ class Judge:
             yield from self._settle(victim, place)
 
     def _settle(self, victim: Command, place: pathlib.Path) -> Iterator[str]:
-        """Whatever was refused, the victim's job with --overwrite must succeed."""
+        """Runs the victim's job with --overwrite, which must always succeed."""
         again = Command(victim.job, overwrite=True)
         outcome = run_killed(self.raw_dir, place, again, None)
         if content(place, work_too=True) != self.expected[victim.job]:
@@ -280,7 +280,7 @@ def _inodes(folder: pathlib.Path) -> set[int]:
 
 
 def _complete_shards(folder: pathlib.Path, job: str) -> set[int]:
-    """Inodes of the shards of a job that are complete, in its folder or published."""
+    """Returns the inodes of a job's complete shards, in its folder or published."""
     found = set()
     for marker in (folder / work_dir.WORK_DIR_NAME).glob("*/*.done"):
         description = marker.with_name(replace.JOB_NAME)
@@ -311,7 +311,7 @@ class _Copy:
 
 
 def main(folder: pathlib.Path, every: int, numbers: Sequence[int]) -> dict[str, Any]:
-    """RecordRanges scenarios; returns the counts and the failures."""
+    """Runs scenarios; returns the counts and the failures."""
     raw_dir = make_tree(folder / "raw", num_images=6, num_validation_images=2)
     judge = Judge(raw_dir, folder)
     for number in numbers:

@@ -1,7 +1,7 @@
 """Conversions that are killed at chosen points; see `kill_points`.
 
 KILL_POINTS=1 kills at every point, which takes half an hour; KILL_POINTS=N at every
-N-th. The default is some two dozen.
+N-th. The default is some two dozen points, and some two hundred with TORTURE=1.
 """
 
 import json
@@ -10,12 +10,11 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
+from tests.support.torture import rounds
 
-EVERY = int(os.environ.get("KILL_POINTS", "40"))
+EVERY = int(os.environ.get("KILL_POINTS", rounds(few=40, many=4)))
 
 
-@pytest.mark.slow
 def test_conversion_that_is_killed_ends_as_one_whole_data_set_or_a_clear_refusal(
     tmp_path: pathlib.Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Inputs that were made to do harm: each ends soon, in little memory, in one line."""
+"""Inputs that were made to do harm end soon, in little memory, with one line."""
 
 import gzip
 import json
@@ -18,9 +18,10 @@ import pytest
 from converters.inputs import boxes, devkit, ilsvrc
 from tests.support.data import SYNSETS, make_jpeg, make_tree
 from tests.support.jpegs import many_scans
+from tests.unit.converters.inputs.test_boxes import make_xml
 
-# Starts the command, ends it if it hangs, and measures its memory; Linux counts that of
-# a parent for its child, so that the parent must be small.
+# Starts the command, ends it if it hangs, and measures its memory. Linux counts the
+# memory of a parent for its child, so that the parent must be small.
 _LAUNCHER = """
 import json, os, signal, sys
 seconds, *command = sys.argv[1:]
@@ -39,7 +40,7 @@ XML_NAME = f"{SYNSETS[0]}_0.xml"
 def run(
     module: str, root: pathlib.Path, *options: str
 ) -> tuple[int, str, pathlib.Path, int]:
-    """Exit code, text on stderr, output folder and peak memory of a conversion."""
+    """Returns exit code, text on stderr, output folder and peak memory in bytes."""
     out = root.with_name(f"{root.name}-out")
     done = subprocess.run(
         [
@@ -57,7 +58,7 @@ def run(
 
 
 def _packed_boxes(root: pathlib.Path, name: str, num_bytes: int, count: int) -> None:
-    """An archive of files of spaces, which pack to a thousandth."""
+    """Writes an archive of files of spaces, which pack to a thousandth."""
     path = make_tree(root, num_images=4) / boxes.TAR_NAMES[0]
     with gzip.open(path, "wb") as file:
         for number in range(count):
@@ -73,7 +74,7 @@ def _one_large_xml(root: pathlib.Path) -> None:
 
 
 def _many_xml(root: pathlib.Path) -> None:
-    """Of a class that is not converted, so that none is parsed."""
+    """Packs boxes of a class that is not converted, so that no file is parsed."""
     _packed_boxes(root, "n99999999_{}.xml", 1_500_000, 70)
 
 
@@ -89,7 +90,7 @@ def _with_kit(root: pathlib.Path, mat: bytes) -> None:
 
 
 def _mat_bomb(root: pathlib.Path) -> None:
-    """An array that unpacks to 670 MB, which would be copied."""
+    """Packs an array that unpacks to 670 MB, of which a reader would make copies."""
     compress = zlib.compressobj(1)
     piece = bytes(1 << 24)
     parts = [compress.compress(struct.pack("<II", 14, 40 << 24))]
@@ -100,7 +101,7 @@ def _mat_bomb(root: pathlib.Path) -> None:
 
 
 def _negative_size(root: pathlib.Path) -> None:
-    """The next header of the tar is the same header."""
+    """Writes a tar whose next header is the same header."""
     make_tree(root, num_images=4)
     block = bytearray(tarfile.TarInfo("notes.txt").tobuf())
     block[124:136] = b"-0000001000\0"
@@ -131,7 +132,7 @@ def _pipe_as_list(root: pathlib.Path) -> None:
 
 
 def _links_to_each_other(root: pathlib.Path) -> None:
-    """As many classes as there are orders of eight folders."""
+    """Makes as many classes as there are orders of eight folders."""
     folders = [root / f"c{number}" for number in range(8)]
     for number, folder in enumerate(folders):
         folder.mkdir(parents=True)
@@ -191,8 +192,17 @@ def test_pipes_and_devices_among_the_files_are_named(tmp_path: pathlib.Path) -> 
     }
 
 
+def test_image_may_have_70_000_boxes(tmp_path: pathlib.Path) -> None:
+    corners = [(SYNSETS[0], 1.0, 2.0, 30.0, 40.0)] * 70_000
+    path = tmp_path / "bbox" / f"{SYNSETS[0]}_1.xml"
+    path.parent.mkdir()
+    path.write_bytes(make_xml(corners))
+
+    assert len(boxes.read_boxes(tmp_path).of(f"{SYNSETS[0]}_1")) == 70_000
+
+
 def _blank_png(width: int, height: int) -> bytes:
-    """A PNG without pixels to speak of: it is known by its header alone."""
+    """Returns a PNG with a header but without pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         checksum = struct.pack(">I", zlib.crc32(kind + data))
@@ -210,7 +220,7 @@ def test_images_that_cost_too_much_are_left_out_and_named(
     root = make_tree(tmp_path / "raw", num_images=4)
     folder = root / "train" / SYNSETS[0]
     (folder / "wide.JPEG").write_bytes(_blank_png(13_300, 13_300))
-    # It would take as long to decode as 200 million pixels in ten scans.
+    # Decoding this takes as long as 200 million pixels in ten scans.
     (folder / "slow.JPEG").write_bytes(many_scans(1_000, 1_000, 2_000))
     with open(folder / "huge.JPEG", "wb") as file:
         file.write(make_jpeg(0))

@@ -1,4 +1,4 @@
-"""Other readers, for real, on the converter's shards beside `compat.side_files`.
+"""Other readers, installed here, on the converter's shards and side files.
 
 TFDS and DALI come with the extras `tfds` and `dali`; without them these tests are
 skipped.
@@ -22,14 +22,12 @@ from converters.jobs import side_files
 from tests.support.data import SYNSETS, make_jpeg
 from tfpipe.shards import image_record, index, records
 
-pytestmark = pytest.mark.slow
-
-# What a reader says of one image: file name, label, pixels.
+# An image as a reader returns it: file name, label, pixels.
 Image = tuple[str, int, npt.NDArray[np.uint8]]
 
 
 def add_side_files(data_dir: pathlib.Path, data: index.Index) -> None:
-    """Writes the side files, places taken from the shards themselves."""
+    """Writes the side files, with the places of records scanned from the shards."""
     places = {
         shard.name: [place[:2] for place in records.scan(data_dir / shard.name)]
         for shards in data.splits.values()
@@ -42,7 +40,7 @@ def add_side_files(data_dir: pathlib.Path, data: index.Index) -> None:
 
 
 def renamed(data: index.Index, name: Callable[[str, int, int], str]) -> index.Index:
-    """The index with each shard's name made of split, number and number of shards."""
+    """Returns the index with shard names from split, number and number of shards."""
     splits = {
         split: tuple(
             dataclasses.replace(shard, name=name(split, number, len(shards)))
@@ -84,7 +82,7 @@ def tfds() -> Any:
 
 
 def expected(raw_dir: pathlib.Path, split: str) -> dict[str, Image]:
-    """What the tree says: each image by its file name, decoded by Pillow."""
+    """Returns the images of the tree by file name, decoded by Pillow."""
     labels = {c.synset: c.label for c in classes.imagenet_classes()}
     if split == "train":
         paths = sorted((raw_dir / "train").glob("*/*.JPEG"))
@@ -99,7 +97,7 @@ def expected(raw_dir: pathlib.Path, split: str) -> dict[str, Image]:
 
 
 def assert_same(read: list[Image], wanted: dict[str, Image]) -> None:
-    """Every image once, with its label; decoders differ by a few of 255."""
+    """Checks that every image is there once; decoders differ by a few of 255."""
     assert sorted(name for name, _, _ in read) == sorted(wanted)
     for name, label, pixels in read:
         assert label == wanted[name][1]
@@ -132,7 +130,7 @@ def test_tfds_reads_every_image_of_a_split(
 def test_tfds_reads_the_shards_in_their_order(
     tfds: Any, readable_dir: pathlib.Path
 ) -> None:
-    """Interleaving off: as the catalog has them."""
+    """Without interleaving, the order is that of the catalog."""
     builder = tfds.builder_from_directory(str(readable_dir))
     config = tfds.ReadConfig(interleave_cycle_length=1)
     dataset = builder.as_dataset(split="train", read_config=config)
@@ -144,7 +142,7 @@ def test_tfds_reads_the_shards_in_their_order(
 
 
 def test_tfds_slices_splits(tfds: Any, readable_dir: pathlib.Path) -> None:
-    """By fraction and by record, across shards: the parts are the whole."""
+    """Slices by fraction and by record, across shards, add up to the split."""
     builder = tfds.builder_from_directory(str(readable_dir))
     whole, *parts = (
         [name for name, _, _ in tfds_images(builder.as_dataset(split=split))]
@@ -228,7 +226,7 @@ def test_tfds_reads_other_shard_names(
 def test_tfds_loads_the_tfds_layout_by_name(
     tfds: Any, data_dir: pathlib.Path, raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """In `<name>/<version>`, as `tfds.load` looks for it, for a name not its own."""
+    """The folder is `<name>/<version>`, where `tfds.load` looks for it."""
     folder = tmp_path / "photographs" / "1.0.0"
     folder.mkdir(parents=True)
     data = dataclasses.replace(index.load(data_dir), name="photographs")
@@ -249,7 +247,7 @@ def test_tfds_loads_the_tfds_layout_by_name(
 
 @pytest.fixture(scope="module")
 def odd_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Three shards, the middle one empty: a gray image without boxes, one with two."""
+    """Three shards, the middle one empty: a gray image, and one with two boxes."""
     folder = tmp_path_factory.mktemp("odd")
     boxes = ((0.25, 0.5, 0.75, 1.0), (0.0, 0.0, 1.0, 1.0))
     stored = [
@@ -309,7 +307,7 @@ def dali() -> Any:
 def dali_outputs(
     dali: Any, data_dir: pathlib.Path, split: str, size: int
 ) -> Iterator[dict[str, Any]]:
-    """So many examples of a split as DALI reads and decodes them, on the CPU."""
+    """Returns examples of a split as DALI reads and decodes them on the CPU."""
     types = importlib.import_module("nvidia.dali.tfrecord")
     paths = sorted(data_dir.glob(f"{split}-*"))
     index_paths = [data_dir / side_files.DALI_DIR_NAME / path.name for path in paths]
@@ -358,7 +356,7 @@ def dali_images(
 def test_dali_reads_every_image_with_the_index(
     dali: Any, readable_dir: pathlib.Path, raw_dir: pathlib.Path, split: str
 ) -> None:
-    """Twice the records: an epoch is exactly the split, and then it starts again."""
+    """Twice the records are read: the second epoch starts after the whole split."""
     wanted = expected(raw_dir, split)
 
     read = dali_images(dali, readable_dir, split, 2 * len(wanted))

@@ -4,10 +4,7 @@ import collections
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
-import PIL.Image
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -15,13 +12,11 @@ from absl.testing import flagsaver
 from converters import folder
 from converters.inputs import classtree, ilsvrc
 from converters.jobs import plan
-from converters.options import job as job_options
 from tests.support.data import make_jpeg
-from tfpipe.shards import index
 
 
 def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:
-    """Writes a small picture under each name, each another one."""
+    """Writes a different small picture under each name."""
     for number, name in enumerate(names):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,18 +25,17 @@ def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:
 
 
 def config(root: pathlib.Path, out: pathlib.Path, **options: object) -> folder.Config:
-    seed = options.pop("seed", 0)
-    job = job_options.JobConfig(
+    return folder.Config(
+        input_dir=str(root),
         output_dir=str(out),
         num_workers=1,
-        seed=seed,  # type: ignore[arg-type]
         fsync=False,
+        **options,  # type: ignore[arg-type]
     )
-    return folder.Config(input_dir=str(root), job=job, **options)  # type: ignore[arg-type]
 
 
 def listed(root: pathlib.Path, **options: object) -> dict[str, dict[str, int]]:
-    """Label of each image by name, for each split, as the plan has it."""
+    """Returns the label of each image by name, for each split of the plan."""
     job = folder.make_job(config(root, root / "none", **options))
     found: dict[str, dict[str, int]] = collections.defaultdict(dict)
     for shard in job.plans:
@@ -272,64 +266,6 @@ def test_odd_class_names_are_fit_for_text_files(tmp_path: pathlib.Path) -> None:
     assert "\udcff/1.jpg" in {image.name for image in job.plans[0].images}
 
 
-def test_command_converts_and_says_so_in_its_last_line(tmp_path: pathlib.Path) -> None:
-    root = write(tmp_path / "raw", *(f"{c}/{n}.jpg" for c in "ab" for n in range(5)))
-    (root / "a" / "notes.txt").write_text("x")
-    PIL.Image.new("RGB", (9, 8)).save(root / "b" / "6.png")
-    out = tmp_path / "out"
-
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "converters.folder", f"--input_dir={root}"),
-            *(f"--output_dir={out}", "--label_base=0", "--validation_fraction=0.2"),
-            *("--num_train_shards=2", "--num_workers=1", "--nofsync"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = json.loads(done.stdout.splitlines()[-1])
-    assert summary["command"] == "converters.folder"
-    assert summary["splits"] == {"train": 9, "validation": 2}
-    assert summary["num_records"] == 11
-    assert sum(summary["decisions"].values()) == 12
-    assert summary["decisions"]["ignored_other_name"] == 1
-    assert summary["config"]["label_base"] == 0
-    written = index.load(out)
-    assert (written.label_base, written.classes) == (0, (("a", "a"), ("b", "b")))
-    labels = index.load_catalog(out, "train", ["label"])["label"]
-    assert set(labels.tolist()) == {0, 1}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--input_dir={tmp}/nowhere"], "Error: --input_dir must be a folder"),
-        (["--label_base=2"], "label_base"),
-        ([], "--input_dir"),
-        (["--input_dir={tmp}", "extra"], "Unexpected argument: extra"),
-    ],
-)
-def test_wrong_use_is_one_clear_error_and_exit_code_1(
-    tmp_path: pathlib.Path, arguments: list[str], message: str
-) -> None:
-    filled = [text.format(tmp=tmp_path) for text in arguments]
-    out = f"--output_dir={tmp_path / 'out'}"
-
-    done = subprocess.run(
-        [sys.executable, "-m", "converters.folder", out, *filled],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_flags_become_the_config() -> None:
     flags.FLAGS.mark_as_parsed()  # required flags of other commands are not given
     values = {
@@ -344,7 +280,7 @@ def test_flags_become_the_config() -> None:
     with flagsaver.flagsaver(**values):
         found = folder.config_from_flags()
 
-    assert (found.input_dir, found.job.output_dir, found.job.seed) == ("in", "out", 3)
+    assert (found.input_dir, found.output_dir, found.seed) == ("in", "out", 3)
     assert (found.classes, found.label_base) == (("a b", "c"), 0)
     assert (found.label_map, found.validation_fraction) == ("map", 0.0)
     assert json.loads(json.dumps(found.to_json()))["classes"] == ["a b", "c"]

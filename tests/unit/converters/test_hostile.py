@@ -1,4 +1,4 @@
-"""One of everything that a tree can hold: converted, reported, and decodable."""
+"""Every kind of file in one tree: converted, reported, and decodable."""
 
 import io
 import json
@@ -79,7 +79,7 @@ FILES = {
 def converted(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[pathlib.Path, dict[str, object]]:
-    """The data set made of all of them, and the summary."""
+    """The data set made of all files, and the summary."""
     raw_dir = tmp_path_factory.mktemp("hostile")
     folder = raw_dir / "train" / SYNSET
     folder.mkdir(parents=True)
@@ -89,7 +89,7 @@ def converted(
     (folder / "gone.JPEG").symlink_to("nowhere.JPEG")
     (folder / "x.JPEG").mkdir()
     out = raw_dir.with_name("converted")
-    return out, convert(raw_dir, out, num_workers=2)
+    return out, convert(raw_dir, out)
 
 
 def test_every_decision_is_counted(

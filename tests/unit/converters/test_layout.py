@@ -1,4 +1,4 @@
-"""The layout tfds through every command: shards that bear TFDS's own names."""
+"""The layout tfds in every command: shards with the names that TFDS gives."""
 
 import json
 import pathlib
@@ -9,7 +9,6 @@ import pytest
 
 import tfpipe
 from converters import folder, verify
-from converters.options import job as job_options
 from tests.support.data import convert, make_tree
 from tfpipe.shards import index
 
@@ -34,7 +33,7 @@ def tfds_dir(
 def num_faults(
     data_dir: pathlib.Path, raw_dir: pathlib.Path, *, repair: bool = False
 ) -> int:
-    """Faults that converters.verify finds, or leaves, at the highest level."""
+    """Returns the number of faults that converters.verify finds, or leaves."""
     config = verify.Config(
         data_dir=str(data_dir),
         input_dir=str(raw_dir),
@@ -101,7 +100,7 @@ def test_another_layout_is_another_job(
         raise OSError("cut off")
 
     with monkeypatch.context() as patch:
-        patch.setattr("converters.jobs.publish.finish", fail)
+        patch.setattr("converters.jobs.publish.publish", fail)
         with pytest.raises(OSError, match="cut off"):
             convert(raw_dir, tmp_path / "out", **OPTIONS)
 
@@ -120,10 +119,14 @@ def test_overwriting_leaves_no_shard_of_the_other_layout(
 
 
 def _folder_config(root: pathlib.Path, **options: object) -> folder.Config:
-    job = job_options.JobConfig(
-        output_dir=str(root / "out"), layout="tfds", num_workers=1, fsync=False
+    return folder.Config(
+        input_dir=str(root / "raw/train"),
+        output_dir=str(root / "out"),
+        layout="tfds",
+        num_workers=1,
+        fsync=False,
+        **options,  # type: ignore[arg-type]
     )
-    return folder.Config(input_dir=str(root / "raw/train"), job=job, **options)
 
 
 def test_folder_has_a_name_of_its_own(tmp_path: pathlib.Path) -> None:
@@ -141,23 +144,3 @@ def test_name_that_tfds_does_not_know_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=f"start with a letter, got '{name}'"):
         _folder_config(tmp_path, name=name)
-
-
-@pytest.mark.slow
-def test_tfds_loads_them_by_name(
-    tfds_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    """The folder is a data set of TFDS as it is, wherever it looks for one."""
-    tfds = pytest.importorskip(
-        "tensorflow_datasets", reason="TFDS comes with the extra 'tfds'"
-    )
-    shutil.copytree(tfds_dir, tmp_path / "imagenet" / "1.0.0")
-    catalog = index.load_catalog(tfds_dir, "train", ["filename"])["filename"]
-
-    builder = tfds.builder_from_directory(str(tfds_dir))
-    dataset = tfds.load("imagenet", split="train", data_dir=tmp_path, download=False)
-
-    read = list(dataset.as_numpy_iterator())
-    assert builder.info.splits["train"].num_examples == len(read) == 24
-    names = [example["image/filename"].decode() for example in read]
-    assert sorted(names) == sorted(pathlib.PurePath(name).name for name in catalog)

@@ -10,7 +10,6 @@ import pytest
 
 from converters import folder
 from converters.inputs import boxes, classes, ilsvrc, tars
-from converters.options import job as job_options
 from tests.support.data import SYNSETS, convert, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import write_tar
@@ -32,7 +31,7 @@ def _named(out: pathlib.Path) -> dict[str, str]:
 
 
 def _files(root: pathlib.Path) -> set[str]:
-    """Every name below a folder that is no folder."""
+    """Returns every path below a folder that is not a folder itself."""
     return {
         os.path.relpath(os.path.join(path, name), root)
         for path, folders, names in os.walk(root)
@@ -85,9 +84,15 @@ def test_each_file_of_a_class_tree_is_stored_or_named(tmp_path: pathlib.Path) ->
     (root / "train" / "empty").mkdir()
     (root / "train" / "a" / "round").symlink_to(root / "train")
     out = tmp_path / "out"
-    job = job_options.JobConfig(output_dir=str(out), num_workers=1, fsync=False)
+    config = folder.Config(
+        input_dir=str(root),
+        output_dir=str(out),
+        num_workers=1,
+        fsync=False,
+        classes=("a", "b"),
+    )
 
-    folder.convert(folder.Config(input_dir=str(root), job=job, classes=("a", "b")))
+    folder.convert(config)
 
     assert _stored(out) == {"train/a/1.jpg", "train/b/1.jpg"}
     assert _named(out) == {

@@ -8,7 +8,6 @@ import pytest
 
 from converters import folder
 from converters.checks import catalog as catalog_checks, files, side_files
-from converters.options import job as job_options
 from tfpipe.shards import index
 
 
@@ -151,9 +150,12 @@ def test_strays_of_a_split_that_the_index_does_not_have_are_named(
     tmp_path: pathlib.Path, raw_dir: pathlib.Path
 ) -> None:
     """A data set of photographs without a validation split."""
-    job = job_options.JobConfig(output_dir=str(tmp_path), num_workers=1, fsync=False)
     raw = str(raw_dir / "train")
-    folder.convert(folder.Config(input_dir=raw, job=job))
+    folder.convert(
+        folder.Config(
+            input_dir=raw, output_dir=str(tmp_path), num_workers=1, fsync=False
+        )
+    )
     names = ["training.tfrecord", "validation-00000-of-00001"]
     for name in names:
         (tmp_path / name).write_bytes(b"")

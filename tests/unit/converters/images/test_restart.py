@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from converters import verify
 from converters.images import jpeg_header, policy as image_policy, restart
-from converters.jobs import publish, run
-from converters.options import job as job_options
+from converters.jobs import publish, rebuild
+from converters.options.job import JobOptions
 from tests.support.data import convert, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import photograph, random_crop_boxes
@@ -391,7 +391,7 @@ def test_repair_rewrites_again(converted, raw, tmp_path):
     before = path.read_bytes()
     path.write_bytes(before[:-9])
 
-    run.rewrite(folder, raw, [path.name], 1)
+    rebuild.rebuild(folder, raw, [path.name], 1)
 
     assert path.read_bytes() == before
 
@@ -401,7 +401,7 @@ def test_another_run_goes_on_and_one_without_the_flag_does_not(
 ):
     options = {"num_train_shards": 2}
     # As if the run were cut off when all its shards are complete.
-    monkeypatch.setattr(publish, "finish", lambda job, work_dir: None)
+    monkeypatch.setattr(publish, "publish", lambda job, job_dir: None)
     convert(raw, tmp_path / "out", policy=POLICY, **options)
     monkeypatch.undo()
 
@@ -435,7 +435,7 @@ def test_a_library_that_does_not_load_is_an_error(
     path.with_suffix(".json").write_text(json.dumps(libraries.describe(described)))
 
     with pytest.raises(ValueError, match=words):
-        job_options.JobConfig(output_dir="out", policy=POLICY)
+        JobOptions(output_dir="out", policy=POLICY)
 
 
 def test_other_restart_intervals_are_decoded_alike():

@@ -8,7 +8,6 @@ import pytest
 
 from converters import imagenet
 from converters.inputs import boxes, classes, expected as expected_inputs, ilsvrc
-from converters.options import job as job_options
 from tests.support.data import SYNSETS, convert, make_tree
 from tests.unit.converters.inputs.test_tars import write_tar
 from tfpipe.shards import index, records
@@ -299,8 +298,9 @@ def test_conversion_stops_if_the_input_is_not_what_is_expected(
     tmp_path: pathlib.Path,
 ) -> None:
     raw_dir = make_tree(tmp_path / "raw", num_images=4)
-    job = job_options.JobConfig(output_dir=str(tmp_path / "out"))
-    config = imagenet.Config(input_dir=str(raw_dir), job=job, expect="ilsvrc2012")
+    config = imagenet.Config(
+        input_dir=str(raw_dir), output_dir=str(tmp_path / "out"), expect="ilsvrc2012"
+    )
 
     with pytest.raises(ValueError, match="train: 4 images instead of 1,281,167"):
         imagenet.convert(config)

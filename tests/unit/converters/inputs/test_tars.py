@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from converters.images import policy
 from converters.inputs import classes, devkit, ilsvrc, matfile, tars
 from converters.jobs import plan, write_shard
+from converters.jobs.job import Job
 from tests.support.data import SYNSETS, make_tree
 
 CLASSES = classes.imagenet_classes()
@@ -69,16 +69,19 @@ def _contents(root: pathlib.Path) -> dict[str, list[tuple[str, int, bytes]]]:
 def _shards(root: pathlib.Path, out: pathlib.Path) -> dict[str, bytes]:
     """Returns the bytes of all shards and of their catalog rows."""
     out.mkdir()
-    settings = write_shard.Settings(
+    splits = ilsvrc.read_tree(root, CLASSES).splits
+    plans = plan.make_plan(splits, {"train": 2, "validation": 1}, seed=0)
+    job = Job(
+        command="test",
+        name="imagenet",
         input_dir=root,
-        work_dir=out,
+        output_dir=out,
+        plans=plans,
         classes=CLASSES,
-        policy=policy.Policy(),
         fsync=False,
     )
-    splits = ilsvrc.read_tree(root, CLASSES).splits
-    for item in plan.make_plan(splits, {"train": 2, "validation": 1}, seed=0):
-        write_shard.write_shard(settings, write_shard.Task(item, {}))
+    for item in plans:
+        write_shard.write_shard(job, out, write_shard.task_of(job, item))
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 

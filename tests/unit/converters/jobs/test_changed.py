@@ -1,33 +1,36 @@
-"""converters.jobs.changed, work: an image that changed while its job was cut off."""
+"""converters.jobs.changed: images that changed while their job was cut off."""
 
+import json
 import os
 import pathlib
 
 import pytest
 
 from converters import imagenet
-from converters.images import policy
-from converters.inputs import ilsvrc
-from converters.jobs import changed, output, publish, run
-from converters.options import job as job_options
+from converters.jobs import changed, publish, run, work_dir, write_shard
+from converters.jobs.job import Job
 from tests.support.data import SYNSETS, make_tree
 from tfpipe.shards import index
 
 
 def _run(root: pathlib.Path, out: pathlib.Path, **options: object) -> index.Index:
-    job = job_options.JobConfig(
+    return run.run(_job(root, out, **options))  # type: ignore[return-value]
+
+
+def _job(root: pathlib.Path, out: pathlib.Path, **options: object) -> Job:
+    config = imagenet.Config(
+        input_dir=str(root),
         output_dir=str(out),
         num_train_shards=2,
         num_workers=1,
         fsync=False,
         **options,  # type: ignore[arg-type]
     )
-    config = imagenet.Config(input_dir=str(root), job=job)
-    return run.run(imagenet.make_job(config))  # type: ignore[return-value]
+    return imagenet.make_job(config)
 
 
 def _edit(path: pathlib.Path) -> None:
-    """Another image of the same size, with the old time of its content."""
+    """Changes an image, and sets the time of its content back."""
     times = path.stat()
     path.write_bytes(path.read_bytes()[:-3] + b"\x01\xff\xd9")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -36,11 +39,11 @@ def _edit(path: pathlib.Path) -> None:
 def _leave_unfinished(
     root: pathlib.Path, out: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, int]:
-    """Writes all shards as if the run were cut off then; their inodes."""
+    """Writes all shards without publishing them; returns their inodes by name."""
     with monkeypatch.context() as patch:
-        patch.setattr(publish, "finish", lambda job, work_dir: None)
+        patch.setattr(publish, "publish", lambda job, job_dir: None)
         _run(root, out)
-    found = (out / output.WORK_DIR_NAME).glob("job-*/train-*-of-00002")
+    found = (out / work_dir.WORK_DIR_NAME).glob("job-*/train-*-of-00002")
     return {path.name: path.stat().st_ino for path in found}
 
 
@@ -63,7 +66,7 @@ def test_edit_that_keeps_size_and_time_is_seen(
 def test_other_files_with_older_times_are_seen_by_their_digest(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The images that take the place of others were there before them."""
+    """The other images are older than the shards, so that times show no change."""
     other = make_tree(tmp_path / "other", num_images=8)
     _edit(other / "train" / SYNSETS[0] / f"{SYNSETS[0]}_0.JPEG")
     (other / "train" / SYNSETS[0] / "text.JPEG").write_bytes(b"no image")
@@ -83,26 +86,18 @@ def test_other_files_with_older_times_are_seen_by_their_digest(
 
 
 def test_shard_of_an_earlier_version_counts_as_changed(tmp_path: pathlib.Path) -> None:
-    root, out = make_tree(tmp_path / "raw", num_images=8), tmp_path / "out"
-    job = job_options.JobConfig(output_dir=str(out), num_train_shards=2, num_workers=1)
-    planned = imagenet.make_job(imagenet.Config(input_dir=str(root), job=job)).plans
-    done = {}
-    for plan in planned:
-        settings = run.shards.Settings(
-            input_dir=root,
-            work_dir=tmp_path,
-            classes=imagenet.classes.imagenet_classes(),
-            policy=policy.Policy(),
-            fsync=False,
+    root = make_tree(tmp_path / "raw", num_images=8)
+    job = _job(root, tmp_path / "out")
+    first, second = job.plans
+    done = {
+        plan.name: write_shard.write_shard(
+            job, tmp_path, write_shard.task_of(job, plan)
         )
-        done[plan.name] = run.shards.write_shard(settings, run.shards.Task(plan, {}))
-    text = done[planned[0].name].to_json()
-    assert run.shards.Written.from_json(text) == done[planned[0].name]
-    done[planned[0].name] = run.shards.Written.from_json(
-        text.replace(f', "source_digest": "{done[planned[0].name].source_digest}"', "")
-    )
+        for plan in (first, second)
+    }
+    assert changed.by_digest(job, job.plans, done) == []
+    earlier = json.loads(done[first.name].to_json())
+    del earlier["source_digest"]
+    done[first.name] = write_shard.Written.from_json(json.dumps(earlier))
 
-    found = changed.find(root, planned, done, policy.Policy(), num_workers=1)
-
-    assert found == [planned[0].name]
-    assert ilsvrc.read_image(root, planned[0].images[0])
+    assert changed.by_digest(job, job.plans, done) == [first.name]

@@ -1,4 +1,4 @@
-"""converters.jobs.duplicates: copies left out before the plan; finding is in test_run."""
+"""converters.jobs.duplicates: copies are left out before the plan is made."""
 
 import pathlib
 
@@ -23,7 +23,7 @@ def tree_dir(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.mark.parametrize(
     ("which", "left_out"),
     [
-        # The validation image, of class n01440764, is the one that stays.
+        # The validation image, of class n01440764, is kept.
         ("same_class", ["train/n01440764/a.JPEG", "train/n01440764/b.JPEG"]),
         (
             "all",
@@ -40,7 +40,7 @@ def test_copies_are_left_out(
 ) -> None:
     tree = ilsvrc.read_tree(tree_dir, classes.imagenet_classes())
 
-    unique = duplicates.drop(tree_dir, tree.splits, which, num_workers=2)
+    unique = duplicates.drop(tree_dir, tree.splits, which, num_workers=1)
 
     assert [reject["name"] for reject in unique.rejects] == left_out
     assert {reject["detail"] for reject in unique.rejects} == {
@@ -54,7 +54,7 @@ def test_copies_are_left_out(
 def test_files_that_are_read_in_pieces_have_the_same_copies(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As those above 2 GiB are, which no system call reads at once."""
+    """Files above 2 GiB are read in pieces: one system call cannot read them."""
     contents = {"a": b"1234567890", "b": b"1234567890", "c": b"1234567891", "d": b""}
     found = []
     for name, content in contents.items():

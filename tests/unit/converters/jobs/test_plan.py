@@ -39,7 +39,7 @@ def test_plan_depends_on_the_seed_alone() -> None:
 
 
 def test_order_is_pinned() -> None:
-    """A change here means that a rerun no longer gives the bytes it gave before."""
+    """If this test fails, a conversion that is run again gives other bytes."""
     (only,) = plan.make_plan({"train": _images(6)}, {"train": 1}, seed=0)
 
     names = [image.name.rpartition("/")[2] for image in only.images]

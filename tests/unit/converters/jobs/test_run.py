@@ -1,4 +1,4 @@
-"""converters.jobs.run and finish: from a plan to a complete data set, or to be gone on."""
+"""converters.jobs.run: a job becomes a data set, or is left to be continued."""
 
 import fcntl
 import json
@@ -10,13 +10,9 @@ import pytest
 
 from converters.images import policy
 from converters.inputs import classes, ilsvrc
-from converters.jobs import (
-    plan,
-    publish as publish_jobs,
-    replace,
-    run,
-    work_dir as work_dir_jobs,
-)
+from converters.inputs.ilsvrc import Image
+from converters.jobs import plan, publish, replace, run, work_dir
+from converters.jobs.job import Job
 from tests.support.data import make_jpeg, make_tree
 from tfpipe.shards import index
 
@@ -24,7 +20,7 @@ CLASSES = classes.imagenet_classes()
 FAIL = policy.Policy(not_an_image="fail")
 
 
-def _job(raw_dir: pathlib.Path, output_dir: pathlib.Path, **fields: object) -> run.Job:
+def _job(raw_dir: pathlib.Path, output_dir: pathlib.Path, **fields: object) -> Job:
     tree = ilsvrc.read_tree(raw_dir, CLASSES)
     values = {
         "command": "test",
@@ -33,10 +29,10 @@ def _job(raw_dir: pathlib.Path, output_dir: pathlib.Path, **fields: object) -> r
         "output_dir": output_dir,
         "plans": plan.make_plan(tree.splits, {"train": 2, "validation": 1}, seed=0),
         "classes": CLASSES,
-        "num_workers": 2,
+        "num_workers": 1,
         "fsync": False,
     }
-    return run.Job(**values | fields)
+    return Job(**values | fields)
 
 
 def _spoil(raw_dir: pathlib.Path) -> str:
@@ -138,7 +134,7 @@ def test_file_that_vanishes_is_named_and_can_be_gone_on_from(
 
     with pytest.raises(OSError, match=r"n01443537_5\.JPEG"):
         run.run(job)
-    assert os.listdir(tmp_path / "out") == [work_dir_jobs.WORK_DIR_NAME]
+    assert os.listdir(tmp_path / "out") == [work_dir.WORK_DIR_NAME]
 
     path.write_bytes(data)
     assert run.run(job).num_records("train") == 8
@@ -147,16 +143,16 @@ def test_file_that_vanishes_is_named_and_can_be_gone_on_from(
 def test_image_edited_between_runs_costs_its_shard_alone(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Same name and size, so that only its time tells."""
+    """The image keeps its name and size, so that only its time shows the change."""
     raw_dir = make_tree(tmp_path / "raw", num_images=8)
     for path in raw_dir.glob("train/*/*"):
         os.utime(path, ns=(1, 1))
     job = _job(raw_dir, tmp_path / "out")
-    # As if each run were cut off when all its shards are complete.
-    monkeypatch.setattr(publish_jobs, "finish", lambda job, work_dir: None)
+    # Each run is cut off when all its shards are complete.
+    monkeypatch.setattr(publish, "publish", lambda job, job_dir: None)
     run.run(job)
-    work_dir = work_dir_jobs.job_dir(tmp_path / "out", job.identity)
-    before = {path.name: path.stat().st_ino for path in work_dir.glob("*-of-00002")}
+    job_dir = work_dir.job_dir(tmp_path / "out", job.identity)
+    before = {path.name: path.stat().st_ino for path in job_dir.glob("*-of-00002")}
     edited = job.plans[1].images[0]
     path = raw_dir / edited.name
     path.write_bytes(path.read_bytes()[:-3] + b"\x01\xff\xd9")
@@ -164,7 +160,7 @@ def test_image_edited_between_runs_costs_its_shard_alone(
 
     run.run(job)
 
-    after = {path.name: path.stat().st_ino for path in work_dir.glob("*-of-00002")}
+    after = {path.name: path.stat().st_ino for path in job_dir.glob("*-of-00002")}
     assert [name for name in before if before[name] != after[name]] == [
         job.plans[1].name
     ]
@@ -217,16 +213,32 @@ def test_folder_with_other_files_is_refused(
 def test_second_run_on_one_folder_is_refused(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    work_dir = tmp_path / "out" / work_dir_jobs.WORK_DIR_NAME
-    work_dir.mkdir(parents=True)
-    lock = os.open(work_dir / "task-00000.lock", os.O_CREAT | os.O_RDWR)
+    folder = tmp_path / "out" / work_dir.WORK_DIR_NAME
+    folder.mkdir(parents=True)
+    lock = os.open(folder / "task-00000.lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
 
     with pytest.raises(ValueError, match="Another conversion is writing to"):
         run.run(_job(raw_dir, tmp_path / "out"))
 
-    assert work_dir.exists()
+    assert folder.exists()
     os.close(lock)
+
+
+def test_disk_that_is_too_small_is_an_error_before_the_start(
+    tmp_path: pathlib.Path,
+) -> None:
+    image = Image("x", 0, "x", 0, 10**18)
+    plans = [plan.ShardPlan("train", 0, "train-00000-of-00001", [image])]
+
+    with pytest.raises(
+        OSError, match=r"needs 1000000000\.00 GB .* GB free\. Make room"
+    ):
+        run.require_space(tmp_path, plans, 0)
+    run.require_space(tmp_path, plans, 10**18)
+    run.require_space(tmp_path, plans, 0, shrinks=True)
+    bitmap = plan.ShardPlan("train", 0, "a", [image._replace(name="train/x.BMP")])
+    run.require_space(tmp_path, [bitmap], 0)  # a JPEG of it is small
 
 
 def test_copies_are_found_within_and_across_splits(tmp_path: pathlib.Path) -> None:
@@ -257,47 +269,18 @@ def test_copies_are_found_within_and_across_splits(tmp_path: pathlib.Path) -> No
     ]
 
 
-def test_rewrite_restores_a_shard(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    run.run(_job(raw_dir, tmp_path))
-    name = "train-00001-of-00002"
-    before = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes(before[:-9])
-
-    run.rewrite(tmp_path, raw_dir, [name], 1)
-
-    assert (tmp_path / name).read_bytes() == before
-    assert not (tmp_path / ".repairing").exists()
-
-
-def test_rewrite_refuses_what_is_no_longer_the_same(tmp_path: pathlib.Path) -> None:
-    raw_dir = make_tree(tmp_path / "raw", num_images=8)
-    run.run(_job(raw_dir, tmp_path / "out"))
-    path = raw_dir / "train" / "n01443537" / "n01443537_5.JPEG"
-    path.write_bytes(path.read_bytes() + b"\0")
-    shards_before = {
-        path.name: path.read_bytes() for path in (tmp_path / "out").glob("*-of-*")
-    }
-
-    with pytest.raises(ValueError, match="no longer gives shard train-0000"):
-        run.rewrite(tmp_path / "out", raw_dir, sorted(shards_before), 1)
-
-    for name, content in shards_before.items():
-        assert (tmp_path / "out" / name).read_bytes() == content
-
-
 def test_crash_while_files_are_moved_is_gone_on_from(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every move: the run is cut off there, and then run again."""
+    """At the first, second and last move: the run is cut off, and then run again."""
+    raw_dir = make_tree(tmp_path / "raw", num_images=4)
     expected = run.run(_job(raw_dir, tmp_path / "expected"))
     files = [path for path in (tmp_path / "expected").rglob("*") if path.is_file()]
-    for number in range(len(files)):
+    for number in (0, 1, len(files) - 1):
         folder = tmp_path / str(number)
         monkeypatch.setattr(replace, "_move", _cut_off_at(number))
         with pytest.raises(_CutOffError):
-            run.run(_job(raw_dir, folder, num_workers=1))
+            run.run(_job(raw_dir, folder))
         monkeypatch.setattr(replace, "_move", MOVE)
 
         assert run.run(_job(raw_dir, folder)) == expected

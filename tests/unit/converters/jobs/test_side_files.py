@@ -1,4 +1,4 @@
-"""converters.jobs.side_files: side files for other readers, and what the readers make of them.
+"""converters.jobs.side_files: side files, and how other readers understand them.
 
 Readers that cannot be installed beside the reference stack are here by their exact
 globs and parse specs; those that can are run in test_readers.py.
@@ -25,7 +25,7 @@ READER_GLOBS = ("train*", "valid*", "validation-*", "train-*-of-*")
 def make_index(
     names: Mapping[str, list[str]], *, name: str = "photos", label_base: int = 1
 ) -> index.Index:
-    """An index of shards with these names by split: 2 records of 50 bytes in each."""
+    """Returns an index of shards with these names, each of 2 records of 50 bytes."""
     return index.Index(
         name=name,
         label_base=label_base,
@@ -42,7 +42,7 @@ def make_index(
 
 
 def make_places(data: index.Index) -> dict[str, list[tuple[int, int]]]:
-    """Where the records of `make_index` are."""
+    """Returns the places of the records of `make_index`."""
     shards = [shard for shards in data.splits.values() for shard in shards]
     return {shard.name: [(0, 40), (40, 60)] for shard in shards}
 
@@ -59,7 +59,7 @@ def names_of(layout: str, name: str = "photos") -> dict[str, list[str]]:
 
 
 def test_labels_are_in_the_form_that_slim_reads() -> None:
-    """As its read_label_file does: lines by newline, label up to the first colon."""
+    """Labels are read as slim's read_label_file does: split at the first colon."""
     text = side_files.labels_text(classes.imagenet_classes())
     fields = [line.partition(":") for line in text.split("\n") if line]
 
@@ -75,7 +75,7 @@ def test_labels_are_in_the_form_that_slim_reads() -> None:
     [
         ("inception", 128, "train-00003-of-00128"),
         ("tfds", 128, "imagenet2012-train.tfrecord-00003-of-00128"),
-        # TFDS pads both numbers alike.
+        # TFDS pads both numbers to the same width.
         ("inception", 100000, "train-000003-of-100000"),
     ],
 )
@@ -134,7 +134,7 @@ def test_dataset_info_says_what_the_shards_hold(layout: str) -> None:
 
 
 def test_features_are_those_of_the_records(data_dir: pathlib.Path) -> None:
-    """Each key of features.json is in a record; so is its number of labels."""
+    """Each key of features.json is a key of the records, and the labels are counted."""
     shard = data_dir / index.load(data_dir).splits["train"][0].name
     offset, num_bytes, _ = next(records.scan(shard))
     record = shard.read_bytes()[offset : offset + num_bytes]
@@ -224,7 +224,7 @@ def test_label_names_are_unique_lines_whatever_the_classes_are_called(
     slim = side_files.labels_text(made).encode().decode().split("\n")
 
     assert len(names) == len(set(names)) == base + len(texts)
-    # As TFDS reads them: stripped, without the blank ones.
+    # TFDS strips the lines, and leaves blank lines out.
     lines = "\n".join(names).encode().decode().split("\n")
     assert [line.strip() for line in lines if line.strip()] == names
     assert len(slim) == base + len(texts) + 1
@@ -305,7 +305,7 @@ _SLIM: Spec = {
 
 
 class Reader(NamedTuple):
-    """How a reader finds shards and parses a record, and its label of `tench`."""
+    """How a reader finds shards and parses a record; its label for `tench`."""
 
     globs: Mapping[str, str]
     spec: Spec
@@ -344,7 +344,7 @@ READERS = {
 def readable_dir(
     data_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> pathlib.Path:
-    """Links to the files of `data_dir`, with the side files, by `compat` alone."""
+    """Links to the files of `data_dir`, with side files of `side_files` alone."""
     folder = tmp_path_factory.mktemp("compat")
     data = index.load(data_dir)
     places = {}
@@ -359,7 +359,7 @@ def readable_dir(
 
 
 def parse(paths: list[pathlib.Path], spec: Spec) -> list[dict[str, Any]]:
-    """Every record of the files by a reader's spec, as TensorFlow parses it."""
+    """Parses every record of the files with a reader's spec, by TensorFlow."""
     import tensorflow as tf
 
     features = {key: getattr(tf.io, kind)(*rest) for key, (kind, *rest) in spec.items()}
@@ -372,7 +372,7 @@ def parse(paths: list[pathlib.Path], spec: Spec) -> list[dict[str, Any]]:
 def test_readers_find_and_parse_every_record(
     readable_dir: pathlib.Path, data_dir: pathlib.Path, name: str, split: str
 ) -> None:
-    """By their own glob in the folder with all side files, and their own spec."""
+    """Each reader uses its own glob and spec, in the folder with all side files."""
     import tensorflow as tf
 
     reader = READERS[name]
@@ -385,7 +385,7 @@ def test_readers_find_and_parse_every_record(
     for number, example in enumerate(examples):
         label = example["image/class/label"]
         values = label.values if isinstance(label, tf.SparseTensor) else label
-        # All but the legacy reader, which subtracts 1, count the background.
+        # The legacy reader subtracts 1; all other readers count the background.
         used = int(tf.reshape(values, [])) - (1 - reader.first_label)
         assert used == SYNSETS.index(synsets[number]) + reader.first_label
         shape = tf.image.extract_jpeg_shape(example["image/encoded"])
@@ -393,7 +393,7 @@ def test_readers_find_and_parse_every_record(
 
 
 def test_readers_find_box_labels_under_both_keys(tmp_path: pathlib.Path) -> None:
-    """The key of the Inception scripts, and the one that slim and Model Garden read."""
+    """Box labels have the key of the Inception scripts and the key of slim."""
     boxes = ((0.1, 0.2, 0.5, 0.75), (0.0, 0.0, 1.0, 1.0))
     image = image_record.ImageRecord(b"jpeg", 1, 1, 7, "n1", "cock", "a.JPEG", boxes)
     path = tmp_path / "train-00000-of-00001"

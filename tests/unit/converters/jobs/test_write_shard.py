@@ -1,6 +1,5 @@
 """converters.jobs.write_shard: one shard, its catalog fragment and its marker."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -9,25 +8,33 @@ import pytest
 import tensorflow as tf
 import xxhash
 
-from converters.images import policy as policy_images
+from converters.images.policy import Policy
 from converters.inputs import classes, ilsvrc
 from converters.jobs import plan, write_shard
+from converters.jobs.job import Job
 from tests.support.data import make_jpeg
 from tfpipe.shards import index, records
 
 CLASSES = classes.imagenet_classes()
 
 
-def _settings(
-    input_dir: pathlib.Path, work_dir: pathlib.Path, **policy: object
-) -> write_shard.Settings:
-    return write_shard.Settings(
+def _write(
+    input_dir: pathlib.Path,
+    folder: pathlib.Path,
+    planned: plan.ShardPlan,
+    **options: object,
+) -> write_shard.Written:
+    """Writes a shard of a job with this shard alone."""
+    job = Job(
+        command="test",
+        name="imagenet",
         input_dir=input_dir,
-        work_dir=work_dir,
+        output_dir=folder,
+        plans=[planned],
         classes=CLASSES,
-        policy=policy_images.Policy(**policy),
-        fsync=False,
+        **{"fsync": False, **options},  # type: ignore[arg-type]
     )
+    return write_shard.write_shard(job, folder, write_shard.task_of(job, planned))
 
 
 def _plan(raw_dir: pathlib.Path) -> plan.ShardPlan:
@@ -45,9 +52,7 @@ def test_shard_holds_the_planned_images_byte_for_byte(
 ) -> None:
     planned = _plan(raw_dir)
 
-    written = write_shard.write_shard(
-        _settings(raw_dir, tmp_path), write_shard.Task(planned, {})
-    )
+    written = _write(raw_dir, tmp_path, planned)
 
     path = tmp_path / "train-00000-of-00001"
     stored = [
@@ -75,9 +80,7 @@ def test_shard_holds_the_planned_images_byte_for_byte(
 def test_fragment_says_where_each_record_is(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    write_shard.write_shard(
-        _settings(raw_dir, tmp_path), write_shard.Task(_plan(raw_dir), {})
-    )
+    _write(raw_dir, tmp_path, _plan(raw_dir))
 
     path = tmp_path / "train-00000-of-00001"
     lines = write_shard.fragment_path(path).read_text().splitlines()
@@ -95,9 +98,7 @@ def test_names_that_json_escapes_are_in_the_fragment(tmp_path: pathlib.Path) -> 
     found = [_image(tmp_path / name) for name in names]
     planned = plan.ShardPlan("train", 3, "train-00003-of-00004", found)
 
-    write_shard.write_shard(
-        _settings(tmp_path, tmp_path), write_shard.Task(planned, {})
-    )
+    _write(tmp_path, tmp_path, planned)
 
     fragment = write_shard.fragment_path(tmp_path / planned.name).read_bytes()
     rows = [json.loads(line) for line in fragment.splitlines()]
@@ -113,18 +114,14 @@ def test_system_call_that_writes_a_part_is_gone_on_from(
     monkeypatch: pytest.MonkeyPatch,
     most: int,
 ) -> None:
-    """As the kernel does on a disk that is nearly full, and beyond 2 GB."""
-    expected = write_shard.write_shard(
-        _settings(raw_dir, tmp_path), write_shard.Task(_plan(raw_dir), {})
-    )
+    """The kernel writes a part if the disk is nearly full, and beyond 2 GB."""
+    expected = _write(raw_dir, tmp_path, _plan(raw_dir))
 
     def write_part(descriptor: int, buffers: list[bytes]) -> int:
         return os.write(descriptor, b"".join(buffers)[:most])
 
     monkeypatch.setattr(os, "writev", write_part)
-    write_shard.write_shard(
-        _settings(raw_dir, tmp_path), write_shard.Task(_plan(raw_dir), {})
-    )
+    _write(raw_dir, tmp_path, _plan(raw_dir))
 
     data = (tmp_path / expected.shard.name).read_bytes()
     assert xxhash.xxh3_128_hexdigest(data) == expected.shard.digest
@@ -150,8 +147,7 @@ def test_marker_comes_after_the_shard_is_on_the_disk(
 
     monkeypatch.setattr(os, "fsync", record_fsync)
     monkeypatch.setattr(os, "replace", record_replace)
-    settings = dataclasses.replace(_settings(raw_dir, tmp_path), fsync=fsync)
-    write_shard.write_shard(settings, write_shard.Task(_plan(raw_dir), {}))
+    _write(raw_dir, tmp_path, _plan(raw_dir), fsync=fsync)
 
     shard = "train-00000-of-00001"
     named = [f"name {shard}.catalog", f"name {shard}", f"name {shard}.done"]
@@ -171,9 +167,7 @@ def test_what_is_changed_or_left_out_is_said(tmp_path: pathlib.Path) -> None:
     found = [_image(tmp_path / f"{name}.JPEG") for name in names]
     planned = plan.ShardPlan("train", 0, "train-00000-of-00001", found)
 
-    written = write_shard.write_shard(
-        _settings(tmp_path, tmp_path), write_shard.Task(planned, {})
-    )
+    written = _write(tmp_path, tmp_path, planned)
 
     assert written.shard.num_records == 2
     assert written.decisions == {
@@ -193,9 +187,7 @@ def test_boxes_are_in_the_record(tmp_path: pathlib.Path) -> None:
     )
     boxes = {"a.JPEG": [(0.0, 0.25, 0.5, 1.0)]}
 
-    write_shard.write_shard(
-        _settings(tmp_path, tmp_path), write_shard.Task(planned, boxes)
-    )
+    _write(tmp_path, tmp_path, planned, boxes_of=boxes.__getitem__)
 
     (record,) = tf.data.TFRecordDataset(str(tmp_path / planned.name))
     features = tf.train.Example.FromString(record.numpy()).features.feature
@@ -210,9 +202,9 @@ def test_bad_image_is_named_where_the_policy_is_to_fail(
     planned = plan.ShardPlan(
         "train", 0, "train-00000-of-00001", [_image(tmp_path / "bad.JPEG")]
     )
-    settings = _settings(tmp_path, tmp_path, not_an_image="fail")
+    policy = Policy(not_an_image="fail")
 
     with pytest.raises(ValueError, match=r"bad\.JPEG.*Restore it, remove it"):
-        write_shard.write_shard(settings, write_shard.Task(planned, {}))
+        _write(tmp_path, tmp_path, planned, policy=policy)
 
     assert [path.name for path in tmp_path.iterdir()] == ["bad.JPEG"]

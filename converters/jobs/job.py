@@ -1,0 +1,140 @@
+"""The job: one conversion, with everything that its tasks and workers need to know.
+
+In: a plan, the classes and the options of a command. Out: a frozen `Job` and its
+identity. Nothing is read or written here.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import xxhash
+
+import tfpipe
+from converters.images import restart
+from converters.images.policy import Policy
+from converters.inputs.boxes import Box
+from converters.inputs.classes import Class
+from converters.jobs.plan import ShardPlan
+from tfpipe.shards import index
+
+
+def no_boxes(name: str) -> Sequence[Box]:
+    """Returns the boxes of an image in an input without bounding boxes."""
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """One conversion.
+
+    A pickled job holds only what a worker process needs: see `__getstate__`.
+
+    Attributes:
+        command: Module of the command that makes the data set.
+        name: Name of the data set.
+        input_dir: Folder that the files of the images are relative to.
+        output_dir: Folder of the data set; it is made if it does not exist.
+        plans: The shards to write, in order.
+        classes: All classes in label order.
+        policy: What to do about each kind of image.
+        options: Other options that decide the bytes, for the index; JSON values.
+        boxes_of: Returns the bounding boxes of an image, by its name.
+        ignored: Number of files that were left out, by reason, for the index.
+        left_out: The same files by name, as lines of rejects.jsonl.
+        dropped: Images left out before the plan was made, as lines of rejects.jsonl.
+        num_workers: Number of processes that write shards, >= 1.
+        overwrite: Whether a data set in the output folder may be replaced.
+        fsync: Whether a shard must be on the disk before it counts as complete.
+        max_bad: How many images may be left out: a count from 1 on, or a fraction below
+            1; None allows any number.
+        check_inputs: How to find images that changed after their shard was written: by
+            their "times" or by their "digest".
+        task_index: Number of this process among the tasks, from 0.
+        num_tasks: Number of tasks that share the job.
+        finalize: Whether to write no shard, and only publish what the tasks wrote.
+
+    Raises:
+        ValueError: If a number is out of range, or the policy needs a library that is
+            not built.
+    """
+
+    command: str
+    name: str
+    input_dir: pathlib.Path
+    output_dir: pathlib.Path
+    plans: Sequence[ShardPlan]
+    classes: Sequence[Class]
+    policy: Policy = dataclasses.field(default_factory=Policy)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    boxes_of: Callable[[str], Sequence[Box]] = no_boxes
+    ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    left_out: Sequence[Mapping[str, str]] = ()
+    dropped: Sequence[Mapping[str, str]] = ()
+    num_workers: int = 1
+    overwrite: bool = False
+    fsync: bool = True
+    max_bad: float | None = None
+    check_inputs: Literal["times", "digest"] = "times"
+    task_index: int = 0
+    num_tasks: int = 1
+    finalize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_workers < 1:
+            raise ValueError(f"num_workers must be >= 1, got {self.num_workers}.")
+        if not 0 <= self.task_index < self.num_tasks:
+            raise ValueError(
+                f"--task_index must be 0 to --num_tasks - 1 = {self.num_tasks - 1}, "
+                f"got {self.task_index}."
+            )
+        if self.max_bad is not None and not self.max_bad >= 0:  # nan too
+            raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
+        if self.policy.restart_rows:
+            restart.require()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields for pickle, without those that no worker needs.
+
+        A worker gets the plan and the boxes of a shard with the task that writes it.
+        The plans and boxes of all shards would be sent to every worker.
+        """
+        unused = {"plans": (), "boxes_of": no_boxes, "left_out": (), "dropped": ()}
+        return {**vars(self), "identity": self.identity, **unused}
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Digest of the description: two jobs are the same if theirs are equal."""
+        return identity_of(self.description)
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """Everything that decides the bytes that are written, as JSON values."""
+        digest, num_bytes = xxhash.xxh3_128(), 0
+        for plan in self.plans:
+            lines = [
+                f"{plan.name} {image.name} {image.num_bytes} {image.class_index}\n"
+                for image in plan.images
+            ]
+            digest.update("".join(lines).encode(errors="surrogateescape"))
+            num_bytes += sum(image.num_bytes for image in plan.images)
+        labels = [(item.label, item.synset, item.text) for item in self.classes]
+        return {
+            "command": self.command,
+            "version": tfpipe.__version__,
+            "options": dict(self.options) | {"policy": dataclasses.asdict(self.policy)},
+            "classes": xxhash.xxh3_128_hexdigest(repr(labels).encode()),
+            "input": {
+                "num_images": sum(len(plan.images) for plan in self.plans),
+                "num_bytes": num_bytes,
+                "digest": digest.hexdigest(),
+            },
+        }
+
+
+def identity_of(description: Mapping[str, Any]) -> str:
+    """Returns a digest of the description of a job, which holds JSON values."""
+    return index.digest(json.dumps(description, sort_keys=True))

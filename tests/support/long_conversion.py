@@ -1,0 +1,34 @@
+"""A conversion in a process of its own that takes long enough to be killed."""
+
+import pathlib
+import subprocess
+import sys
+
+from converters.jobs import work_dir
+from tests.support.data import digests, make_tree
+
+
+def command(raw_dir: pathlib.Path, output_dir: pathlib.Path, *more: str) -> list[str]:
+    """Returns the command line of a conversion to 43 shards."""
+    return [
+        sys.executable,
+        *("-m", "converters.imagenet"),
+        f"--input_dir={raw_dir}",
+        f"--output_dir={output_dir}",
+        "--num_train_shards=40",
+        "--num_validation_shards=3",
+        "--num_workers=2",
+        *more,
+    ]
+
+
+def make_input(folder: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
+    """Makes 430 images; returns their folder, and the files of an uninterrupted run."""
+    raw_dir = make_tree(folder / "raw", num_images=400, num_validation_images=30)
+    subprocess.run(command(raw_dir, folder / "out"), check=True, capture_output=True)
+    return raw_dir, digests(folder / "out")
+
+
+def num_complete(output_dir: pathlib.Path) -> int:
+    """Returns the number of complete shards in the working folder."""
+    return len(list((output_dir / work_dir.WORK_DIR_NAME).glob("*/*.done")))

@@ -1,0 +1,66 @@
+"""converters.jobs.rebuild: faulty shards are written again from their input."""
+
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from converters.jobs import rebuild
+from tests.support.data import convert, make_tree
+
+NAME = "train-00001-of-00003"
+
+
+@pytest.fixture
+def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the data set that a test may damage."""
+    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+
+
+def test_a_shard_is_restored(raw_dir: pathlib.Path, copy: pathlib.Path) -> None:
+    before = (copy / NAME).read_bytes()
+    (copy / NAME).write_bytes(before[:-9])
+
+    rebuild.rebuild(copy, raw_dir, [NAME], 1)
+
+    assert (copy / NAME).read_bytes() == before
+    assert not (copy / ".repairing").exists()
+    assert not (copy / ".converting").exists()
+
+
+def test_what_a_killed_repair_left_is_removed(
+    raw_dir: pathlib.Path, copy: pathlib.Path
+) -> None:
+    (copy / ".repairing").mkdir()
+    (copy / ".repairing" / NAME).write_bytes(b"half")
+
+    rebuild.rebuild(copy, raw_dir, [NAME], 1)
+
+    assert not (copy / ".repairing").exists()
+
+
+def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
+    raw_dir, out = make_tree(tmp_path / "raw", num_images=4), tmp_path / "out"
+    convert(raw_dir, out, num_train_shards=2)
+    for path in raw_dir.glob("train/*/*"):
+        path.write_bytes(path.read_bytes() + b"\0")
+    before = {path.name: path.read_bytes() for path in out.glob("*-of-*")}
+
+    with pytest.raises(ValueError, match="no longer gives shard train-0000"):
+        rebuild.rebuild(out, raw_dir, sorted(before), 1)
+
+    assert {path.name: path.read_bytes() for path in out.glob("*-of-*")} == before
+
+
+def test_nothing_is_written_behind_a_link(
+    raw_dir: pathlib.Path, copy: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("kept")
+    (copy / ".repairing").symlink_to(tmp_path / "precious")
+
+    with pytest.raises(ValueError, match="must be a folder of its own, got a link"):
+        rebuild.rebuild(copy, raw_dir, [NAME], 1)
+
+    assert os.listdir(tmp_path / "precious") == ["file"]
