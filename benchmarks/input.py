@@ -17,9 +17,10 @@ headspace. Run the command twice to see the effect of a warm page cache; the pro
 says whether the cache was warm.
 
 Under horovodrun all ranks measure at the same time, each with its share of the records,
-and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks, other figures are of rank
-0. On stdout: tables, and one JSON object as the last line. With --report_dir the object
-and a picture are stored for python -m benchmarks.report. Exit code: 0 done, 1 an error.
+and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks,
+other figures are of rank 0. On stdout: tables, and one JSON object as the last line.
+With --report_dir the object and a picture are stored for python -m benchmarks.report.
+Exit code: 0 done, 1 an error.
 """
 
 import dataclasses
