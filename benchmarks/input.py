@@ -16,10 +16,11 @@ Reading, decoding and batching are always measured; the copy to a device only in
 headspace. Run the command twice to see the effect of a warm page cache; the profile
 says whether the cache was warm.
 
-Under horovodrun all ranks measure their parts at the same time, and the ranks of a host
-share its budgets. Rank 0 reports: rates are sums over ranks, other figures are of rank
-0. On stdout: tables, and one JSON object as the last line. With --report_dir the object
-and a picture are stored for python -m benchmarks.report. Exit code: 0 done, 1 an error.
+Under horovodrun all ranks measure at the same time, each with its share of the records,
+and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks,
+other figures are of rank 0. On stdout: tables, and one JSON object as the last line.
+With --report_dir the object and a picture are stored for python -m benchmarks.report.
+Exit code: 0 done, 1 an error.
 """
 
 import dataclasses
@@ -146,8 +147,8 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
     world.gather(None)
     found = tfpipe.search_tuning(
         measured.pipeline,
-        # The search divides the budget by the ranks of the host; a rank's seat is
-        # its part already.
+        # The search divides the budget by the ranks of the host, but a seat is that of
+        # one rank already.
         cpu_budget=config.cpu_budget
         or measured.seat.num_threads * world.num_local_ranks,
         ram_budget_bytes=config.ram_budget_bytes,

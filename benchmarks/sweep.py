@@ -213,7 +213,7 @@ def _points_json(
 
 
 @contextlib.contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[None]:
+def _locked(folder: pathlib.Path) -> Iterator[None]:
     """Locks the folder against a second sweep; the kernel unlocks it if this one dies.
 
     Raises:
@@ -251,7 +251,7 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
         results = read_results(sweep, folder)
         print("\n".join(plan_lines(sweep, results)))
     else:
-        with _alone(folder):
+        with _locked(folder):
             results, errors = run_missing(sweep, folder)
     for series, points, stalls in series_points(sweep, results):
         print("\n".join(table(series, points, stalls)))

@@ -116,7 +116,7 @@ def figures(runs: list[Run], base: list[Run]) -> dict[str, float]:
     """
     if not all(map(_cost, base)):
         raise ValueError(
-            "A run must take time that the clock can tell, got none for "
+            "The CPU time of each run must be above 0 s, got 0 s for "
             f"{base[0]['num_images']:.0f} images. Raise --num_timed_images."
         )
     costs = [_cost(run) for run in runs]
@@ -147,10 +147,10 @@ def table(figures: dict[str, dict[str, float]], title: str) -> str:
     lines = [f"{title:28}{titles}"]
     key = "cpu_seconds_per_1000_images"
     for name, row in sorted(figures.items(), key=lambda item: item[1][key]):
-        cost, ratio = (_in_words(row, column) for column in (key, "cpu_ratio"))
+        cost, ratio = (_with_range(row, column) for column in (key, "cpu_ratio"))
         lines.append(f"{name:28}{cost:>26}{ratio:>24}{row['images_per_second']:10.0f}")
     return "\n".join(lines)
 
 
-def _in_words(row: dict[str, float], name: str) -> str:
+def _with_range(row: dict[str, float], name: str) -> str:
     return f"{row[name]:.3f} ({row[name + '_min']:.3f}-{row[name + '_max']:.3f})"

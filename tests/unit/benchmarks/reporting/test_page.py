@@ -153,7 +153,7 @@ def test_pictures_of_first_batches_are_within_the_page(tmp_path: pathlib.Path) -
 
 
 def test_hostile_texts_stay_texts(tmp_path: pathlib.Path) -> None:
-    hostile = TRAINED | {
+    hostile = RUN | {
         "config": {"mode": "train", "model": HOSTILE, "batch_size": HOSTILE},
         "pipeline": [HOSTILE],
         "bars": {"sentence": HOSTILE},
