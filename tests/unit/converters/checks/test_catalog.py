@@ -157,7 +157,7 @@ def test_schema_compares_the_synset_with_the_record(copy: pathlib.Path) -> None:
         ("filename", replaced("filename", "NULL")),
     ],
 )
-def test_readers_refuse_such_a_column_by_name(
+def test_readers_refuse_a_bad_column_by_name(
     copy: pathlib.Path, column: str, query: str
 ) -> None:
     edit(copy, query)

@@ -210,7 +210,7 @@ def test_few_missing_shards_are_named_one_by_one(folder: pathlib.Path) -> None:
     ]
 
 
-def test_a_label_that_is_large_but_no_claim_is_a_class(folder: pathlib.Path) -> None:
+def test_a_large_label_is_a_class(folder: pathlib.Path) -> None:
     label = 20_000
     write(folder / "validation-00000-of-00001", [inception(0, label)])
 
