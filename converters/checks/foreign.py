@@ -134,7 +134,7 @@ class Settings:
     work_dir: pathlib.Path | None
 
 
-def find(data_dir: pathlib.Path) -> list[ForeignShard]:
+def find_shards(data_dir: pathlib.Path) -> list[ForeignShard]:
     """Finds the shards in a folder, sorted by split, prefix and number."""
     found = []
     for path in data_dir.iterdir():
