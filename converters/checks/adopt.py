@@ -48,7 +48,7 @@ def check_foreign(request: Request, *, write: bool) -> Result:
         ValueError: If there are no shards, or if the level needs an index.
         OSError: If a file cannot be read or written.
     """
-    data_dir, shards = request.data_dir, _find(request)
+    data_dir, shards = request.data_dir, _require_shards(request)
     with contextlib.ExitStack() as stack:
         folder = None
         if write:
@@ -79,14 +79,14 @@ def check_foreign(request: Request, *, write: bool) -> Result:
     return result
 
 
-def _find(request: Request) -> list[foreign.ForeignShard]:
+def _require_shards(request: Request) -> list[foreign.ForeignShard]:
     """Finds the shards of the folder.
 
     Raises:
         ValueError: If there are none, or if the level needs an index.
     """
     data_dir = request.data_dir
-    shards = foreign.find(data_dir)
+    shards = foreign.find_shards(data_dir)
     if not shards:
         raise ValueError(
             f"{data_dir} must hold {index.INDEX_NAME} or shards named "
@@ -213,7 +213,7 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
         if max(counts) - min(counts) > 1:
             found.append(
                 f"{split}: the shards are uneven, {min(counts)} to {max(counts)} "
-                "records; readers that share shards among ranks lose some"
+                "records; readers that share shards among ranks lose some records"
             )
     features = facts.common_features()
     lacking = [key for key in _NEEDED if key not in features]

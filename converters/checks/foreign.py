@@ -134,7 +134,7 @@ class Settings:
     work_dir: pathlib.Path | None
 
 
-def find(data_dir: pathlib.Path) -> list[ForeignShard]:
+def find_shards(data_dir: pathlib.Path) -> list[ForeignShard]:
     """Finds the shards in a folder, sorted by split, prefix and number."""
     found = []
     for path in data_dir.iterdir():
@@ -187,7 +187,7 @@ def _missing_faults(
         return
     for number in itertools.islice(missing, num_missing):
         name = f"{prefix}-{number:05d}-of-{num_shards:05d}"
-        yield Fault(shard=name, fault="missing: others of its number are there")
+        yield Fault(shard=name, fault="missing: other shards of this set are there")
 
 
 def examine(settings: Settings, shard: ForeignShard) -> Examined:

@@ -226,7 +226,7 @@ def _by_key(input_dir: pathlib.Path, whole: _Part) -> Boxes:
     order = np.argsort(keys)
     same = keys[order][1:] == keys[order][:-1]
     if same.any():
-        raise _second_file(input_dir, int(keys[order][1:][same][0]))
+        raise _second_file_error(input_dir, int(keys[order][1:][same][0]))
     order = order[counts[order] > 0]
     return Boxes(
         keys=array.array("Q", keys[order].tobytes()),
@@ -238,7 +238,7 @@ def _by_key(input_dir: pathlib.Path, whole: _Part) -> Boxes:
     )
 
 
-def _second_file(input_dir: pathlib.Path, key: int) -> ValueError:
+def _second_file_error(input_dir: pathlib.Path, key: int) -> ValueError:
     xml = (name for name, data in _xml_files(input_dir) if data is not None)
     names = [name for name in xml if _key(name) == key]
     stem = os.path.splitext(os.path.basename(names[-1]))[0]
@@ -300,8 +300,8 @@ def _require_flat(data: bytes) -> None:
         count, depth = count + 1, depth + 1
         if count > _MAX_ELEMENTS or depth > _MAX_DEPTH:
             raise ValueError(
-                f"it may have {_MAX_ELEMENTS:,} elements, {_MAX_DEPTH} inside of each "
-                "other, got more"
+                f"it must have at most {_MAX_ELEMENTS:,} elements, nested at most "
+                f"{_MAX_DEPTH} deep, got more"
             )
 
     def end(name: str) -> None:

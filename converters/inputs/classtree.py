@@ -123,7 +123,7 @@ def _walk(
             continue
         num_reads[identity] += 1
         if num_reads[identity] > _MAX_READS:
-            raise _too_many_ways(folder)
+            raise _too_many_ways_error(folder)
         here = listing.scan(folder, listing.IMAGE_SUFFIXES)
         left_out += (item.under(prefix) for item in here.left_out)
         if here.files and class_name:
@@ -140,7 +140,7 @@ def _walk(
     return found
 
 
-def _too_many_ways(folder: pathlib.Path) -> ValueError:
+def _too_many_ways_error(folder: pathlib.Path) -> ValueError:
     return ValueError(
         f"A folder must be reached by at most {_MAX_READS} ways, got more for the one "
         f"at {folder}: links lead from folder to folder. Remove the links that are not "

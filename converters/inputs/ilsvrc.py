@@ -313,7 +313,7 @@ def _class_sources(
                 name = f"{tar_name}/{part.name}"
                 left_out.append(listing.LeftOut(name, listing.OTHER_NAME))
             elif synset in sources:
-                raise _twice(input_dir / tar_name, f"{synset}.tar")
+                raise _duplicate_error(input_dir / tar_name, f"{synset}.tar")
             else:
                 sources[synset] = _Tar(tar_name, part)
         if not sources:
@@ -386,12 +386,12 @@ def _read_tar(input_dir: pathlib.Path, tar: _Tar) -> _Content:
     names.sort()
     for one, other in itertools.pairwise(names):
         if one == other:
-            raise _twice(input_dir / tar.file, one)
+            raise _duplicate_error(input_dir / tar.file, one)
     return _Content(places, names, left_out)
 
 
-def _twice(tar: pathlib.Path, name: str) -> ValueError:
+def _duplicate_error(tar: pathlib.Path, name: str) -> ValueError:
     return ValueError(
-        f"{tar} holds {name} twice, so it is not known which one is meant. "
+        f"{tar} holds {name} twice, so that it is unknown which one is meant. "
         "Unpack it, keep one of them, and give the folder instead."
     )

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.torture import rounds
 from tests.unit.converters.checks.test_decodable import check_mutated_images
-from tests.unit.converters.images.test_policy import (
+from tests.unit.converters.images.test_prepare import (
     check_mutated_jpeg,
     check_mutated_other_format,
     jpeg_mutations,

@@ -87,7 +87,7 @@ def edit_last(data_dir: pathlib.Path, edit: Edit) -> int:
 
 
 @pytest.mark.parametrize("level", shard_checks.LEVELS[1:])
-def test_what_the_converter_wrote_has_no_fault(
+def test_shards_of_the_converter_have_no_fault(
     data_dir: pathlib.Path, raw_dir: pathlib.Path, level: str
 ) -> None:
     found = check_one(data_dir, level, input_dir=raw_dir)
@@ -177,7 +177,7 @@ def test_without_a_catalog_the_rest_after_a_bad_header_is_one_fault(
     assert f"the last {len(content) - offset} bytes" in first.fault
     assert (rest.record, rest.fault) == (
         3,
-        "missing, with all up to record 7, the last",
+        "missing, like all records up to 7, the last one",
     )
 
 
@@ -304,7 +304,7 @@ def test_schema_names_what_is_wrong_in_a_record(
     assert fault in "\n".join(map(str, found.faults))
 
 
-def test_what_is_no_example_is_named(copy: pathlib.Path) -> None:
+def test_data_that_is_not_an_example_is_named(copy: pathlib.Path) -> None:
     path = copy / SHARD
     *_, last = records.read(path)
     junk = b"".join(records.frame([b"\xff" * 40]))

@@ -9,7 +9,6 @@ import pytest
 
 from converters.images import (
     jpeg_header,
-    limits,
     policy as image_policy,
     prepare,
     shrink,
@@ -52,7 +51,7 @@ PNG = _saved("PNG")
         (PROGRESSIVE, {"baseline": True}, "converted_progressive"),
     ],
 )
-def test_limit_of_decoded_pixels_is_inclusive_and_for_what_is_decoded(
+def test_limit_of_decoded_pixels_is_inclusive_and_for_decoded_images_only(
     data: bytes, options: dict[str, object], decision: str
 ) -> None:
     below = _outcome(data, max_decoded_pixels=PIXELS - 1, **options)
@@ -170,13 +169,3 @@ def test_file_size_is_checked_before_the_file_is_read() -> None:
     assert rejected.reason == "too_many_bytes"
     with pytest.raises(ValueError, match=r"at most 10 bytes \(--max_image_bytes\)"):
         prepare.check_bytes(11, failing)
-
-
-def test_policy_of_an_earlier_version_has_no_later_limit() -> None:
-    policy = image_policy.policy_of({"cmyk": "skip", "max_pixels": 100})
-
-    assert (policy.cmyk, policy.max_pixels) == ("skip", 100)
-    assert policy.max_decoded_pixels == limits.MAX_PIXELS
-    assert policy.max_image_bytes == limits.MOST_IMAGE_BYTES
-    made = image_policy.Policy(max_decoded_pixels=5)
-    assert image_policy.policy_of(vars(made)) == made

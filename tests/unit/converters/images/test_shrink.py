@@ -158,7 +158,7 @@ def test_turned_tiff_is_scaled_in_the_shape_that_is_stored() -> None:
     assert applied[1:4] == (100, 75, "converted_tiff+rotated_exif+shrunk")
 
 
-def test_quality_alone_replaces_what_gets_smaller() -> None:
+def test_quality_alone_replaces_images_that_get_smaller() -> None:
     prepared = _prepare(PHOTO, quality=60)
     assert prepared[1:4] == (300, 400, "shrunk")
     assert len(prepared.encoded) < len(PHOTO)
@@ -201,7 +201,7 @@ def _sampled(wanted: bool, **options: object) -> bytes:
     return next(tail for tail in tails if shrink.in_sample(tail) == wanted)
 
 
-def test_psnr_is_of_the_sample_and_of_what_is_shrunk_only() -> None:
+def test_psnr_is_measured_for_shrunk_images_of_the_sample_only() -> None:
     measured, other = _sampled(True), _sampled(False)
 
     assert _prepare(measured, max_side=100).psnr is not None

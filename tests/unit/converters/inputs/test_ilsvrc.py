@@ -133,7 +133,7 @@ def test_missing_folder_is_an_error(tmp_path: pathlib.Path) -> None:
         ilsvrc.read_tree(tmp_path / "nowhere", CLASSES)
 
 
-def test_what_is_no_file_is_left_out_and_counted_and_empty_files_are_listed(
+def test_names_without_a_file_are_counted_and_empty_files_are_listed(
     tmp_path: pathlib.Path,
 ) -> None:
     make_tree(tmp_path, num_images=4)
@@ -166,7 +166,7 @@ def test_link_to_a_file_is_an_image(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("with_line", [True, False])
-def test_label_list_may_or_may_not_have_a_line_for_what_is_no_file(
+def test_label_list_may_have_lines_for_names_without_a_file(
     tmp_path: pathlib.Path, with_line: bool
 ) -> None:
     make_tree(tmp_path, num_images=4, num_validation_images=3)
