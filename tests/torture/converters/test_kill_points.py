@@ -20,13 +20,7 @@ def test_conversion_that_is_killed_ends_as_one_whole_data_set_or_a_clear_refusal
     tmp_path: pathlib.Path,
 ) -> None:
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.torture.converters.kill_points",
-            tmp_path,
-            str(EVERY),
-        ],
+        [sys.executable, "-m", MODULE, tmp_path, str(EVERY)],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
