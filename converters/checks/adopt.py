@@ -213,7 +213,7 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
         if max(counts) - min(counts) > 1:
             found.append(
                 f"{split}: the shards are uneven, {min(counts)} to {max(counts)} "
-                "records; readers that share shards among ranks lose some"
+                "records; readers that share shards among ranks lose some records"
             )
     features = facts.common_features()
     lacking = [key for key in _NEEDED if key not in features]

@@ -76,7 +76,9 @@ def _split_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
     query = "SELECT split, count(*) FROM read_parquet(?) GROUP BY split ORDER BY split"
     for split, count in index.query_catalog(data_dir, query, []):
         if split not in known.splits:
-            yield _fault(f"has {count} rows of split {split!r}, which is not there")
+            yield _fault(
+                f"has {count} rows of split {split!r}, which is not in the index"
+            )
 
 
 def _place_faults(

@@ -127,7 +127,7 @@ def _adopted_features(known: index.Index) -> Mapping[str, str]:
     if not isinstance(features, dict):
         raise errors.BadIndexError(
             f"made_by.features in {index.INDEX_NAME} must be an object, got "
-            f"{features!r}. Remove the index and make it anew with --write_index."
+            f"{features!r}. Remove the index and write it again with --write_index."
         )
     return features
 
@@ -161,8 +161,8 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
     for name in (index.INDEX_NAME, index.CATALOG_NAME):
         if name in before.bad_names:
             raise ValueError(
-                f"--repair builds anew what {name} describes, but that has faults "
-                f"itself in {request.data_dir}. Copy it again or convert the data set "
+                f"--repair builds shards from a sound {name}, but the one in "
+                f"{request.data_dir} has faults. Copy it again or convert the data set "
                 f"again. The first of {before.num_faults} faults is {before.faults[0]}."
             )
     if names:

@@ -75,8 +75,8 @@ def shard_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
             wanted = (split, number, len(shards))
             if name is None or (name.split, name.number, name.num_shards) != wanted:
                 fault = (
-                    f"shard {number} of {len(shards)} of split {split!r} in the index "
-                    "has another name"
+                    f"the index lists this file as shard {number} of {len(shards)} of "
+                    f"split {split!r}, but its name says otherwise"
                 )
                 yield Fault(shard=shard.name, fault=fault)
             if fault := _size_fault(shard, data_dir):

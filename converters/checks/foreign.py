@@ -187,7 +187,7 @@ def _missing_faults(
         return
     for number in itertools.islice(missing, num_missing):
         name = f"{prefix}-{number:05d}-of-{num_shards:05d}"
-        yield Fault(shard=name, fault="missing: others of its number are there")
+        yield Fault(shard=name, fault="missing: other shards of this set are there")
 
 
 def examine(settings: Settings, shard: ForeignShard) -> Examined:

@@ -58,7 +58,7 @@ _CONSTANTS = {
 
 
 class Row(NamedTuple):
-    """What the catalog says about a record; see index.CATALOG_COLUMNS."""
+    """The catalog's row of a record; see index.CATALOG_COLUMNS."""
 
     label: int
     synset: str

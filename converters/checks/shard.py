@@ -163,7 +163,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to check, and how.
+    """The data set to check, the level, and the resources.
 
     Attributes:
         data_dir: Folder of the data set.
@@ -234,14 +234,14 @@ class _Checker:
             offset = None if offsets is None else int(offsets[number])
             last = expected.num_records - 1
             self._add(
-                number, offset, f"missing, with all up to record {last}, the last"
+                number, offset, f"missing, like all records up to {last}, the last one"
             )
         # A damaged record changes the digest too, so that the digest adds nothing then.
         elif not self.findings.num_faults and digest.hexdigest() != expected.digest:
             fault = (
                 f"the digest must be {expected.digest} as the index says, got "
                 f"{digest.hexdigest()}, though every CRC is right: the shard was "
-                "written anew; --level=schema compares its records with the catalog"
+                "written again; --level=schema compares its records with the catalog"
             )
             self.findings.add(Fault(shard=expected.name, fault=fault))
 

@@ -43,7 +43,7 @@ MOST: Mapping[str, int] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What to do about each kind of image. The defaults suit training.
+    """The choices about each kind of image. The defaults suit training.
 
     Each field is a flag of `converters.options.policy`, whose help explains it.
 

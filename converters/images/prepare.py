@@ -22,7 +22,7 @@ _SHRUNK = "shrunk"
 
 
 class Prepared(NamedTuple):
-    """What is stored for an image.
+    """The JPEG that is stored for an image, and how it was made.
 
     Attributes:
         encoded: A JPEG.
@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Why nothing is stored for an image.
+    """The reason why nothing is stored for an image.
 
     Attributes:
         reason: "zero_byte", "not_an_image", "truncated", "undecodable",

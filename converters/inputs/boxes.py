@@ -300,8 +300,8 @@ def _require_flat(data: bytes) -> None:
         count, depth = count + 1, depth + 1
         if count > _MAX_ELEMENTS or depth > _MAX_DEPTH:
             raise ValueError(
-                f"it may have {_MAX_ELEMENTS:,} elements, {_MAX_DEPTH} inside of each "
-                "other, got more"
+                f"it must have at most {_MAX_ELEMENTS:,} elements, nested at most "
+                f"{_MAX_DEPTH} deep, got more"
             )
 
     def end(name: str) -> None:

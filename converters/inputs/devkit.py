@@ -141,7 +141,7 @@ def _number(name: str, count: int) -> int:
     if not match or not 1 <= int(match[1]) <= count:
         raise ValueError(
             f"val/{name} must be named ILSVRC2012_val_<number>, from 00000001 to "
-            f"{count:08d}, for {TRUTH_NAME} to say what it shows. Rename it, or list "
-            f"the synset of every image in {LABELS_NAME}."
+            f"{count:08d}, because {TRUTH_NAME} lists classes by this number. Rename "
+            f"it, or list the synset of every image in {LABELS_NAME}."
         )
     return int(match[1])

@@ -392,6 +392,6 @@ def _read_tar(input_dir: pathlib.Path, tar: _Tar) -> _Content:
 
 def _twice(tar: pathlib.Path, name: str) -> ValueError:
     return ValueError(
-        f"{tar} holds {name} twice, so it is not known which one is meant. "
+        f"{tar} holds {name} twice, so that it is unknown which one is meant. "
         "Unpack it, keep one of them, and give the folder instead."
     )

@@ -115,7 +115,7 @@ def test_one_bad_column_is_the_only_fault(copy: pathlib.Path) -> None:
         ("shard", "3", "the numbers of shards must be 0 to 2, 1 are not"),
         ("shard", "-1", "the numbers of shards must be 0 to 2, 1 are not"),
         ("shard", "0", "a row for each of the 8 records of train-00000-of-00003, got"),
-        ("split", "'test'", "has 1 rows of split 'test', which is not there"),
+        ("split", "'test'", "has 1 rows of split 'test', which is not in the index"),
     ],
 )
 def test_a_wrong_value_is_named(

@@ -109,7 +109,8 @@ def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> N
     found = [fault.fault for fault in files.shard_faults(known, data_dir)]
 
     assert found == [
-        f"shard {number} of 3 of split 'train' in the index has another name"
+        f"the index lists this file as shard {number} of 3 of split 'train', but its "
+        "name says otherwise"
         for number in (0, 1)
     ]
 
@@ -138,9 +139,14 @@ def test_a_shard_that_is_listed_twice_or_in_another_split_is_named(
 
     found = [(f.shard, f.fault) for f in files.shard_faults(known, data_dir)]
 
+    misnamed = [
+        f"the index lists this file as shard {number} of 2 of split 'test', but its "
+        "name says otherwise"
+        for number in (0, 1)
+    ]
     assert found == [
-        (first.name, "shard 0 of 2 of split 'test' in the index has another name"),
-        (second.name, "shard 1 of 2 of split 'test' in the index has another name"),
+        (first.name, misnamed[0]),
+        (second.name, misnamed[1]),
         (first.name, "the index lists it 2 times"),
         (second.name, "the index lists it 2 times"),
     ]

@@ -131,8 +131,8 @@ def test_missing_numbers_and_mixed_sets_are_named(folder: pathlib.Path) -> None:
 
     faults = {str(fault) for fault in run(folder).faults}
 
-    assert "train-00000-of-00002: missing: others of its number are there" in faults
-    assert "train-00003-of-00004: missing: others of its number are there" in faults
+    assert "train-00000-of-00002: missing: other shards of this set are there" in faults
+    assert "train-00003-of-00004: missing: other shards of this set are there" in faults
     assert any("split 'train' must be one set of shards" in fault for fault in faults)
 
 
@@ -145,7 +145,7 @@ def test_empty_and_uneven_shards_are_remarks(folder: pathlib.Path) -> None:
     assert result.details["remarks"] == [
         "train: 1 of 2 shards are empty",
         "train: the shards are uneven, 0 to 4 records; readers that share shards among "
-        "ranks lose some",
+        "ranks lose some records",
     ]
 
 

@@ -177,7 +177,7 @@ def test_without_a_catalog_the_rest_after_a_bad_header_is_one_fault(
     assert f"the last {len(content) - offset} bytes" in first.fault
     assert (rest.record, rest.fault) == (
         3,
-        "missing, with all up to record 7, the last",
+        "missing, like all records up to 7, the last one",
     )
 
 
