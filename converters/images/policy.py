@@ -5,8 +5,9 @@ In: the choice for each kind, from flags or from the index of a data set. Out: a
 """
 
 import dataclasses
+import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from converters.images import jpeg_header, limits, shrink
 
@@ -14,63 +15,39 @@ from converters.images import jpeg_header, limits, shrink
 # chroma subsampling. The loss is not visible.
 REENCODE_QUALITY = 95
 
-# The choices of each policy; the first is the default.
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "other_format": ("convert", "skip", "fail"),
-    "cmyk": ("convert", "skip", "fail"),
-    "grayscale": ("keep", "convert", "skip"),
-    "exif_orientation": ("keep", "apply"),
-    "progressive": ("keep", "baseline"),
-    "truncated": ("skip", "fail", "keep"),
-    "not_an_image": ("skip", "fail"),
-    "undecodable": ("skip", "fail"),
-    "too_many_pixels": ("skip", "fail"),
-    "too_expensive": ("skip", "fail"),
-    "too_many_bytes": ("skip", "fail"),
-    "decode": ("header", "full"),
-    "optimize": ("none", "keep_subsampling", "420"),
-}
-# The largest allowed value of each numeric field; the smallest is 1.
-MOST: Mapping[str, int] = {
-    "max_side": jpeg_header.MAX_SIDE,
-    "short_side": jpeg_header.MAX_SIDE,
-    "quality": 100,
-    "max_pixels": limits.MAX_PIXELS,
-    "max_decoded_pixels": limits.MAX_PIXELS,
-    "max_image_bytes": limits.MOST_IMAGE_BYTES,
-}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Policy:
     """The choices about each kind of image. The defaults suit training.
 
-    Each field is a flag of `converters.options.policy`, whose help explains it.
+    Each field is a flag of `converters.options.policy`, whose help explains it. The
+    type of a field holds its choices, the default first, or the largest value of a
+    number; the smallest value is 1.
 
     Raises:
         ValueError: If a value is not one of its choices, or is out of range.
     """
 
-    other_format: str = "convert"
-    cmyk: str = "convert"
-    grayscale: str = "keep"
-    exif_orientation: str = "keep"
-    progressive: str = "keep"
-    truncated: str = "skip"
-    not_an_image: str = "skip"
-    undecodable: str = "skip"
-    too_many_pixels: str = "skip"
-    too_expensive: str = "skip"
-    too_many_bytes: str = "skip"
-    max_pixels: int = limits.MAX_PIXELS
-    max_decoded_pixels: int = limits.MAX_DECODED_PIXELS
-    max_image_bytes: int = limits.MAX_IMAGE_BYTES
-    decode: str = "header"
-    max_side: int | None = None
-    short_side: int | None = None
-    quality: int | None = None
+    other_format: Literal["convert", "skip", "fail"] = "convert"
+    cmyk: Literal["convert", "skip", "fail"] = "convert"
+    grayscale: Literal["keep", "convert", "skip"] = "keep"
+    exif_orientation: Literal["keep", "apply"] = "keep"
+    progressive: Literal["keep", "baseline"] = "keep"
+    truncated: Literal["skip", "fail", "keep"] = "skip"
+    not_an_image: Literal["skip", "fail"] = "skip"
+    undecodable: Literal["skip", "fail"] = "skip"
+    too_many_pixels: Literal["skip", "fail"] = "skip"
+    too_expensive: Literal["skip", "fail"] = "skip"
+    too_many_bytes: Literal["skip", "fail"] = "skip"
+    max_pixels: Annotated[int, limits.MAX_PIXELS] = limits.MAX_PIXELS
+    max_decoded_pixels: Annotated[int, limits.MAX_PIXELS] = limits.MAX_DECODED_PIXELS
+    max_image_bytes: Annotated[int, limits.MOST_IMAGE_BYTES] = limits.MAX_IMAGE_BYTES
+    decode: Literal["header", "full"] = "header"
+    max_side: Annotated[int | None, jpeg_header.MAX_SIDE] = None
+    short_side: Annotated[int | None, jpeg_header.MAX_SIDE] = None
+    quality: Annotated[int | None, 100] = None
     baseline: bool = False
-    optimize: str = "none"
+    optimize: Literal["none", "keep_subsampling", "420"] = "none"
     restart_rows: bool = False
 
     def __post_init__(self) -> None:
@@ -96,6 +73,21 @@ class Policy:
     def squeezes(self) -> bool:
         """Whether every JPEG is encoded again, and kept so if that makes it smaller."""
         return self.quality is not None or self.optimize != "none"
+
+
+_TYPES = typing.get_type_hints(Policy, include_extras=True)
+# The choices of each policy; the first is the default.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    name: typing.get_args(kind)
+    for name, kind in _TYPES.items()
+    if typing.get_origin(kind) is Literal
+}
+# The largest allowed value of each numeric field; the smallest is 1.
+MOST: Mapping[str, int] = {
+    name: kind.__metadata__[0]
+    for name, kind in _TYPES.items()
+    if typing.get_origin(kind) is Annotated
+}
 
 
 def policy_of(fields: Mapping[str, Any]) -> Policy:

@@ -68,7 +68,7 @@ def index_state(output_dir: pathlib.Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def published(job: Job, before: tuple[int, int] | None) -> index.Index:
+def published_by_another_task(job: Job, before: tuple[int, int] | None) -> index.Index:
     """Returns the index that another task wrote, which also removed the job's folder.
 
     Args:
@@ -85,7 +85,7 @@ def published(job: Job, before: tuple[int, int] | None) -> index.Index:
             return found
     raise OSError(
         f"The working folder of this conversion in {job.output_dir} was removed by "
-        "another process. Run the same command again to begin anew."
+        "another process. Run the same command again to start over."
     )
 
 
@@ -115,14 +115,14 @@ def _publish_complete(
     fragments = [write_shard.fragment_path(job_dir / name) for name in new]
     with _catalog_errors(catalog), index.catalog_connection() as connection:
         index.write_catalog(connection, fragments, catalog)
-        same = duplicates.find(connection, catalog)
-        result = _make_index(job, written, same.summary)
+        copies = duplicates.find(connection, catalog)
+        result = _make_index(job, written, copies.summary)
         places = index.record_places(connection, catalog, result)
         side = side_files.side_files(result, places)
     if job.fsync:
         with open(catalog, "rb") as file:
             os.fsync(file.fileno())
-    side |= _reports(job, written, same.groups)
+    side |= _reports(job, written, copies.groups)
     for name, content in side.items():
         _write(job_dir / name, content, fsync=job.fsync)
     described = {name: index.describe(content) for name, content in side.items()}
@@ -137,14 +137,14 @@ def _publish_complete(
 def _reports(
     job: Job,
     written: Sequence[write_shard.Written],
-    same: Iterable[Mapping[str, Any]],
+    copies: Iterable[Mapping[str, Any]],
 ) -> dict[str, bytes]:
     """Returns the content of each report by name, without the empty ones."""
     rejects = (job.left_out, job.dropped, *(item.rejects for item in written))
     reports = {
         CHANGES_NAME: _lines(change for item in written for change in item.changes),
         REJECTS_NAME: _lines(itertools.chain(*rejects)),
-        duplicates.NAME: _lines(same),
+        duplicates.NAME: _lines(copies),
     }
     return {name: content for name, content in reports.items() if content}
 
@@ -208,7 +208,7 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _make_index(
-    job: Job, written: Sequence[write_shard.Written], same: Mapping[str, int]
+    job: Job, written: Sequence[write_shard.Written], copies: Mapping[str, int]
 ) -> index.Index:
     splits: dict[str, list[index.Shard]] = {}
     for item in written:
@@ -218,7 +218,7 @@ def _make_index(
         **job.description,
         "decisions": _total([*(item.decisions for item in written), dropped]),
         "ignored": dict(sorted(job.ignored.items())),
-        "duplicates": dict(same),
+        "duplicates": dict(copies),
         "num_source_bytes": sum(item.num_source_bytes for item in written),
         "psnr": _psnr([value for item in written for value in item.psnr]),
         "rewritten": {

@@ -60,7 +60,7 @@ def run(
             except FileNotFoundError:
                 if job_dir.exists():
                     raise
-                return publish.published(job, before)
+                return publish.published_by_another_task(job, before)
             except ValueError:
                 # The same input would fail again: there is nothing to go on from.
                 if job.num_tasks == 1:

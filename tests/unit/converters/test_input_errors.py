@@ -12,7 +12,8 @@ from absl import flags
 from absl.testing import flagsaver
 
 from converters import folder, imagenet, synthesize
-from converters.images import jpeg_header, policy as policy_images, prepare
+from converters.images import jpeg_header, prepare
+from converters.images.policy import Policy
 from converters.inputs import boxes, classes, classtree, devkit, ilsvrc
 from converters.jobs import work_dir
 from converters.options import command
@@ -225,7 +226,7 @@ def test_orientation_of_a_tiff_is_kept_as_of_a_png(orientation: int) -> None:
         out = io.BytesIO()
         pixels.save(out, kind, exif=exif)
         for choice in ("keep", "apply"):
-            policy = policy_images.Policy(exif_orientation=choice)
+            policy = Policy(exif_orientation=choice)
             prepared = prepare.prepare(out.getvalue(), policy)
             assert isinstance(prepared, prepare.Prepared)
             decision = prepared.decision.replace(kind.lower(), "")

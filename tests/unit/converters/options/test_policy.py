@@ -6,10 +6,10 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from converters.images import policy as policy_images
+from converters.images import policy as image_policy
 from converters.options import policy as policy_options
 
-FIELDS = [field.name for field in dataclasses.fields(policy_images.Policy)]
+FIELDS = [field.name for field in dataclasses.fields(image_policy.Policy)]
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def parsed_flags() -> None:
 
 def test_defaults_are_those_of_the_policy() -> None:
     with flagsaver.flagsaver():
-        assert policy_options.policy_from_flags() == policy_images.Policy()
+        assert policy_options.policy_from_flags() == image_policy.Policy()
 
 
 def test_each_field_is_a_flag_of_this_module_and_has_help() -> None:
@@ -35,24 +35,29 @@ def test_each_field_is_a_flag_of_this_module_and_has_help() -> None:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_each_flag_reaches_its_field(name: str) -> None:
-    default = getattr(policy_images.Policy(), name)
+    default = getattr(image_policy.Policy(), name)
     other: object = 77
-    if name in policy_images.CHOICES:
-        other = policy_images.CHOICES[name][1]
+    if name in image_policy.CHOICES:
+        other = image_policy.CHOICES[name][1]
     elif isinstance(default, bool):
         other = not default
 
     with flagsaver.flagsaver(**{name: other}):
         policy = policy_options.policy_from_flags()
 
-    assert policy == dataclasses.replace(policy_images.Policy(), **{name: other})
+    assert policy == dataclasses.replace(image_policy.Policy(), **{name: other})
 
 
-@pytest.mark.parametrize("name", policy_images.CHOICES)
+@pytest.mark.parametrize("name", image_policy.CHOICES)
+def test_the_first_choice_is_the_default(name: str) -> None:
+    assert getattr(image_policy.Policy(), name) == image_policy.CHOICES[name][0]
+
+
+@pytest.mark.parametrize("name", image_policy.CHOICES)
 def test_help_explains_each_choice_that_is_not_plain(name: str) -> None:
     text = flags.FLAGS[name].help
 
-    for choice in policy_images.CHOICES[name]:
+    for choice in image_policy.CHOICES[name]:
         assert f"{choice}:" in text
 
 

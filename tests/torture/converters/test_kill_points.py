@@ -12,6 +12,7 @@ import sys
 
 from tests.support.torture import rounds
 
+MODULE = "tests.torture.converters.kill_points"
 EVERY = int(os.environ.get("KILL_POINTS", rounds(few=40, many=4)))
 
 
@@ -19,7 +20,7 @@ def test_conversion_that_is_killed_ends_as_one_whole_data_set_or_a_clear_refusal
     tmp_path: pathlib.Path,
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.torture.kill_points", tmp_path, str(EVERY)],
+        [sys.executable, "-m", MODULE, tmp_path, str(EVERY)],
         stdout=subprocess.PIPE,
         text=True,
         check=True,

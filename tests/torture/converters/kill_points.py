@@ -1,6 +1,6 @@
 """Kills conversions at chosen system calls, and judges what later commands do.
 
-  python -m tests.torture.kill_points FOLDER EVERY [SCENARIO ...]
+  python -m tests.torture.converters.kill_points FOLDER EVERY [SCENARIO ...]
 
 kills a conversion, in a process of its own, right before each EVERY-th rename, unlink,
 rmdir, mkdir, fsync and lock call that it makes, in all scenarios or in those of the

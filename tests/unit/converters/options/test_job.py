@@ -1,0 +1,56 @@
+"""converters.options.job: the options that all conversions have."""
+
+import dataclasses
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from converters import folder, imagenet
+from converters.options import job
+
+OWN = {"input_dir": "raw"}
+
+
+@pytest.fixture(autouse=True)
+def parsed_flags() -> None:
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+
+
+@pytest.mark.parametrize("kind", [folder.Config, imagenet.Config])
+def test_defaults_of_the_flags_are_those_of_the_options(
+    kind: type[job.JobOptions],
+) -> None:
+    with flagsaver.flagsaver(output_dir="out"):
+        options = job.options_from_flags(kind, **OWN)
+
+    assert options == kind(output_dir="out", **OWN)  # type: ignore[call-arg]
+
+
+OTHER_VALUES: dict[str, object] = {
+    "output_dir": "other",
+    "num_train_shards": 3,
+    "num_validation_shards": 2,
+    "layout": "tfds",
+    "num_workers": 5,
+    "seed": 7,
+    "overwrite": True,
+    "fsync": False,
+    "max_bad": 0.5,
+    "drop_duplicates": "all",
+    "check_inputs": "digest",
+    "task_index": 1,
+    "num_tasks": 4,
+    "finalize": True,
+}
+
+
+def test_each_flag_reaches_its_option() -> None:
+    with flagsaver.flagsaver(**OTHER_VALUES):
+        options = job.options_from_flags(imagenet.Config, **OWN)
+
+    found = {name: getattr(options, name) for name in OTHER_VALUES}
+    assert found == OTHER_VALUES
+    fields = {field.name for field in dataclasses.fields(job.JobOptions)}
+    assert fields == {*OTHER_VALUES, "policy"}  # test_policy covers the policy

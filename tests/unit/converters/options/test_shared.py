@@ -1,0 +1,55 @@
+"""converters.options.shared: flags that are defined once, and paths."""
+
+import pathlib
+
+import pytest
+from absl import app, flags
+from absl.testing import flagsaver
+
+from converters.options import shared
+
+
+@pytest.fixture(autouse=True)
+def parsed_flags() -> None:
+    shared.input_dir()
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        shared.input_dir,
+        shared.output_dir,
+        shared.overwrite,
+        shared.seed,
+        shared.num_workers,
+    ],
+)
+def test_a_flag_can_be_asked_for_by_several_modules(flag) -> None:
+    """absl refuses a second definition of a flag."""
+    assert flag() is flag()
+    defined = flags.FLAGS.flags_by_module_dict()[shared.__name__]
+    assert flag().name in {one.name for one in defined}
+
+
+def test_input_dir_is_required_where_a_command_says_so() -> None:
+    with flagsaver.flagsaver(input_dir=None):
+        assert shared.input_dir().value is None
+        with pytest.raises(app.UsageError, match="--input_dir must be given"):
+            shared.required_input_dir()
+    with flagsaver.flagsaver(input_dir="raw"):
+        assert shared.required_input_dir() == "raw"
+
+
+def test_path_of_knows_home_folders(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert shared.path_of("--x", "~/raw") == tmp_path / "raw"
+    assert shared.path_of("--x", "a/~b") == pathlib.Path("a/~b")
+    with pytest.raises(ValueError, match=r"--x must be a path, got nothing"):
+        shared.path_of("--x", "")
+    with pytest.raises(ValueError, match=r"--x must be a path, got ~nosuchuser/x"):
+        shared.path_of("--x", "~nosuchuser/x")
