@@ -170,7 +170,7 @@ class _Watch:
         if type(error).__name__ == "HostsUpdatedInterrupt":
             self._has_left = True
         elif type(error).__module__.startswith(("tensorflow", "horovod")):
-            # A collective operation failed: the watch may soon learn which rank is lost.
+            # A collective failed: the watch may soon learn which rank is lost.
             self._is_broken = True
             self.has_ended.wait(_PATIENCE_SECONDS)
             self._has_left = self._is_elastic

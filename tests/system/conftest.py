@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.rank_pool import RankPool
+from tests.support.warm_python import WarmPython
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +14,11 @@ def rank_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
     pool = RankPool(tmp_path_factory.mktemp("rank_pool"))
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
+    """A Python with TensorFlow: `warm_python.run("-m", module, ...)` runs a command."""
+    python = WarmPython(tmp_path_factory.mktemp("warm_python"))
+    yield python
+    python.close()

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.support.warm_python import WarmPython
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 COMMANDS = (
@@ -23,21 +25,6 @@ COMMANDS = (
     "benchmarks.studies.realism",
 )
 
-# Each command runs in a fork: TensorFlow is imported once for all of them.
-_HELP = """
-import os, pathlib, runpy, sys
-import tensorflow, keras
-folder, *modules = sys.argv[1:]
-for module in modules:
-    if os.fork() == 0:
-        out = os.open(f"{folder}/{module}", os.O_WRONLY | os.O_CREAT)
-        os.dup2(out, 1)
-        sys.argv = [module, "--help"]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        raise SystemExit("--help must end the program")
-    os.wait()
-"""
-
 
 def _run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -45,24 +32,22 @@ def _run(*command: object, **options: object) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.fixture(scope="module")
-def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The help of each command, by its module."""
-    folder = tmp_path_factory.mktemp("help")
-    done = _run(sys.executable, "-c", _HELP, folder, *COMMANDS, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return {module: (folder / module).read_text() for module in COMMANDS}
-
-
 @pytest.mark.parametrize("module", COMMANDS)
-def test_help_teaches(helps: dict[str, str], module: str) -> None:
-    text = helps[module]
+def test_help_teaches(warm_python: WarmPython, module: str) -> None:
+    text = warm_python.run("-m", module, "--help").stdout
 
     assert f"python -m {module} " in text, "an example"
     assert "JSON object" in " ".join(text.split()), "what the last line is"
     source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
     for flag in re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', source):
         assert f"--{flag}: " in text or f"--[no]{flag}: " in text
+
+
+def test_unknown_model_lists_the_known_ones(warm_python: WarmPython) -> None:
+    done = warm_python.run("-m", "benchmarks.train", "--model=alexnet")
+
+    assert done.returncode == 1
+    assert "--model=alexnet: value should be one of <googlenet|" in done.stderr
 
 
 def test_installed_packages_work_from_any_folder(

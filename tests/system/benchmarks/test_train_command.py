@@ -3,13 +3,10 @@
 import pathlib
 import random
 import shutil
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from benchmarks import train
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
@@ -152,30 +149,16 @@ def test_resnet50_trains_on_two_ranks(
     assert first["epochs"] == second["epochs"]
 
 
-def test_unknown_model_lists_the_known_ones() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", train.__name__, "--model=alexnet"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 1
-    assert "--model=alexnet: value should be one of <googlenet|" in done.stderr
-
-
-def test_three_bars_of_repeated_runs(data_dir: pathlib.Path) -> None:
+def test_three_bars(data_dir: pathlib.Path) -> None:
     fields = {"image_size": 32, "batch_size": 4, "num_steps": 5, "step_time_ms": 40.0}
 
-    result = _run(Ranks(), data_dir, bars=True, repeat=3, **fields)
+    result = _run(Ranks(), data_dir, bars=True, **fields)
 
-    figures, again = result["bars"], result["reproducibility"]
+    figures = result["bars"]
     assert figures["synthetic_examples_per_second"] <= 4 / 0.04
     assert figures["real_over_synthetic"] == pytest.approx(
         result["examples_per_second"] / figures["synthetic_examples_per_second"]
     )
-    assert again["examples_per_second_median"] == result["examples_per_second"]
-    assert 0 <= again["spread"] < 1
 
 
 @pytest.mark.parametrize(

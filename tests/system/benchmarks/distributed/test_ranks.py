@@ -1,14 +1,12 @@
 """benchmarks.distributed.ranks: on three ranks, on two, and without Horovod."""
 
-import subprocess
-import sys
-
 import numpy as np
 import tensorflow as tf
 
 from benchmarks.distributed.ranks import Ranks
 from tests.support import horovodrun
 from tests.support.rank_pool import RankPool
+from tests.support.warm_python import WarmPython
 
 
 def test_ranks_prove_themselves() -> None:
@@ -38,7 +36,9 @@ def test_ranks_average_broadcast_and_gather(rank_pool: RankPool) -> None:
         assert gathered == [{"rank": 0}, {"rank": 1}]
 
 
-def test_without_horovod_a_single_process_runs_and_horovodrun_is_an_error() -> None:
+def test_without_horovod_a_single_process_runs_and_horovodrun_is_an_error(
+    warm_python: WarmPython,
+) -> None:
     """Horovod is hidden from the process, as on a machine that has none."""
     code = (
         "import sys, os; sys.modules['horovod'] = None; "
@@ -47,9 +47,7 @@ def test_without_horovod_a_single_process_runs_and_horovodrun_is_an_error() -> N
         "os.environ['HOROVOD_RANK'] = '0'; ranks.connect()"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = warm_python.run("-c", code)
 
     assert "this Python has no Horovod. Install it as BUILD.md says" in done.stderr
     assert "AssertionError" not in done.stderr

@@ -1,4 +1,4 @@
-"""benchmarks.train --elastic: a rank is killed, and no record is lost or used twice."""
+"""benchmarks.train --elastic: each record is used once although a rank is killed."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.support import horovodrun
 
 
 def _process_of_rank(rank: int, parent: int) -> int | None:
-    """The process that horovodrun started as a rank of a run of benchmarks.train."""
+    """Returns the process id of a rank that horovodrun started for this test."""
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "environ").read_bytes().split(b"\0")
@@ -31,7 +31,7 @@ def _process_of_rank(rank: int, parent: int) -> int | None:
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_the_others_go_on_and_each_record_is_used_once(
+def test_other_rank_continues_and_each_record_is_used_once(
     data_dir: pathlib.Path, tmp_path: pathlib.Path, victim: int
 ) -> None:
     hosts = tmp_path / "hosts.sh"

@@ -4,7 +4,6 @@ import json
 import pathlib
 import shutil
 
-import numpy as np
 import pytest
 
 from benchmarks.distributed.ranks import Ranks
@@ -20,8 +19,8 @@ def _train(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:
     return loop.train(make_setting(config, Ranks()), Ranks())
 
 
-def _weights(checkpoint_dir: pathlib.Path, data_dir: pathlib.Path) -> np.ndarray:
-    """Loss of the saved model on the validation split: a digest of its weights."""
+def _validation_loss(checkpoint_dir: pathlib.Path, data_dir: pathlib.Path) -> float:
+    """Returns the loss of the saved model on validation, which tells its weights."""
     config = Config(
         data_dir=str(data_dir),
         model="tiny",
@@ -60,7 +59,7 @@ def test_same_seed_same_training_other_seed_another(data_dir: pathlib.Path) -> N
 def test_resumed_training_equals_uninterrupted(
     data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """With 4 steps of an epoch of 6 done, so that it resumes in the middle."""
+    """The first part ends after 4 steps of 6, in the middle of an epoch."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     fixed = {"num_warmup_steps": 0, "learning_rate": 0.5}
     _train(data_dir, checkpoint_dir=str(whole), num_steps=10, **fixed)
@@ -69,11 +68,11 @@ def test_resumed_training_equals_uninterrupted(
     resumed = _train(data_dir, checkpoint_dir=str(parts), num_steps=6, **fixed)
 
     saved = sorted(path.name for path in parts.glob("*.index"))
-    assert saved == ["ckpt-2.index", "ckpt-3.index"]  # of three the last two
+    assert saved == ["ckpt-2.index", "ckpt-3.index"]  # the last two of three
     assert [epoch["epoch"] for epoch in resumed["epochs"]] == [0, 1]
     assert [epoch["num_examples"] for epoch in resumed["epochs"]] == [8, 16]
-    assert _weights(whole, data_dir) == pytest.approx(
-        _weights(parts, data_dir), rel=1e-4
+    assert _validation_loss(whole, data_dir) == pytest.approx(
+        _validation_loss(parts, data_dir), rel=1e-4
     )
 
 
@@ -113,10 +112,10 @@ def test_evaluation_without_checkpoint_is_an_error(
     with pytest.raises(
         ValueError, match="must hold a checkpoint to evaluate, got none"
     ):
-        _weights(tmp_path, data_dir)
+        _validation_loss(tmp_path, data_dir)
 
 
-def test_synthetic_input_waits_for_nothing(tmp_path: pathlib.Path) -> None:
+def test_synthetic_run_writes_its_report(tmp_path: pathlib.Path) -> None:
     config = Config(
         synthetic=True,
         model="tiny",
@@ -157,14 +156,14 @@ def _infer(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:
 def test_inference_goes_through_the_split_again_and_again(
     data_dir: pathlib.Path,
 ) -> None:
-    """7 records are 3 steps of 3, the last of them padded."""
+    """7 records are 3 steps of 3 examples, the last of which is padded."""
     result = _infer(data_dir, num_steps=6, num_warmup_steps=1)
 
     assert (result["num_warmup_steps"], result["num_timed_steps"]) == (1, 6)
     assert result["records"]["num_in_split"] == 7
     assert result["records"]["num_used"] == 7 + 7 + 3
     rate = result["examples_per_second"] * result["timed_seconds"]
-    assert rate == pytest.approx(7 + 7)  # of the padded steps what is real
+    assert rate == pytest.approx(7 + 7)  # padding does not count
     assert result["time_to_first_batch_seconds"] > 0
     assert result["num_parameters"] == catalog.tiny(32, 1000).count_params()
     assert not {"loss_first", "accuracy", "epochs"} & set(result)

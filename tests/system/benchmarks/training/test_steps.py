@@ -1,10 +1,7 @@
 """benchmarks.training.steps with Keras models: dtypes, layouts, XLA, two ranks."""
 
 import functools
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -17,8 +14,8 @@ from benchmarks.training import loop, steps
 from benchmarks.training.setting import Setting, make_setting
 from benchmarks.training.steps import Batch
 from tests.support.rank_pool import RankPool
+from tests.support.warm_python import WarmPython
 
-ROOT = pathlib.Path(__file__).parents[4]
 ALONE = Ranks()
 
 
@@ -185,16 +182,11 @@ print(sorted(ids), places)
 """
 
 
-def test_batches_are_copied_to_the_device_ahead(data_dir: pathlib.Path) -> None:
+def test_batches_are_copied_to_the_device_ahead(
+    data_dir: pathlib.Path, warm_python: WarmPython
+) -> None:
     """A second logical CPU stands for the GPU."""
-    done = subprocess.run(
-        [sys.executable, "-c", _COPY_AHEAD, str(data_dir)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
-    )
+    done = warm_python.run("-c", _COPY_AHEAD, data_dir)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[0, 1, 2, 3, 4, 5, 6] {'CPU:1'}\n"
