@@ -492,6 +492,17 @@ def test_crops_have_a_static_shape_in_a_graph(op):
     assert dataset.element_spec["image"] == tf.TensorSpec([8, 8, 3], tf.uint8)
 
 
+def test_crops_print_their_own_fields_after_the_size():
+    shared = "quality='fast', dtype='uint8', normalize=None, layout='NHWC'"
+    options = {"image_size": 8, "crop_op": "stock"}
+
+    assert [repr(op(**options)) for op in (tfpipe.RandomCrop, tfpipe.Resize)] == [
+        "RandomCrop(image_size=8, area=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), "
+        f"max_attempts=10, flip=False, {shared}, crop_op='stock')",
+        f"Resize(image_size=8, {shared}, crop_op='stock')",
+    ]
+
+
 @pytest.mark.parametrize(
     ("op", "options", "message"),
     [
