@@ -189,9 +189,10 @@ GRAPH_OPTIONS = [
 
 
 @on_both_ops
-def test_crop_does_the_same_eagerly_and_in_a_graph():
-    """One dataset holds a crop of each kind: a dataset for each takes 0.3 s."""
-    pairs = list(zip(KINDS.values(), itertools.cycle(GRAPH_OPTIONS)))
+@pytest.mark.parametrize("half", [0, 1])
+def test_crop_does_the_same_eagerly_and_in_a_graph(half):
+    """One dataset holds the crops of many kinds: a dataset for each takes 0.3 s."""
+    pairs = list(zip(KINDS.values(), itertools.cycle(GRAPH_OPTIONS)))[half::2]
 
     def crops(crop_box):
         images = []
