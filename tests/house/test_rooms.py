@@ -80,11 +80,12 @@ def test_keras_horovod_and_private_modules_stay_where_they_belong(
         assert name == "benchmarks/distributed/ranks.py"
 
 
-def test_converters_import_without_tensorflow() -> None:
+def test_converters_and_shards_import_without_tensorflow() -> None:
     """The contract sees what is written; this sees what is loaded."""
     code = "import sys, importlib\n"
     for path in MODULES:
-        if path.relative_to(ROOT).parts[0] == "converters":
+        parts = path.relative_to(ROOT).parts
+        if parts[0] == "converters" or parts[:2] == ("tfpipe", "shards"):
             module = name_of(path).removesuffix(".py").replace("/", ".")
             code += f"importlib.import_module({module.removesuffix('.__init__')!r})\n"
     code += "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"

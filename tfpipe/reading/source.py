@@ -11,17 +11,16 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.reading import state as state_of_run
 from tfpipe.reading.order import Order, Place, Remainder, Shuffle
+from tfpipe.reading.split_index import SplitIndex
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
-from tfpipe.shards import index, scan
+from tfpipe.shards import index
 from tfpipe.shards.index import Index, Shard
-from tfpipe.shards.records import Ints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,39 +79,33 @@ class TFRecordSource:
         _require_rank(self.rank, self.num_ranks)
         index.check(self.index, self.data_dir, self.split)
         # Loading them here reports a bad catalog when the source is made.
-        _ = self.order, self._byte_offsets
+        _ = self.order, self.split_index.byte_offsets
 
     @functools.cached_property
-    def index(self) -> Index:
-        """The index of the data set, from index.json or from a scan of the shards."""
-        return self._scan.index if self._scan else index.load(self.data_dir)
+    def split_index(self) -> SplitIndex:
+        """The shards of the split, and where its records are."""
+        return SplitIndex(self.data_dir, self.split)
 
     @property
-    def split_index(self) -> Index:
-        """The index with this split alone."""
-        return dataclasses.replace(self.index, splits={self.split: self.shards})
+    def index(self) -> Index:
+        """The index of the data set, from index.json or from a scan of the shards."""
+        return self.split_index.whole
 
     @property
     def shards(self) -> tuple[Shard, ...]:
         """The shards of the split, in order."""
-        return self.index.splits[self.split]
+        return self.split_index.shards
 
     @property
     def paths(self) -> list[str]:
         """The path of each of `shards`."""
-        return [os.path.join(self.data_dir, shard.name) for shard in self.shards]
-
-    @functools.cached_property
-    def _scan(self) -> scan.Scan | None:
-        needed = scan.is_needed(self.data_dir)
-        return scan.scan(self.data_dir, self.split) if needed else None
+        return self.split_index.paths
 
     @functools.cached_property
     def order(self) -> Order:
         """The order of the records, as arithmetic."""
-        sizes = [shard.num_records for shard in self.shards]
         return Order(
-            shard_sizes=np.array(sizes, np.int64),
+            shard_sizes=self.split_index.shard_sizes,
             seed=self.seed,
             shuffle=self.shuffle,
             block_length=self.block_length,
@@ -178,17 +171,7 @@ class TFRecordSource:
         """Returns the path of a record's shard and the record's byte offset in it."""
         ends = np.cumsum(self.order.shard_sizes)
         number = int(np.searchsorted(ends, record_id, side="right"))
-        return self.paths[number], int(self._byte_offsets[record_id])
-
-    @functools.cached_property
-    def _byte_offsets(self) -> Ints:
-        if self._scan is not None:
-            return self._scan.byte_offsets
-        return _load_byte_offsets(self.index, self.data_dir, self.split)
-
-    @functools.cached_property
-    def _is_checked(self) -> npt.NDArray[np.bool_]:
-        return _is_in_old_shard(self)
+        return self.paths[number], int(self.split_index.byte_offsets[record_id])
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         place = self.place(state)
@@ -196,28 +179,15 @@ class TFRecordSource:
         return _windows(self).dataset(place, num_epochs and num_epochs - passed)
 
 
-def _is_in_old_shard(source: TFRecordSource) -> npt.NDArray[np.bool_]:
-    """Returns bool [num_records]: whether the record's shard is older than the index.
-
-    Converters write the index last, and a scan has read every header. Only a shard that
-    was written after the index may hold lengths that nobody has checked.
-    """
-    if source._scan is not None:
-        return np.ones(source.order.num_records, np.bool_)
-    written = os.stat(os.path.join(source.data_dir, index.INDEX_NAME)).st_mtime_ns
-    is_old = [os.stat(path).st_mtime_ns <= written for path in source.paths]
-    return np.repeat(is_old, source.order.shard_sizes)
-
-
 def _windows(source: TFRecordSource) -> Windows:
-    sizes = [shard.num_bytes for shard in source.shards]
+    known = source.split_index
     return Windows(
         order=source.order,
         rank=source.rank,
-        paths=source.paths,
-        byte_offsets=source._byte_offsets,
-        shard_bytes=np.array(sizes, np.int64),
-        is_checked=source._is_checked,
+        paths=known.paths,
+        byte_offsets=known.byte_offsets,
+        shard_bytes=known.shard_bytes,
+        is_checked=known.is_checked,
     )
 
 
@@ -233,21 +203,6 @@ def _digest(shards: Sequence[Shard], order: object) -> str:
     """Returns 32 characters, a digest of shards and all that decides their order."""
     files = [dataclasses.astuple(shard) for shard in shards]
     return index.digest(repr((files, order)))
-
-
-def _load_byte_offsets(
-    known: Index, data_dir: str | os.PathLike[str], split: str
-) -> Ints:
-    catalog = index.load_catalog(data_dir, split, ["byte_offset"])
-    offsets: Ints = catalog["byte_offset"].astype(np.int64, copy=False)
-    num_records = known.num_records(split)
-    if len(offsets) != num_records:
-        raise errors.BadIndexError(
-            f"{index.CATALOG_NAME} in {data_dir} must have a row for each of the "
-            f"{num_records} records of split {split!r}, got {len(offsets)}. Convert "
-            "the data set again."
-        )
-    return offsets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -239,7 +239,7 @@ def damage(data_dir, folder, records):
         shard = int(np.searchsorted(first, number, side="right"))
         path = folder / source.index.splits["train"][shard].name
         content = bytearray(path.read_bytes())
-        content[int(source._byte_offsets[number]) + 40] ^= 1
+        content[source.locate(number)[1] + 40] ^= 1
         path.write_bytes(content)
     return folder
 

@@ -62,9 +62,9 @@ def draws(op, shape, number):
     return tf.random.stateless_uniform(shape, op_seed(op, seed(number))).numpy()
 
 
-# A graph with all 17 operations of RandAugment twice takes seconds: once is enough.
-KNOWN_SIZE = [op for op in OPS if op != RandAugment()]
-UNKNOWN_SIZE = [RandAugment(), *OPS[1::2], OPS[-2]]
+# Each kind of op in both maps; graphs take long to make.
+KNOWN_SIZE = [OPS[number] for number in (1, 2, 5, 6, 8)]
+UNKNOWN_SIZE = [OPS[number] for number in (0, 3, 4, 6, 7)]
 
 
 @pytest.mark.parametrize("op", KNOWN_SIZE, ids=str)
@@ -360,7 +360,7 @@ def test_ops_of_one_kind_draw_alike_and_others_with_another_salt():
     ops = [op, *(tfpipe.Reseed(op, salt) for salt in (0, 1, 2))]
     images = np.array(
         [
-            [one({"image": GRAY, "seed": seed(n)})["image"] for n in range(60)]
+            [one({"image": GRAY, "seed": seed(n)})["image"] for n in range(40)]
             for one in ops
         ]
     )

@@ -13,7 +13,7 @@ from tfpipe.ops.crop import crop_image
 
 SIDE = 24
 WHOLE = (0, 0, SIDE, SIDE)
-WINDOWS = [WHOLE, (5, 3, 17, 20), (8, 16, 16, 8), (23, 23, 1, 1)]
+CROP_BOXES = [WHOLE, (5, 3, 17, 20), (8, 16, 16, 8), (23, 23, 1, 1)]
 
 Y, X = np.mgrid[:SIDE, :SIDE]
 INKS = np.stack([X * 10, Y * 9, 255 - 5 * X - 5 * Y, 4 * np.maximum(X, Y)], -1)
@@ -32,7 +32,7 @@ def saved(mode="RGB", size=None, **options):
 
 
 def segments(jpeg):
-    """Each marker of the header with what belongs to it; last, all from the scan on."""
+    """Splits a JPEG into the segments of its header; the last one holds the scan."""
     found, at = [jpeg[:2]], 2
     while jpeg[at + 1] != 0xDA:
         end = at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")
@@ -101,8 +101,9 @@ COLORED = {
 }
 
 
-# 24 x 24 pixels as Pillow does not write them, by the encoder of libjpeg-turbo 3. Where
-# it is said, luma is sampled 1x2 and 3x1, or chroma more densely than it, 2x1 and 1x2.
+# Images of 24 x 24 pixels in forms that Pillow does not write, from the encoder of
+# libjpeg-turbo 3. Names say the sampling: luma 1x2 and 3x1, or chroma more densely than
+# luma, 2x1 and 1x2.
 MADE = {
     "arithmetic": base64.b64decode(
         "/9j/2wBDAAgGBgcGBQgHBwcJCQgKDBQNDAsLDBkSEw8UHRofHh0aHBwgJC4nICIsIxwcKDcpLD"
@@ -187,7 +188,7 @@ MADE = {
 }
 UNREAD = ("lossless gray", "12 bits", "two components")
 
-# And what the native op says of them.
+# Images that both ops refuse, and a part of the native op's message.
 BAD = "The JPEG data are bad: "
 REFUSED = {
     "12 bits": (MADE["12 bits"], "must have 8 bits a value, got 12"),
@@ -204,13 +205,13 @@ REFUSED = {
     ),
     "baseline said to be progressive": (frame(BASE, 1, 0xC2), BAD),
 }
-# Frames of which the data are not: lossless, hierarchical, arithmetic.
+# Frame headers that do not fit the data: lossless, hierarchical, arithmetic.
 REFUSED |= {
     f"said to be of kind {kind:x}": (frame(BASE, 1, kind), BAD)
     for kind in (0xC3, 0xC5, 0xC6, 0xC7, 0xC8, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 }
 
-# Of these it is only sure that both ops do the same.
+# Odd images: only the agreement of both ops is certain.
 ODD = {
     "junk after the start": BASE[:2] + b"junk" + BASE[2:],
     "progressive said to be baseline": frame(saved(progressive=True), 1, 0xC0),
@@ -222,11 +223,11 @@ ODD = {
 
 
 def pillow(jpeg):
-    """The image as Pillow decodes it; inks as TensorFlow says what they look like."""
+    """The image as Pillow decodes it; inks become colors as in TensorFlow."""
     with PIL.Image.open(io.BytesIO(jpeg)) as image:
         if image.mode != "CMYK":
             return np.asarray(image.convert("RGB"))
-        # Pillow takes Adobe's inverted inks for granted.
+        # Pillow always takes inks as inverted, as Adobe writes them.
         inks = np.asarray(image).astype(int)
         inks = 255 - inks if b"Adobe" in jpeg else inks
         return inks[..., :3] * inks[..., 3:] // 255
@@ -248,7 +249,7 @@ def test_pixels_are_those_that_pillow_decodes(jpeg):
 
 @on_both_ops
 @pytest.mark.parametrize(("jpeg", "reason"), REFUSED.values(), ids=REFUSED)
-def test_what_no_op_can_read_is_refused(jpeg, reason, request, capfd):
+def test_images_that_no_op_can_read_are_refused(jpeg, reason, request, capfd):
     for quality in ("fast", "exact"):
         with pytest.raises(tf.errors.InvalidArgumentError, match="JPEG data") as info:
             crop_image(jpeg, tf.constant(WHOLE), SIDE, quality=quality)
@@ -256,21 +257,21 @@ def test_what_no_op_can_read_is_refused(jpeg, reason, request, capfd):
             assert reason in info.value.message
 
 
-def outcome(jpeg, window, size, quality, crop_op):
-    """The pixels, or None where it is refused."""
+def outcome(jpeg, crop_box, size, quality, crop_op):
+    """The pixels, or None if the op refuses the image."""
     try:
         image = crop_image(
-            jpeg, tf.constant(window), size, quality=quality, crop_op=crop_op
+            jpeg, tf.constant(crop_box), size, quality=quality, crop_op=crop_op
         )
     except tf.errors.InvalidArgumentError:
         return None
     return image.numpy()
 
 
-def assert_alike(jpeg, window, size):
+def assert_alike(jpeg, crop_box, size):
     for quality in ("fast", "exact"):
         one, other = (
-            outcome(jpeg, window, size, quality, crop_op)
+            outcome(jpeg, crop_box, size, quality, crop_op)
             for crop_op in ("native", "stock")
         )
         np.testing.assert_equal(one, other)
@@ -282,9 +283,9 @@ ALL = READABLE | {name: jpeg for name, (jpeg, _) in REFUSED.items()} | ODD
 @needs_native
 @pytest.mark.parametrize("jpeg", ALL.values(), ids=ALL)
 def test_both_ops_do_the_same(jpeg):
-    for window in WINDOWS:
-        for size in (4, 24):
-            assert_alike(jpeg, window, size)
+    for crop_box in CROP_BOXES:
+        assert_alike(jpeg, crop_box, 4)
+    assert_alike(jpeg, WHOLE, 24)
 
 
 ONE_PIXEL = {
@@ -308,13 +309,13 @@ def test_one_pixel_fills_the_image(jpeg, size):
 
 @on_both_ops
 @pytest.mark.parametrize(
-    ("size", "window"),
+    ("size", "crop_box"),
     [((65500, 3), (0, 65497, 3, 3)), ((3, 65500), (65497, 0, 3, 3))],
     ids=["wide", "high"],
 )
-def test_the_longest_side_is_read_to_its_end(size, window):
+def test_the_longest_side_is_read_to_its_end(size, crop_box):
     jpeg = saved(size=size, subsampling=0)
 
-    image = crop_image(jpeg, tf.constant(window), 3)
+    image = crop_image(jpeg, tf.constant(crop_box), 3)
 
     np.testing.assert_array_equal(image, pillow(jpeg)[-3:, -3:])

@@ -48,7 +48,7 @@ def steps(dataset):
 
 
 def read_on_ranks(data_dir, num_ranks, *, state, count=None, **options):
-    """Real records of all ranks, from a state to its epoch's end or for `count` steps."""
+    """Real records of all ranks, from a state to its epoch's end or for some steps."""
     found = []
     for rank in range(num_ranks):
         source = make_source(data_dir, rank=rank, num_ranks=num_ranks, **options)
