@@ -1,8 +1,8 @@
 """Ends the iterators of datasets while Python functions can still be called.
 
 A dataset that is read while the interpreter ends calls Python from its own threads.
-Such a call never returns once the interpreter is being finalized, and TensorFlow waits
-for the call when the iterator is deleted: the process hangs. (This was seen in every third
+Such a call never returns once the interpreter is being finalized. TensorFlow waits for
+it when the iterator is deleted, so the process hangs. (This was seen in every third
 process, and also with `tf.data` alone and TensorFlow 2.17.) So this module deletes the
 iterators before, as `del` would.
 

@@ -96,7 +96,7 @@ class Tuning:
 
     @classmethod
     def for_local_ranks(cls, num_local_ranks: int) -> "Tuning":
-        """Returns a tuning for one of several ranks that share this host's cores equally.
+        """Returns a tuning for one of several ranks that share this host's cores.
 
         Raises:
             ValueError: If num_local_ranks is below 1.
