@@ -9,49 +9,16 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.support.damage import NUM_TRAIN, flip, places, spoil_jpeg
 from tests.support.data import convert, make_tree
-from tfpipe.shards import index, lengths, records
+from tfpipe.shards import lengths, records
 from tfpipe.stages import faults
-
-NUM_TRAIN, NUM_VALIDATION = 24, 7
 
 
 @pytest.fixture
 def copy_dir(data_dir, tmp_path):
     """A copy of the data set, to be damaged."""
     return shutil.copytree(data_dir, tmp_path / "copy")
-
-
-def places(folder, split="train"):
-    """(path of the shard, byte offset, bytes with frame, file name) of each record."""
-    columns = ["shard", "byte_offset", "num_bytes", "filename"]
-    catalog = index.load_catalog(folder, split, columns)
-    shards = index.load(folder).splits[split]
-    return [
-        (folder / shards[shard].name, int(offset), int(size), name)
-        for shard, offset, size, name in zip(*catalog.values(), strict=True)
-    ]
-
-
-def flip(path, offset):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        value = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([value ^ 0xFF]))
-
-
-def spoil_jpeg(folder, number, split="train"):
-    """Gives a record a JPEG that cannot be decoded, and the CRC that it should have."""
-    path, offset, size, _ = places(folder, split)[number]
-    whole = bytearray(path.read_bytes())
-    end = offset + size - records.FOOTER_BYTES
-    data = bytes(whole[offset + records.HEADER_BYTES : end])
-    damaged = data.replace(b"\xff\xd8\xff", b"\x00\x00\x00")
-    assert damaged != data
-    framed = b"".join(records.frame([damaged]))
-    whole[offset : offset + size] = framed
-    path.write_bytes(whole)
 
 
 def read(folder, log, **options):
@@ -98,28 +65,6 @@ def test_a_flipped_byte_costs_its_record_alone(copy_dir, within, number, capfd):
     said = capfd.readouterr().err
     assert f"{path}: record {number} of the split at byte {offset} " in said
     assert f"(image {name})" in said
-
-
-@pytest.mark.slow
-def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
-    all_places = places(copy_dir)
-    random = np.random.default_rng(3)
-    for number in random.integers(NUM_TRAIN, size=15).tolist():
-        path, offset, size, name = all_places[number]
-        position = offset + int(random.integers(size))
-        flip(path, position)
-        log = tfpipe.FaultLog(1)
-
-        passed_on = read(copy_dir, log, seed=position)
-        with pytest.raises(tf.errors.UnknownError) as caught:
-            read(copy_dir, None, seed=position)
-
-        expected = [n for n in range(NUM_TRAIN) if n != number]
-        assert sorted(n for n, real in passed_on if real) == expected
-        assert [(f.shard, f.byte_offset) for f in log.faults] == [(str(path), offset)]
-        assert f"{path}: record {number} " in str(caught.value)
-        assert f"at byte {offset} (image {name})" in str(caught.value)
-        flip(path, position)
 
 
 def test_what_was_skipped_is_told_at_the_end_of_the_epoch(copy_dir, capfd):
