@@ -50,7 +50,7 @@ def make_tree(
 def convert(
     raw_dir: pathlib.Path, output_dir: pathlib.Path, **options: Any
 ) -> dict[str, Any]:
-    """RecordRanges converters.imagenet in this process, by default with one worker."""
+    """Runs converters.imagenet in this process, by default with one worker."""
     options = {"num_workers": 1, "fsync": False, **options}
     config = job.JobConfig(output_dir=str(output_dir), **options)
     return imagenet.convert(imagenet.Config(input_dir=str(raw_dir), job=config))
