@@ -1,13 +1,14 @@
 """Ends the iterators of datasets while Python functions can still be called.
 
-A dataset that is read when the interpreter ends calls Python from its own threads. Such
-a call does not return once the interpreter is being finalized, and TensorFlow waits for
-it when the iterator is deleted: the process hangs (seen in every third one; also with
-`tf.data` alone and TensorFlow 2.17). So they are deleted before, as `del` would.
+A dataset that is read while the interpreter ends calls Python from its own threads.
+Such a call never returns once the interpreter is being finalized. TensorFlow waits for
+it when the iterator is deleted, so the process hangs. (This was seen in every third
+process, and also with `tf.data` alone and TensorFlow 2.17.) So this module deletes the
+iterators before, as `del` would.
 
-A daemon thread that waits for an element then comes back to an interpreter that is
-gone, and takes the process down (SIGSEGV or SIGABRT). So the exit waits until every
-such thread has its element; when it asks for the next one, the thread ends.
+A daemon thread that waits for an element would then return to an interpreter that is
+gone, and end the process with SIGSEGV or SIGABRT. So the exit waits until every such
+thread has its element. A thread that asks for another one ends.
 """
 
 import atexit
@@ -22,41 +23,43 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-# A thread that waits for storage that is gone must not keep a process for ever.
-_MOST_SECONDS = 30.0
-_GLANCE = 0.005
+# The exit does not wait longer: a thread may wait for storage that is gone.
+_MAX_WAIT_SECONDS = 30.0
+_POLL_SECONDS = 0.005
 
 
 @functools.cache
 def end_iterators_at_exit() -> None:
-    """Sees to it that `end_iterators` is called when the interpreter ends, once."""
+    """Registers `end_iterators` to be called when the interpreter ends, once."""
     atexit.register(end_iterators)
 
 
 def end_iterators() -> None:
-    """Deletes what every `tf.data` iterator of the process holds; none goes on.
+    """Deletes the resources of every `tf.data` iterator of the process.
 
-    Returns when no thread waits for an element any more, after half a minute at most.
+    No iterator can be read afterwards. The function returns when no thread waits for an
+    element any more, after half a minute at most.
     """
     waits = set()
     for found in gc.get_objects():
-        # type(), as isinstance() would ask objects that answer by importing modules.
+        # isinstance() would ask the object, and some objects then import modules.
         if issubclass(type(found), tf.data.Iterator):
             waits.add(type(found)._next_internal.__code__)
             found._next_internal = _end_thread
             found._iterator_resource = None
-    end = time.monotonic() + _MOST_SECONDS
+    end = time.monotonic() + _MAX_WAIT_SECONDS
     while _is_any_in(waits) and time.monotonic() < end:
-        time.sleep(_GLANCE)
+        time.sleep(_POLL_SECONDS)
 
 
 def _end_thread() -> NoReturn:
-    # To a loop it must not look like the end of the data. A thread ends by it silently.
+    # StopIteration would look like the end of the data. SystemExit ends a thread
+    # silently.
     raise SystemExit("The process ends: no dataset can be read any more.")
 
 
 def _is_any_in(functions: Set[CodeType]) -> bool:
-    """Whether a thread is in one of these functions."""
+    """Checks whether a thread is in one of these functions."""
     return any(
         frame.f_code in functions
         for innermost in sys._current_frames().values()

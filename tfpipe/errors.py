@@ -1,18 +1,19 @@
 """The exceptions of tfpipe, and the checks that refuse wrong arguments.
 
     Exception
-    └── TfpipeError         anything tfpipe itself finds wrong with data or pipeline
-        ├── BadIndexError   index.json or catalog.parquet: missing, unreadable, or
-        │                   not what the shards on disk are
+    └── TfpipeError         a fault of the data or the pipeline that tfpipe finds
+        ├── BadIndexError   index.json or catalog.parquet is missing, unreadable, or
+        │                   contradicts the shards
         └── BadRecordError  a record whose frame, checksum or content is wrong
 
 A wrong argument raises ValueError or TypeError before any work starts. A check gets the
-owner of the argument, its name and its value. It returns the value as a plain Python
-value, or raises an error such as "TFRecordSource.batch_size must be a whole number >= 1,
-got 2.5.". NumPy's numbers are accepted as numbers; True and False are not. The owner is
-an object, whose class is named, or a name; "" names none. Imports no TensorFlow.
+owner of the argument, its name and its value. The check returns the value as a plain
+Python value, or raises an error such as "TFRecordSource.batch_size must be a whole
+number >= 1, got 2.5.". NumPy's numbers are accepted as numbers; True and False are not.
+The owner is an object, whose class is named in the error, or a name; "" names no owner.
+Imports no TensorFlow.
 
-An error that TensorFlow raises while a pipeline is built keeps its type and gains a note
+An error that TensorFlow raises while a pipeline is built keeps its type and gets a note
 that names the stage.
 """
 
@@ -24,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-# What fits an int64, in which TensorFlow and NumPy count; a seed is not negative.
+# TensorFlow and NumPy count in int64. A seed is not negative, and has 64 bits.
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
 MOST_SEED = (1 << 64) - 1
 
 
 class TfpipeError(Exception):
-    """Anything tfpipe itself finds wrong with the data or the pipeline."""
+    """The data or the pipeline has a fault that tfpipe itself finds."""
 
 
 class BadIndexError(TfpipeError):
@@ -43,7 +44,7 @@ class BadRecordError(TfpipeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Bounds:
-    """The range of a number; None is no bound."""
+    """The range of a number; a bound that is None is absent."""
 
     least: float | None = None
     most: float | None = None
@@ -51,7 +52,7 @@ class _Bounds:
     below: float | None = None
 
     def hold(self, number: float) -> bool:
-        """Whether a number is finite and within them."""
+        """Checks whether a number is finite and within the bounds."""
         return (
             math.isfinite(number)
             and (self.least is None or number >= self.least)
@@ -79,13 +80,13 @@ def require_int(
     most: int | None = None,
     also: Sequence[int | str | None] = (),
 ) -> Any:
-    """A whole number from `least` to `most`, or one of `also`.
+    """Checks that a value is a whole number from `least` to `most`, or one of `also`.
 
     Returns:
         The value, as an `int` if it is a number.
 
     Raises:
-        ValueError: If it is anything else.
+        ValueError: If the value is anything else.
     """
     bounds = _Bounds(least=least, most=most)
     if (value is None or isinstance(value, str)) and value in also:
@@ -103,13 +104,20 @@ def require_int(
 def require_number(
     owner: object, name: str, value: Any, *, or_none: bool = False, **bounds: float
 ) -> Any:
-    """A finite number; `least`, `most`, `above` and `below` are its bounds.
+    """Checks that a value is a finite number, within the bounds if there are any.
+
+    Args:
+        owner: See the module.
+        name: Name of the argument.
+        value: Value of the argument.
+        or_none: Whether None is allowed too.
+        bounds: `least`, `most`, `above` (exclusive) and `below` (exclusive).
 
     Returns:
         The value, as an `int` or a `float` if it is a number.
 
     Raises:
-        ValueError: If it is anything else.
+        ValueError: If the value is anything else.
     """
     if value is None and or_none:
         return None
@@ -129,10 +137,13 @@ def require_numbers(
     whole: bool = False,
     **bounds: float,
 ) -> tuple[Any, ...]:
-    """So many finite numbers, in a list, a tuple or an array.
+    """Checks that a list, a tuple or an array holds `count` finite numbers.
+
+    Returns:
+        The numbers, each as an `int` or a `float`.
 
     Raises:
-        ValueError: If they are anything else.
+        ValueError: If the value is anything else.
     """
     wanted, kind = _Bounds(**bounds), numbers.Integral if whole else numbers.Real
     found = tuple(values) if isinstance(values, list | tuple | np.ndarray) else ()
@@ -144,10 +155,10 @@ def require_numbers(
 
 
 def require_bool(owner: object, name: str, value: Any) -> bool:
-    """True or False.
+    """Checks that a value is True or False.
 
     Raises:
-        ValueError: If it is anything else: 1 and "no" are not.
+        ValueError: If it is anything else, such as 1 or "no".
     """
     if not isinstance(value, bool | np.bool_):
         raise _wrong(owner, name, "True or False", value)
@@ -157,7 +168,7 @@ def require_bool(owner: object, name: str, value: Any) -> bool:
 def require_choice(
     owner: object, name: str, value: Any, choices: Sequence[str]
 ) -> None:
-    """One of some words.
+    """Checks that a value is one of some words.
 
     Raises:
         ValueError: If it is anything else.
@@ -167,7 +178,7 @@ def require_choice(
 
 
 def require_bools(owner: object, **values: Any) -> None:
-    """As `require_bool`, of several by name.
+    """Checks that several arguments, given by name, are True or False.
 
     Raises:
         ValueError: If one is anything else.
@@ -179,10 +190,10 @@ def require_bools(owner: object, **values: Any) -> None:
 def require_kind(
     owner: object, name: str, value: Any, kind: type, *, or_none: bool = False
 ) -> None:
-    """An object of some kind.
+    """Checks that a value is an object of some type.
 
     Raises:
-        TypeError: If it is of another kind.
+        TypeError: If it is of another type.
     """
     if not isinstance(value, kind) and not (or_none and value is None):
         others = " or None" if or_none else ""
@@ -193,10 +204,11 @@ def require_kind(
 def require_callable(
     owner: object, name: str, value: Any, *, or_none: bool = False
 ) -> None:
-    """Something that can be called.
+    """Checks that a value can be called.
 
     Raises:
-        TypeError: If it cannot; also if it is the class of an op or of a stage.
+        TypeError: If it cannot be called, or if it is the class of an op or of a stage
+            in place of an object.
     """
     if isinstance(value, type) and dataclasses.is_dataclass(value):
         raise TypeError(
@@ -208,9 +220,9 @@ def require_callable(
 
 
 def settle_ints(of: object, names: Sequence[str], **bounds: Any) -> None:
-    """Checks attributes of a frozen dataclass, and keeps them as `int`.
+    """Checks attributes of a frozen dataclass and stores each as an `int`.
 
-    A whole number of NumPy then prints, compares and is saved as what it is.
+    A whole number of NumPy then prints, compares and is saved as an `int` does.
 
     Raises:
         ValueError: If one is not a whole number in the bounds, see `require_int`.
@@ -220,20 +232,21 @@ def settle_ints(of: object, names: Sequence[str], **bounds: Any) -> None:
 
 
 def settle_numbers(of: object, names: Sequence[str], **bounds: Any) -> None:
-    """As `settle_ints`, of numbers; see `require_number`.
+    """Checks attributes of a frozen dataclass and stores each as an `int` or `float`.
 
     Raises:
-        ValueError: If one is not a finite number in the bounds.
+        ValueError: If one is not a finite number in the bounds, see `require_number`.
     """
     for name in names:
         settle(of, name, require_number(of, name, getattr(of, name), **bounds))
 
 
 def settle_range(of: object, name: str, **bounds: Any) -> None:
-    """As `settle_ints`, of a pair: a low number and a high one.
+    """Checks a range, (low, high), of a frozen dataclass and stores it as a tuple.
 
     Raises:
-        ValueError: If it is not two such numbers, see `require_numbers`, low <= high.
+        ValueError: If it is not two numbers in the bounds, see `require_numbers`, or
+            low > high.
     """
     pair = require_numbers(of, name, getattr(of, name), count=2, **bounds)
     if pair[0] > pair[1]:
@@ -242,22 +255,22 @@ def settle_range(of: object, name: str, **bounds: Any) -> None:
 
 
 def settle_bools(of: object, *names: str) -> None:
-    """As `settle_ints`, of what is True or False.
+    """Checks attributes of a frozen dataclass and stores each as a `bool`.
 
     Raises:
-        ValueError: If one is neither.
+        ValueError: If one is neither True nor False.
     """
     for name in names:
         settle(of, name, require_bool(of, name, getattr(of, name)))
 
 
 def settle(of: object, name: str, value: Any) -> None:
-    """Sets an attribute of a frozen dataclass, while it is made."""
+    """Sets an attribute of a frozen dataclass, in its `__post_init__`."""
     object.__setattr__(of, name, value)
 
 
 def _is_number(value: object, kind: type) -> bool:
-    # For Python, True is 1.
+    # In Python True is an instance of int.
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
@@ -266,7 +279,7 @@ def _as_plain(value: Any) -> int | float:
 
 
 def _fits(number: int, most: int | None) -> bool:
-    """Whether a number fits an int64, if its owner says no more."""
+    """Checks whether a number fits an int64, unless `most` is given."""
     return number >= LEAST_INT and (most is not None or number <= MOST_INT)
 
 
@@ -281,7 +294,7 @@ def _named(owner: object, name: str) -> str:
 
 
 def _plain(bound: float) -> str:
-    """A bound as people know it, such as 2**63 - 1."""
+    """Returns a bound as people write it, such as 2**63 - 1."""
     power = int(bound).bit_length()
     is_known = power > 30 and bound == (1 << power) - 1
     return f"2**{power} - 1" if is_known else str(bound)

@@ -1,6 +1,7 @@
-"""This host: the cores, the memory and the processor that a process may count on.
+"""This host: the cores, the memory and the processor that a process can use.
 
-In: what the kernel tells. Out: numbers, and a name. Imports no TensorFlow.
+In: files of the kernel in /proc and /sys. Out: numbers, and a name. Imports no
+TensorFlow.
 """
 
 import os
@@ -9,17 +10,17 @@ import platform
 
 
 def num_cores() -> int:
-    """Cores that this process may use: of its affinity, and of its cgroup's quota."""
+    """Returns the number of cores that affinity and cgroup quota allow this process."""
     cores = len(os.sched_getaffinity(0))
     quota = cpu_quota()
     return cores if quota is None else min(cores, quota)
 
 
 def cpu_quota() -> int | None:
-    """Cores that all processes of this control group may use; None if as many as are.
+    """Returns the cores that the processes of this control group may use together.
 
-    The quota of control groups of version 2 (kernel: cgroup-v2.rst, cpu.max), rounded
-    down, 1 at least.
+    It is the quota of a control group of version 2 (kernel: cgroup-v2.rst, cpu.max),
+    rounded down, at least 1. None means that there is no quota.
     """
     for line in _lines(pathlib.Path("/sys/fs/cgroup/cpu.max")):
         quota, period = line.split()
@@ -29,7 +30,7 @@ def cpu_quota() -> int | None:
 
 
 def cpu_model() -> str:
-    """Name of the processor."""
+    """Returns the name of the processor."""
     for line in _lines(pathlib.Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -37,15 +38,15 @@ def cpu_model() -> str:
 
 
 def ram_bytes() -> int:
-    """Memory of the host."""
+    """Returns the memory of the host in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def ram_left() -> int:
-    """Bytes of memory that this process can still have, page cache included.
+    """Returns the bytes of memory that this process can still get, page cache included.
 
-    The least of what the kernel calls available and what each control group that the
-    process is in allows beyond its use (kernel: proc(5), cgroup-v2.rst and
+    It is the smallest of the memory that the kernel calls available and of the memory
+    that each control group of the process has left (kernel: proc(5), cgroup-v2.rst and
     cgroup-v1/memory.rst).
     """
     fields = _fields(pathlib.Path("/proc/meminfo"))

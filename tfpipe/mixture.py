@@ -1,8 +1,9 @@
 """A mixture: several data sets with weights, their elements in one stream.
 
-In: pipelines whose elements are records or examples of one form, and a weight for each.
-Out: a source of those elements. Which set gives the next one is arithmetic, so that the
-shares are exact at every point and a state says all about where each set is.
+In: pipelines whose elements are records or examples with one element_spec, and a weight
+for each pipeline. Out: a source of those elements. A fixed schedule says which set
+gives the next element, so the shares are exact at every point, and a state of the
+mixture gives the state of each set.
 """
 
 import dataclasses
@@ -30,23 +31,24 @@ MAX_PERIOD = 1 << 20
 class Mixture:
     """Elements of several data sets in exact shares, each set in its own epochs.
 
-    Element: that of the pipelines, one record or example each.
+    Element: an element of the pipelines, one record or example.
 
-    After any n elements a set of weight w has given n * w / sum of weights, to less
-    than 1 more or fewer. Every rank mixes its own shares of the sets, so all make the
-    same steps. Going on from a state is exact if the stages of each pipeline give one
-    element for each that they take, in order: a `Shuffle` belongs after the mixture.
+    Among any first n elements, n * w / (sum of weights) come from a set of weight w,
+    with a difference of less than 1. Every rank mixes its own shares of the sets, so
+    all ranks make the same steps. A resumed run gets exactly the same elements if the
+    stages of each pipeline give one element for each that they take, in order. So a
+    `Shuffle` belongs after the mixture.
 
     Args:
-        pipelines: Where the elements of each set come from, endlessly; each with a
-            source of batch_size 1, the rank of this process, and its own tuning.
-        weights: Of each set, > 0; 0.7 and 0.3 mean the same as 7 and 3.
-        batch_size: Elements in a batch of this rank.
-        epoch_steps: Steps of what the mixture calls an epoch; None is as many as go
-            once through the first set.
+        pipelines: Pipelines of the sets, read endlessly. Each has a source of
+            batch_size 1 with the rank of this process, and its own tuning.
+        weights: Weight of each set, > 0; 0.7 and 0.3 mean the same as 7 and 3.
+        batch_size: Number of elements in a batch of this rank.
+        epoch_steps: Number of steps in an epoch of the mixture; None is the number that
+            goes once through the first set.
 
     Raises:
-        TypeError: If a source does not say where it is, as `TFRecordSource` does.
+        TypeError: If a source cannot tell its state, as `TFRecordSource` can.
         ValueError: If an argument is wrong, or the sources differ in their ranks.
     """
 
@@ -60,26 +62,26 @@ class Mixture:
         _check_parts(self.pipelines, self.weights)
         errors.settle_ints(self, ["batch_size"], least=1)
         errors.settle_ints(self, ["epoch_steps"], least=1, also=[None])
-        _ = self._schedule  # the weights are checked
+        _ = self._schedule  # Checks the weights.
 
     @property
     def rank(self) -> int:
-        """This process."""
+        """The number of this rank."""
         return int(self._sources[0].rank)
 
     @property
     def num_ranks(self) -> int:
-        """All processes."""
+        """The number of ranks."""
         return int(self._sources[0].num_ranks)
 
     @property
     def faults(self) -> FaultLog | None:
-        """The damaged records that the pipelines met, of all their logs, or None."""
+        """The log of the damaged records of all pipelines, or None."""
         return fault_logs.combined([pipeline.faults for pipeline in self.pipelines])
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps that every rank makes in an epoch of the mixture."""
+        """The number of steps that every rank makes in an epoch of the mixture."""
         if self.epoch_steps is not None:
             return self.epoch_steps
         shares = integer_weights(self.weights)
@@ -89,13 +91,13 @@ class Mixture:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of what must be the same on every rank and when a run goes on."""
+        """A digest of what must be equal on every rank and when a run is resumed."""
         parts = [source.digest for source in self._sources]
         shares = integer_weights(self.weights)
         return index.digest(repr((parts, shares, self.steps_per_epoch)))
 
     def num_given(self, num_elements: int) -> list[int]:
-        """How many of the first `num_elements` elements each set gives."""
+        """Returns how many of the first `num_elements` elements each set gives."""
         rounds, rest = divmod(num_elements, len(self._schedule))
         shares = np.array(integer_weights(self.weights))
         begun = np.bincount(self._schedule[:rest], minlength=len(shares))
@@ -103,7 +105,7 @@ class Mixture:
         return given
 
     def part_states(self, state: State) -> list[State]:
-        """Where each set is when the mixture is at a state.
+        """Returns the state of each set at a state of the mixture.
 
         Raises:
             ValueError: If the state belongs to another mixture, number of ranks or
@@ -116,7 +118,7 @@ class Mixture:
         ]
 
     def advance(self, state: State, num_steps: int = 1) -> State:
-        """The state that many steps later."""
+        """Returns the state `num_steps` later."""
         epoch, step = divmod(
             self._num_steps_before(state) + num_steps, self.steps_per_epoch
         )
@@ -129,14 +131,14 @@ class Mixture:
         )
 
     def num_steps(self, state: State, num_epochs: int | None) -> int | None:
-        """Steps from a state to the end of as many epochs; None without end."""
+        """Returns the steps from a state to the end of the epochs; None if endless."""
         if num_epochs is None:
             return None
         _check_state(self, state)
         return num_epochs * self.steps_per_epoch - state.step
 
     def num_records(self, state: State, num_epochs: int | None) -> int | None:
-        """Elements that this rank reads in that time; None without end."""
+        """Returns the elements that this rank reads in those steps; None if endless."""
         num_steps = self.num_steps(state, num_epochs)
         return None if num_steps is None else num_steps * self.batch_size
 
@@ -152,7 +154,8 @@ class Mixture:
         count = self.num_records(state, num_epochs)
         choice = _choice(self._schedule, begin, count)
         mixed = tf.data.Dataset.choose_from_datasets(parts, choice)
-        # TensorFlow takes it for endless, as its parts are, and puts nothing after it.
+        # TensorFlow takes the mixture for endless, as its parts are, and would never
+        # read a dataset that is concatenated to it.
         known = tf.data.INFINITE_CARDINALITY if count is None else count
         return mixed.apply(tf.data.experimental.assert_cardinality(known))
 
@@ -170,7 +173,7 @@ class Mixture:
 
 
 def integer_weights(weights: Sequence[float | fractions.Fraction]) -> list[int]:
-    """The smallest whole numbers in the same proportions.
+    """Returns the smallest whole numbers with the proportions of the weights.
 
     Raises:
         ValueError: If a weight is not > 0, or the numbers add up to more than
@@ -178,7 +181,7 @@ def integer_weights(weights: Sequence[float | fractions.Fraction]) -> list[int]:
     """
     for weight in weights:
         errors.require_number("", "Weights", weight, above=0)
-    # As it is written: 0.7 is 7/10, not the binary fraction nearest to it.
+    # By its decimal digits: 0.7 is 7/10, not the nearest binary fraction.
     exact = [fractions.Fraction(str(weight)) for weight in weights]
     scale = math.lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * scale) for weight in exact]
@@ -193,11 +196,14 @@ def integer_weights(weights: Sequence[float | fractions.Fraction]) -> list[int]:
 
 
 def schedule(weights: Sequence[float | fractions.Fraction]) -> Ints:
-    """int64 [period], the number of the set that gives each element; repeats.
+    """Returns the set that gives each element, for one period of the schedule.
 
-    The algorithm of R. Tijdeman, "The chairman assignment problem", Discrete
-    Mathematics 32, 1980: with k sets no share is ever off by more than
-    1 - 1 / (2 * k - 2) elements, which no algorithm betters.
+    It is the algorithm of R. Tijdeman, "The chairman assignment problem", Discrete
+    Mathematics 32, 1980. With k sets no share is ever wrong by more than
+    1 - 1 / (2 * k - 2) elements, and no algorithm has a smaller bound.
+
+    Returns:
+        int64 [period], numbers of sets.
     """
     shares = integer_weights(weights)
     period = sum(shares)
@@ -205,7 +211,7 @@ def schedule(weights: Sequence[float | fractions.Fraction]) -> Ints:
     given = [0] * len(shares)
     chosen = np.empty(period, np.int64)
     for number in range(period):
-        # Of the sets that are due, the one that must be served first.
+        # Among the sets that are due, the one with the earliest deadline.
         _, best = min(
             ((given[i] * twice + twice - 1) / share, i)
             for i, share in enumerate(shares)
@@ -217,7 +223,7 @@ def schedule(weights: Sequence[float | fractions.Fraction]) -> Ints:
 
 
 def _choice(pattern: Ints, begin: int, count: int | None) -> tf.data.Dataset:
-    """The set of each element from number `begin` on; None is without end."""
+    """Returns the set of each element from number `begin` on; None is endless."""
     begun = np.roll(pattern, -(begin % len(pattern)))
     choice = tf.data.Dataset.from_tensor_slices(begun).repeat()
     return choice if count is None else choice.take(count)

@@ -1,8 +1,8 @@
 """Pipeline: a source, a list of stages and a tuning, built into a tf.data.Dataset.
 
-In: what a user or a preset composed. Out: a plain `tf.data.Dataset`, and the same
-pipeline as text, one line a stage. Imports neither sources nor stages: it only calls
-what it is given.
+In: the source and the stages that a user or a preset chose. Out: a plain
+`tf.data.Dataset`, and the same pipeline as text, one line a stage. This module imports
+no source and no stage: it only calls those that it is given.
 """
 
 import dataclasses
@@ -27,14 +27,20 @@ DeviceOp = Callable[[Batch], Batch]
 
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
-    """Where elements start, what happens to them, and with how many threads.
+    """A source of elements, the stages that they pass, and a tuning.
 
     Args:
-        source: Callable (state, num_epochs) -> Dataset of all epochs after each other.
+        source: Callable (state, num_epochs) -> Dataset of the epochs, one after the
+            other.
         stages: Callables Dataset -> Dataset, in the order of the data.
-        tuning: Fills the knobs that stages leave open.
-        device_ops: Callables batch -> batch that are left to the training step, where
-            the device does them: uint8 pixels are a quarter of the copy.
+        tuning: Values for the knobs that stages leave open.
+        device_ops: Callables batch -> batch that the training step applies on the
+            device. The pixels that are copied there are then uint8, a quarter of the
+            bytes of float32.
+
+    Raises:
+        TypeError: If a source, a stage or an op cannot be called.
+        ValueError: If the source and the stages have different batch sizes.
     """
 
     source: Source
@@ -60,21 +66,23 @@ class Pipeline:
         start_step: int = 0,
         state: State | None = None,
     ) -> tf.data.Dataset:
-        """The dataset of one epoch, or of several after each other.
+        """Returns the dataset of one epoch, or of several epochs.
 
-        Epochs stay whole: every element of one comes before any of the next.
+        Epochs stay whole: all elements of an epoch come before those of the next one.
 
         Args:
             epoch: Number of the first epoch, >= 0; each has its own order and seeds.
-            num_epochs: How many, the first one counted even where it is gone on with;
-                None goes on without end.
-            start_step: Steps of the first epoch to leave out. What follows is exactly
-                what would have followed them, at the cost of reading at most a window.
-            state: Where to go on instead, see `State`; the number of ranks may differ.
+            num_epochs: Number of epochs, >= 1. The first epoch counts as one, even if
+                it is resumed in its middle. None gives an endless dataset.
+            start_step: Number of steps of the first epoch to leave out. The elements
+                after them are the same as without leaving any out. At most one window
+                is read in vain.
+            state: The state to resume at, instead of `epoch` and `start_step`, see
+                `State`; the number of ranks may differ.
 
         Raises:
             ValueError: If a number is out of range, or the state belongs to other data.
-            Exception: What a stage raises, with a note that names the stage.
+            Exception: Any error of a stage, with a note that names the stage.
         """
         _require_place(epoch, num_epochs, start_step, state)
         if state is None:
@@ -88,44 +96,48 @@ class Pipeline:
         return dataset.with_options(self.tuning.options())
 
     def on_device(self, batch: Batch) -> Batch:
-        """The batch after `device_ops`; call it in the training step."""
+        """Returns the batch after `device_ops`; call it in the training step."""
         for op in self.device_ops:
             batch = op(batch)
         return batch
 
     def to_numpy(self, **build_arguments: Any) -> Iterator[Any]:
-        """The batches as NumPy arrays, for training with JAX or PyTorch.
+        """Returns the batches as NumPy arrays, for training with JAX or PyTorch.
 
-        An array is the memory of its tensor, not a copy, so it cannot be written to;
-        it stays valid as long as anything refers to it. bfloat16 is that of ml_dtypes,
-        a string tensor an array of bytes objects. Takes the arguments of `build`.
+        An array shares the memory of its tensor, so it cannot be written to; it stays
+        valid as long as something refers to it. The dtype of bfloat16 is that of
+        ml_dtypes. A string tensor becomes an array of bytes objects.
+
+        Args:
+            build_arguments: The arguments of `build`.
         """
         batches: Iterator[Any] = self.build(**build_arguments).as_numpy_iterator()
         return batches
 
     @property
     def faults(self) -> Any:
-        """The log of damaged records, of the source and all stages, or None."""
+        """The log of the damaged records of the source and all stages, or None."""
         having = (self.source, *self.stages)
         return fault_logs.combined([getattr(each, "faults", None) for each in having])
 
     @property
     def fingerprint(self) -> str:
-        """Of what the pipeline does, 32 characters, whatever its tuning and rank.
+        """A digest of what the pipeline does, 32 characters.
 
-        The data with their digests, as far as the source has one, and every stage with
-        its knobs open. Functions go by name, without their code.
+        It covers the data, by the digest of the source if it has one, and every stage
+        with its knobs open; neither the tuning nor the rank. Functions count by name,
+        without their code.
         """
         return _fingerprint(self.source, self.stages, self.device_ops)
 
     def prefix(self, num_stages: int) -> "Pipeline":
-        """The pipeline up to and with its first `num_stages` stages."""
+        """Returns the pipeline with its first `num_stages` stages only."""
         most = len(self.stages)
         errors.require_int("", "num_stages", num_stages, least=0, most=most)
         return dataclasses.replace(self, stages=self.stages[:num_stages])
 
     def tuned_stages(self) -> list[Stage | Wrapper]:
-        """The stages with every knob set."""
+        """Returns the stages with every knob set."""
         return _tuned(self.stages, self.tuning)
 
     def __str__(self) -> str:
@@ -157,7 +169,7 @@ def _require_place(
 
 
 def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:
-    """The stages with every open knob set; each map has a number of its own."""
+    """Sets every open knob of the stages; each `Map` may have a number of its own."""
     tuned: list[Stage | Wrapper] = []
     num_maps = 0
     for stage in stages:

@@ -1,7 +1,7 @@
-"""Presets: pipelines for ImageNet-style data sets, made of a recipe.
+"""Presets: pipelines for ImageNet-style data sets, made from a recipe.
 
-In: a data set folder, a recipe and the numbers of a run. Out: a `Pipeline`, which can
-be used as it is, or taken apart (`pipeline.stages`) and put together in another way.
+In: a data set folder, a recipe and the numbers of a run. Out: a `Pipeline`, to be used
+as it is, or to take stages from it (`pipeline.stages`) for another pipeline.
 """
 
 import dataclasses
@@ -54,56 +54,58 @@ def imagenet_train(
     whole_batches: bool = False,
     tuning: Tuning | None = None,
 ) -> Pipeline:
-    """Shuffled batches of random windows of the images, as a recipe says.
+    """Returns a pipeline of shuffled batches, cropped at random as a recipe says.
 
-    Every rank makes the same number of steps; the records that do not fill a step on
-    every rank are left out, other ones each epoch.
+    Every rank makes the same number of steps. The records that do not fill a step on
+    every rank are left out, different ones each epoch.
 
     Element: batch.
         image: `dtype` [batch_size, image_size, image_size, 3]
         label: int32 [batch_size], 0..999 with label_offset 0
         record_id: int64 [batch_size], if `with_record_id`
-        mask: float32 [batch_size], 0 for an example that stands in for a damaged one,
-            if `on_error` is "skip"; weigh the losses by it
-        encoded: string [batch_size], height, width: int32 [batch_size], instead of
-            image, if not `decode`
+        mask: float32 [batch_size], if `on_error` is "skip"; 0 for an example that
+            stands in for a damaged one, otherwise 1; the weight of its loss
+        encoded: string [batch_size], and height, width: int32 [batch_size], in place of
+            image, if `decode` is False
 
     Args:
         data_dir: Folder of a converted data set.
-        split: Which split.
-        recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or one of your
-            own.
+        split: Name of the split.
+        recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or a callable
+            (image_size, dtype, quality) -> Recipe.
         image_size: Height and width in pixels.
         batch_size: Examples in a batch of this rank.
-        seed: Run seed, the same on every rank.
-        rank: This process.
-        num_ranks: All processes.
-        label_offset: Label of the first class.
-        dtype: "uint8" gives pixels 0..255, to be normalized on the device by
-            `pipeline.on_device`, which is cheapest; "float32", "bfloat16" or "float16"
-            gives normalized ones.
-        quality: "fast" decodes at a smaller scale where that is enough; "exact" never.
-            None is "fast" where images are so large that it pays, see `_quality`.
+        seed: Run seed, the same on every rank, 0 to 2**64 - 1.
+        rank: Number of this rank, 0 to num_ranks - 1.
+        num_ranks: Number of ranks.
+        label_offset: Label of the first class in the batches.
+        dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
+            device; this is the cheapest. "float32", "bfloat16" or "float16" gives
+            normalized pixels.
+        quality: "fast" decodes at a smaller scale where that is enough, "exact" always
+            at full scale. None is "fast" if the images are large enough for it to pay,
+            see `_quality`.
         crop_op: "native" decodes, crops, resizes and normalizes in one C++ kernel,
-            which `python -m tfpipe.native` builds; "stock" in TensorFlow's own, to the
-            same pixels; "auto" in the native one if it is built.
+            which `python -m tfpipe.native` builds; "stock" uses TensorFlow's kernels
+            and gives the same pixels; "auto" is "native" if it is built.
         decode: Whether to decode; otherwise batches hold the JPEG bytes.
         shuffle: "window", "full" or "none"; see `order.Order`.
         window_size: Records that are permuted together; two windows are in memory.
-        cache: A `Cache` of the records, if storage is slow.
+        cache: A `Cache` of the records, for slow storage.
         on_error: "raise" stops at a record that is damaged or cannot be decoded, and
-            names it; "skip" lets another one stand in; `pipeline.faults` has them.
-        max_faults: How many may be skipped before that is an error.
-        label_base: Label on disk of the first class, where there is no index that
-            says it.
-        with_record_id: Whether batches say which records they hold.
-        whole_batches: Whether the ops run on a batch at once, which is cheaper with
-            the native op, to the same batches; a call then takes the memory of one.
+            names it; "skip" puts another record in its place and counts it in
+            `pipeline.faults`.
+        max_faults: Number of records that may be skipped; one more raises an error.
+        label_base: Label on disk of the first class, for a data set without an index.
+        with_record_id: Whether batches hold the numbers of their records.
+        whole_batches: Whether the ops run on a whole batch at once. With the native op
+            that is cheaper. The batches are the same. Each call takes the memory of a
+            batch.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
         BadIndexError: If the data set is not complete.
-        ValueError: If an argument is wrong, or there is not one step in an epoch.
+        ValueError: If an argument is wrong, or an epoch has no step.
     """
     _require(image_size, recipe, max_faults, decode, with_record_id, whole_batches)
     source = TFRecordSource(
@@ -156,11 +158,11 @@ def imagenet_eval(
     whole_batches: bool = False,
     tuning: Tuning | None = None,
 ) -> Pipeline:
-    """Batches of the images' centers, every record exactly once, padded with a mask.
+    """Returns a pipeline of the images' centers, every record exactly once.
 
-    Every rank makes the same number of steps. Takes the arguments of `imagenet_train`
-    but for the shuffling; batches also hold `mask`: float32 [batch_size], 1 for a real
-    record, 0 for padding.
+    Every rank makes the same number of steps. The last batches are padded: batches also
+    hold `mask`: float32 [batch_size], 1 for a real record, 0 for padding. The arguments
+    are those of `imagenet_train` without the shuffling.
 
     Raises:
         BadIndexError: If the data set is not complete.
@@ -196,7 +198,7 @@ def imagenet_eval(
 def _require(
     image_size: int, recipe: MakeRecipe, max_faults: int, *switches: bool
 ) -> None:
-    """Checks what else would fail late, or in other words."""
+    """Checks the arguments that would otherwise fail late, or with another message."""
     errors.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
     errors.require_callable("", "recipe", recipe)
     errors.require_int("", "max_faults", max_faults, least=0)
@@ -215,7 +217,7 @@ def _compose(
     whole_batches: bool,
     tuning: Tuning | None,
 ) -> Pipeline:
-    """The stages of every preset."""
+    """Returns the pipeline of the stages that all presets share."""
     made: list[Stage] = [Map(*ops, faults=faults), Batch(source.batch_size)]
     if whole_batches:
         _require_batched(ops)
@@ -261,27 +263,28 @@ def _faults(source: TFRecordSource, on_error: OnError, max_faults: int) -> Fault
 
 
 def _quality(source: TFRecordSource, image_size: int) -> Quality:
-    """ "fast" if the median short side is at least three times `image_size`.
+    """Returns "fast" if the median short side is at least three times `image_size`.
 
-    Then most windows are decoded at half their size or less. Of smaller images few are:
-    to look whether costs 5 % then and gains nothing, as `benchmarks.studies.decode` shows.
+    Most crop boxes are then decoded at half their size or less. Few of those of smaller
+    images are: finding out which costs 5 % and gains nothing, as
+    `benchmarks.studies.decode` shows.
     """
     try:
         short_side = index.median_short_side(source.data_dir, source.split)
-    except errors.BadIndexError:  # of other tools; sizes are in the records alone
+    except errors.BadIndexError:  # other tools write no sizes but those in the records
         return "exact"
     return "fast" if short_side >= 3 * image_size else "exact"
 
 
 def _pixels(dtype: str) -> Dtype:
-    """How the crops deliver pixels: rounded, unless they are normalized right after."""
+    """Returns the dtype of the crop op: no rounding before pixels are normalized."""
     return "uint8" if dtype == "uint8" else "float32"
 
 
 def _image(
     recipe: Recipe, ops: Sequence[Op], dtype: str, names: Sequence[str], crop_op: CropOp
 ) -> list[Op]:
-    """What follows `Parse` if images are decoded."""
+    """Returns the ops after `Parse` that decode the image."""
     *ops, last = (
         dataclasses.replace(op, crop_op=crop_op) if isinstance(op, CROPS) else op
         for op in ops
@@ -291,7 +294,7 @@ def _image(
         return [*ops, last, select]
     if not isinstance(last, CROPS) or last.dtype == "uint8":
         return [*ops, last, recipe.normalize, Cast(dtype), select]
-    # In one pass with the resize.
+    # The crop op normalizes in the same pass as it resizes.
     fused = dataclasses.replace(last, normalize=recipe.normalize)
     if dtype == "bfloat16":
         return [*ops, dataclasses.replace(fused, dtype="bfloat16"), select]
@@ -299,5 +302,5 @@ def _image(
 
 
 def _encoded(names: Sequence[str]) -> list[Op]:
-    """What follows `Parse` if they are not."""
+    """Returns the ops after `Parse` that leave the image encoded."""
     return [Select("encoded", "height", "width", *names)]

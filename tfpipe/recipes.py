@@ -1,7 +1,7 @@
-"""Recipes: what the published networks were trained and evaluated on, as lists of ops.
+"""Recipes: the image processing of published networks, as lists of ops.
 
-In: the size and the type of the pixels. Out: a `Recipe` for the presets: which window
-of an image is decoded, what is done to its pixels, how they are normalized.
+In: the size and the type of the pixels. Out: a `Recipe` for the presets: the crop box
+that is decoded, the changes of its pixels, and their normalization.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ from tfpipe.stages.map import Op
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How images become the input of a network.
+    """The ops that turn images into the input of a network.
 
     Attributes:
-        train: Ops from an encoded image to its pixels, 0..255, in training.
-        evaluate: The same in evaluation.
-        normalize: From pixels to what the network takes; on the device where pixels
-            are delivered as uint8.
+        train: Ops from an encoded image to its pixels, 0..255, for training.
+        evaluate: Ops from an encoded image to its pixels, 0..255, for evaluation.
+        normalize: Op from pixels to the values that the network takes. It runs on the
+            device if the pixels are uint8.
     """
 
     train: tuple[Op, ...]
@@ -36,13 +36,16 @@ class Recipe:
 
 
 def resnet(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
-    """A random window of 8 to 100 % of the image, mirrored half of the time.
+    """Returns ResNet's recipe: random crop boxes of 8 to 100 % of the image's area.
 
-    Evaluation takes the center 224 of a short side of 256. Mean and standard deviation
-    of ImageNet's training pixels. Sources: Szegedy et al., "Going Deeper with
-    Convolutions", 2014, section 6, for the window, as used for ResNet by Goyal et al.,
-    "Accurate, Large Minibatch SGD", 2017, section 5.1; He et al., "Deep Residual
-    Learning for Image Recognition", 2015, section 3.4, for evaluation.
+    Half of the training images are mirrored. Evaluation takes the center 224 of a short
+    side of 256. Pixels are normalized by mean and standard deviation of ImageNet's
+    training set.
+
+    Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, for the
+    crop box, as used for ResNet by Goyal et al., "Accurate, Large Minibatch SGD", 2017,
+    section 5.1; He et al., "Deep Residual Learning for Image Recognition", 2015,
+    section 3.4, for evaluation.
     """
     return Recipe(
         train=(
@@ -54,16 +57,19 @@ def resnet(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
 
 
 def inception(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
-    """A random window of 5 to 100 % of the image, its colors distorted.
+    """Returns Inception's recipe: random crop boxes of 5 to 100 % of the image's area.
 
-    Evaluation takes the central 87.5 % of the short side. Pixels become -1..1. Sources:
-    Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, with the numbers
-    of TensorFlow's Inception preprocessing, brightness and saturation only; there
-    evaluation takes 87.5 % of both sides, which changes the aspect ratio.
+    The colors of training images are distorted, and half of the images are mirrored.
+    Evaluation takes the central 87.5 % of the short side. Pixels become -1..1.
+
+    Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, with the
+    numbers of TensorFlow's Inception preprocessing. Two things differ from the latter:
+    only brightness and saturation are distorted, and evaluation keeps the aspect ratio,
+    as 87.5 % of both sides would not.
     """
     return Recipe(
         train=(
-            # Colors are distorted as uint8.
+            # No dtype is given: DistortColor takes uint8.
             RandomCrop(
                 image_size=image_size,
                 area=(0.05, 1.0),
@@ -80,11 +86,12 @@ def inception(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
 
 
 def vgg(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
-    """A random square at a random scale, mirrored half of the time.
+    """Returns VGG's recipe: a random square of the image at a random scale.
 
-    For 224 pixels the image is scaled to a short side of 256 to 512, for other sizes in
-    proportion. Evaluation takes the center 224 of a short side of 256. The mean is
-    subtracted, nothing is divided. Source: Simonyan and Zisserman, "Very Deep
+    Half of the training images are mirrored. For 224 pixels the image is scaled to a
+    short side of 256 to 512, for other sizes in proportion. Evaluation takes the center
+    224 of a short side of 256. The mean is subtracted; there is no division by the
+    standard deviation. Source: Simonyan and Zisserman, "Very Deep
     Convolutional Networks for Large-Scale Image Recognition", 2014, section 3.1,
     without its shift of colors.
     """

@@ -1,8 +1,8 @@
 """Tuning: every thread, buffer and budget knob of a pipeline in one value.
 
-In: numbers, or None where tf.data decides. Out: `tf.data.Options`, and the knobs that
-stages left open. A tuning changes how fast elements come, never which or in what order,
-unless `deterministic` is False.
+In: numbers, or None where tf.data decides. Out: `tf.data.Options`, and values for the
+knobs that stages leave open. A tuning changes the speed of a pipeline. It never changes
+the elements, and their order only if `deterministic` is False.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from tfpipe import errors, host
 
-AUTOTUNE = -1  # tf.data.AUTOTUNE, so that a printed tuning says what it is
+AUTOTUNE = -1  # tf.data.AUTOTUNE, as the number that a tuning prints
 
-# The value of each knob that leaves it to tf.data.
+# For each knob that tf.data can decide, the value that says so.
 _OPEN = {
     "num_parallel_maps": AUTOTUNE,
     "prefetch_buffer_size": AUTOTUNE,
@@ -27,31 +27,34 @@ _OPEN = {
     "ram_budget_bytes": None,
 }
 
-_FORMAT = 1  # of the file
+_FORMAT = 1  # version of the format of the file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """How a pipeline uses threads and memory.
+    """The threads and the memory that a pipeline uses.
 
     Args:
-        num_parallel_reads: Extents read at the same time by Interleave.
-        num_parallel_maps: Elements processed at the same time by each Map; AUTOTUNE
-            (-1) lets tf.data decide. A tuple has a number for each Map, in order.
-        prefetch_buffer_size: Batches kept ready by Prefetch; -1 lets tf.data decide.
-        read_buffer_bytes: Buffer of each open shard. TensorFlow's own default is
-            256 kB locally but 127 MB on s3://.
-        private_threadpool_size: Threads of this pipeline; None shares TensorFlow's
-            pool, which has a thread for each core of the host.
-        max_intra_op_parallelism: Threads within one op. Elements already run in
-            parallel, so 1 is fastest.
-        ram_budget_bytes: Memory that AUTOTUNE may plan for; None is half of the
-            host's, in every process.
+        num_parallel_reads: Number of extents that Interleave reads at the same time.
+        num_parallel_maps: Number of elements that each Map processes at the same time;
+            AUTOTUNE (-1) lets tf.data decide. A tuple has a number for each Map, in
+            order.
+        prefetch_buffer_size: Number of batches that Prefetch keeps ready; -1 lets
+            tf.data decide.
+        read_buffer_bytes: Bytes of the buffer of each open shard. TensorFlow's default
+            is 256 kB for local files but 127 MB for s3://.
+        private_threadpool_size: Number of threads of this pipeline; None shares
+            TensorFlow's pool, which has a thread for each core of the host.
+        max_intra_op_parallelism: Number of threads within one op. Elements already run
+            in parallel, so 1 is fastest.
+        ram_budget_bytes: Bytes of memory that AUTOTUNE may plan for; None is half of
+            the memory of the host, in every process.
         fuse_map_and_batch: Whether a Map right before a Batch writes its results into
-            the batch, in place of a copy by one thread.
+            the batch; otherwise one thread copies them.
         deterministic: Whether elements come in the order of the data. False may be
-            faster where some take much longer than others; who resumes within an
-            epoch then may meet elements that were in flight twice or never.
+            faster if some elements take much longer than others. A run that is resumed
+            within an epoch may then get the elements that were being processed twice
+            or never.
     """
 
     num_parallel_reads: int = 4
@@ -68,7 +71,7 @@ class Tuning:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             checked: Any
-            # A file of JSON has a list.
+            # JSON turns the tuple into a list.
             if field.name == "num_parallel_maps" and isinstance(value, list | tuple):
                 checked = tuple(_checked(field.name, item) for item in value)
             else:
@@ -76,7 +79,7 @@ class Tuning:
             errors.settle(self, field.name, checked)
 
     def num_parallel_calls(self, number: int) -> int:
-        """num_parallel_maps of one Map, counted from 0.
+        """Returns `num_parallel_maps` of one Map, counted from 0.
 
         Raises:
             ValueError: If there are numbers for fewer Maps.
@@ -93,7 +96,7 @@ class Tuning:
 
     @classmethod
     def for_local_ranks(cls, num_local_ranks: int) -> "Tuning":
-        """A tuning for one of several processes that share this host's cores equally.
+        """Returns a tuning for one of several ranks that share this host's cores.
 
         Raises:
             ValueError: If num_local_ranks is below 1.
@@ -103,7 +106,7 @@ class Tuning:
         return cls(private_threadpool_size=max(1, cores // num_local_ranks))
 
     def options(self) -> tf.data.Options:
-        """The tf.data options that carry these values."""
+        """Returns the tf.data options with these values."""
         options = tf.data.Options()
         options.deterministic = self.deterministic
         options.experimental_optimization.map_and_batch_fusion = self.fuse_map_and_batch
@@ -112,7 +115,7 @@ class Tuning:
             options.threading.private_threadpool_size = self.private_threadpool_size
         if self.ram_budget_bytes is not None:
             options.autotune.ram_budget = self.ram_budget_bytes
-        # The ranks share records by order.py; tf.data must not shard once more.
+        # `reading.order` shares the records among ranks; tf.data must not do it again.
         options.experimental_distribute.auto_shard_policy = (
             tf.data.experimental.AutoShardPolicy.OFF
         )
@@ -121,15 +124,15 @@ class Tuning:
     def save(
         self, path: str | os.PathLike[str], *, made_for: Mapping[str, Any], **rest: Any
     ) -> None:
-        """Writes the tuning to a file of JSON, for `load`.
+        """Writes the tuning to a JSON file, for `load`.
 
         Args:
             path: The file.
-            made_for: What it holds for, see `made_for`.
-            rest: What else the file shall tell, such as the evidence.
+            made_for: Host, TensorFlow and pipeline of the tuning, see `made_for`.
+            rest: More keys and values for the file, such as the measurements.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the file cannot be written.
         """
         content = {"format": _FORMAT, "made_for": dict(made_for)}
         content |= {"tuning": dataclasses.asdict(self), **rest}
@@ -140,19 +143,19 @@ class Tuning:
     def load(
         cls, path: str | os.PathLike[str], *, fingerprint: str | None = None
     ) -> "Tuning":
-        """The tuning of a file, or the default one where that was for something else.
+        """Returns the tuning of a file, or the default tuning if it does not fit here.
 
-        Warns then, and says what differs: the processor, the cores, the memory, the
-        version of TensorFlow, or the pipeline.
+        A tuning fits if the processor, the number of cores, the memory, the version of
+        TensorFlow and the pipeline are the same. Otherwise a warning says what differs.
 
         Args:
-            path: What `save` wrote.
-            fingerprint: `Pipeline.fingerprint` of the pipeline to tune; None does not
-                look at it.
+            path: File that `save` wrote.
+            fingerprint: `Pipeline.fingerprint` of the pipeline to tune; None accepts
+                any pipeline.
 
         Raises:
             OSError: If the file cannot be read.
-            ValueError: If it is no file of `save`.
+            ValueError: If `save` did not write the file.
         """
         content = read_saved(path)
         here = made_for(fingerprint or content["made_for"].get("pipeline", ""))
@@ -171,11 +174,11 @@ class Tuning:
 
 
 def read_saved(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """All that a file of `Tuning.save` holds.
+    """Returns the whole content of a file of `Tuning.save`.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is no such file.
+        ValueError: If `Tuning.save` did not write the file.
     """
     try:
         content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -191,7 +194,7 @@ def read_saved(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def made_for(fingerprint: str) -> dict[str, Any]:
-    """What a tuning holds for: this host, this TensorFlow and that pipeline."""
+    """Returns the conditions of a tuning: this host, this TensorFlow and a pipeline."""
     return {
         "cpu": host.cpu_model(),
         "num_cores": host.num_cores(),
@@ -209,6 +212,6 @@ def _checked(name: str, value: Any) -> Any:
     return errors.require_int("Tuning", name, value, least=1, most=most, also=also)
 
 
-# tf.data keeps numbers of threads in 32 bits.
+# tf.data stores numbers of threads in 32 bits.
 _THREADS = ("private_threadpool_size", "max_intra_op_parallelism")
 _MOST_THREADS = (1 << 31) - 1

@@ -1,7 +1,7 @@
 """A batch as a picture: its images on a contact sheet, each with its label.
 
-In: a batch as numpy arrays or tensors, or a pipeline, to see images before and after
-its ops. Out: a PIL image, to be shown or saved.
+In: a batch as NumPy arrays or tensors, or a pipeline, whose images are drawn before and
+after its ops. Out: a PIL image.
 """
 
 import dataclasses
@@ -32,17 +32,17 @@ def contact_sheet(
     num_columns: int = 8,
     max_images: int = 32,
 ) -> PIL.Image.Image:
-    """Draws the images of a batch in rows, each above its label.
+    """Draws the images of a batch in rows, each image above its label.
 
     Args:
         batch: `image` [batch, height, width, 3], uint8 in 0..255, or a float type as
             `ops.Normalize` makes it; `label` integer [batch].
-        class_names: Name of each label; the number is shown where there is none.
-        num_columns: Images in a row.
-        max_images: Images to draw, from the first.
+        class_names: Name of each label; a label without a name is shown as a number.
+        num_columns: Number of images in a row, >= 1.
+        max_images: Number of images to draw at most, >= 1.
 
     Raises:
-        ValueError: If `image` is not of that shape, or a number is below 1.
+        ValueError: If `image` has another shape, or a number is below 1.
     """
     errors.require_int("", "num_columns", num_columns, least=1)
     errors.require_int("", "max_images", max_images, least=1)
@@ -77,22 +77,23 @@ def before_and_after(
     class_names: Sequence[str] | None = None,
     num_columns: int = 4,
 ) -> PIL.Image.Image:
-    """Draws images as they are stored, each beside what the pipeline makes of it.
+    """Draws images as they are stored, each beside the result of the pipeline.
 
     The stored image is scaled to fit a square of the size of the result, on white.
-    After `mix.MixUp` or `CutMix` it is the one that the other was mixed into.
+    After `mix.MixUp` or `CutMix` the stored image is the one into which another one was
+    mixed.
 
     Args:
-        pipeline: Parses records in a `Map`; its elements are batches, or examples,
-            as for `contact_sheet`, in the order of the source.
-        num_images: Pairs to draw, from the first.
-        epoch: Of which epoch.
-        class_names: As for `contact_sheet`.
-        num_columns: Pairs in a row.
+        pipeline: Pipeline with a `Parse` in a `Map`. Its elements are batches as for
+            `contact_sheet`, or such examples, in the order of the source.
+        num_images: Number of pairs to draw, from the first one, >= 1.
+        epoch: Number of the epoch, >= 0.
+        class_names: Name of each label; a label without a name is shown as a number.
+        num_columns: Number of pairs in a row, >= 1.
 
     Raises:
-        ValueError: If no Map of the pipeline has a Parse, its images are not as for
-            `contact_sheet`, or a number is below 1.
+        ValueError: If no Map of the pipeline has a Parse, its images have a wrong
+            shape, or a number is below 1.
     """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     errors.require_int("", "num_images", num_images, least=1)
@@ -117,7 +118,7 @@ def before_and_after(
 
 
 def _parsing(pipeline: Pipeline) -> Pipeline:
-    """The pipeline up to and with its Parse."""
+    """Returns the pipeline up to its Parse, with it."""
     for number, stage in enumerate(pipeline.stages):
         if not isinstance(stage, Map):
             continue
@@ -133,7 +134,7 @@ def _parsing(pipeline: Pipeline) -> Pipeline:
 
 
 def _fit(image: Pixels, height: int, width: int) -> Pixels:
-    """The whole image in the middle of a white one of this size."""
+    """Returns the whole image, scaled, in the middle of a white one of this size."""
     scale = min(height / image.shape[0], width / image.shape[1])
     size = [max(1, round(length * scale)) for length in image.shape[1::-1]]
     small = PIL.Image.fromarray(image).resize((size[0], size[1]))
@@ -143,7 +144,7 @@ def _fit(image: Pixels, height: int, width: int) -> Pixels:
 
 
 def _label(example: Mapping[str, Any]) -> int:
-    """A number, or of a vector as `ops.OneHot` makes it the most likely one."""
+    """Returns the label as a number: of a vector (`ops.OneHot`) its largest entry."""
     return int(
         np.argmax(example["label"]) if example["label"].ndim else example["label"]
     )

@@ -1,8 +1,9 @@
-"""Which ops may stand before a cache, and what tells one of them from another.
+"""Checks of the ops before a cache, and the identity of each.
 
-In: ops, and what the first one takes. Out: what they make of a record, or why it cannot
-be kept: it has to be the same in every epoch, for padding as for a real record, and on
-disk in every process.
+In: ops, and the element_spec that the first one takes. Out: the element_spec of the
+results, or an error that says why they cannot be kept. A result must be the same in
+every epoch and for padding as for a real record; on disk it must also be the same in
+every process.
 """
 
 import itertools
@@ -16,33 +17,36 @@ from tfpipe.ops import identity
 from tfpipe.stages.basic import Example
 from tfpipe.stages.map import Op
 
-# What the window says of a record, and not the record: never kept.
+# Features that come from the window and not from the record: never kept.
 OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")
 
-# What an op may pass on, and which of TensorFlow's ops leave a value as it is.
+# Ops of TensorFlow that leave a value as it is.
 _SAME = ("Identity", "EnsureShape")
 
-# Stateful for TensorFlow, but they draw nothing and remember nothing.
+# TensorFlow calls them stateful, but they neither draw numbers nor keep a state.
 _HARMLESS = {"Assert", "Print", "PrintV2"}
 _CALLS = {"StatefulPartitionedCall", "If", "While", "Case"}
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
 def repeatable(ops: Sequence[Op], spec: Example) -> Example:
-    """What the ops make of a record, if it is the same in every epoch but for `seed`.
+    """Checks that ops give the same result for a record in every epoch.
 
-    Found in the graph: nothing that is kept depends on `epoch_seed` or `is_real`, and
-    no op calls Python or something of TensorFlow that has a state, as its random
-    generators have. An op with an attribute `repeatable` that is true says itself that
-    it makes the same of a record each time.
+    The check looks at the graph of the ops. No feature that is kept may depend on
+    `epoch_seed` or `is_real`. No op may call Python, or an op of TensorFlow that has a
+    state, such as a random generator. An op whose attribute `repeatable` is true is
+    trusted to give the same result each time.
 
     Args:
-        ops: Those of all maps, in order.
-        spec: What the first one takes.
+        ops: Ops of all maps, in order.
+        spec: Specs of the features that the first op takes.
+
+    Returns:
+        Specs of the features that the last op gives.
 
     Raises:
-        ValueError: If an op is random, depends on what is not of the record, or changes
-            or drops record_id, is_real, epoch_seed, seed or mask.
+        ValueError: If an op is random, depends on more than the record, or changes or
+            drops record_id, is_real, epoch_seed, seed or mask.
     """
     inputs: Example = {}
     results: list[Example] = []
@@ -100,7 +104,7 @@ def _require_stateless(
 
 
 def _names_of_ops(nodes: Iterable[Any], functions: Mapping[str, Any]) -> set[str]:
-    """Names of TensorFlow's ops in some nodes and in the functions that they call."""
+    """Returns the names of TensorFlow's ops in nodes and in functions they call."""
     names: set[str] = set()
     called: set[str] = set()
     left = [*nodes]
@@ -121,7 +125,7 @@ def _is_stateful(name: str) -> bool:
 
 
 def _require_of_record(op: Op, result: Example, inputs: Example) -> None:
-    """Checks that a cache can tell what the op gives from the record alone."""
+    """Checks that the result of an op depends on the record alone."""
     for name, value in result.items():
         if name in inputs and name in OF_WINDOW:
             is_right = _passed_on(value) is inputs[name]
@@ -157,14 +161,14 @@ def _require_kept(op: Op, value: tf.Tensor, inputs: Example) -> None:
 
 
 def _passed_on(tensor: tf.Tensor) -> tf.Tensor:
-    """Where a value comes from that ops only pass on."""
+    """Returns the tensor from which ops only passed a value on."""
     while tensor.op.type in _SAME:
         tensor = tensor.op.inputs[0]
     return tensor
 
 
 def _is_seed(tensor: tf.Tensor, inputs: Example) -> bool:
-    """Whether it is tf.stack([epoch_seed, record_id], -1), as `Parse` makes it."""
+    """Checks whether a tensor is tf.stack([epoch_seed, record_id], -1) of `Parse`."""
     operation = _passed_on(tensor).op
     parts = [_passed_on(part) for part in operation.inputs]
     wanted = [inputs["epoch_seed"], inputs["record_id"]]
@@ -174,7 +178,7 @@ def _is_seed(tensor: tf.Tensor, inputs: Example) -> bool:
 
 
 def _is_mask(tensor: tf.Tensor, inputs: Example) -> bool:
-    """Whether it is `is_real` as numbers, as `Parse` makes it."""
+    """Checks whether a tensor is `is_real` cast to numbers, as of `Parse`."""
     tensor = _passed_on(tensor)
     while tensor.op.type == "Cast":
         tensor = _passed_on(tensor.op.inputs[0])
@@ -182,7 +186,7 @@ def _is_mask(tensor: tf.Tensor, inputs: Example) -> bool:
 
 
 def _reaches(tensors: Iterable[tf.Tensor], origin: tf.Tensor) -> bool:
-    """Whether any of the tensors of a graph is computed from another one."""
+    """Checks whether any of some tensors is computed from `origin`."""
     left = [tensor.op for tensor in tensors]
     seen = set()
     while left:
@@ -196,10 +200,10 @@ def _reaches(tensors: Iterable[tf.Tensor], origin: tf.Tensor) -> bool:
 
 
 def made_by(op: Op) -> dict[str, Any]:
-    """All that decides what an op does, for the fingerprint of a cache.
+    """Returns the identity of an op, for the fingerprint of a cache.
 
-    An op with an attribute `version` says itself when it does something else: then its
-    code is not looked at.
+    It holds the values and the code of the op. An op with an attribute `version` must
+    change that attribute when its result changes: its code is then left out.
     """
     version = getattr(op, "version", None)
     made_of = {"op": repr(op), "content": identity.content(op)}
@@ -207,10 +211,10 @@ def made_by(op: Op) -> dict[str, Any]:
 
 
 def require_telling(ops: Sequence[Op]) -> None:
-    """Checks that each op prints as what it does.
+    """Checks that the text of each op says what the op does.
 
     Raises:
-        ValueError: If one prints as a place in memory.
+        ValueError: If the text of an op holds an address in memory.
     """
     for op in ops:
         if " at 0x" in repr(op):

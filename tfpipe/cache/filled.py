@@ -1,8 +1,8 @@
-"""Filled: a cache's stage from windows to elements, which are made once.
+"""Filled: the stage of a cache, from windows to elements.
 
-In: windows, a store, and the stages that make an element of a record. Out: the elements
-in the order of the windows. What the store lacks of a window is made and put there
-first; then all of the window is taken from it.
+In: windows, a store, and the stages that make an element from a record. Out: the
+elements, in the order of the windows. The elements of a window that the store lacks are
+made and stored first; then the whole window is read from the store.
 """
 
 import dataclasses
@@ -26,12 +26,16 @@ from tfpipe.stages.map import Map
 
 Array = npt.NDArray[Any]
 
-# Records that go to and from the store in one call.
+# Number of records in one call of the store.
 _CHUNK = 32
 
 
 def features(spec: Example) -> list[store.Feature]:
-    """What is to be kept of an element."""
+    """Returns the features of an element that a store keeps.
+
+    Raises:
+        ValueError: If a feature is neither numbers of a fixed shape nor one string.
+    """
     features = []
     for name, item in sorted(spec.items()):
         if name in cacheable.OF_WINDOW:
@@ -50,13 +54,13 @@ def features(spec: Example) -> list[store.Feature]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filled:
-    """Windows -> elements: makes what is missing of a window, then takes all of it.
+    """Stage from windows to elements: makes missing elements, then reads the store.
 
     Attributes:
-        store: What is kept.
-        source: Of the windows.
-        interleave, maps: Make an element of a record.
-        spec: An element; what of it is kept, `features` says.
+        store: Store of the elements.
+        source: Source of the windows.
+        interleave, maps: Stages that make an element from a record.
+        spec: Specs of an element; `features` says which features are kept.
     """
 
     store: store.Store
@@ -76,13 +80,13 @@ class Filled:
         return chunks.unbatch()
 
     def _window(self, window: Example) -> tf.data.Dataset:
-        """One element: the records of the window, once all of them are there."""
+        """Returns one element: the records of the window, after all are stored."""
         return self._filling(window).concatenate(
             tf.data.Dataset.from_tensors(window).map(self._passed_on)
         )
 
     def _filling(self, window: Example) -> tf.data.Dataset:
-        """No element: puts what is missing of a window into the store."""
+        """Returns no element, but stores the missing records of a window when read."""
         missing = _missing(self.store, window)
         dataset = tf.data.Dataset.from_tensors(missing)
         dataset = dataset.take(tf.cast(missing["take"] > 0, tf.int64))
@@ -126,7 +130,7 @@ class Filled:
         sound = self.store.have[records] == store.KEPT
         self.store.put_damaged(records[~sound])
         good = np.flatnonzero(sound)
-        # As in `damaged`: the next sound one stands in, or at the end the first.
+        # As in `stages.damaged`: the next sound record stands in, at the end the first.
         stand_in = np.arange(len(records))
         if len(good):
             stand_in = good[np.searchsorted(good, stand_in) % len(good)]
@@ -138,7 +142,7 @@ class Filled:
         return records[stand_in][order], sound[order] & is_real
 
     def _spare(self) -> int:
-        """A record that is kept, for a window that has none."""
+        """Returns the number of a stored record, for a window without a sound one."""
         if (have := np.flatnonzero(self.store.have == store.KEPT)).size:
             return int(have[0])
         for window in self.source.in_order()(State(), 1):
@@ -176,7 +180,7 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
 
 
 def _missing(kept: store.Store, window: Example) -> Example:
-    """The window of those records that are not in the store, each once."""
+    """Returns a window of the records that are not in the store, each once."""
     extent, offset, count, first, offsets = tf.numpy_function(
         functools.partial(_find_missing, kept),
         [
@@ -203,11 +207,14 @@ def _missing(kept: store.Store, window: Example) -> Example:
 def _find_missing(
     kept: store.Store, num_records: Array, first_record: Array, offsets: Array
 ) -> tuple[Array, ...]:
-    """The records of a window that are not kept, each once, as extents.
+    """Returns the records of a window that are not stored, each once, as extents.
 
     Returns:
-        int64 [x] each: which extent of the window it is in, where it starts, how many
-        records it has, the number of the first; and int64 [w], where each starts.
+        extent: int64 [x], the extent of the window that holds each new extent
+        byte_offset: int64 [x], byte offset of the new extent
+        num_records: int64 [x], number of its records
+        first_record: int64 [x], number of its first record in the split
+        record_byte_offset: int64 [w], byte offset of each record
     """
     records = _record_ids(num_records, first_record)
     chosen = kept.have[records] != store.KEPT

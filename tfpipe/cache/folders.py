@@ -1,14 +1,14 @@
-"""The folders of stores: found, made, explained, evicted.
+"""The folders of stores: finds, creates, compares and evicts them.
 
-In: a folder on a local disk and a description of what is to be kept. Out: the store of
-that description, in a folder of its own beside those of others, as far as it was filled
-before. Whoever looks at or changes the set of folders holds a lock; whoever uses one of
-them holds that one's lock, so it is neither evicted nor dropped. Imports no TensorFlow.
+In: a folder on a local disk and a description of the content. Out: the store of that
+content, with all that was stored before, in a folder of its own. A process that reads
+or changes the set of folders holds a lock. A process that uses one store holds the lock
+of that store, so that it is neither evicted nor dropped. Imports no TensorFlow.
 
     DIRECTORY/lock
-    DIRECTORY/<fingerprint>/manifest.json   what it holds, and since which boot
+    DIRECTORY/<fingerprint>/manifest.json   its content, and the boot of its creation
     DIRECTORY/<fingerprint>/in_use          locked by its users
-    DIRECTORY/<fingerprint>/complete        there if all of it is on the disk for good
+    DIRECTORY/<fingerprint>/complete        exists if all of it is safely on the disk
     DIRECTORY/<fingerprint>/...             see `store.layout`, and segments of strings
 """
 
@@ -35,13 +35,14 @@ _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a store holds.
+    """The content of a store.
 
     Attributes:
-        made_of: All that decides it, such as the digest of the data; JSON values.
-        features: What a record has.
-        num_records: Records in the split.
-        string_bytes: The most that all strings of a feature have together.
+        made_of: All that decides the content, such as the digest of the data, as JSON
+            values.
+        features: Features of a record.
+        num_records: Number of records in the split.
+        string_bytes: Largest sum of the bytes of all strings of a feature.
     """
 
     made_of: Mapping[str, Any]
@@ -51,36 +52,37 @@ class Content:
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits, other ones if anything else would be held."""
+        """A digest of the content, 32 hexadecimal digits."""
         return index.digest(json.dumps(self.document(), sort_keys=True))
 
     def document(self) -> dict[str, Any]:
-        """What the manifest says of it."""
+        """Returns the content as the manifest holds it."""
         features = [[f.name, f.dtype.name, *f.shape] for f in self.features]
         numbers = {"num_records": self.num_records, "features": features}
         return {**self.made_of, **numbers}
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the full store."""
+        """The bytes of the full store."""
         return store.num_bytes(self.features, self.num_records, self.string_bytes)
 
 
 def open_store(
     directory: str | os.PathLike[str], content: Content, *, max_bytes: int | None
 ) -> store.DiskStore:
-    """The store of a content, as far as it is filled; makes room for it if need be.
+    """Opens the store of a content, or creates it and makes room for it.
 
-    What was found, and dropped, is said on stderr.
+    Lines on stderr say which stores were found, dropped or evicted.
 
     Args:
         directory: Folder of all stores, on a disk of this host.
-        content: What is to be kept.
-        max_bytes: The most that all stores in the folder may have when they are full;
-            the least recently opened are evicted, but none that is in use.
+        content: Content of the store.
+        max_bytes: Bytes that all stores in the folder may have when they are full. The
+            least recently opened ones are evicted, but none that is in use. None is no
+            limit.
 
     Raises:
-        ValueError: If it cannot fit max_bytes.
+        ValueError: If the store cannot fit max_bytes.
         OSError: If the disk has not enough space, or the folder cannot be used.
     """
     if "://" in os.fspath(directory):
@@ -111,7 +113,7 @@ def open_store(
 
 
 def _fault(folder: pathlib.Path, content: Content) -> str:
-    """What is wrong with a folder that is there; "" is nothing."""
+    """Returns what is wrong with an existing folder, or ""."""
     manifest = _manifest(folder)
     if manifest is None:
         return f"has no readable {_MANIFEST_NAME}"
@@ -148,7 +150,7 @@ def _boot_id() -> str:
 
 
 def _others(directory: pathlib.Path, content: Content) -> list[pathlib.Path]:
-    """Folders of other stores, the least recently opened first."""
+    """Returns the folders of other stores, the least recently opened first."""
     folders = [
         folder
         for folder in directory.iterdir()
@@ -170,7 +172,7 @@ def _num_bytes(folder: pathlib.Path) -> int:
 
 
 def _explain(directory: pathlib.Path, content: Content) -> None:
-    """Says in what the stores that are there differ from the one that is not."""
+    """Prints how the stores that exist differ from the one that is wanted."""
     for other in _others(directory, content):
         manifest = _manifest(other)
         if manifest is None:
@@ -183,7 +185,7 @@ def _explain(directory: pathlib.Path, content: Content) -> None:
 def _make_room(
     directory: pathlib.Path, content: Content, max_bytes: int | None
 ) -> None:
-    """Evicts other stores until this one fits; none if it cannot fit anyway."""
+    """Evicts other stores until this one fits; none if it can never fit."""
     others = _others(directory, content)
     free = {folder: _num_bytes(folder) for folder in others if not _in_use(folder)}
     need, evictable = content.num_bytes, sum(free.values())
@@ -234,7 +236,7 @@ def _in_use(folder: pathlib.Path) -> bool:
 
 
 def _remove(folder: pathlib.Path) -> None:
-    """Removes a folder so that what is left of it, if killed, is not taken for one."""
+    """Removes a folder; if killed, it leaves nothing that looks like a store."""
     if _in_use(folder):
         raise OSError(
             errno.EBUSY,
@@ -248,7 +250,7 @@ def _remove(folder: pathlib.Path) -> None:
 
 
 def _create(folder: pathlib.Path, content: Content) -> None:
-    """Makes an empty store, whose arrays have their space on the disk."""
+    """Creates an empty store, with the disk space of its arrays allocated."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     temporary.mkdir()
     try:
@@ -271,7 +273,8 @@ def _create(folder: pathlib.Path, content: Content) -> None:
 
 
 def _allocate(file: IO[bytes], size: int) -> None:
-    # Written through a memory map, a hole on a full disk would kill the process.
+    # A write through a memory map to a hole of a file, on a full disk, would kill the
+    # process.
     os.posix_fallocate(file.fileno(), 0, size)
 
 

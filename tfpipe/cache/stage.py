@@ -1,9 +1,9 @@
-"""Cache: what the stages before it make of each record is made once, then kept.
+"""Cache: keeps the results of the stages before it, which then run once a record.
 
-In: windows, and the stages that would read and change their records. Out: the very same
-elements in the very same order, those that are kept from the store. What is kept goes
-by the number of the record, so seeds, orders, ranks and epochs stay what they are
-without the cache, a run may stop anywhere, and ranks of one host share a folder.
+In: windows, and the stages that read and change their records. Out: the same elements
+in the same order, read from a store once they were made. The store is addressed by the
+number of the record. So seeds, orders, ranks and epochs are the same as without the
+cache, a run may stop anywhere, and the ranks of a host share a folder.
 """
 
 import dataclasses
@@ -30,35 +30,37 @@ from tfpipe.tuning import Tuning
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """Keeps what the stages before it make of each record, in RAM or on local disk.
+    """Keeps the results of the stages before it, in RAM or on a local disk.
 
-    Element: record or example -> the same. Stands anywhere between `Interleave` and the
-    first random op: after `Interleave()` it keeps encoded records, after
-    `Map(Parse(...), CenterCrop(image_size=256, fraction=1.0))` decoded images.
+    Element: record or example -> the same. The cache stands anywhere between
+    `Interleave` and the first random op. After `Interleave()` it keeps encoded records;
+    after `Map(Parse(...), CenterCrop(image_size=256, fraction=1.0))`, decoded images.
 
-    The first epoch reads each window to its end before passing it on. A damaged
-    record is not kept but looked for each time, so that `Interleave.faults` counts it,
-    and one that was repaired is taken.
+    In the first epoch each window is read to its end before it is passed on. A damaged
+    record is not kept but read again each time, so that `Interleave.faults` counts it
+    and a record that was repaired is used.
 
-    What an op does goes by its values and by the code that it reaches through imports.
-    Where that is not all, as with a file that it reads, give the op an attribute
-    `version`, and change that with what the op does. An op that calls Python, or that
-    has a state, is refused unless its attribute `repeatable` is True.
+    The identity of an op is its values and the code that it reaches through imports. If
+    an op depends on more, such as a file that it reads, give it an attribute `version`
+    and change the attribute with the result. An op that calls Python, or that has a
+    state, is refused unless its attribute `repeatable` is True.
 
     Args:
         where: "ram", in this process, or "disk".
-        directory: Folder on a disk of this host, for all its ranks and for any number
-            of caches, each in a folder of its own that tells what it was made of;
-            /dev/shm is RAM that the ranks of a host share. An unfinished cache outlives
-            the process, but not the boot.
-        max_bytes: The most that all caches in the directory, or this one in RAM, may
-            have when full; others there are evicted, the least recently used first.
-        num_parallel_reads: Chunks of 32 elements read at the same time.
+        directory: Folder on a disk of this host, for "disk" only. All ranks of the host
+            and any number of caches share it, each cache in a folder of its own with a
+            description of its content. /dev/shm is RAM that the ranks of a host share.
+            An unfinished cache survives the process, but not a restart of the host.
+        max_bytes: Bytes that all caches in the directory, or this one in RAM, may have
+            when they are full, >= 1. Other caches there are evicted, the least recently
+            opened first. None is no limit.
+        num_parallel_reads: Number of chunks of 32 elements that are read at the same
+            time; None is filled from the tuning.
 
     Raises:
-        ValueError: If an argument is wrong; when the pipeline is built, if a stage
-            before it is random, depends on more than the record, or does not make one
-            element of one record, or if the cache does not fit.
+        ValueError: If an argument is wrong. When the pipeline is built: if a stage
+            before the cache is random, depends on more than the record, or does not
+            make one element from one record, or if the cache does not fit.
         OSError: When the pipeline is built, if the disk has not enough space.
     """
 
@@ -67,7 +69,8 @@ class Cache:
     _: dataclasses.KW_ONLY
     max_bytes: int | None = None
     num_parallel_reads: int | None = None
-    # Open stores by fingerprint, for the next build; with what the fingerprint is of.
+    # Open stores by fingerprint, for the next build. The ops are kept alive with them:
+    # a fingerprint may hold the address of an op.
     _stores: dict[str, tuple[store.Store, Sequence[Op]]] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
@@ -96,29 +99,32 @@ class Cache:
         return dataclasses.replace(self, num_parallel_reads=None)
 
     def describe(self) -> str:
-        """How full it is and where; "not open" before a pipeline with it is built."""
+        """Returns the number of stored records and the place of the stores.
+
+        Before a pipeline with the cache is built, the text says "not open".
+        """
         texts = [kept.describe() for kept, _ in self._stores.values()]
         return f"cache: {'; '.join(texts) or 'not open'}"
 
     def close(self) -> None:
-        """Gives back what it holds in this process; datasets that read it then fail.
+        """Frees the memory and files of the cache; datasets that read it then fail.
 
-        TensorFlow keeps the Python functions of a dataset, and so what they hold, to
-        the end of the process, however soon the dataset is gone.
+        TensorFlow keeps the Python functions of a dataset, and all they refer to, to
+        the end of the process, even if the dataset was deleted.
         """
         for kept, _ in self._stores.values():
             kept.close()
         self._stores.clear()
 
     def around(self, source: Any, stages: Sequence[object]) -> Stage:
-        """The stage from windows to elements, in place of `stages` and this one.
+        """Returns the stage from windows to elements that replaces `stages`.
 
         Args:
-            source: Of the windows, a `TFRecordSource`.
-            stages: Those before this one.
+            source: Source of the windows, a `TFRecordSource`.
+            stages: Stages before this one.
 
         Raises:
-            ValueError: If the source or a stage is none that can be cached.
+            ValueError: If the source or a stage cannot be cached.
         """
         interleave, ops = _upstream(source, stages)
         asserts = [stage for stage in stages if isinstance(stage, AssertCardinality)]
@@ -140,10 +146,10 @@ class Cache:
         return cached
 
     def num_bytes(self, source: Any, stages: Sequence[object]) -> int:
-        """What it will have when it is full, after those stages.
+        """Returns the bytes of the full cache after those stages.
 
         Raises:
-            ValueError: As `around` and what it gives.
+            ValueError: If the source, a stage or an op cannot be cached.
         """
         _, ops = _upstream(source, stages)
         spec = cacheable.repeatable(ops, RECORD_SPEC)
@@ -156,7 +162,7 @@ class Cache:
         if content.fingerprint not in self._stores:
             opened = _open_anew(self, content, ops)
             self._stores[content.fingerprint] = (opened, ops)
-            # One in RAM is always empty here; how full a folder is was not known.
+            # Only a folder may hold records already; a store in RAM is empty here.
             if source.rank == 0 and self.directory is not None:
                 print(f"cache: {opened.describe()}", file=sys.stderr)
         return self._stores[content.fingerprint][0]
@@ -165,10 +171,11 @@ class Cache:
 def _open_anew(
     cache: Cache, content: folders.Content, ops: Sequence[Op]
 ) -> store.Store:
-    """A store of its own for a cache, in RAM, or as far as its folder is filled.
+    """Opens the store of a cache: an empty one in RAM, or a folder as it is filled.
 
     Raises:
-        ValueError: If it does not fit, or an op does not tell what it does.
+        ValueError: If the store does not fit, or the text of an op does not say what
+            the op does.
         OSError: If the disk has not enough space.
     """
     if cache.directory is not None:
@@ -199,7 +206,7 @@ def _content(
 
 
 def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, list[Op]]:
-    """The reading stage and all ops after it."""
+    """Returns the reading stage and all ops after it."""
     if not isinstance(source, TFRecordSource):
         raise ValueError(f"Cache needs a TFRecordSource, got {source!r}.")
     known = (Map, AssertCardinality, Prefetch)
@@ -217,11 +224,11 @@ def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, lis
 
 
 def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
-    """All that decides what is kept, but the features and the number of records."""
+    """Returns what decides the content, except features and number of records."""
     return {
         "split": source.split,
         "shards": index.digest(repr(source.shards)),
-        # An op that was edited prints as before.
+        # With its code: the text of an op that was edited is the same as before.
         "ops": [cacheable.made_by(op) for op in ops],
         "tfpipe": tfpipe.__version__,
         "tensorflow": tf.version.VERSION,

@@ -1,8 +1,8 @@
-"""Stores: what each record of a split was made into, in RAM or in a folder on disk.
+"""Stores: the features of each record of a split, in RAM or in a folder on disk.
 
-In: the numbers of some records and what was made of them, in any order and from
-several processes at once. Out: the same for any records that are there. A store knows
-nothing of epochs, orders and ranks, so it changes none of them. Imports no TensorFlow.
+In: the numbers of records and their features, in any order and from several processes
+at once. Out: the features of any stored records. A store does not know epochs, orders
+and ranks, so it cannot change them. Imports no TensorFlow.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from tfpipe.shards import index
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
-# What `have` says of a record: it is not kept; it is; it was damaged at the last look.
+# Values of `have`: the record is not stored; it is; it was damaged when it was read.
 MISSING, KEPT, DAMAGED = 0, 1, 2
 
 COMPLETE_NAME = "complete"
 _HAVE_NAME = "have"
-# A place is the number of a segment and a byte in it, in one int64 so that it is
-# written in one step: two processes may keep the same record at the same time.
+# A place is the number of a segment and a byte offset in it. Both are in one int64, so
+# that they are written in one step: two processes may store a record at the same time.
 _OFFSET_BITS = 44
 
 
@@ -37,9 +37,9 @@ class Feature:
     """One feature of every record.
 
     Attributes:
-        name: Its name.
-        dtype: Of the numbers; object for one byte string a record.
-        shape: Of one record's numbers; () for a byte string.
+        name: Name of the feature.
+        dtype: dtype of its numbers; object for one byte string a record.
+        shape: Shape of the numbers of one record; () for a byte string.
     """
 
     name: str
@@ -48,19 +48,19 @@ class Feature:
 
     @property
     def is_string(self) -> bool:
-        """Whether it is a byte string, of any length."""
+        """Whether the feature is a byte string, of any length."""
         return self.dtype == np.dtype(object)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of a record on disk, those of a string itself left out."""
+        """Bytes of a record on disk, without those of the string itself."""
         if self.is_string:
             return 2 * 8  # place and length
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
 class Store(Protocol):
-    """What both kinds of store can do, from any number of threads.
+    """The methods of both kinds of store; any number of threads may call them.
 
     Attributes:
         have: uint8 [num_records], MISSING, KEPT or DAMAGED.
@@ -69,23 +69,23 @@ class Store(Protocol):
     have: Array
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
-        """Keeps records: one column [n, ...] a feature."""
+        """Stores records: one column [n, ...] a feature."""
 
     def put_damaged(self, records: Ints) -> None:
-        """Notes that records cannot be kept: the store is complete without them."""
+        """Marks records as damaged: the store is complete without them."""
 
     def get(self, records: Ints) -> list[Array]:
-        """Columns [n, ...] of records that are there."""
+        """Returns a column [n, ...] a feature, of records that are stored."""
 
     def describe(self) -> str:
-        """How full it is and where."""
+        """Returns the number of stored records and the place of the store."""
 
     def close(self) -> None:
-        """Gives its memory and files back; what asks for a record then fails."""
+        """Frees the memory and files; reading a record then fails."""
 
 
 def num_bytes(features: Sequence[Feature], num_records: int, string_bytes: int) -> int:
-    """Bytes of a full store, of which each string feature has `string_bytes`."""
+    """Returns the bytes of a full store; each string feature has `string_bytes`."""
     rows = 1 + sum(feature.num_bytes for feature in features)
     return num_records * rows + string_bytes * sum(f.is_string for f in features)
 
@@ -94,8 +94,8 @@ class RamStore:
     """A store in the memory of this process.
 
     Args:
-        features: What a record has.
-        num_records: Records in the split.
+        features: Features of a record.
+        num_records: Number of records in the split.
     """
 
     def __init__(self, features: Sequence[Feature], num_records: int) -> None:
@@ -131,16 +131,16 @@ class RamStore:
 class DiskStore:
     """A store in a folder, which several processes of a host fill and read.
 
-    Numbers are arrays of all records; strings follow each other in segments, one a
-    process. `have` says which records are there and is set last, so that a process may
-    be killed at any time. Made by `store_folder.open_store`.
+    Numbers are in arrays of all records; strings are in segments, one segment a
+    process. `have` says which records are stored. It is set last, so a process may be
+    killed at any time. `folders.open_store` makes a store.
 
     Args:
-        folder: With the files of `layout`.
-        features: What a record has.
-        num_records: Records in the split.
-        string_bytes: The most that a process may write of each string feature.
-        lock: Open file that says that the folder is in use, as long as it is open.
+        folder: Folder with the files of `layout`.
+        features: Features of a record.
+        num_records: Number of records in the split.
+        string_bytes: Bytes that a process may write for each string feature.
+        lock: Open file whose lock says that the folder is in use.
     """
 
     def __init__(
@@ -168,16 +168,16 @@ class DiskStore:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every record is there, and on the disk for good."""
+        """Whether every record is stored, and safely on the disk."""
         return (self.folder / COMPLETE_NAME).exists()
 
     def put(self, records: Ints, columns: Sequence[Array]) -> None:
         """See `Store`.
 
         Raises:
-            OSError: If the disk is full; what was kept before stays as it is.
+            OSError: If the disk is full; the stored records stay as they are.
         """
-        # One at a time: two threads may bring the same record, which is kept once.
+        # One at a time: two threads may put the same record, which is stored once.
         with self._putting:
             _, first = np.unique(records, return_index=True)
             new = first[self.have[records[first]] != KEPT]
@@ -185,7 +185,7 @@ class DiskStore:
                 for kept, column in zip(self._columns, columns, strict=True):
                     kept.put(records[new], column[new])
             if self._complete and len(new):
-                self._sync()  # who finds it complete trusts `have` after a crash
+                self._sync()  # After a crash `have` of a complete store is trusted.
             self.have[records[new]] = KEPT
         self._finish_if_full()
 
@@ -199,7 +199,7 @@ class DiskStore:
         """See `Store`.
 
         Raises:
-            OSError: If a file is shorter than it was.
+            OSError: If a file has become shorter.
         """
         return [kept.get(records) for kept in self._columns]
 
@@ -229,7 +229,7 @@ class DiskStore:
 
 
 def layout(features: Sequence[Feature], num_records: int) -> dict[str, int]:
-    """Name and bytes of each file of fixed size in the folder of a store."""
+    """Returns the size in bytes of each file of fixed size in a store's folder."""
     files = {_HAVE_NAME: num_records}
     for number, feature in enumerate(features):
         if feature.is_string:
@@ -242,14 +242,14 @@ def layout(features: Sequence[Feature], num_records: int) -> dict[str, int]:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path) -> Iterator[None]:
-    """Holds a file's lock, waiting for other processes to give it back."""
+    """Holds the lock of a file, after waiting for other processes to release it."""
     with open(path, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _note_damaged(have: Array, records: Ints) -> None:
-    # Another thread or process may have found it sound meanwhile.
+    # Another thread or process may have stored the record meanwhile.
     have[records[have[records] == MISSING]] = DAMAGED
 
 
@@ -298,7 +298,7 @@ class _Strings:
 
 
 class _Segments:
-    """The files that strings are in: this process appends to one of its own."""
+    """The files of strings: this process appends to a file of its own."""
 
     def __init__(self, folder: pathlib.Path, *, max_bytes: int) -> None:
         self._folder = folder
@@ -310,7 +310,7 @@ class _Segments:
 
     @contextlib.contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """What is appended meanwhile is written over later, if an error ends it."""
+        """Takes back what is appended within the block, if an error ends the block."""
         owner, end = self._owner, self._end
         try:
             yield
@@ -319,7 +319,7 @@ class _Segments:
             raise
 
     def append(self, data: bytes) -> int:
-        """Writes at the end; the place of the first byte. For one thread at a time."""
+        """Appends bytes and returns the place of the first; one thread at a time."""
         if self._owner != os.getpid():
             self._number, self._own = self._create()
             self._owner, self._end = os.getpid(), 0
@@ -337,7 +337,7 @@ class _Segments:
         return self._number << _OFFSET_BITS | offset
 
     def read(self, place: int, length: int) -> bytes:
-        """The bytes at a place."""
+        """Returns the bytes at a place."""
         number, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
         with self._lock:
             if number not in self._readers:

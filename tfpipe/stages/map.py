@@ -122,7 +122,7 @@ class Map:
         calls = self.num_parallel_calls
         apply = functools.partial(_apply, self.ops)
         if self.faults is None:
-            return dataset.map(self._convert(apply), num_parallel_calls=calls)
+            return dataset.map(_convert(self.ops, apply), num_parallel_calls=calls)
         fill_up = functools.partial(
             stand_in,
             apply=apply,
@@ -132,9 +132,9 @@ class Map:
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         if dataset.element_spec["record_id"].shape.rank:
             whole = functools.partial(
-                element_fallback, self._once(batch_results), apply_all
+                element_fallback, _once(self.ops, batch_results), apply_all
             )
-            return dataset.map(self._convert(whole), num_parallel_calls=calls)
+            return dataset.map(_convert(self.ops, whole), num_parallel_calls=calls)
         mapped = self._chunks(dataset, apply_all)
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped
@@ -150,27 +150,24 @@ class Map:
         """
         apply = functools.partial(_apply, self.ops)
         if log is None or isinstance(log, Uncounted):
-            made = dataset.map(self._convert(apply))
+            made = dataset.map(_convert(self.ops, apply))
             return made if log is None else made.ignore_errors()
         fill_up = functools.partial(leave_out, apply=apply, log=log)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         return self._chunks(dataset, apply_all)
-
-    def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        ours = all(type(op).__module__.startswith("tfpipe.") for op in self.ops)
-        converted: Callable[..., Any] = as_it_is(function) if ours else function
-        return converted
 
     def _chunks(
         self, dataset: tf.data.Dataset, apply_all: Callable[[Example], Example]
     ) -> tf.data.Dataset:
         chunks = dataset.batch(_CHUNK_LENGTH)
         calls = self.num_parallel_calls
-        return chunks.map(self._convert(apply_all), num_parallel_calls=calls).unbatch()
+        return chunks.map(
+            _convert(self.ops, apply_all), num_parallel_calls=calls
+        ).unbatch()
 
     def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
         """Applies the ops to each element of a chunk; `fill_up` replaces failures."""
-        positions, results = self._once(_apply_to_each)(chunk)
+        positions, results = _once(self.ops, _apply_to_each)(chunk)
         complete: Example = tf.cond(
             tf.size(positions) == tf.size(chunk["record_id"]),
             lambda: results,
@@ -178,11 +175,19 @@ class Map:
         )
         return complete
 
-    def _once(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `function` with the ops set, traced once for all builds if it may."""
-        if _is_fixed(self.ops):
-            return traced(function, self.ops)
-        return functools.partial(function, self.ops)
+
+def _convert(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function`, which AutoGraph must not convert if all ops are of tfpipe."""
+    ours = all(type(op).__module__.startswith("tfpipe.") for op in ops)
+    converted: Callable[..., Any] = as_it_is(function) if ours else function
+    return converted
+
+
+def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function` with the ops set, traced once for all builds if it may."""
+    if _is_fixed(ops):
+        return traced(function, ops)
+    return functools.partial(function, ops)
 
 
 def _is_fixed(ops: Iterable[object]) -> bool:

@@ -1,12 +1,7 @@
 import collections
 import concurrent.futures
 import dataclasses
-import multiprocessing
-import os
-import pathlib
 import shutil
-import signal
-import time
 import weakref
 
 import numpy as np
@@ -14,54 +9,9 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.support.cached import DECODE, Note, as_list, make, noted
+from tests.support.damage import NUM_TRAIN, flip, places, spoil_jpeg
 from tfpipe import host
-
-DECODE = (
-    tfpipe.Parse(label_base=1),
-    tfpipe.CenterCrop(image_size=8, fraction=1.0),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Note:
-    """An op that writes down the record of each call."""
-
-    path: str
-    delay: float = 0.0
-    repeatable = True  # calls Python, but for nothing that is kept
-
-    def __call__(self, example):
-        def note(record_id, label):
-            time.sleep(self.delay)
-            with open(self.path, "a") as file:
-                file.write(f"{record_id}\n")
-            return label
-
-        label = tf.numpy_function(
-            note, [example["record_id"], example["label"]], tf.int32
-        )
-        return example | {"label": tf.ensure_shape(label, [])}
-
-
-def noted(path):
-    """The record of each call so far."""
-    path = pathlib.Path(path)
-    return [int(line) for line in path.read_text().split()] if path.exists() else []
-
-
-def make(data_dir, *stages, split="train", interleave=None, **source):
-    source = {"seed": 3, "block_length": 2, "window_size": 7, **source}
-    return tfpipe.Pipeline(
-        tfpipe.TFRecordSource(data_dir, split, **source),
-        [interleave or tfpipe.Interleave(), *stages],
-    )
-
-
-def as_list(dataset):
-    return [
-        {name: np.asarray(value).tolist() for name, value in example.items()}
-        for example in dataset.as_numpy_iterator()
-    ]
 
 
 def ids(dataset):
@@ -85,26 +35,23 @@ UPSTREAM = {
 }
 
 
-@pytest.fixture(scope="module", params=UPSTREAM)
-def upstream(request, data_dir):
-    """Stages, and the specification and elements of two epochs without a cache."""
-    stages = UPSTREAM[request.param]
-    plain = make(data_dir, *stages, batch_size=4).build(num_epochs=2)
-    return stages, plain.element_spec, as_list(plain)
+@pytest.mark.parametrize(
+    ("stages", "where"),
+    [("records", "disk"), ("two maps", "ram"), ("selected", "disk")],
+)
+def test_elements_are_those_without_it(data_dir, tmp_path, stages, where):
+    plain = make(data_dir, *UPSTREAM[stages], batch_size=4).build(num_epochs=2)
 
+    cache = tfpipe.Cache(where, tmp_path if where == "disk" else None)
+    cached = make(data_dir, *UPSTREAM[stages], cache, batch_size=4).build(num_epochs=2)
 
-def test_elements_are_those_without_it(data_dir, each_cache, upstream):
-    stages, spec, elements = upstream
-
-    dataset = make(data_dir, *stages, each_cache, batch_size=4).build(num_epochs=2)
-
-    assert dataset.element_spec == spec
-    assert as_list(dataset) == elements
+    assert cached.element_spec == plain.element_spec
+    assert as_list(cached) == as_list(plain)
 
 
 @pytest.mark.parametrize(
     ("shuffle", "remainder"),
-    [("window", "drop"), ("full", "pad"), ("none", "pad")],
+    [("window", "drop"), ("full", "pad")],
 )
 def test_order_and_seeds_are_those_without_it(data_dir, cache, shuffle, remainder):
     source = {
@@ -458,69 +405,6 @@ def test_prefix_and_text_of_a_pipeline_with_a_cache(data_dir, tmp_path):
     assert len(list(pipeline.prefix(1).build())) == 24
 
 
-def fill(data_dir, directory, calls, rank, num_ranks, delay):
-    """A process that fills a cache for one epoch and leaves what it got."""
-    note = Note(calls, delay)
-    cache = tfpipe.Cache("disk", directory)
-    pipeline = make(
-        data_dir, tfpipe.Map(*DECODE, note), cache, rank=rank, num_ranks=num_ranks
-    )
-    pathlib.Path(f"{calls}.{rank}").write_text(repr(as_list(pipeline.build())))
-
-
-def start(*arguments):
-    process = multiprocessing.get_context("spawn").Process(target=fill, args=arguments)
-    process.start()
-    return process
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 1])
-def test_processes_fill_one_cache_at_the_same_time(data_dir, tmp_path, num_ranks):
-    """As two ranks, or as two runs that make the same records."""
-    calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
-    processes = [
-        start(data_dir, directory, calls, number % num_ranks, num_ranks, 0.01)
-        for number in range(2)
-    ]
-    for process in processes:
-        process.join()
-
-    assert [process.exitcode for process in processes] == [0, 0]
-    for rank in range(num_ranks):
-        plain = make(data_dir, tfpipe.Map(*DECODE), rank=rank, num_ranks=num_ranks)
-        got = pathlib.Path(f"{calls}.{rank}").read_text()
-        assert got == repr(as_list(plain.build()))
-    assert set(noted(calls)) == set(range(24))
-    count = len(noted(calls))
-    plain = make(data_dir, tfpipe.Map(*DECODE))
-    cache = tfpipe.Cache("disk", directory)
-    again = make(data_dir, tfpipe.Map(*DECODE, Note(calls, 0.01)), cache)
-    assert as_list(again.build()) == as_list(plain.build())
-    assert len(noted(calls)) == count
-
-
-@pytest.mark.slow
-def test_killed_process_leaves_what_it_kept(data_dir, tmp_path):
-    calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
-    process = start(data_dir, directory, calls, 0, 1, 0.2)
-    while len(noted(calls)) < 17:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    before = noted(calls)
-    assert process.exitcode == -signal.SIGKILL
-
-    cache = tfpipe.Cache("disk", directory)
-    pipeline = make(data_dir, tfpipe.Map(*DECODE, Note(calls, 0.2)), cache)
-    result = as_list(pipeline.build())
-
-    assert result == as_list(make(data_dir, tfpipe.Map(*DECODE)).build())
-    # Only windows that were not kept whole are made again: at most two of them.
-    assert 0 < 24 - (len(noted(calls)) - len(before)) <= 17
-    assert len(noted(calls)) - len(before) < 24
-
-
 def test_closed_cache_gives_memory_back_and_can_be_opened_again(data_dir, each_cache):
     pipeline = make(data_dir, tfpipe.Map(*DECODE), each_cache)
     dataset = pipeline.build()
@@ -535,3 +419,45 @@ def test_closed_cache_gives_memory_back_and_can_be_opened_again(data_dir, each_c
     with pytest.raises(tf.errors.OpError):
         as_list(dataset)
     assert as_list(pipeline.build()) == before
+
+
+def test_sound_records_come_once_an_epoch_beside_a_full_cache(data_dir, tmp_path):
+    """Every eighth record cannot be decoded; the cache keeps decoded images."""
+    folder = shutil.copytree(data_dir, tmp_path / "data")
+    bad = [*range(0, NUM_TRAIN, 8)]
+    for number in bad:
+        spoil_jpeg(folder, number)
+    directory = tmp_path / "caches"
+    for _ in range(2):
+        pipeline = counting(folder, tfpipe.Cache("disk", directory), window_size=5)
+
+        elements = as_list(pipeline.build(num_epochs=3))
+
+        counts = collections.Counter(e["record_id"] for e in elements if e["mask"])
+        assert counts == {n: 3 for n in range(NUM_TRAIN) if n not in bad}
+        assert [fault.record_id for fault in pipeline.faults.faults] == bad
+        (kept,) = directory.glob("?" * 32)
+        assert (kept / "complete").exists()
+
+
+def test_window_without_a_sound_record_is_replaced_beside_a_cache(data_dir, tmp_path):
+    folder = shutil.copytree(data_dir, tmp_path / "data")
+    for number in range(6):
+        spoil_jpeg(folder, number)
+    for path, offset, size, _ in places(folder)[6:8]:
+        flip(path, offset + size // 2)
+
+    pipeline = counting(folder, tfpipe.Cache("ram"), window_size=4)
+    elements = as_list(pipeline.build(num_epochs=2))
+
+    assert [int(e["mask"]) for e in elements] == [*[0] * 8, *[1] * 16] * 2
+    assert {e["record_id"] for e in elements[:8]} == {8}
+
+
+def counting(folder, cache, **options):
+    """A pipeline with a cache of images, which counts every damaged record."""
+    options |= {"remainder": "pad", "shuffle": "none"}
+    source = tfpipe.TFRecordSource(folder, "train", **options)
+    log = tfpipe.FaultLog(NUM_TRAIN, locate=source.locate)
+    stages = [tfpipe.Interleave(faults=log), tfpipe.Map(*DECODE, faults=log), cache]
+    return tfpipe.Pipeline(source, stages)

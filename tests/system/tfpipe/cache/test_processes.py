@@ -1,0 +1,73 @@
+"""Processes that fill one cache, at the same time or one after the other."""
+
+import multiprocessing
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+import tfpipe
+from tests.support.cached import DECODE, Note, as_list, make, noted
+
+
+def fill(data_dir, directory, calls, rank, num_ranks, delay):
+    """A process that fills a cache for one epoch and leaves what it got."""
+    note = Note(calls, delay)
+    cache = tfpipe.Cache("disk", directory)
+    pipeline = make(
+        data_dir, tfpipe.Map(*DECODE, note), cache, rank=rank, num_ranks=num_ranks
+    )
+    pathlib.Path(f"{calls}.{rank}").write_text(repr(as_list(pipeline.build())))
+
+
+def start(*arguments):
+    process = multiprocessing.get_context("spawn").Process(target=fill, args=arguments)
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("num_ranks", [2, 1])
+def test_processes_fill_one_cache_at_the_same_time(data_dir, tmp_path, num_ranks):
+    """As two ranks, or as two runs that make the same records."""
+    calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
+    processes = [
+        start(data_dir, directory, calls, number % num_ranks, num_ranks, 0.01)
+        for number in range(2)
+    ]
+    for process in processes:
+        process.join()
+
+    assert [process.exitcode for process in processes] == [0, 0]
+    for rank in range(num_ranks):
+        plain = make(data_dir, tfpipe.Map(*DECODE), rank=rank, num_ranks=num_ranks)
+        got = pathlib.Path(f"{calls}.{rank}").read_text()
+        assert got == repr(as_list(plain.build()))
+    assert set(noted(calls)) == set(range(24))
+    count = len(noted(calls))
+    plain = make(data_dir, tfpipe.Map(*DECODE))
+    cache = tfpipe.Cache("disk", directory)
+    again = make(data_dir, tfpipe.Map(*DECODE, Note(calls, 0.01)), cache)
+    assert as_list(again.build()) == as_list(plain.build())
+    assert len(noted(calls)) == count
+
+
+def test_killed_process_leaves_what_it_kept(data_dir, tmp_path):
+    calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
+    process = start(data_dir, directory, calls, 0, 1, 0.2)
+    while len(noted(calls)) < 17:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    before = noted(calls)
+    assert process.exitcode == -signal.SIGKILL
+
+    cache = tfpipe.Cache("disk", directory)
+    pipeline = make(data_dir, tfpipe.Map(*DECODE, Note(calls, 0.2)), cache)
+    result = as_list(pipeline.build())
+
+    assert result == as_list(make(data_dir, tfpipe.Map(*DECODE)).build())
+    # Only windows that were not kept whole are made again: at most two of them.
+    assert 0 < 24 - (len(noted(calls)) - len(before)) <= 17
+    assert len(noted(calls)) - len(before) < 24

@@ -1,0 +1,51 @@
+"""A process ends although a dataset that calls Python is still being read."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+
+def test_a_process_ends_while_a_daemon_thread_waits(data_dir: pathlib.Path) -> None:
+    script = f"""
+import threading, tensorflow as tf, tfpipe
+made = tfpipe.imagenet_train({str(data_dir)!r}, image_size=32, batch_size=4,
+    cache=tfpipe.Cache("ram"))
+def slow(example):
+    matrix = tf.fill([1500, 1500], tf.cast(example["label"], tf.float32))
+    return {{"product": tf.reduce_sum(matrix @ matrix @ matrix)}}
+source, reading, cache = made.source, made.stages[0], made.stages[1]
+pipeline = tfpipe.Pipeline(source, [reading, cache, made.stages[3], tfpipe.Map(slow)])
+started = threading.Event()
+def read():
+    for _ in pipeline.build(num_epochs=None):
+        started.set()
+threading.Thread(target=read, daemon=True).start()
+started.wait()
+"""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", script]
+
+    # Without waiting every fifth one was killed by a signal.
+    for _ in range(3):
+        done = subprocess.run(
+            command, timeout=120, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_process_ends_in_the_middle_of_an_epoch(data_dir: pathlib.Path) -> None:
+    script = f"""
+import tfpipe
+pipeline = tfpipe.imagenet_train({str(data_dir)!r}, image_size=32, batch_size=4,
+    shuffle="none", cache=tfpipe.Cache("ram"))
+batches = iter(pipeline.build(num_epochs=None))
+next(batches)
+"""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", script]
+
+    # Without `at_exit` every third one hung.
+    for _ in range(4):
+        subprocess.run(command, check=True, timeout=120, env=environment)

@@ -1,0 +1,43 @@
+"""Flipped bytes anywhere in a data set: each is named and costs one record."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tests.support.damage import NUM_TRAIN, flip, places
+
+
+def read(folder, log, **options):
+    """(record, whether it is real) of each that Interleave passes on."""
+    defaults = {"block_length": 3, "window_size": 10, "remainder": "pad"}
+    source = tfpipe.TFRecordSource(folder, "train", **defaults | options)
+    stages = [tfpipe.Interleave(faults=log), tfpipe.AssertCardinality()]
+    dataset = tfpipe.Pipeline(source, stages).build()
+    return [
+        (int(e["record_id"]), bool(e["is_real"])) for e in dataset.as_numpy_iterator()
+    ]
+
+
+def test_any_flipped_byte_is_named_and_costs_one_record(data_dir, tmp_path):
+    copy_dir = shutil.copytree(data_dir, tmp_path / "copy")
+    all_places = places(copy_dir)
+    random = np.random.default_rng(3)
+    for number in random.integers(NUM_TRAIN, size=15).tolist():
+        path, offset, size, name = all_places[number]
+        position = offset + int(random.integers(size))
+        flip(path, position)
+        log = tfpipe.FaultLog(1)
+
+        passed_on = read(copy_dir, log, seed=position)
+        with pytest.raises(tf.errors.UnknownError) as caught:
+            read(copy_dir, None, seed=position)
+
+        expected = [n for n in range(NUM_TRAIN) if n != number]
+        assert sorted(n for n, real in passed_on if real) == expected
+        assert [(f.shard, f.byte_offset) for f in log.faults] == [(str(path), offset)]
+        assert f"{path}: record {number} " in str(caught.value)
+        assert f"at byte {offset} (image {name})" in str(caught.value)
+        flip(path, position)

@@ -1,0 +1,58 @@
+"""Graphs are made once for ops that cannot change, and in every build for others."""
+
+import tensorflow as tf
+
+import tfpipe
+from tfpipe.stages import map as map_module, traced
+
+
+def test_a_function_is_traced_once_for_equal_values():
+    calls = []
+
+    def add(number, tensor):
+        calls.append(number)
+        return tensor + number
+
+    results = [
+        traced.traced(add, number)(tf.constant(1)).numpy() for number in (2, 2, 3)
+    ]
+
+    assert results == [3, 3, 4]
+    assert calls == [2, 3]
+
+
+def test_a_function_is_traced_for_every_kind_of_tensor():
+    def double(tensor):
+        return {"doubled": tensor["x"] * 2}
+
+    for value in (tf.constant([1, 2]), tf.constant([1.5])):
+        result = traced.traced(double)({"x": value})["doubled"]
+        assert result.dtype == value.dtype
+        assert result.numpy().tolist() == (2 * value.numpy()).tolist()
+
+
+def test_only_ops_of_tfpipe_are_known_to_stay_the_same():
+    ours = (tfpipe.Parse(label_base=1), tfpipe.Normalize(mean=[1, 2, 3]))
+
+    assert map_module._is_fixed(ours)
+    assert {ours: 1}[tfpipe.Parse(label_base=1), tfpipe.Normalize(mean=[1, 2, 3])] == 1
+    assert map_module._is_fixed([tfpipe.Reseed(tfpipe.Flip(), 1)])
+    assert not map_module._is_fixed([tfpipe.Flip(), tf.identity])
+    assert not map_module._is_fixed([tfpipe.Reseed(dict, 1)])
+
+
+def test_an_op_of_a_user_may_change_between_two_builds():
+    offsets = [1]
+
+    def add(example):
+        return example | {"x": example["record_id"] + offsets[0]}
+
+    log = tfpipe.FaultLog(1, locate=lambda number: ("shard", number))
+    stage = tfpipe.Map(add, faults=log)
+    numbers = tf.data.Dataset.range(3).map(lambda x: {"record_id": x})
+
+    before = [int(example["x"]) for example in stage(numbers)]
+    offsets[0] = 10
+    after = [int(example["x"]) for example in stage(numbers)]
+
+    assert (before, after) == ([1, 2, 3], [10, 11, 12])
