@@ -31,7 +31,7 @@ from tfpipe.tuner.result import GAIN, Search, Trial
 from tfpipe.tuner.space import Budget, Setting
 
 # The settings of a race by name; None is the pipeline as it was given.
-_Lanes = Mapping[str, Setting | None]
+_Candidates = Mapping[str, Setting | None]
 
 _TURN_SECONDS = 0.4
 _GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
@@ -40,7 +40,7 @@ _COSTS, _BEST = "from the costs", "the best so far"
 # The last race has 3 to 9 rounds, as time allows.
 _LAST_ROUNDS, _FEWEST_ROUNDS = 9, 3
 # Time is kept for three rounds of two settings, and for five of three in the last race.
-_KEPT_LANES, _KEPT_TURNS = 2 + 3, 3 * 2 + 5 * 3
+_KEPT_CANDIDATES, _KEPT_TURNS = 2 + 3, 3 * 2 + 5 * 3
 
 # Part of the time limit: the pipeline as it was given may be slower than the others.
 _RESERVE = 0.08
@@ -188,10 +188,10 @@ class _Searcher:
                 best = self._best_of_grid(autotune)
             else:
                 best = self._climb(self._first(autotune, profile), profile)
-            lanes: _Lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
-            turns = self._race(lanes, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
+            candidates: _Candidates = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
+            turns = self._race(candidates, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
         winner, given = chosen(turns, may_stay=not excess), turns.get(_GIVEN)
-        setting = lanes[winner]
+        setting = candidates[winner]
         return Search(
             pipeline=setting.of(self._open) if setting else self._given,
             setting=setting or space.of_pipeline(self._given),
@@ -211,16 +211,16 @@ class _Searcher:
         def start(cache: Placement | None = None) -> Setting:
             return space.closed_form(self._open, profile, self._budget, cache=cache)
 
-        lanes = {_AUTOTUNE: autotune, _COSTS: start()}
-        lanes |= {f"cache of {cache}": start(cache) for cache in self._caches}
+        candidates = {_AUTOTUNE: autotune, _COSTS: start()}
+        candidates |= {f"cache of {cache}": start(cache) for cache in self._caches}
         # Five rounds, because no later step brings back a cache that loses here.
-        turns = self._race(lanes, _AUTOTUNE, num_rounds=5)
+        turns = self._race(candidates, _AUTOTUNE, num_rounds=5)
         gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
         # A cache costs memory, so it must be faster. If it won by chance, the last
         # race finds out.
         best = max(gains, key=gains.__getitem__)
         pays = best != _AUTOTUNE and gains[best] >= GAIN
-        return lanes[best if pays else _COSTS]
+        return candidates[best if pays else _COSTS]
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
         """Returns the best setting that steps of one knob reach within the time."""
@@ -247,13 +247,13 @@ class _Searcher:
             turns = self._race({name: setting}, name, num_rounds=1)
             rates[number] = turns[name].rate
         best = sorted(rates, key=lambda number: -rates[number])[:4]
-        lanes = {f"{number} of {len(grid)}": grid[number - 1] for number in best}
-        turns = self._race(lanes | {_AUTOTUNE: autotune}, _AUTOTUNE)
-        return lanes[max(lanes, key=lambda name: turns[name].rate)]
+        candidates = {f"{number} of {len(grid)}": grid[number - 1] for number in best}
+        turns = self._race(candidates | {_AUTOTUNE: autotune}, _AUTOTUNE)
+        return candidates[max(candidates, key=lambda name: turns[name].rate)]
 
     def _race(
         self,
-        lanes: Mapping[str, Setting | None],
+        candidates: Mapping[str, Setting | None],
         against: str,
         num_rounds: int = _FEWEST_ROUNDS,
         *,
@@ -262,7 +262,7 @@ class _Searcher:
         """Races the settings; returns the turns of those that can be run."""
         runners = {}
         start = self._deadline.clock()
-        for name, setting in lanes.items():
+        for name, setting in candidates.items():
             self._deadline.show(name)
             pipeline = setting.of(self._open) if setting else self._given
             try:
@@ -283,8 +283,8 @@ class _Searcher:
         )
         num_turns = len(turns) * turns[against].num_rounds
         self._seconds_kept = _KEPT_TURNS * (self._deadline.clock() - built) / num_turns
-        self._seconds_kept += _KEPT_LANES * (built - start) / len(lanes)
-        self._trials += _trials(turns, lanes, against)
+        self._seconds_kept += _KEPT_CANDIDATES * (built - start) / len(candidates)
+        self._trials += _trials(turns, candidates, against)
         self._released = race.release(runners, self._released)
         return turns
 
@@ -347,12 +347,14 @@ def _runner(pipeline: Pipeline, *, is_ours: bool) -> race.Runner:
 
 
 def _trials(
-    turns: Mapping[str, race.Turns], lanes: Mapping[str, Setting | None], against: str
+    turns: Mapping[str, race.Turns],
+    candidates: Mapping[str, Setting | None],
+    against: str,
 ) -> list[Trial]:
     return [
         Trial(
             name=name,
-            setting=lanes[name],
+            setting=candidates[name],
             elements_per_second=mine.rate,
             cpu_seconds_per_element=mine.cost,
             against=against,
