@@ -1,4 +1,4 @@
-"""What this process uses of its host, and when the process is idle.
+"""Measures what this process uses of its host, and waits until it is idle.
 
 In: the clocks, and `/proc/self` of the kernel. Out: seconds, CPU-seconds and bytes; the
 threads that are always busy. Where the kernel does not publish a figure, it is 0.
@@ -25,7 +25,7 @@ _MAX_WAIT_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """What the process spent, in all or for one element.
+    """Time and bytes that the process spent, in all or for one element.
 
     Attributes:
         cpu: CPU-seconds of all threads.

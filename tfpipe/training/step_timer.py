@@ -282,7 +282,7 @@ class StepTimer:
         return step_time
 
     def begin(self) -> None:
-        """Marks that the input is opened now, in a loop that calls `add` itself."""
+        """Marks the start of reading the input, in a loop that calls `add` itself."""
         self._first_batch_seconds = None
 
     def add(

@@ -170,10 +170,10 @@ class _Searcher:
 
     def __init__(self, pipeline: Pipeline, budget: Budget, deadline: _Deadline) -> None:
         self._given = pipeline
-        self._open = space.opened(pipeline)
+        self._untuned = space.opened(pipeline)
         self._budget = budget
         self._deadline = deadline
-        self._caches, self._trials = _caches(self._open, budget)
+        self._caches, self._trials = _caches(self._untuned, budget)
         self._released: threading.Thread | None = None
         self._busy_threads = ProcessMeter().busy_threads()
         self._seconds_kept = 0.0  # for one more race of two, and for the last race
@@ -183,7 +183,9 @@ class _Searcher:
         autotune = space.autotuned(self._budget)
         with self._deadline.bar:
             self._deadline.show("costs of the stages")
-            profile = measure.profile(autotune.of(self._open), seconds=0.2, repeats=2)
+            profile = measure.profile(
+                autotune.of(self._untuned), seconds=0.2, repeats=2
+            )
             if exhaustive:
                 best = self._best_of_grid(autotune)
             else:
@@ -193,7 +195,7 @@ class _Searcher:
         winner, given = chosen(turns, may_stay=not excess), turns.get(_GIVEN)
         setting = candidates[winner]
         return Search(
-            pipeline=setting.of(self._open) if setting else self._given,
+            pipeline=setting.of(self._untuned) if setting else self._given,
             setting=setting or space.of_pipeline(self._given),
             autotuned=autotune,
             trials=self._trials,
@@ -209,7 +211,7 @@ class _Searcher:
         """Returns the best setting that the costs ask for, with or without a cache."""
 
         def start(cache: Placement | None = None) -> Setting:
-            return space.closed_form(self._open, profile, self._budget, cache=cache)
+            return space.closed_form(self._untuned, profile, self._budget, cache=cache)
 
         candidates = {_AUTOTUNE: autotune, _COSTS: start()}
         candidates |= {f"cache of {cache}": start(cache) for cache in self._caches}
@@ -225,7 +227,7 @@ class _Searcher:
     def _climb(self, best: Setting, profile: Profile) -> Setting:
         """Returns the best setting that steps of one knob reach within the time."""
         tried = [best]
-        left = space.neighbors(self._open, best, profile, self._budget)
+        left = space.neighbors(self._untuned, best, profile, self._budget)
         while left and self._deadline.has(self._seconds_kept):
             step = left.pop(0)
             if step in tried:
@@ -235,12 +237,12 @@ class _Searcher:
             turns = self._race({_BEST: best, name: step}, _BEST, knock_out=True)
             if name in turns and turns[name].beats(turns[_BEST], GAIN):
                 best = step
-                left = space.neighbors(self._open, best, profile, self._budget)
+                left = space.neighbors(self._untuned, best, profile, self._budget)
         return best
 
     def _best_of_grid(self, autotune: Setting) -> Setting:
         """Returns the best setting of the grid: one round each, then a race of four."""
-        grid = space.grid(self._open, self._budget, [None, *self._caches])
+        grid = space.grid(self._untuned, self._budget, [None, *self._caches])
         rates = {}
         for number, setting in enumerate(grid, start=1):
             name = f"{number} of {len(grid)}"
@@ -264,7 +266,7 @@ class _Searcher:
         start = self._deadline.clock()
         for name, setting in candidates.items():
             self._deadline.show(name)
-            pipeline = setting.of(self._open) if setting else self._given
+            pipeline = setting.of(self._untuned) if setting else self._given
             try:
                 runners[name] = _runner(pipeline, is_ours=setting is not None)
             except (ValueError, OSError, tf.errors.OpError) as error:

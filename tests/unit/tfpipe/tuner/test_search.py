@@ -354,7 +354,7 @@ def test_a_pipeline_that_stays_says_so_and_is_loaded(data_dir, tmp_path, is_as_g
         assert loaded is given
     else:
         assert "exceeds the budget (it has 4 threads, 3 are" in found.sentence
-        assert loaded.stages != given.stages  # its knobs are open
+        assert loaded.stages != given.stages  # no knob of a stage is set
         assert loaded.tuning == given.tuning
 
 
