@@ -170,10 +170,10 @@ class _Searcher:
 
     def __init__(self, pipeline: Pipeline, budget: Budget, deadline: _Deadline) -> None:
         self._given = pipeline
-        self._untuned = space.opened(pipeline)
+        self._bare = space.opened(pipeline)
         self._budget = budget
         self._deadline = deadline
-        self._caches, self._trials = _caches(self._untuned, budget)
+        self._caches, self._trials = _caches(self._bare, budget)
         self._released: threading.Thread | None = None
         self._busy_threads = ProcessMeter().busy_threads()
         self._seconds_kept = 0.0  # for one more race of two, and for the last race
@@ -183,9 +183,7 @@ class _Searcher:
         autotune = space.autotuned(self._budget)
         with self._deadline.bar:
             self._deadline.show("costs of the stages")
-            profile = measure.profile(
-                autotune.of(self._untuned), seconds=0.2, repeats=2
-            )
+            profile = measure.profile(autotune.of(self._bare), seconds=0.2, repeats=2)
             if exhaustive:
                 best = self._best_of_grid(autotune)
             else:
@@ -195,7 +193,7 @@ class _Searcher:
         winner, given = chosen(turns, may_stay=not excess), turns.get(_GIVEN)
         setting = candidates[winner]
         return Search(
-            pipeline=setting.of(self._untuned) if setting else self._given,
+            pipeline=setting.of(self._bare) if setting else self._given,
             setting=setting or space.of_pipeline(self._given),
             autotuned=autotune,
             trials=self._trials,
@@ -211,15 +209,14 @@ class _Searcher:
         """Returns the best setting that the costs ask for, with or without a cache."""
 
         def start(cache: Placement | None = None) -> Setting:
-            return space.closed_form(self._untuned, profile, self._budget, cache=cache)
+            return space.closed_form(self._bare, profile, self._budget, cache=cache)
 
         candidates = {_AUTOTUNE: autotune, _COSTS: start()}
         candidates |= {f"cache of {cache}": start(cache) for cache in self._caches}
         # Five rounds, because no later step brings back a cache that loses here.
         turns = self._race(candidates, _AUTOTUNE, num_rounds=5)
         gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
-        # A cache costs memory, so it must be faster. If it won by chance, the last
-        # race finds out.
+        # A cache costs memory and must pay. The last race corrects a win by chance.
         best = max(gains, key=gains.__getitem__)
         pays = best != _AUTOTUNE and gains[best] >= GAIN
         return candidates[best if pays else _COSTS]
@@ -227,7 +224,7 @@ class _Searcher:
     def _climb(self, best: Setting, profile: Profile) -> Setting:
         """Returns the best setting that steps of one knob reach within the time."""
         tried = [best]
-        left = space.neighbors(self._untuned, best, profile, self._budget)
+        left = space.neighbors(self._bare, best, profile, self._budget)
         while left and self._deadline.has(self._seconds_kept):
             step = left.pop(0)
             if step in tried:
@@ -237,17 +234,16 @@ class _Searcher:
             turns = self._race({_BEST: best, name: step}, _BEST, knock_out=True)
             if name in turns and turns[name].beats(turns[_BEST], GAIN):
                 best = step
-                left = space.neighbors(self._untuned, best, profile, self._budget)
+                left = space.neighbors(self._bare, best, profile, self._budget)
         return best
 
     def _best_of_grid(self, autotune: Setting) -> Setting:
         """Returns the best setting of the grid: one round each, then a race of four."""
-        grid = space.grid(self._untuned, self._budget, [None, *self._caches])
+        grid = space.grid(self._bare, self._budget, [None, *self._caches])
         rates = {}
         for number, setting in enumerate(grid, start=1):
             name = f"{number} of {len(grid)}"
-            turns = self._race({name: setting}, name, num_rounds=1)
-            rates[number] = turns[name].rate
+            rates[number] = self._race({name: setting}, name, num_rounds=1)[name].rate
         best = sorted(rates, key=lambda number: -rates[number])[:4]
         candidates = {f"{number} of {len(grid)}": grid[number - 1] for number in best}
         turns = self._race(candidates | {_AUTOTUNE: autotune}, _AUTOTUNE)
@@ -266,7 +262,7 @@ class _Searcher:
         start = self._deadline.clock()
         for name, setting in candidates.items():
             self._deadline.show(name)
-            pipeline = setting.of(self._untuned) if setting else self._given
+            pipeline = setting.of(self._bare) if setting else self._given
             try:
                 runners[name] = _runner(pipeline, is_ours=setting is not None)
             except (ValueError, OSError, tf.errors.OpError) as error:
