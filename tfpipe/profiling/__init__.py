@@ -1,5 +1,5 @@
-"""What each stage of a pipeline costs, and which resource limits the pipeline.
+"""Measures the cost of each stage and finds the resource that limits a pipeline.
 
-In: a pipeline. Out: measured rates, CPU-seconds a stage, and the bottleneck in words.
+In: a pipeline. Out: measured rates, CPU-seconds of each stage, the bottleneck in words.
 Never here: a change of the pipeline or of its settings; that is the tuner's work.
 """

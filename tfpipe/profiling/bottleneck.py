@@ -16,7 +16,7 @@ _MOSTLY_COPIES = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Bottleneck:
-    """What limits a pipeline.
+    """The resource that limits a pipeline.
 
     Attributes:
         resource: "sequential stage": a stage works on too few elements at the same
@@ -94,7 +94,7 @@ def find(situation: Situation) -> Bottleneck:
         "sequential stage": _more_calls,
         "latency": _more_calls,
         "storage": _faster_storage,
-        "consumer": _nothing,
+        "consumer": _faster_step,
     }[first.resource]
     sentence = tell(situation, first)
     if first.stage is not None and _is_bound_by_memory(situation, first):
@@ -167,7 +167,7 @@ def _faster_storage(situation: Situation, limit: Limit) -> str:
     ) + _next(situation, situation.after(limit))
 
 
-def _nothing(situation: Situation, limit: Limit) -> str:
+def _faster_step(situation: Situation, limit: Limit) -> str:
     then = situation.after(limit)
     if then is None:
         return f"{limit.what} takes {situation.rate(limit)}: the input is fast enough."

@@ -19,7 +19,7 @@ Kind = Literal["serial", "buffered", "parallel", "reader"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """What a stage costs for each output of the pipeline, such as a batch.
+    """The cost of a stage for each output of the pipeline, such as a batch.
 
     Attributes:
         number: Number of the stage. The source is 0; an op has that of its `Map`.

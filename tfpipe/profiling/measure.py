@@ -158,14 +158,8 @@ def profile(
     _require_profile(pipeline, consumer_seconds, storage_bytes_per_second)
     _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
     ram_left, steps = host.ram_left(), prefixes.steps(pipeline, per_op=per_op)
-    with tqdm.tqdm(
-        total=5 + repeats * sum(step.is_measured for step in steps),
-        desc="profile",
-        unit="run",
-        file=sys.stderr,
-        disable=None if progress else True,
-        leave=False,
-    ) as bar:
+    num_runs = 5 + repeats * sum(step.is_measured for step in steps)
+    with _progress_bar(num_runs, is_shown=progress) as bar:
         task = profile_runs.Task(
             pipeline=pipeline,
             steps=steps,
@@ -197,6 +191,17 @@ def profile(
         memory_bytes=whole.memory_bytes,
         notes=stage_costs.notes(rows, rate, storage),
         pipeline=pipeline,
+    )
+
+
+def _progress_bar(num_runs: int, *, is_shown: bool) -> "tqdm.tqdm[Any]":
+    return tqdm.tqdm(
+        total=num_runs,
+        desc="profile",
+        unit="run",
+        file=sys.stderr,
+        disable=None if is_shown else True,
+        leave=False,
     )
 
 

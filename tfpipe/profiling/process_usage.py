@@ -1,4 +1,4 @@
-"""What this process uses of its host, and when the process is idle.
+"""Measures what this process uses of its host, and waits until it is idle.
 
 In: the clocks, and `/proc/self` of the kernel. Out: seconds, CPU-seconds and bytes; the
 threads that are always busy. Where the kernel does not publish a figure, it is 0.
@@ -25,7 +25,7 @@ _MAX_WAIT_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """What the process spent, in all or for one element.
+    """Time and bytes that the process spent, in all or for one element.
 
     Attributes:
         cpu: CPU-seconds of all threads.
@@ -156,14 +156,16 @@ class ProcessMeter:
         cpu, read = used(), self.bytes_read()[0]
         while now - since < idle_seconds and now - start < _MAX_WAIT_SECONDS:
             self.sleep(_GLANCE_SECONDS)
-            before, cpu_before, read_before = now, cpu, read
-            now = self.clock()
-            cpu, read = used(), self.bytes_read()[0]
-            if (
+            before, cpu_before = now, cpu
+            now, cpu = self.clock(), used()
+            is_busy = (
                 cpu - cpu_before > _IDLE_CORES * (now - before)
-                or read - read_before >= _IDLE_BYTES
+                or self.bytes_read()[0] - read >= _IDLE_BYTES
                 or any(map(self.is_runnable, {*self.threads()} - not_counted))
-            ):
+            )
+            # Reading the states of all threads is not work of the process.
+            read = self.bytes_read()[0]
+            if is_busy:
                 since = now
         return since
 

@@ -40,7 +40,7 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What a pipeline reads from files.
+    """The bytes that a pipeline reads from files, and their bandwidth.
 
     Attributes:
         bytes_per_output: Bytes read for each output of the pipeline.
@@ -67,7 +67,7 @@ class Storage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a pipeline costs and how fast it is.
+    """The costs of a pipeline and its rate.
 
     An output is an element of the whole pipeline, such as a batch.
 

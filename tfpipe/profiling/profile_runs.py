@@ -237,8 +237,8 @@ def whole(task: Task, plan: Plan) -> Whole:
     calls = [threads if c.calls == AUTOTUNE else c.calls for c in concurrency]
     on_all_cores = spent
     if min(threads, max(calls)) < cores:
-        opened = _with_a_call_for_each(task.pipeline, cores)
-        _, on_all_cores = _repeated(task, opened.build(num_epochs=None), group)
+        on_all = _with_a_call_for_each(task.pipeline, cores)
+        _, on_all_cores = _repeated(task, on_all.build(num_epochs=None), group)
     task.bar.update()
     return Whole(
         stages=stages,

@@ -1,7 +1,7 @@
-"""From the runs of a profile to the cost of each stage. Pure arithmetic.
+"""Computes the cost of each stage from the runs of a profile.
 
 In: what the process spent in each run. Out: a `StageCost` for each step, the `Host`,
-the `Storage`, and notes about the figures.
+the `Storage`, and notes about the figures. Pure arithmetic.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ def judge(
 
 @dataclasses.dataclass(frozen=True)
 class _Reading:
-    """What reading costs. Windows are read whole, so runs read different amounts.
+    """The cost of reading. Windows are read whole, so runs read different amounts.
 
     Attributes:
         bytes_per_output: Bytes that are read for an output.

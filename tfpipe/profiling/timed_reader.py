@@ -70,11 +70,13 @@ class TimedReader:
             raise ValueError(EMPTY) from error
 
 
-def calibrate(dataset: tf.data.Dataset, seconds: float) -> float:
+def calibrate(
+    dataset: tf.data.Dataset, seconds: float, *, meter: ProcessMeter | None = None
+) -> float:
     """Returns about how many seconds an element takes, from reading for `seconds`."""
     group = 1
     while True:
-        reader = TimedReader(dataset, group)
+        reader = TimedReader(dataset, group, meter=meter)
         reader.pull()
         walls: list[float] = []
         while sum(walls) * group < seconds:

@@ -225,10 +225,7 @@ class StepTimer:
         self.clock = clock
         self._batch_size = batch_size
         self._every = every
-        self._board = None
-        if log_dir is not None and (rank == 0 or all_ranks):
-            _require_tensorboard()
-            self._board = _Board(os.path.join(log_dir, f"rank-{rank}"))
+        self._board = _board(log_dir, rank) if rank == 0 or all_ranks else None
         self._profile = profile
         self._parallelism = parallelism
         self._report = report
@@ -282,7 +279,7 @@ class StepTimer:
         return step_time
 
     def begin(self) -> None:
-        """Marks that the input is opened now, in a loop that calls `add` itself."""
+        """Marks the start of reading the input, in a loop that calls `add` itself."""
         self._first_batch_seconds = None
 
     def add(
@@ -331,6 +328,14 @@ def _ask(parallelism: Callable[[Any], object] | None, iterator: Any) -> str | No
         return str(parallelism(iterator))
     except (NotImplementedError, ValueError) as error:
         return str(error)  # a missing figure must not end a training run
+
+
+def _board(log_dir: str | os.PathLike[str] | None, rank: int) -> _Board | None:
+    """Returns the writer of a rank for TensorBoard; None without a folder."""
+    if log_dir is None:
+        return None
+    _require_tensorboard()
+    return _Board(os.path.join(log_dir, f"rank-{rank}"))
 
 
 def _require_tensorboard() -> None:

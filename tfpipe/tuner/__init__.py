@@ -1,5 +1,5 @@
-"""The tuner: it searches for the settings that make a pipeline fastest.
+"""Searches for the settings that make a pipeline fastest.
 
-In: a pipeline, budgets and a time limit. Out: a `Tuning` with the proof of its rate.
+In: a pipeline, budgets and a time limit. Out: a `Tuning` and the figures behind it.
 Never here: a change of the order of the records, or of what the pipeline delivers.
 """

@@ -31,7 +31,7 @@ from tfpipe.tuner.result import GAIN, Search, Trial
 from tfpipe.tuner.space import Budget, Setting
 
 # The settings of a race by name; None is the pipeline as it was given.
-_Lanes = Mapping[str, Setting | None]
+_Candidates = Mapping[str, Setting | None]
 
 _TURN_SECONDS = 0.4
 _GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
@@ -40,7 +40,7 @@ _COSTS, _BEST = "from the costs", "the best so far"
 # The last race has 3 to 9 rounds, as time allows.
 _LAST_ROUNDS, _FEWEST_ROUNDS = 9, 3
 # Time is kept for three rounds of two settings, and for five of three in the last race.
-_KEPT_LANES, _KEPT_TURNS = 2 + 3, 3 * 2 + 5 * 3
+_KEPT_CANDIDATES, _KEPT_TURNS = 2 + 3, 3 * 2 + 5 * 3
 
 # Part of the time limit: the pipeline as it was given may be slower than the others.
 _RESERVE = 0.08
@@ -170,10 +170,10 @@ class _Searcher:
 
     def __init__(self, pipeline: Pipeline, budget: Budget, deadline: _Deadline) -> None:
         self._given = pipeline
-        self._open = space.opened(pipeline)
+        self._bare = space.opened(pipeline)
         self._budget = budget
         self._deadline = deadline
-        self._caches, self._trials = _caches(self._open, budget)
+        self._caches, self._trials = _caches(self._bare, budget)
         self._released: threading.Thread | None = None
         self._busy_threads = ProcessMeter().busy_threads()
         self._seconds_kept = 0.0  # for one more race of two, and for the last race
@@ -183,17 +183,17 @@ class _Searcher:
         autotune = space.autotuned(self._budget)
         with self._deadline.bar:
             self._deadline.show("costs of the stages")
-            profile = measure.profile(autotune.of(self._open), seconds=0.2, repeats=2)
+            profile = measure.profile(autotune.of(self._bare), seconds=0.2, repeats=2)
             if exhaustive:
                 best = self._best_of_grid(autotune)
             else:
                 best = self._climb(self._first(autotune, profile), profile)
-            lanes: _Lanes = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
-            turns = self._race(lanes, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
+            candidates: _Candidates = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
+            turns = self._race(candidates, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
         winner, given = chosen(turns, may_stay=not excess), turns.get(_GIVEN)
-        setting = lanes[winner]
+        setting = candidates[winner]
         return Search(
-            pipeline=setting.of(self._open) if setting else self._given,
+            pipeline=setting.of(self._bare) if setting else self._given,
             setting=setting or space.of_pipeline(self._given),
             autotuned=autotune,
             trials=self._trials,
@@ -209,23 +209,22 @@ class _Searcher:
         """Returns the best setting that the costs ask for, with or without a cache."""
 
         def start(cache: Placement | None = None) -> Setting:
-            return space.closed_form(self._open, profile, self._budget, cache=cache)
+            return space.closed_form(self._bare, profile, self._budget, cache=cache)
 
-        lanes = {_AUTOTUNE: autotune, _COSTS: start()}
-        lanes |= {f"cache of {cache}": start(cache) for cache in self._caches}
+        candidates = {_AUTOTUNE: autotune, _COSTS: start()}
+        candidates |= {f"cache of {cache}": start(cache) for cache in self._caches}
         # Five rounds, because no later step brings back a cache that loses here.
-        turns = self._race(lanes, _AUTOTUNE, num_rounds=5)
+        turns = self._race(candidates, _AUTOTUNE, num_rounds=5)
         gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
-        # A cache costs memory, so it must be faster. If it won by chance, the last
-        # race finds out.
+        # A cache costs memory and must pay. The last race corrects a win by chance.
         best = max(gains, key=gains.__getitem__)
         pays = best != _AUTOTUNE and gains[best] >= GAIN
-        return lanes[best if pays else _COSTS]
+        return candidates[best if pays else _COSTS]
 
     def _climb(self, best: Setting, profile: Profile) -> Setting:
         """Returns the best setting that steps of one knob reach within the time."""
         tried = [best]
-        left = space.neighbors(self._open, best, profile, self._budget)
+        left = space.neighbors(self._bare, best, profile, self._budget)
         while left and self._deadline.has(self._seconds_kept):
             step = left.pop(0)
             if step in tried:
@@ -235,25 +234,24 @@ class _Searcher:
             turns = self._race({_BEST: best, name: step}, _BEST, knock_out=True)
             if name in turns and turns[name].beats(turns[_BEST], GAIN):
                 best = step
-                left = space.neighbors(self._open, best, profile, self._budget)
+                left = space.neighbors(self._bare, best, profile, self._budget)
         return best
 
     def _best_of_grid(self, autotune: Setting) -> Setting:
         """Returns the best setting of the grid: one round each, then a race of four."""
-        grid = space.grid(self._open, self._budget, [None, *self._caches])
+        grid = space.grid(self._bare, self._budget, [None, *self._caches])
         rates = {}
         for number, setting in enumerate(grid, start=1):
             name = f"{number} of {len(grid)}"
-            turns = self._race({name: setting}, name, num_rounds=1)
-            rates[number] = turns[name].rate
+            rates[number] = self._race({name: setting}, name, num_rounds=1)[name].rate
         best = sorted(rates, key=lambda number: -rates[number])[:4]
-        lanes = {f"{number} of {len(grid)}": grid[number - 1] for number in best}
-        turns = self._race(lanes | {_AUTOTUNE: autotune}, _AUTOTUNE)
-        return lanes[max(lanes, key=lambda name: turns[name].rate)]
+        candidates = {f"{number} of {len(grid)}": grid[number - 1] for number in best}
+        turns = self._race(candidates | {_AUTOTUNE: autotune}, _AUTOTUNE)
+        return candidates[max(candidates, key=lambda name: turns[name].rate)]
 
     def _race(
         self,
-        lanes: Mapping[str, Setting | None],
+        candidates: Mapping[str, Setting | None],
         against: str,
         num_rounds: int = _FEWEST_ROUNDS,
         *,
@@ -262,9 +260,9 @@ class _Searcher:
         """Races the settings; returns the turns of those that can be run."""
         runners = {}
         start = self._deadline.clock()
-        for name, setting in lanes.items():
+        for name, setting in candidates.items():
             self._deadline.show(name)
-            pipeline = setting.of(self._open) if setting else self._given
+            pipeline = setting.of(self._bare) if setting else self._given
             try:
                 runners[name] = _runner(pipeline, is_ours=setting is not None)
             except (ValueError, OSError, tf.errors.OpError) as error:
@@ -283,8 +281,8 @@ class _Searcher:
         )
         num_turns = len(turns) * turns[against].num_rounds
         self._seconds_kept = _KEPT_TURNS * (self._deadline.clock() - built) / num_turns
-        self._seconds_kept += _KEPT_LANES * (built - start) / len(lanes)
-        self._trials += _trials(turns, lanes, against)
+        self._seconds_kept += _KEPT_CANDIDATES * (built - start) / len(candidates)
+        self._trials += _trials(turns, candidates, against)
         self._released = race.release(runners, self._released)
         return turns
 
@@ -347,12 +345,14 @@ def _runner(pipeline: Pipeline, *, is_ours: bool) -> race.Runner:
 
 
 def _trials(
-    turns: Mapping[str, race.Turns], lanes: Mapping[str, Setting | None], against: str
+    turns: Mapping[str, race.Turns],
+    candidates: Mapping[str, Setting | None],
+    against: str,
 ) -> list[Trial]:
     return [
         Trial(
             name=name,
-            setting=lanes[name],
+            setting=candidates[name],
             elements_per_second=mine.rate,
             cpu_seconds_per_element=mine.cost,
             against=against,

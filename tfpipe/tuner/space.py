@@ -72,7 +72,7 @@ class Setting:
         errors.require_kind(self, "cache", self.cache, Placement, or_none=True)
 
     def of(self, pipeline: Pipeline) -> Pipeline:
-        """Returns the pipeline with this setting; its stages must be `opened`."""
+        """Returns the pipeline with this setting; takes one from `opened`."""
         placed = placement.with_cache(pipeline, self.cache)
         calls = self.tuning.num_parallel_maps
         parted = placement.parted_map(pipeline, self.cache)
@@ -109,7 +109,10 @@ def excess(pipeline: Pipeline, budget: Budget) -> str:
 
 
 def opened(pipeline: Pipeline) -> Pipeline:
-    """Returns the pipeline without cache and knobs of stages, ending in a Prefetch."""
+    """Returns the pipeline without tuning: no cache, no knob of a stage set.
+
+    A Prefetch is added at the end if there is none.
+    """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     stages = [
         stage.without_tuning() if hasattr(stage, "without_tuning") else stage
@@ -164,7 +167,7 @@ def closed_form(
     is the closed form of the linear program in Kuchnik et al., "Plumber", MLSys 2022.
 
     Args:
-        pipeline: The pipeline, `opened`.
+        pipeline: The pipeline without tuning, see `opened`.
         profile: The profile of that pipeline.
         budget: The budget of the pipeline.
         cache: The place of a cache. A map before the cache gets the calls that fill it.
@@ -253,7 +256,7 @@ def grid(
     """Returns a coarse grid over the whole space, for an exhaustive search.
 
     Args:
-        pipeline: The pipeline, `opened`.
+        pipeline: The pipeline without tuning, see `opened`.
         budget: The budget of the pipeline.
         caches: The places where a cache may stand; None is no cache.
     """

@@ -100,6 +100,17 @@ def test_threads_that_are_never_idle_are_not_waited_for():
     assert machine.now - machine.start < 0.1
 
 
+def test_looking_at_the_threads_is_no_work_of_the_process():
+    class Watched(Machine):
+        def is_runnable(self, thread):
+            self.num_bytes = (self.num_bytes[0] + 10_000, 0)
+            return False
+
+    machine = Watched(lambda *_: None)
+
+    assert machine.wait_until_idle() == machine.start
+
+
 def test_a_process_that_is_never_idle_is_waited_for_10_seconds():
     def work(machine, now, seconds):
         machine.used["1"] += seconds

@@ -1,26 +1,28 @@
-"""tfpipe.tuner.search: searches on real pipelines, small ones."""
+"""tfpipe.tuner.search: what is tried and chosen, from made-up races."""
 
 import dataclasses
+import functools
 import json
+import types
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.support.artificial import cost_of
+from tests.support.clock import Clock
 from tfpipe import tuning
+from tfpipe.profiling.process_usage import ProcessMeter
 from tfpipe.tuner import placement, race, search, space
+from tfpipe.tuning import AUTOTUNE
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """An op that takes some milliseconds of CPU and leaves the example as it is."""
+    """An op that leaves the example as it is."""
 
     def __call__(self, example):
-        matrix = tf.fill([400, 400], tf.cast(example["label"], tf.float32))
-        product = tf.linalg.matmul(matrix, tf.linalg.matmul(matrix, matrix))
-        zero = tf.cast(tf.reduce_sum(product) < -1.0, tf.int32)
-        return example | {"label": example["label"] + zero}
+        return dict(example)
 
 
 def decoded_again_and_again(data_dir):
@@ -41,32 +43,95 @@ def decoded_again_and_again(data_dir):
     )
 
 
-@pytest.mark.slow
-def test_a_cache_of_what_is_costly_is_found_kept_and_loaded(data_dir, tmp_path):
+class Races:
+    """Stands for real races: a function of the pipeline is its rate.
+
+    A turn takes its seconds by a clock that nothing else moves.
+    """
+
+    def __init__(self, rate):
+        self.rate = rate
+        self.clock = Clock()
+        self.sizes = []
+
+    def runner(self, pipeline, *, is_ours):
+        return types.SimpleNamespace(rate=self.rate(pipeline, is_ours))
+
+    def run(self, runners, *, seconds, num_rounds, ignored, goes_on):
+        turns = dict.fromkeys(runners, race.Turns((), ()))
+        for number in range(num_rounds):
+            if number and not goes_on(turns):
+                break
+            for name, runner in runners.items():
+                self.clock.move(seconds)
+                turns[name] = turns[name].and_one(runner.rate, 1 / runner.rate)
+        self.sizes.append({name: mine.num_rounds for name, mine in turns.items()})
+        return turns
+
+
+@pytest.fixture
+def races(monkeypatch):
+    """Makes a search by made-up rates; returns the races."""
+
+    def install(rate):
+        made = Races(rate)
+        costs = [cost_of(number, 1, calls=2) for number in range(6)]
+        profile = types.SimpleNamespace(stages=costs)
+        deadline = functools.partial(search._Deadline, clock=made.clock)
+        monkeypatch.setattr(search, "_runner", made.runner)
+        # In bytes, for no op and for all that are not random.
+        sizes = {0: 10_000, 3: 5_000}
+        monkeypatch.setattr(
+            placement,
+            "sizes",
+            lambda pipeline: sizes if reads_records(pipeline) else {},
+        )
+        monkeypatch.setattr(search, "_Deadline", deadline)
+        monkeypatch.setattr(race, "run", made.run)
+        monkeypatch.setattr(race, "release", lambda runners, before: None)
+        monkeypatch.setattr(search.measure, "profile", lambda *_, **__: profile)
+        monkeypatch.setattr(ProcessMeter, "busy_threads", lambda meter: [])
+        return made
+
+    return install
+
+
+def reads_records(pipeline):
+    return isinstance(pipeline.source, tfpipe.TFRecordSource)
+
+
+def rate_by_cache(pipeline, is_ours):
+    """A cache of decoded images is worth most, one of records little."""
+    if not is_ours:
+        return 50.0
+    if pipeline.tuning.num_parallel_maps == AUTOTUNE:
+        return 100.0
+    cache = placement.of_pipeline(pipeline)
+    return 100.0 if cache is None else {0: 110.0, 3: 800.0}[cache.num_ops]
+
+
+def test_a_cache_of_costly_results_is_found_kept_and_loaded(races, data_dir, tmp_path):
+    races(rate_by_cache)
     pipeline = decoded_again_and_again(data_dir)
 
     found = tfpipe.search_tuning(pipeline, time_limit=40, ram_budget_bytes=10**9)
 
     assert found.setting.cache == placement.Placement(where="ram", num_ops=3)
-    assert found.ratio > 2
-    assert found.given_ratio > 2
+    assert (found.ratio, found.given_ratio) == (8.0, 16.0)
     names = [trial.name for trial in found.trials]
     assert {"as given", "AUTOTUNE", "from the costs"} <= set(names)
-    assert "times AUTOTUNE" in str(found)
+    assert "8.00 times AUTOTUNE" in str(found)
     path = tmp_path / "tuning.json"
     found.save(path)
-    loaded = tfpipe.load_tuned(path, pipeline)
-    assert str(loaded) == str(found.pipeline)
-    assert json.loads(path.read_text())["evidence"]["ratio_to_autotune"] == found.ratio
-    plain = [batch["label"].tolist() for batch in pipeline.to_numpy()]
-    assert [batch["label"].tolist() for batch in loaded.to_numpy()] == plain
+    assert str(tfpipe.load_tuned(path, pipeline)) == str(found.pipeline)
+    assert json.loads(path.read_text())["evidence"]["ratio_to_autotune"] == 8.0
 
 
-@pytest.mark.slow
-def test_a_cache_that_does_not_fit_is_told_and_not_used(data_dir, tmp_path):
-    pipeline = decoded_again_and_again(data_dir)
+def test_a_cache_that_does_not_fit_is_told_and_not_used(races, data_dir, tmp_path):
+    races(rate_by_cache)
+
     found = tfpipe.search_tuning(
-        pipeline,
+        decoded_again_and_again(data_dir),
         time_limit=20,
         ram_budget_bytes=100,
         disk_budget_bytes=10**9,
@@ -74,42 +139,120 @@ def test_a_cache_that_does_not_fit_is_told_and_not_used(data_dir, tmp_path):
     )
 
     told = {trial.name: trial.error for trial in found.trials if trial.error}
-
     assert set(told) == {
         "cache of encoded records in RAM",
         "cache of the result of 3 ops in RAM",
     }
     assert all("0 MB are allowed" in error for error in told.values())
-    assert found.setting.cache is None or found.setting.cache.where == "disk"
+    assert found.setting.cache.where == "disk"
 
 
-@pytest.mark.slow
-def test_what_cannot_be_run_as_given_is_tuned_all_the_same(data_dir):
-    pipeline = decoded_again_and_again(data_dir)
-    cache = tfpipe.Cache("ram", max_bytes=1)
-    stages = [*pipeline.stages[:1], cache, *pipeline.stages[1:]]
-    given = dataclasses.replace(pipeline, stages=stages)
+def test_a_pipeline_that_cannot_be_run_as_given_is_tuned_all_the_same(races, data_dir):
+    def rate(pipeline, is_ours):
+        if not is_ours:
+            raise ValueError("max_bytes must be >= 9\nand more")
+        return rate_by_cache(pipeline, is_ours)
 
-    found = tfpipe.search_tuning(given, time_limit=20)
+    races(rate)
+
+    found = tfpipe.search_tuning(decoded_again_and_again(data_dir), time_limit=20)
 
     assert found.given_ratio is None
     assert "could not be run" in found.sentence
     (trial,) = [trial for trial in found.trials if trial.name == "as given"]
-    assert "max_bytes must be >=" in trial.error
+    assert trial.error == "max_bytes must be >= 9"
 
 
-@pytest.mark.slow
-def test_every_setting_of_the_grid_can_be_tried():
+def test_an_error_with_the_setting_of_autotune_is_raised(races, data_dir):
+    def rate(pipeline, is_ours):
+        raise ValueError("no such file")
+
+    races(rate)
+
+    with pytest.raises(ValueError, match="no such file"):
+        tfpipe.search_tuning(decoded_again_and_again(data_dir), time_limit=20)
+
+
+def test_a_pipeline_whose_own_cache_makes_it_fastest_stays(races, data_dir, tmp_path):
+    """No other one may have a cache: the costly op would run in every epoch."""
+    races(lambda pipeline, is_ours: 100.0 if is_ours else 300.0)
+    cache = tfpipe.Cache("disk", tmp_path)
+    given = cached_pipeline(decoded_again_and_again(data_dir), cache, at=2)
+
+    found = tfpipe.search_tuning(given, time_limit=15, ram_budget_bytes=100)
+
+    assert found.pipeline is given
+    assert found.is_as_given
+    assert found.ratio == 3.0
+    assert "The pipeline as it was is the fastest" in found.sentence
+    assert found.setting.cache == placement.of_pipeline(given)
+
+
+def numbers_pipeline():
     def numbers(state, num_epochs):
         return tf.data.Dataset.range(10**9).map(lambda x: {"x": x})
 
-    pipeline = tfpipe.Pipeline(numbers, [tfpipe.Batch(8)])
+    return tfpipe.Pipeline(numbers, [tfpipe.Batch(8)])
 
-    found = tfpipe.search_tuning(pipeline, exhaustive=True, cpu_budget=2)
+
+def rate_by_depth(pipeline, is_ours):
+    """Four batches ahead are best."""
+    depth = pipeline.tuning.prefetch_buffer_size if is_ours else 0
+    return {1: 100.0, 2: 110.0, 4: 130.0, 8: 120.0}.get(depth, 100.0)
+
+
+def test_steps_of_one_knob_lead_to_the_best_setting(races):
+    made = races(rate_by_depth)
+
+    found = tfpipe.search_tuning(numbers_pipeline(), time_limit=100, cpu_budget=1)
+
+    assert found.setting.tuning.prefetch_buffer_size == 4
+    assert found.ratio == 1.3
+    last = made.sizes[-1]
+    assert last == {"AUTOTUNE": 9, "the best so far": 9, "as given": 9}
+
+
+def test_a_setting_that_loses_a_round_is_knocked_out(races):
+    made = races(lambda pipeline, is_ours: 100.0)
+
+    found = tfpipe.search_tuning(numbers_pipeline(), time_limit=100)
+
+    assert found.is_as_given
+    first, *steps, _ = made.sizes
+    assert set(first.values()) == {5}
+    assert steps
+    assert all(set(rounds.values()) == {1} for rounds in steps)
+
+
+@pytest.mark.parametrize("time_limit", [1, 20, 60])
+def test_a_search_ends_in_time(races, time_limit):
+    """The fewest rounds of the first and the last race are always run."""
+    made = races(rate_by_depth)
+    fewest = 0.4 * 3 * (2 + 3)
+
+    tfpipe.search_tuning(numbers_pipeline(), time_limit=time_limit, cpu_budget=1)
+
+    assert made.clock.now - 1000 <= max(time_limit, fewest) + 0.4 * 3
+    assert set(made.sizes[-1].values()) <= set(range(3, 10))
+
+
+def test_every_setting_of_the_grid_is_tried(races):
+    races(rate_by_depth)
+
+    found = tfpipe.search_tuning(numbers_pipeline(), exhaustive=True, cpu_budget=2)
 
     tried = [trial for trial in found.trials if " of 2" in trial.name]
     assert len({trial.name for trial in tried}) == 2  # batches ahead
-    assert np.isfinite(found.ratio)
+    assert found.setting.tuning.prefetch_buffer_size == 4
+
+
+def test_a_pipeline_that_ends_begins_again():
+    source = tfpipe.SyntheticSource(batch_size=2, image_size=8)
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Take(3)])
+
+    runner = search._runner(pipeline, is_ours=False)
+
+    runner.pull(10)
 
 
 def test_a_tuning_for_something_else_is_not_used(data_dir, tmp_path):
@@ -150,7 +293,7 @@ def turns(best, given=None):
         ([90, 90, 90], None, "AUTOTUNE"),
     ],
 )
-def test_what_was_given_stays_unless_something_is_faster(best, given, winner):
+def test_the_given_pipeline_stays_unless_a_setting_is_faster(best, given, winner):
     assert search.chosen(turns(best, given), may_stay=True) == winner
     if winner == "as given":
         assert search.chosen(turns(best, given), may_stay=False) != winner
@@ -161,7 +304,7 @@ def cached_pipeline(pipeline, cache, *, at=1):
     return dataclasses.replace(pipeline, stages=stages)
 
 
-def test_what_a_pipeline_takes_beyond_a_budget_is_told(data_dir, tmp_path):
+def test_excess_over_a_budget_is_told(data_dir, tmp_path):
     pipeline = decoded_again_and_again(data_dir)
     in_ram = cached_pipeline(pipeline, tfpipe.Cache("ram"))
     on_disk = cached_pipeline(pipeline, tfpipe.Cache("disk", tmp_path))
@@ -181,7 +324,7 @@ def test_what_a_pipeline_takes_beyond_a_budget_is_told(data_dir, tmp_path):
 
 
 @pytest.mark.parametrize("is_as_given", [True, False])
-def test_what_stays_says_so_and_is_loaded_as_it_is(data_dir, tmp_path, is_as_given):
+def test_a_pipeline_that_stays_says_so_and_is_loaded(data_dir, tmp_path, is_as_given):
     given = dataclasses.replace(
         decoded_again_and_again(data_dir), tuning=tfpipe.Tuning(num_parallel_reads=2)
     )
@@ -211,36 +354,12 @@ def test_what_stays_says_so_and_is_loaded_as_it_is(data_dir, tmp_path, is_as_giv
         assert loaded is given
     else:
         assert "exceeds the budget (it has 4 threads, 3 are" in found.sentence
-        assert loaded.stages != given.stages  # its knobs are open
+        assert loaded.stages != given.stages  # no knob of a stage is set
         assert loaded.tuning == given.tuning
 
 
-@pytest.mark.slow
-def test_a_pipeline_whose_own_cache_makes_it_fastest_stays(data_dir, tmp_path):
-    """No other one may have a cache: the costly op would run in every epoch."""
-    cache = tfpipe.Cache("disk", tmp_path)
-    given = cached_pipeline(decoded_again_and_again(data_dir), cache, at=2)
-
-    found = tfpipe.search_tuning(given, time_limit=15, ram_budget_bytes=100)
-
-    assert found.pipeline is given
-    assert found.is_as_given
-    assert found.ratio > 1.5
-    assert "The pipeline as it was is the fastest" in found.sentence
-    assert found.setting.cache == placement.of_pipeline(given)
-
-
-@pytest.mark.slow
-def test_what_ends_begins_again():
-    source = tfpipe.SyntheticSource(batch_size=2, image_size=8)
-    pipeline = tfpipe.Pipeline(source, [tfpipe.Take(3)])
-
-    found = tfpipe.search_tuning(pipeline, time_limit=4)
-
-    assert found.ratio > 0
-
-
-def test_what_is_empty_is_refused():
+def test_an_empty_pipeline_is_refused(monkeypatch):
+    monkeypatch.setattr(ProcessMeter, "busy_threads", lambda meter: [])
     empty = tfpipe.Pipeline(lambda *_: tf.data.Dataset.range(3), [tfpipe.Batch(4)])
 
     with pytest.raises(ValueError, match="must have at least one element, got none"):
@@ -286,12 +405,11 @@ def test_own_caches_of_what_cannot_be_built_are_closed(
 
     closed = []
     monkeypatch.setattr(tfpipe.Cache, "close", lambda cache: closed.append(cache))
-    pipeline = placement.with_cache(
-        decoded_again_and_again(data_dir), placement.Placement(where="ram", num_ops=3)
-    )
-    stages = [*pipeline.stages, tfpipe.Map(refuse)]
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
+    stages = [tfpipe.Interleave(), tfpipe.Cache("ram"), tfpipe.Map(refuse)]
+    pipeline = tfpipe.Pipeline(source, stages)
 
     with pytest.raises(ValueError, match="not this"):
-        search._runner(dataclasses.replace(pipeline, stages=stages), is_ours=is_ours)
+        search._runner(pipeline, is_ours=is_ours)
 
     assert len(closed) == num_closed

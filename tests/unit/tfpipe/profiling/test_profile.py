@@ -1,0 +1,196 @@
+"""tfpipe.profiling.profile: predictions, sentences and tables of made-up figures."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+import tfpipe
+from tests.support.artificial import cost_of, made_profile
+from tfpipe.profiling.limits import Host
+from tfpipe.profiling.profile import Storage
+
+FIGURES = [
+    cost_of(0, 0, kind="serial"),
+    cost_of(1, 5, calls=2, share=0.25),
+    cost_of(2, 15, calls=2, share=0.75),
+    cost_of(3, 0, kind="buffered"),
+]
+
+
+@pytest.mark.parametrize(
+    ("tuning", "num_cores", "rate"),
+    [
+        # The two cores could give 100, and gave 90.
+        ({}, None, 90),
+        ({}, 8, 360),
+        ({"num_parallel_maps": 1}, None, 1 / 0.015),
+        ({"num_parallel_maps": (1, 2)}, None, 90),
+        ({"num_parallel_maps": (1, 4)}, 8, 200),
+        ({"private_threadpool_size": 1}, None, 50),
+        ({"prefetch_buffer_size": 9}, None, 90),
+    ],
+)
+def test_rate_of_another_tuning_is_predicted(tuning, num_cores, rate):
+    predicted = made_profile(*FIGURES).predict(
+        tfpipe.Tuning(**tuning), num_cores=num_cores
+    )
+
+    assert predicted == pytest.approx(rate)
+
+
+def test_sentence_says_what_to_change_and_what_comes_next():
+    storage = Storage(
+        bytes_per_output=1e6, bytes_per_second=5e8, device_fraction=math.nan
+    )
+
+    found = made_profile(*FIGURES, storage=storage).bottleneck
+
+    assert (found.resource, found.stage, found.rate) == ("CPU", 2, pytest.approx(100))
+    assert found.sentence == (
+        "stage2 takes 75% of the CPU, which allows 1,000 examples/s: 8 more cores "
+        "would give 5,000 examples/s, where storage at 500 MB/s (as given) is the "
+        "next limit."
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "resource", "text"),
+    [
+        (
+            {
+                "storage": Storage(
+                    bytes_per_output=1e6, bytes_per_second=5e7, device_fraction=1.0
+                )
+            },
+            "storage",
+            "storage at 50 MB/s (cold) allows 500 examples/s: cache the records",
+        ),
+        (
+            {"consumer_seconds": 0.1},
+            "consumer",
+            "the CPU with 2 cores allows 1,000 examples/s",
+        ),
+        (
+            {"ram_left_bytes": -1},
+            "memory",
+            "of memory are left: make its buffer shorter",
+        ),
+    ],
+)
+def test_other_limits_than_the_stages_are_named(values, resource, text):
+    found = made_profile(*FIGURES, **values).bottleneck
+
+    assert found.resource == resource
+    assert text in found.sentence
+
+
+def test_profile_prints_a_line_a_stage_and_goes_into_json():
+    result = made_profile(*FIGURES)
+
+    lines = str(result).splitlines()
+    values = json.loads(json.dumps(result.as_json(), allow_nan=False))
+
+    assert [line.split()[1] for line in lines[1:5]] == [
+        f"stage{number}" for number in range(4)
+    ]
+    assert lines[-1] == result.bottleneck.sentence
+    assert values["stages"][2]["cpu_seconds_per_output"] == 0.015
+    assert values["bottleneck"]["resource"] == "CPU"
+    assert values["bound_outputs_per_second"] == pytest.approx(100)
+    assert "pipeline" not in values
+
+
+@pytest.mark.parametrize(
+    ("costs", "copied", "resource", "stage", "text"),
+    [
+        pytest.param(
+            [cost_of(0, 0), cost_of(1, 9, calls=2, share=0.9), cost_of(2, 1, calls=2)],
+            math.inf,
+            "CPU",
+            1,
+            "takes 90% of the CPU",
+            id="busy CPU",
+        ),
+        pytest.param(
+            [cost_of(0, 0), cost_of(1, 1, calls=2), cost_of(2, 0, wait=50, calls=2)],
+            math.inf,
+            "latency",
+            2,
+            "elements at a time, with as many threads in Tuning",
+            id="waiting",
+        ),
+        pytest.param(
+            [
+                cost_of(0, 0, kind="serial"),
+                cost_of(1, 1, calls=2),
+                cost_of(2, 1, wait=50, kind="serial"),
+            ],
+            math.inf,
+            "latency",
+            2,
+            "put a Prefetch before it",
+            id="waiting in a plain function",
+        ),
+        pytest.param(
+            [cost_of(0, 0), cost_of(1, 1, calls=2), cost_of(2, 9, calls=1)],
+            math.inf,
+            "sequential stage",
+            2,
+            "1 call at a time",
+            id="sequential",
+        ),
+        pytest.param(
+            [
+                cost_of(0, 0, kind="serial"),
+                cost_of(1, 5, kind="serial", bytes_in_per_output=1e7),
+            ],
+            3e9,
+            "memory",
+            1,
+            "moves 2.0 GB in a CPU-second, a copy on this host 3.0 GB",
+            id="copies",
+        ),
+    ],
+)
+def test_lowest_limit_is_named(costs, copied, resource, stage, text):
+    host = Host(num_cores=2, num_threads=2, copy_bytes_per_second=copied)
+
+    profile = made_profile(*costs, host=host)
+
+    found = profile.bottleneck
+    assert (found.resource, found.stage) == (resource, stage), found.sentence
+    assert text in found.sentence
+    assert found.rate == profile.bound
+
+
+def test_ops_of_the_stage_that_binds_are_named_together():
+    ops = [cost_of(2, 9, name=name, calls=2) for name in ("Parse()", "Flip()")]
+
+    found = made_profile(cost_of(0, 0), cost_of(1, 1, calls=2), *ops).bottleneck
+
+    assert found.stage == 2
+    assert "Map(Parse, Flip)" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("fraction", "state"),
+    [(0.0, "warm"), (0.5, "partly warm"), (0.9, "cold"), (math.nan, "as given")],
+)
+def test_state_of_the_page_cache_is_told(fraction, state):
+    storage = Storage(
+        bytes_per_output=1.0, bytes_per_second=1.0, device_fraction=fraction
+    )
+
+    assert storage.state == state
+
+
+def test_storage_is_a_line_of_the_table_and_no_limit_where_it_is_warm():
+    storage = Storage(bytes_per_output=1e6, bytes_per_second=5e7, device_fraction=1.0)
+    warm = dataclasses.replace(storage, device_fraction=0.0)
+
+    table = str(made_profile(*FIGURES, storage=storage))
+    assert "storage: 1 MB for each output" in table
+    limits = made_profile(*FIGURES, storage=warm).limits
+    assert "storage" not in {limit.resource for limit in limits}

@@ -1,0 +1,99 @@
+"""tfpipe.profiling.profile_runs: what passes each step, counted."""
+
+import math
+import types
+
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tests.support.artificial import Numbers, keep_even
+from tfpipe.profiling import prefixes, profile_runs
+
+
+def planned(*stages, source=None, num_elements=40):
+    """The plan of a profile; nothing is timed."""
+    pipeline = tfpipe.Pipeline(source or Numbers(), stages)
+    task = profile_runs.Task(
+        pipeline=pipeline,
+        steps=prefixes.steps(pipeline),
+        prefixes=(),
+        seconds=1.0,
+        repeats=1,
+        bar=types.SimpleNamespace(update=lambda: None),
+    )
+    return profile_runs.plan(task, num_elements)
+
+
+def test_visits_and_bytes_are_counted():
+    def widen(dataset):
+        return dataset.map(lambda x: {"x": tf.fill([6], x), "name": "abc"})
+
+    plan = planned(keep_even, widen, tfpipe.Batch(4), tfpipe.Prefetch())
+
+    assert plan.visits == [8, 4, 4, 1, 1]
+    assert plan.num_bytes == [64, 32, 4 * (48 + 3), 4 * (48 + 3), 4 * (48 + 3)]
+
+
+@pytest.mark.parametrize(
+    ("make", "num_bytes"),
+    [
+        (lambda x: (x, (x + 1, {"a": x})), 24),
+        (lambda x: tf.RaggedTensor.from_row_lengths(tf.range(2), [2]), None),
+        (lambda x: tf.sparse.from_dense([x]), None),
+        (lambda x: tf.strings.as_string(x % 10), 1),
+        (lambda x: tf.data.Dataset.range(x), 0),  # a dataset counts as nothing
+    ],
+    ids=["nested", "ragged", "sparse", "string", "dataset"],
+)
+def test_elements_may_have_any_structure(make, num_bytes):
+    plan = planned(lambda dataset: dataset.map(make), num_elements=10)
+
+    assert plan.visits[1] == 1
+    if num_bytes is not None:
+        assert plan.num_bytes[1] == num_bytes
+
+
+def test_pipeline_that_ends_begins_again():
+    def source(state, num_epochs):
+        return tf.data.Dataset.range(7)
+
+    plan = planned(tfpipe.Batch(3), source=source, num_elements=100)
+
+    assert plan.num_elements == 100
+    assert plan.visits[0] == pytest.approx(3.5, abs=0.1)
+
+
+def test_a_pipeline_may_have_no_stages():
+    assert planned(num_elements=10).visits == [1]
+
+
+def test_source_without_elements_is_refused():
+    with pytest.raises(ValueError, match="at least one element, got none"):
+        planned(source=lambda state, num_epochs: tf.data.Dataset.range(0))
+
+
+@pytest.fixture(scope="module")
+def plan_with_cache(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
+    stages = [tfpipe.Interleave(), tfpipe.Cache("ram"), tfpipe.Batch(4)]
+    return planned(*stages, source=source, num_elements=4)
+
+
+def test_nothing_is_known_of_stages_before_a_full_cache(plan_with_cache):
+    plan = plan_with_cache
+
+    assert math.isnan(plan.visits[1])
+    assert plan.visits[2:] == [4, 1]
+    assert plan.reader == 2
+
+
+def test_the_reader_runs_in_whole_windows(data_dir):
+    """24 records, 20 of them in batches: a window is an epoch, of 4 batches."""
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=5)
+
+    plan = planned(tfpipe.Interleave(), tfpipe.Batch(5), source=source, num_elements=5)
+
+    assert plan.visits[:2] == [1 / 4, 5]
+    assert plan.reader == 1
+    assert plan.num_for_reader == 3 * 4

@@ -1,0 +1,167 @@
+"""tfpipe.profiling.stage_costs: from made-up runs to the cost of each stage."""
+
+import math
+
+import pytest
+
+import tfpipe
+from tfpipe.profiling import stage_costs
+from tfpipe.profiling.dataset_nodes import Concurrency
+from tfpipe.profiling.prefixes import Step
+from tfpipe.profiling.process_usage import Spent
+from tfpipe.profiling.profile import Rate, Storage
+from tfpipe.profiling.profile_runs import Plan, Whole
+from tfpipe.tuning import AUTOTUNE
+
+SERIAL = Concurrency(1, "serial")
+
+
+def ms(cpu, wall=None, **values):
+    return Spent(cpu * 1e-3, (wall or cpu) * 1e-3, **values)
+
+
+def judge(spent, *, stages=None, reader=0, on_all=None, held=None, how=None):
+    """The rows and the host of steps that made these runs; 8 bytes an element."""
+    count = len(spent)
+    stages = stages or [None] * count
+    steps = [
+        Step(number, f"step{number}", is_measured=bool(runs))
+        for number, runs in enumerate(spent)
+    ]
+    plan = Plan(
+        num_elements=4,
+        num_for_reader=4,
+        reader=reader,
+        visits=[2.0] * count,
+        num_bytes=[16.0] * count,
+    )
+    whole = Whole(
+        stages=stages,
+        spent=[ms(1)],
+        memory_bytes=0,
+        buffered_bytes=held,
+        concurrency=how or [SERIAL] * count,
+        num_cores=4,
+        num_threads=3,
+        on_all_cores=[on_all or ms(1)],
+        element_spec=None,
+    )
+    return stage_costs.judge(steps, plan, spent, whole, copy_bytes_per_second=1e9)
+
+
+def test_a_stage_costs_more_than_the_one_before_in_the_same_round():
+    """The second round is a slow spell of the host."""
+    rows, _ = judge([[ms(1), ms(10), ms(1)], [ms(4), ms(13), ms(4)]])
+
+    assert [row.cpu_seconds_per_output for row in rows] == pytest.approx([1e-3, 3e-3])
+    assert [row.share for row in rows] == pytest.approx([0.25, 0.75])
+    assert [row.bytes_in_per_output for row in rows] == [0, 16]
+
+
+def test_a_step_that_is_not_run_costs_nothing():
+    rows, _ = judge([[ms(1)], [], [ms(3)]])
+
+    costs = [row.cpu_seconds_per_output for row in rows]
+    assert costs == pytest.approx([1e-3, 0, 2e-3])
+
+
+def test_a_cost_below_zero_counts_as_nothing_and_is_noted():
+    rows, _ = judge([[ms(3)], [ms(2)]])
+
+    assert rows[1].cpu_seconds_per_output == 0
+    assert rows[1].note == "-1.000 ms: below the measurement noise"
+    rate = Rate(median=1.0, least=1.0, most=1.0, cpu_seconds_per_element=1.0)
+    (note,) = stage_costs.notes(rows, rate, None)
+    assert note.startswith("A cost below zero counts as 0")
+
+
+@pytest.mark.parametrize(("wait", "counted"), [(30, 30), (3, 3), (1, 0)])
+def test_a_wait_counts_if_it_is_more_than_noise(wait, counted):
+    rows, _ = judge([[ms(1)], [ms(9, 9 + wait)]])
+
+    assert rows[1].wait_seconds_per_output == pytest.approx(counted * 1e-3)
+
+
+def test_costs_are_corrected_by_what_a_run_read_more_or_less():
+    """Reading costs 1 us a kB; the run of the second step read twice as much."""
+    reader = [ms(10, bytes_read=1e4)]
+    later = [ms(25, bytes_read=2e4)]
+
+    rows, _ = judge([reader, later], on_all=ms(30, bytes_read=2e4))
+
+    assert [row.cpu_seconds_per_output for row in rows] == pytest.approx([0.01, 0.005])
+
+
+def test_the_host_is_slower_with_all_cores():
+    _, host = judge([[ms(2)], [ms(4)]], on_all=ms(5))
+
+    assert (host.num_cores, host.num_threads) == (4, 3)
+    assert host.slowdown == pytest.approx(1.25)
+    assert host.copy_bytes_per_second == 1e9
+
+
+def test_autotune_counts_as_a_call_for_each_thread():
+    how = [SERIAL, Concurrency(AUTOTUNE, "parallel"), Concurrency(7, "parallel")]
+
+    rows, _ = judge([[ms(1)], [ms(2)], [ms(3)]], how=how)
+
+    assert [row.parallelism for row in rows] == [1, 3, 7]
+
+
+@pytest.mark.parametrize(
+    ("stage", "calls", "held"),
+    [
+        (tfpipe.Shuffle(10), 1, 10 * 8),
+        (tfpipe.Map(abs, num_parallel_calls=3), 3, 3 * 8),
+        (tfpipe.Batch(4), 1, 0),
+        (tfpipe.Prefetch(buffer_size=5), 1, 5 * 8),
+        (tfpipe.Prefetch(buffer_size=AUTOTUNE), 1, 2 * 8),
+    ],
+)
+def test_buffers_are_estimated_where_tensorflow_does_not_tell(stage, calls, held):
+    how = [SERIAL, Concurrency(calls, "parallel")]
+
+    rows, _ = judge([[ms(1)], [ms(2)]], stages=[None, stage], how=how)
+
+    assert rows[1].buffered_bytes == held
+
+
+def test_buffers_are_those_that_tensorflow_tells():
+    rows, _ = judge([[ms(1)], [ms(2)]], held=[5, 6])
+
+    assert [row.buffered_bytes for row in rows] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("read", "bandwidth", "expected"),
+    [
+        (1e4, (1e6, 0.5), (1e4, 1e6, 0.5)),
+        (1e4, None, None),
+        (100, (1e6, 0.5), None),  # the process only measured itself
+    ],
+)
+def test_storage_is_told_where_files_are_read(read, bandwidth, expected):
+    found = stage_costs.storage([ms(1, bytes_read=read)], bandwidth)
+
+    if expected is None:
+        assert found is None
+    else:
+        values = found.bytes_per_output, found.bytes_per_second, found.device_fraction
+        assert values == expected
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "fraction", "is_told"),
+    [(1e3, math.nan, True), (1e12, math.nan, False), (1e3, 0.0, False)],
+)
+def test_reading_faster_than_the_storage_came_from_the_page_cache(
+    bandwidth, fraction, is_told
+):
+    rate = Rate(median=10.0, least=9.0, most=11.0, cpu_seconds_per_element=0.1)
+    storage = Storage(
+        bytes_per_output=1e4, bytes_per_second=bandwidth, device_fraction=fraction
+    )
+
+    notes = stage_costs.notes([], rate, storage)
+
+    assert any("in the page cache by then" in note for note in notes) is is_told
