@@ -24,7 +24,7 @@ OPS = [
     ColorJitter(hue=0.1),
     DistortColor(),
     DistortColor(fast=False),
-    RandAugment(),
+    RandAugment(num_ops=1),
     RandAugment(num_ops=3, magnitude=4.5, operations=["Rotate", "Cutout", "Color"]),
     Cutout(size=12),
     RandomErasing(),
