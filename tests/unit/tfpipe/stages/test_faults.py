@@ -291,7 +291,8 @@ def test_locate_says_shard_and_offset_of_every_record(data_dir):
 
 def fail_on(*bad):
     def op(example):
-        known = tf.reduce_all(example["record_id"] != tf.constant(bad, tf.int64))
+        numbers = example["record_id"][..., tf.newaxis]
+        known = tf.reduce_all(numbers != tf.constant(bad, tf.int64))
         with tf.control_dependencies([tf.debugging.Assert(known, ["no such thing"])]):
             return {name: tf.identity(value) for name, value in example.items()}
 
