@@ -123,8 +123,23 @@ def halves_of_pairs(sheet, num_pairs, size=16):
     return before, np.stack([pair[:, size + 4 : 2 * size + 4] for pair in pairs])
 
 
+@pytest.fixture(scope="module")
+def first_three(data_dir):
+    """The first three images: encoded, and after the ops of `make_pipeline`."""
+    pipeline = make_pipeline(data_dir)
+    made = [example["image"] for example in pipeline.build().take(3)]
+    source = pipeline.source
+    parse = tfpipe.Pipeline(
+        source, [tfpipe.Interleave(), tfpipe.Map(tfpipe.Parse(label_base=1))]
+    )
+    return [
+        (example["encoded"].numpy(), image.numpy().tolist())
+        for example, image in zip(parse.build().take(3), made, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("batch", [False, True])
-def test_each_image_is_beside_what_became_of_it(data_dir, batch):
+def test_each_image_is_beside_what_became_of_it(data_dir, batch, first_three):
     stages, size = ([tfpipe.Batch(2)], 2) if batch else ([], 1)
     pipeline = make_pipeline(data_dir, *stages, batch_size=size)
 
@@ -132,16 +147,11 @@ def test_each_image_is_beside_what_became_of_it(data_dir, batch):
 
     assert sheet.size == (3 * (2 * 16 + 2 * 4) + 4, 16 + 4 + 14 + 4)
     before, after = halves_of_pairs(sheet, 3)
-    made = list(make_pipeline(data_dir).build().take(3).as_numpy_iterator())
-    assert after.tolist() == [example["image"].tolist() for example in made]
+    assert after.tolist() == [image for _, image in first_three]
     # The images are 40 pixels wide and 32 to 34 high: white above and below.
     assert (before[:, [0, -1]] == 255).all()
-    stored = tfpipe.Pipeline(
-        tfpipe.TFRecordSource(data_dir, "train", shuffle="none"),
-        [tfpipe.Interleave(), tfpipe.Map(tfpipe.Parse(label_base=1))],
-    )
-    for picture, example in zip(before, stored.to_numpy(), strict=False):
-        image = PIL.Image.open(io.BytesIO(example["encoded"]))
+    for picture, (encoded, _) in zip(before, first_three, strict=True):
+        image = PIL.Image.open(io.BytesIO(encoded))
         height = round(image.height * 16 / 40)
         top = (16 - height) // 2
         expected = np.asarray(image.resize((16, height)), float)

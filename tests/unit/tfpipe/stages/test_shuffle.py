@@ -34,9 +34,6 @@ def test_epochs_stay_whole_and_a_run_goes_on_with_what_would_have_followed(
 
     assert len(whole) == 3 * steps
     assert whole[steps : 2 * steps] == ids(pipeline.build(epoch=1))
-    assert (
-        ids(pipeline.build(start_step=steps, num_epochs=2)) == whole[steps : 2 * steps]
-    )
     state = pipeline.source.advance(tfpipe.State(), steps + 2)
     assert ids(pipeline.build(state=state, num_epochs=2)) == whole[steps + 2 :]
     endless = pipeline.build(start_step=1, num_epochs=None)
