@@ -174,10 +174,10 @@ def test_an_error_with_the_setting_of_autotune_is_raised(races, data_dir):
 
 
 def test_a_pipeline_whose_own_cache_makes_it_fastest_stays(races, data_dir, tmp_path):
-    """No other one may have a cache: the costly op would run in every epoch."""
+    """No other one may have a cache, so each would read its files in every epoch."""
     races(lambda pipeline, is_ours: 100.0 if is_ours else 300.0)
     cache = tfpipe.Cache("disk", tmp_path)
-    given = cached_pipeline(decoded_again_and_again(data_dir), cache, at=2)
+    given = cached_pipeline(decoded_again_and_again(data_dir), cache)
 
     found = tfpipe.search_tuning(given, time_limit=15, ram_budget_bytes=100)
 
@@ -406,7 +406,7 @@ def test_own_caches_of_what_cannot_be_built_are_closed(
     closed = []
     monkeypatch.setattr(tfpipe.Cache, "close", lambda cache: closed.append(cache))
     source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
-    stages = [tfpipe.Interleave(), tfpipe.Cache("ram"), tfpipe.Map(refuse)]
+    stages = [tfpipe.Interleave(), tfpipe.Map(refuse), tfpipe.Cache("ram")]
     pipeline = tfpipe.Pipeline(source, stages)
 
     with pytest.raises(ValueError, match="not this"):
