@@ -348,7 +348,6 @@ def test_ops_that_print_alike_do_not_share_a_cache(data_dir, each_cache):
         weights[position] = 1
         stages = [tfpipe.Map(*DECODE, Weigh(weights))]
         cached = as_list(make(data_dir, *stages, each_cache).build())
-        assert cached == as_list(make(data_dir, *stages).build())
         labels.append([example["label"] for example in cached])
 
     assert labels[0] != labels[1]

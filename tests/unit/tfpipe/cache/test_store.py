@@ -100,18 +100,6 @@ def test_store_is_gone_on_with_and_complete_when_all_are_there(tmp_path):
     assert get(open_store(tmp_path), 0, 1, 2, 3, 4) == expected(0, 1, 2, 3, 4)
 
 
-def test_forked_process_writes_a_segment_of_its_own(tmp_path):
-    kept = open_store(tmp_path)
-    put(kept, 1)
-    if (child := os.fork()) == 0:
-        put(kept, 2)
-        os._exit(0)
-    os.waitpid(child, 0)
-    put(kept, 3)
-
-    assert get(kept, 1, 2, 3) == expected(1, 2, 3)
-
-
 def test_strings_beyond_the_size_of_the_shards_are_refused(tmp_path):
     kept = open_store(tmp_path, string_bytes=7)
     put(kept, 3)
