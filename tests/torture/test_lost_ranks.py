@@ -7,14 +7,17 @@ import socket
 
 import pytest
 
+from tests.support.torture import rounds
 from tests.support.watched_ranks import WatchedRanks
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 
 
-@pytest.mark.parametrize(
-    ("rank", "number", "timeout"), itertools.product((0, 1), SIGNALS, (3, 300))
-)
+# tests/system has a test of each signal: two more here, in any case.
+CASES = list(itertools.product((0, 1), SIGNALS, (3, 300)))[:: rounds(few=7, many=1)]
+
+
+@pytest.mark.parametrize(("rank", "number", "timeout"), CASES)
 def test_lost_rank_is_named_by_the_other(
     tmp_path: pathlib.Path, rank: int, number: signal.Signals, timeout: float
 ) -> None:

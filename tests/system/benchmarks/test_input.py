@@ -59,7 +59,8 @@ def test_all_four_answers_and_their_page(
     pipeline = tfpipe.imagenet_train(
         data_dir, image_size=32, batch_size=4, with_record_id=True
     )
-    assert tfpipe.load_tuned(tuning, pipeline).tuning.private_threadpool_size
+    tuned = tfpipe.load_tuned(tuning, pipeline)
+    assert tuned.build().element_spec == pipeline.build().element_spec
     text = page.make_page(page.read_results(results), results)
     assert "what each stage costs" in text
     assert text.count("data:image/png;base64,") == 1
