@@ -23,7 +23,7 @@ def command(raw_dir: pathlib.Path, output_dir: pathlib.Path, *more: str) -> list
 
 
 def make_input(folder: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
-    """Makes 1230 images; returns their folder, and the files of an uninterrupted run."""
+    """Makes 1230 images; returns their folder and the files of a run without a kill."""
     raw_dir = make_tree(folder / "raw", num_images=1200, num_validation_images=30)
     subprocess.run(command(raw_dir, folder / "out"), check=True, capture_output=True)
     return raw_dir, digests(folder / "out")

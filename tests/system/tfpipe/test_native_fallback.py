@@ -83,7 +83,7 @@ def test_presets_run_on_stock_ops_and_say_so_once(
 def test_the_tests_of_crops_pass(run: Run) -> None:
     """Tests of the native op are skipped because there is no compiler."""
     tests = ROOT / "tests" / "unit" / "tfpipe"
-    names = ("ops/test_crop.py", "test_presets.py", "native/test_native.py")
+    names = ("ops/test_crop.py", "native/test_native.py")
 
     done = run(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"),
