@@ -67,8 +67,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         result = yield
     finally:
         _is_armed = False
-    # CPU time of this thread: neither a busy machine nor TensorFlow's own threads, which
-    # wait for work in a loop, fail a test.
+    # CPU time of this thread: a busy machine fails no test, nor do TensorFlow's own
+    # threads, which wait for work in a loop.
     used = time.thread_time() - before
     if used > MAX_CPU_SECONDS:
         pytest.fail(f"a unit test must take at most 2 s of CPU time, took {used:.1f} s")

@@ -72,6 +72,7 @@ def test_two_ranks_share_the_budgets(
     """Both ranks together use no more threads and memory, as the kernel counts them."""
     script = f"""
 import json
+import time
 import psutil
 import tfpipe
 from benchmarks.distributed import ranks
@@ -92,10 +93,15 @@ found = tfpipe.search_tuning(pipeline, cpu_budget=2, ram_budget_bytes=400_000_00
 batches = iter(found.pipeline.build(num_epochs=None))
 next(batches)
 world.gather(None)
+at_rest = cpu_by_thread()
+time.sleep(0.5)
 before, memory = cpu_by_thread(), resident()
+# Horovod's thread polls, also while no batch is made.
+polling = {{name for name, now in before.items() if now - at_rest.get(name, 0) > 0.05}}
 for _ in range(150):
     next(batches)
-spent = {{name: now - before.get(name, 0) for name, now in cpu_by_thread().items()}}
+spent = {{name: now - before.get(name, 0) for name, now in cpu_by_thread().items()
+         if name not in polling and name != process.pid}}
 total = sum(spent.values())
 busy = sum(seconds > 0.3 * total for seconds in spent.values())
 told = world.gather([busy, resident() - memory, found.setting.tuning.ram_budget_bytes])
