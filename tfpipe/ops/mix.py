@@ -1,6 +1,6 @@
 """Ops on batches that blend images with each other, and their labels alike.
 
-In and out: a batch, for use in a `stages.Map` after `stages.Batch`:
+In and out: a batch, for use in a `Map` after `Batch`:
 
     Map(..., OneHot(1000), Select("image", "label", "seed")), Batch(256), Map(MixUp())
 
