@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+from tests.support.torture import rounds
+
 
 def test_a_process_ends_while_a_daemon_thread_waits(data_dir: pathlib.Path) -> None:
     script = f"""
@@ -27,7 +29,7 @@ started.wait()
     command = [sys.executable, "-c", script]
 
     # Without waiting every fifth one was killed by a signal.
-    for _ in range(3):
+    for _ in range(rounds(few=2, many=20)):
         done = subprocess.run(
             command, timeout=120, env=environment, capture_output=True, text=True
         )
@@ -47,5 +49,5 @@ next(batches)
     command = [sys.executable, "-c", script]
 
     # Without `at_exit` every third one hung.
-    for _ in range(4):
+    for _ in range(rounds(few=2, many=20)):
         subprocess.run(command, check=True, timeout=120, env=environment)
