@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -26,3 +27,9 @@ def data_dir(
     folder = tmp_path_factory.mktemp("data") / "records"
     convert(raw_dir, folder, num_train_shards=3, num_validation_shards=2, num_workers=1)
     return folder
+
+
+@pytest.fixture
+def copy_dir(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the data set that a test may damage."""
+    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
