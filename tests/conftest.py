@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.support.data import convert, make_tree
+from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -33,3 +33,14 @@ def data_dir(
 def copy_dir(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """A copy of the data set that a test may damage."""
     return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def job_digests(
+    raw_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> JobDigests:
+    """Digests of the files that the jobs X and Y make of the tree of `raw_dir`."""
+    folder = tmp_path_factory.mktemp("jobs")
+    for name, options in (("X", JOB_X), ("Y", JOB_Y)):
+        convert(raw_dir, folder / name, **options)
+    return {name: digests(folder / name) for name in ("X", "Y")}
