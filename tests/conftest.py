@@ -1,4 +1,4 @@
-"""Fixtures: a raw tree of tiny images, and the data set made of it, once a session."""
+"""Fixtures: raw trees of tiny images, and what is made of them, once a session."""
 
 import os
 import pathlib
@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from tests.support import long_conversion
 from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
@@ -44,3 +45,11 @@ def job_digests(
     for name, options in (("X", JOB_X), ("Y", JOB_Y)):
         convert(raw_dir, folder / name, **options)
     return {name: digests(folder / name) for name in ("X", "Y")}
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> long_conversion.Uninterrupted:
+    """Folder of 1230 images, and digests of the files of a whole conversion of them."""
+    return long_conversion.make_input(tmp_path_factory.mktemp("uninterrupted"))
