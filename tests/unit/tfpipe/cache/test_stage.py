@@ -352,16 +352,23 @@ class Weigh:
         return example | {"label": example["label"] + self.weights.argmax()}
 
 
-def test_ops_that_print_alike_do_not_share_a_cache(data_dir, each_cache):
-    labels = []
-    for position in (2000, 2001):
-        weights = np.zeros(5000)
-        weights[position] = 1
-        stages = [tfpipe.Map(DECODE[0], Weigh(weights))]
-        cached = as_list(make(data_dir, *stages, each_cache).build())
-        labels.append([example["label"] for example in cached])
+@pytest.fixture(scope="module")
+def printed_alike(data_dir):
+    """Maps that print alike, each with its elements without a cache."""
+    maps = [
+        tfpipe.Map(DECODE[0], Weigh(np.arange(5000) == position))
+        for position in (2000, 2001)
+    ]
+    return [(each, as_list(make(data_dir, each).build())) for each in maps]
 
-    assert labels[0] != labels[1]
+
+def test_ops_that_print_alike_do_not_share_a_cache(data_dir, each_cache, printed_alike):
+    (first, expected), (second, other) = printed_alike
+
+    assert repr(first) == repr(second)
+    assert as_list(make(data_dir, first, each_cache).build()) == expected
+    assert as_list(make(data_dir, second, each_cache).build()) == other
+    assert expected != other
 
 
 def test_threads_fill_one_cache_of_strings_at_the_same_time(data_dir, cache):
