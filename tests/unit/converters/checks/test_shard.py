@@ -14,10 +14,19 @@ from hypothesis import strategies
 
 from converters.checks import catalog as catalog_checks, shard as shard_checks
 from tests.support.data import make_jpeg
-from tfpipe.shards import index, records
+from tfpipe.shards import image_record, index, records
+from tfpipe.shards.example import (
+    Buffers,
+    Feature,
+    bytes_feature,
+    decode_example,
+    encode_example,
+    float_feature,
+    int64_feature,
+)
 
 SHARD = "train-00001-of-00003"
-Edit = Callable[[dict[str, records.Buffers]], None]
+Edit = Callable[[dict[str, Buffers]], None]
 
 
 @pytest.fixture
@@ -66,22 +75,22 @@ def rows(data_dir: pathlib.Path) -> dict[str, list]:
     return {name: values[mine].tolist() for name, values in table.items()}
 
 
-def to_buffers(feature: records.Feature) -> records.Buffers:
+def to_buffers(feature: Feature) -> Buffers:
     if feature.kind == "bytes":
-        return records.bytes_feature(feature.values[0])
+        return bytes_feature(feature.values[0])
     if feature.kind == "int64":
-        return records.int64_feature(feature.values)
-    return records.float_feature(feature.values)
+        return int64_feature(feature.values)
+    return float_feature(feature.values)
 
 
 def edit_last(data_dir: pathlib.Path, edit: Edit) -> int:
     """Changes the last record of SHARD, with right CRCs; returns its number."""
     path, place = data_dir / SHARD, rows(data_dir)
     *_, last = records.read(path)
-    example = records.decode_example(last.data)
+    example = decode_example(last.data)
     features = {key: to_buffers(feature) for key, feature in example.items()}
     edit(features)
-    framed = b"".join(records.frame(records.encode_example(features)))
+    framed = b"".join(records.frame(encode_example(features)))
     path.write_bytes(path.read_bytes()[: last.byte_offset] + framed)
     return len(place["byte_offset"]) - 1
 
@@ -233,8 +242,8 @@ def test_only_the_first_faults_of_a_shard_are_kept_but_all_are_counted() -> None
     assert found.num_faults == shard_checks.MAX_FAULTS + 7
 
 
-def _set(key: str, buffers: records.Buffers) -> Edit:
-    def edit(features: dict[str, records.Buffers]) -> None:
+def _set(key: str, buffers: Buffers) -> Edit:
+    def edit(features: dict[str, Buffers]) -> None:
         features[key] = buffers
 
     return edit
@@ -245,49 +254,49 @@ def _set(key: str, buffers: records.Buffers) -> Edit:
     [
         (lambda features: features.pop("image/width"), "image/width is missing"),
         (
-            _set("image/extra", records.int64_feature([1])),
+            _set("image/extra", int64_feature([1])),
             "image/extra is not one of those",
         ),
         (
-            _set("image/height", records.bytes_feature(b"32")),
+            _set("image/height", bytes_feature(b"32")),
             "image/height must be of type int64, got bytes",
         ),
         (
-            _set("image/height", records.int64_feature([32, 32])),
+            _set("image/height", int64_feature([32, 32])),
             "image/height must have one value, got 2",
         ),
-        (_set("image/channels", records.int64_feature([1])), "must be 3, got 1"),
+        (_set("image/channels", int64_feature([1])), "must be 3, got 1"),
         (
-            _set("image/class/label", records.int64_feature([1001])),
+            _set("image/class/label", int64_feature([1001])),
             "the label must be 1 to 1000, got 1001",
         ),
         (
-            _set("image/class/label", records.int64_feature([0])),
+            _set("image/class/label", int64_feature([0])),
             "the label must be 1 to 1000, got 0",
         ),
         (
-            _set("image/class/synset", records.bytes_feature(b"n00000000")),
+            _set("image/class/synset", bytes_feature(b"n00000000")),
             "got 'n00000000'",
         ),
-        (_set("image/class/text", records.bytes_feature(b"cat")), "got 'cat'"),
+        (_set("image/class/text", bytes_feature(b"cat")), "got 'cat'"),
         (
-            _set("image/filename", records.bytes_feature(b"x.JPEG")),
+            _set("image/filename", bytes_feature(b"x.JPEG")),
             "got 'x.JPEG'",
         ),
         (
-            _set("image/height", records.int64_feature([99])),
+            _set("image/height", int64_feature([99])),
             "the image's header says height 3",
         ),
         (
-            _set("image/encoded", records.bytes_feature(make_jpeg(999))),
+            _set("image/encoded", bytes_feature(make_jpeg(999))),
             "the digest of the image must be",
         ),
         (
-            _set("image/encoded", records.bytes_feature(b"nothing")),
+            _set("image/encoded", bytes_feature(b"nothing")),
             "no readable header",
         ),
         (
-            _set("image/object/bbox/xmin", records.float_feature([0.5])),
+            _set("image/object/bbox/xmin", float_feature([0.5])),
             "must have one length",
         ),
     ],
@@ -321,9 +330,9 @@ def test_decode_finds_an_image_that_is_cut_behind_its_header(
 ) -> None:
     """The catalog agrees with the cut image, as if it had been converted so."""
     *_, last = records.read(copy / SHARD)
-    whole = records.decode_example(last.data)[records.ENCODED].values[0]
+    whole = decode_example(last.data)[image_record.ENCODED].values[0]
     cut = whole[:-200]
-    edit_last(copy, _set(records.ENCODED, records.bytes_feature(cut)))
+    edit_last(copy, _set(image_record.ENCODED, bytes_feature(cut)))
     replace_digest(copy, xxhash.xxh3_128_hexdigest(whole), cut)
 
     schema, decode = check_one(copy, "schema"), check_one(copy, "decode")
