@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.reporting import mlperf_storage
+from benchmarks.reporting import mlperf_storage, steady_state
 from benchmarks.training.recorder import Epoch, Trace
 
 _Z_95 = 1.96  # 95 % of a normal distribution lie within this many deviations
 _PERCENTILES = (50, 90, 95, 99)
+_HISTOGRAM_BINS = 40
+_BELOW = 1 - 1e-6  # the outer bins hold the least and the largest value whole
 _STRAGGLER = 1.05  # a rank that is slower than the others by less holds nobody back
 
 
@@ -41,6 +43,13 @@ def summarize(
         **_split(traces),
         **_step_times(traces),
         "stragglers": stragglers(traces),
+        "steady_state": steady_state.describe(
+            read_ahead=[trace.read_ahead for trace in traces],
+            num_warmup_steps=traces[0].num_warmup_steps,
+            num_warmup_examples=[trace.num_warmup_examples for trace in traces],
+            num_windows=[sum(trace.windows_begun) for trace in traces],
+            end_seconds=[trace.end_seconds for trace in traces],
+        ),
         "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / num_examples,
         "cpu_cores_used_per_rank": [t.cpu_seconds / t.seconds for t in traces],
         "num_timed_steps": len(traces[0].wait_seconds),
@@ -118,17 +127,48 @@ def _mlperf_storage_utilization(traces: Sequence[Trace]) -> float | None:
 
 
 def _step_times(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns percentiles of the time of a step, linearly interpolated."""
+    """Returns percentiles of the time of a step, linearly interpolated.
+
+    Steps that use the first records of a shuffle window may wait for the storage; all
+    others get their records from memory.
+    """
     of_ranks = [np.percentile(trace.step_seconds, _PERCENTILES) for trace in traces]
     everything = np.concatenate([trace.step_seconds for trace in traces])
     of_all = np.percentile(everything, _PERCENTILES).tolist()
+    wait = np.concatenate([trace.wait_seconds for trace in traces])
+    begins = np.concatenate([trace.windows_begun for trace in traces]) > 0
+    return (
+        {
+            f"step_seconds_p{p}": value
+            for p, value in zip(_PERCENTILES, of_all, strict=True)
+        }
+        | {
+            f"step_seconds_p{p}_per_rank": [float(values[i]) for values in of_ranks]
+            for i, p in enumerate(_PERCENTILES)
+        }
+        | {
+            "window_steps": _waits(wait[begins]),
+            "other_steps": _waits(wait[~begins]),
+            "step_histogram": _histogram(everything),
+        }
+    )
+
+
+def _waits(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
+    median, most = np.percentile(seconds, (50, 99)) if len(seconds) else (None, None)
     return {
-        f"step_seconds_p{p}": value
-        for p, value in zip(_PERCENTILES, of_all, strict=True)
-    } | {
-        f"step_seconds_p{p}_per_rank": [float(values[i]) for values in of_ranks]
-        for i, p in enumerate(_PERCENTILES)
+        "num_steps": len(seconds),
+        "wait_seconds_p50": median,
+        "wait_seconds_p99": most,
     }
+
+
+def _histogram(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """Counts durations in bins of equal width on a logarithmic scale."""
+    low, high = seconds.min() * _BELOW, seconds.max() / _BELOW
+    edges = np.geomspace(low, high, _HISTOGRAM_BINS + 1)
+    counts, _ = np.histogram(seconds, edges)
+    return {"edges_seconds": edges.tolist(), "counts": counts.tolist()}
 
 
 def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
@@ -266,6 +306,7 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
         f"+-{figures['examples_per_second_deviation']:.1f}",
         _wait_line(figures),
         f"Step: {', '.join(milliseconds)} ms",
+        figures["steady_state"]["text"],
     ]
     if len(rates) > 1:
         lines.append(figures["stragglers"]["text"])
