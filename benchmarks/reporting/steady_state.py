@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-# Timing may begin and end anywhere in a window: the rate is then wrong by one window.
+# Timing may begin and end anywhere in a window, with or without batches made in advance.
+# The error of the rate is then one window, or these batches, of all that is timed.
 LEAST_WINDOWS = 10
 _DRIFT = 0.1  # a smaller change of the rate is not worth a sentence
 
@@ -31,8 +32,8 @@ class ReadAhead:
             most; 0 if nothing is read.
         num_warmup_steps: Number of whole steps that use these examples; timing may
             begin after them.
-        num_timed_steps: Number of steps that use the next `LEAST_WINDOWS` windows; as
-            many must be timed.
+        num_timed_steps: Number of steps that must be timed, for `LEAST_WINDOWS` windows
+            and as many times the batches that are made in advance.
     """
 
     num_examples: int = 0
@@ -60,7 +61,9 @@ def read_ahead(
     return ReadAhead(
         num_examples=ahead,
         num_warmup_steps=ahead // batch_size,
-        num_timed_steps=math.ceil((others[-1] - ahead) / batch_size),
+        num_timed_steps=max(
+            math.ceil((others[-1] - ahead) / batch_size), LEAST_WINDOWS * num_batches
+        ),
     )
 
 
@@ -85,7 +88,6 @@ def describe(
     read_ahead: Sequence[ReadAhead],
     num_warmup_steps: int,
     num_warmup_examples: Sequence[int],
-    num_windows: Sequence[int],
     end_seconds: Sequence[Sequence[float]],
 ) -> dict[str, Any]:
     """Returns whether a run was in a steady state, with a sentence.
@@ -97,15 +99,15 @@ def describe(
         read_ahead: For each rank, what it reads ahead.
         num_warmup_steps: Number of steps of each rank before the timed ones.
         num_warmup_examples: For each rank, the number of examples in these steps.
-        num_windows: For each rank, the number of windows that began in timed steps.
         end_seconds: For each rank, the end of each timed step, counted from the start.
     """
     # A run is as steady as its least steady rank.
     most = max(read_ahead, key=lambda one: one.num_examples)
-    obstacle = _obstacle(most, num_warmup_steps, min(num_windows))
+    num_timed_steps = len(end_seconds[0])
+    obstacle = _obstacle(most, num_warmup_steps, num_timed_steps)
     text = f"Not in a steady state: {obstacle}"
     if obstacle is None:
-        text = _proof(most, min(num_windows))
+        text = _proof(most, num_timed_steps)
     drift = _drift(end_seconds)
     if drift is not None and abs(drift - 1) > _DRIFT:
         text += (
@@ -121,7 +123,7 @@ def describe(
     }
 
 
-def _obstacle(ahead: ReadAhead, num_warmup: int, num_windows: int) -> str | None:
+def _obstacle(ahead: ReadAhead, num_warmup: int, num_timed: int) -> str | None:
     """Returns why the rate may not be the steady one; None if it is."""
     if num_warmup < ahead.num_warmup_steps:
         return (
@@ -130,23 +132,23 @@ def _obstacle(ahead: ReadAhead, num_warmup: int, num_windows: int) -> str | None
             f"{ahead.num_warmup_steps} steps. Their rate is not that of the storage. "
             "Give more steps or epochs, and no --num_warmup_steps."
         )
-    if ahead.num_examples and num_windows < LEAST_WINDOWS:
+    if num_timed < ahead.num_timed_steps:
         return (
-            f"{num_windows} shuffle windows began in the timed steps. At least "
-            f"{LEAST_WINDOWS} must, because records are read in whole windows. Give "
-            f"--num_steps={ahead.num_timed_steps} or more epochs."
+            f"{num_timed} steps were timed, but {LEAST_WINDOWS} shuffle windows last "
+            f"for {ahead.num_timed_steps} steps, and records are read in whole "
+            f"windows. Give --num_steps={ahead.num_timed_steps} or more epochs."
         )
     return None
 
 
-def _proof(ahead: ReadAhead, num_windows: int) -> str:
+def _proof(ahead: ReadAhead, num_timed: int) -> str:
     if not ahead.num_examples:
         return "In a steady state: nothing is read."
+    error = ahead.num_timed_steps / num_timed / LEAST_WINDOWS
     return (
         f"In a steady state: the {ahead.num_examples:,} examples that a rank reads "
-        f"ahead were used before timing began, and {num_windows} shuffle windows began "
-        f"in the timed steps. Their rate is that of the input within "
-        f"{1 / num_windows:.1%}."
+        f"ahead were used before timing began, and {num_timed} steps were timed. Their "
+        f"rate is that of the input within {error:.1%}."
     )
 
 

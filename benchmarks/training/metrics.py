@@ -47,7 +47,6 @@ def summarize(
             read_ahead=[trace.read_ahead for trace in traces],
             num_warmup_steps=traces[0].num_warmup_steps,
             num_warmup_examples=[trace.num_warmup_examples for trace in traces],
-            num_windows=[sum(trace.windows_begun) for trace in traces],
             end_seconds=[trace.end_seconds for trace in traces],
         ),
         "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / num_examples,

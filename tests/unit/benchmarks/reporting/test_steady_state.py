@@ -1,6 +1,7 @@
 """benchmarks.reporting.steady_state: when timing may begin, what a rate is worth."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from benchmarks.reporting.steady_state import ReadAhead
         (1024, 100, 2, (2048, 20, 103)),  # whole batches that need no third window
         (1024, 256, 4, (3072, 12, 40)),  # the batches have used up the first window
         (24, 4, 2, (48, 12, 60)),
+        (24, 24, 2, (96, 4, 20)),  # the batches are more than a window
     ],
 )
 def test_two_windows_and_those_that_batches_used_up_are_read_ahead(
@@ -46,20 +48,16 @@ def test_steps_that_use_the_first_records_of_windows() -> None:
 
 
 def _describe(
-    *,
-    warmup: int = 16,
-    windows: tuple[int, int] = (12, 13),
-    ends: tuple[float, ...] = (1.0, 2.0, 3.0),
+    *, warmup: int = 16, ends: Sequence[float] = range(1, 11)
 ) -> dict[str, Any]:
     """Two ranks that read 32 and 64 examples ahead; the first one is twice as fast."""
     return steady_state.describe(
         read_ahead=[
-            ReadAhead(num_examples=32, num_warmup_steps=8, num_timed_steps=40),
-            ReadAhead(num_examples=64, num_warmup_steps=16, num_timed_steps=80),
+            ReadAhead(num_examples=32, num_warmup_steps=8, num_timed_steps=4),
+            ReadAhead(num_examples=64, num_warmup_steps=16, num_timed_steps=8),
         ],
         num_warmup_steps=warmup,
         num_warmup_examples=[4 * warmup, 4 * warmup],
-        num_windows=windows,
         end_seconds=[[end / 2 for end in ends], ends],
     )
 
@@ -71,8 +69,8 @@ def test_a_long_run_that_is_timed_late_is_steady() -> None:
         "reached": True,
         "drift": 1.0,
         "text": "In a steady state: the 64 examples that a rank reads ahead were used "
-        "before timing began, and 12 shuffle windows began in the timed steps. Their "
-        "rate is that of the input within 8.3%.",
+        "before timing began, and 10 steps were timed. Their rate is that of the input "
+        "within 8.0%.",
     }
 
 
@@ -81,11 +79,14 @@ def test_a_long_run_that_is_timed_late_is_steady() -> None:
     [
         ({"warmup": 15}, "timing began after 15 steps, but a rank may have read 64 ex"),
         ({"warmup": 15}, "which last for 16 steps"),
-        ({"windows": (99, 9)}, "9 shuffle windows began in the timed steps."),
-        ({"windows": (9, 99)}, "Give --num_steps=80 or more epochs."),
+        (
+            {"ends": range(1, 8)},
+            "7 steps were timed, but 10 shuffle windows last for 8",
+        ),
+        ({"ends": range(1, 8)}, "Give --num_steps=8 or more epochs."),
     ],
 )
-def test_one_rank_that_is_not_steady_is_enough(
+def test_a_run_is_as_steady_as_its_least_steady_rank(
     fields: dict[str, Any], words: str
 ) -> None:
     found = _describe(**fields)
