@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-# Timing may begin and end anywhere in a window, with or without batches made in advance.
+# Timing may begin and end anywhere in a window, and with batches that were made before.
 # The error of the rate is then one window, or these batches, of all that is timed.
 LEAST_WINDOWS = 10
 _DRIFT = 0.1  # a smaller change of the rate is not worth a sentence
