@@ -24,7 +24,7 @@ SECONDS_PER_RECORD = 0.3 / 16
 
 @pytest.fixture(scope="module")
 def noise_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Images of noise, 20 kB each, in 2 shards."""
+    """Images of noise, 20 kB each: `both` in 2 shards, and half of them in `one`."""
     folder = tmp_path_factory.mktemp("noise")
     random = np.random.default_rng(0)
     for number in range(NUM_RECORDS):
@@ -33,13 +33,10 @@ def noise_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         path = folder / "raw" / "train" / synset / f"{synset}_{number}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
         PIL.Image.fromarray(pixels).save(path, quality=95, subsampling=0)
-    convert(folder / "raw", folder / "records", num_train_shards=2)
-    return folder / "records"
-
-
-def _bytes_per_second(folder: pathlib.Path) -> float:
-    num_bytes = sum(path.stat().st_size for path in folder.glob("train-*"))
-    return num_bytes / NUM_RECORDS / SECONDS_PER_RECORD
+        if number == NUM_RECORDS // 2 - 1:
+            convert(folder / "raw", folder / "one", num_train_shards=1)
+    convert(folder / "raw", folder / "both", num_train_shards=2)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +44,8 @@ def uneven_ranks(
     noise_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RankPool]:
     """Two ranks; rank 1 reads slowly."""
-    rate = _bytes_per_second(noise_dir)
+    num_bytes = sum(path.stat().st_size for path in noise_dir.glob("both/train-*"))
+    rate = num_bytes / NUM_RECORDS / SECONDS_PER_RECORD
     slow = slow_storage.environment(noise_dir, bytes_per_second=rate)
     pool = RankPool(tmp_path_factory.mktemp("uneven"), last_rank=slow)
     yield pool
@@ -75,7 +73,7 @@ def test_emulated_slow_rank_is_named_with_its_ratio(
     fields = {"batch_size": 16, "step_time_ms": 120.0}
     fields |= {"num_warmup_steps": 16, "num_steps": 16}
 
-    result, _ = uneven_ranks.run(_run, noise_dir, **fields)
+    result, _ = uneven_ranks.run(_run, noise_dir / "both", **fields)
 
     found, seconds = result["stragglers"], _seconds_per_step(result)
     assert (found["slowest_rank"], found["cause"]) == (1, "input")
@@ -91,13 +89,14 @@ def test_slow_rank_of_a_real_training_is_named_with_its_ratio(
 ) -> None:
     fields = {"batch_size": 16, "num_warmup_steps": 8, "num_steps": 12}
 
-    result, _ = uneven_ranks.run(_run, noise_dir, **fields)
+    result, _ = uneven_ranks.run(_run, noise_dir / "both", **fields)
 
     found, seconds = result["stragglers"], _seconds_per_step(result)
     fast, slow = found["own_seconds_per_step_per_rank"]
     assert (found["slowest_rank"], found["cause"]) == (1, "input")
-    assert slow == pytest.approx(seconds, rel=0.1)
-    assert found["slowest_over_others"] == pytest.approx(seconds / fast, rel=0.1)
+    # On a busy host rank 0 is late now and then, and rank 1 reads while it waits.
+    assert 0.7 * seconds < slow < 1.05 * seconds
+    assert found["slowest_over_others"] == pytest.approx(slow / fast)
     # Rank 0 takes as long for a step, most of which it waits for rank 1.
     waiting, _ = result["sync_seconds_per_step_per_rank"]
     assert waiting + fast == pytest.approx(seconds, rel=0.1)
@@ -107,25 +106,30 @@ def test_slow_rank_of_a_real_training_is_named_with_its_ratio(
     assert result["accelerator_utilization"] < 0.5
 
 
+def _run_alone(
+    ranks: Ranks, folder: pathlib.Path, **fields: Any
+) -> dict[str, Any] | None:
+    """Runs on rank 1 as if there were no other rank."""
+    return None if ranks.is_first else _run(Ranks(), folder, **fields)
+
+
 def test_what_was_read_ahead_is_not_the_rate_of_the_storage(
     uneven_ranks: RankPool, noise_dir: pathlib.Path
 ) -> None:
     """Two windows of 32 records are read before the first step of one record."""
+    folder = noise_dir / "one"
     fields = {"batch_size": 1, "step_time_ms": 1.0, "require": ("au>=0",)}
 
-    short, _ = uneven_ranks.run(
-        _run, noise_dir, num_warmup_steps=10, num_steps=50, **fields
+    _, short = uneven_ranks.run(
+        _run_alone, folder, num_warmup_steps=10, num_steps=50, **fields
     )
-    long, _ = uneven_ranks.run(_run, noise_dir, num_steps=320, **fields)
+    _, long = uneven_ranks.run(_run_alone, folder, num_steps=320, **fields)
 
     rate = 1 / SECONDS_PER_RECORD
-    (inflated, _), (right, _) = (
-        result["examples_per_second_per_rank"] for result in (short, long)
-    )
-    assert inflated > 1.2 * rate
+    assert short["examples_per_second"] > 1.2 * rate
     assert not short["steady_state"]["reached"]
     assert not short["gates"][0]["passed"]
-    assert 0.7 * rate < right < 1.1 * rate  # less on a busy host
+    assert 0.7 * rate < long["examples_per_second"] < 1.1 * rate  # less if busy
     assert long["steady_state"]["reached"]
     assert long["gates"][0]["passed"]
     assert long["num_warmup_steps"] == 64
