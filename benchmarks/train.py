@@ -16,10 +16,11 @@ is the saving of checkpoints.
 On stdout: the resources of each rank, the pipeline, "Img/sec per rank: ..." and the
 total, and one JSON object as the last line. In it, examples_per_second is the work of
 all ranks over their common time; stall_fraction is the share of the time that a rank
-waited for input, accelerator_utilization the share that it computed; `records` counts
-how often each record was used, over all ranks; `cache` says how much of the files was
-in the page cache before and after. Exit code: 0 done, 1 an error, 2 done but a gate of
---require was not met.
+waited for input, accelerator_utilization the share that it computed, both of the worst
+rank; `steady_state` says whether the rate is that of the input, or of what was read
+ahead; `records` counts how often each record was used, over all ranks; `cache` says how
+much of the files was in the page cache before and after. Exit code: 0 done, 1 an error,
+2 done but a gate of --require was not met.
 """
 
 import sys

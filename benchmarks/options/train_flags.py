@@ -52,7 +52,8 @@ _NUM_EPOCHS = flags.DEFINE_integer(
 _NUM_WARMUP_STEPS = flags.DEFINE_integer(
     "num_warmup_steps",
     None,
-    "First steps that are not timed. Default: 10, or a tenth of all steps if fewer.",
+    "First steps that are not timed. Default: until the records that were read ahead "
+    "are used, at least 10; a tenth of all steps if the epochs are too few for it.",
     lower_bound=0,
 )
 _LEARNING_RATE = flags.DEFINE_float(

@@ -28,34 +28,41 @@ class Metric(NamedTuple):
         scale: Factor from the value in the result to the metric, as 1e3 from s to ms.
         is_ratio: Whether the metric is a ratio, so that a limit may be in percent.
         at_most_one: Whether the metric is a share, 0 to 1.
+        is_timed: Whether the metric is of the timed steps, so that it says nothing of a
+            run that was not in a steady state.
     """
 
     key: str
     scale: float = 1.0
     is_ratio: bool = False
     at_most_one: bool = False
+    is_timed: bool = True
 
 
-def _share(key: str) -> Metric:
-    return Metric(key, is_ratio=True, at_most_one=True)
+def _share(key: str, *, is_timed: bool = True) -> Metric:
+    return Metric(key, is_ratio=True, at_most_one=True, is_timed=is_timed)
 
+
+_SLOWEST = Metric("stragglers.slowest_over_others", is_ratio=True)
 
 METRICS: Mapping[str, Metric] = {
     "stall": _share("stall_fraction"),
     "sync": _share("sync_fraction"),
     "au": _share("accelerator_utilization"),
     "au_mlperf_storage": _share("accelerator_utilization_mlperf_storage"),
-    "accuracy": _share("accuracy"),
+    "accuracy": _share("accuracy", is_timed=False),
     "host_cpu": _share("telemetry.host_cpu_fraction"),
     "real/synthetic": Metric("bars.real_over_synthetic", is_ratio=True),
     "input/synthetic": Metric("bars.input_over_synthetic", is_ratio=True),
+    "drift": Metric("steady_state.drift", is_ratio=True),
     "spread": Metric("reproducibility.spread", is_ratio=True),
-    "slowest/median": Metric("stragglers.slowest_over_median", is_ratio=True),
+    "slowest/others": _SLOWEST,
+    "slowest/median": _SLOWEST,  # the name of this gate in older scripts
     "examples_per_second": Metric("examples_per_second"),
     "consumed_mb_per_second": Metric("consumed_megabytes_per_second"),
     "storage_mb_per_second": Metric("storage_megabytes_per_second"),
     "cpu_ms_per_example": Metric("cpu_seconds_per_example", 1e3),
-    "first_batch_seconds": Metric("time_to_first_batch_seconds"),
+    "first_batch_seconds": Metric("time_to_first_batch_seconds", is_timed=False),
     **{f"p{p}_step_ms": Metric(f"step_seconds_p{p}", 1e3) for p in (50, 90, 95, 99)},
 }
 
@@ -144,6 +151,14 @@ class Gate:
         if math.isnan(value):
             return Verdict(False, f"{self} is not met: {metric.key} is not a number.")
         measured = value * metric.scale
+        steady = result.get("steady_state", {"reached": True})
+        if metric.is_timed and not steady["reached"]:
+            text = steady["text"]
+            return Verdict(
+                False,
+                f"{self} is not met: got {self._show(measured)}, "
+                f"{text[0].lower()}{text[1:]}",
+            )
         passed = _COMPARISONS[self.comparison](measured, self.limit)
         met = "is met" if passed else "is not met"
         return Verdict(passed, f"{self} {met}: got {self._show(measured)}.")

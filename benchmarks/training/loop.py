@@ -117,10 +117,10 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     trained = _restore(model, setting, ranks)
     function = steps.make_eval_step(model, setting)
     num_steps = setting.steps_per_epoch
-    # The first step compiles and fills the pipeline; it counts, but is not timed.
-    num_warmup = min(1, num_steps - 1)
-    warmup_and_timed = (num_warmup, num_steps - num_warmup)
     start = tfpipe.State()
+    # The first step compiles and fills the pipeline; it counts, but is not timed.
+    num_warmup = max(setting.num_warmup_steps(start, num_steps), min(1, num_steps - 1))
+    warmup_and_timed = (num_warmup, num_steps - num_warmup)
     done = run_steps(setting, ranks, function, warmup_and_timed, start, num_epochs=1)
     result = metrics.learning(done.traces)
     _report_faults(setting)

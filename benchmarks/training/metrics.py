@@ -5,18 +5,20 @@ In: the `Trace` of each rank. Out: a flat dict with units in the names; a megaby
 one, never the figure of one rank multiplied by their number.
 """
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.reporting import mlperf_storage
+from benchmarks.reporting import mlperf_storage, steady_state
 from benchmarks.training.recorder import Epoch, Trace
 
 _Z_95 = 1.96  # 95 % of a normal distribution lie within this many deviations
 _PERCENTILES = (50, 90, 95, 99)
+_HISTOGRAM_BINS = 40
+_BELOW = 1 - 1e-6  # the outer bins hold the least and the largest value whole
+_STRAGGLER = 1.05  # a rank that is slower than the others by less holds nobody back
 
 
 def summarize(
@@ -24,10 +26,11 @@ def summarize(
 ) -> dict[str, Any]:
     """Returns the figures of a run whose ranks started their timed steps together.
 
-    accelerator_utilization is compute / (compute + wait + sync), and stall_fraction is
-    wait / (compute + wait + sync); both are means over ranks. The time of a step is
-    wait, compute and sync together. A deviation is 1.96 standard deviations of the rate
-    from step to step. A step of all ranks is over when its last rank is done.
+    The time of a step is wait, compute and sync together. The accelerator utilization
+    of a rank is compute / time, its stall is wait / time; those of the run are of the
+    worst rank. sync_fraction and the seconds of a step are means over ranks. A
+    deviation is 1.96 standard deviations of the rate from step to step. A step of all
+    ranks is over when its last rank is done.
 
     Args:
         traces: The measurements of every rank, in the order of ranks.
@@ -40,6 +43,12 @@ def summarize(
         **_split(traces),
         **_step_times(traces),
         "stragglers": stragglers(traces),
+        "steady_state": steady_state.describe(
+            read_ahead=[trace.read_ahead for trace in traces],
+            num_warmup_steps=traces[0].num_warmup_steps,
+            num_warmup_examples=[trace.num_warmup_examples for trace in traces],
+            end_seconds=[trace.end_seconds for trace in traces],
+        ),
         "cpu_seconds_per_example": sum(t.cpu_seconds for t in traces) / num_examples,
         "cpu_cores_used_per_rank": [t.cpu_seconds / t.seconds for t in traces],
         "num_timed_steps": len(traces[0].wait_seconds),
@@ -76,28 +85,31 @@ def _deviation(rates: npt.NDArray[np.float64]) -> float:
 
 
 def _split(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns the shares of wait, compute and sync in the time of the steps."""
+    """Returns wait, compute and sync of the steps, and their shares in the time."""
     parts = {
-        "wait": [trace.wait_seconds for trace in traces],
-        "compute": [trace.compute_seconds for trace in traces],
-        "sync": [trace.sync_seconds for trace in traces],
+        "wait": [float(np.mean(trace.wait_seconds)) for trace in traces],
+        "compute": [float(np.mean(trace.compute_seconds)) for trace in traces],
+        "sync": [float(np.mean(trace.sync_seconds)) for trace in traces],
     }
-    totals = [trace.step_seconds.sum() for trace in traces]
-    shares = {
-        part: float(np.mean([sum(v) / t for v, t in zip(values, totals, strict=True)]))
+    step = [float(trace.step_seconds.mean()) for trace in traces]
+    share = {
+        part: [own / whole for own, whole in zip(values, step, strict=True)]
         for part, values in parts.items()
     }
     return {
         **{f"{part}_seconds_per_step": _mean(v) for part, v in parts.items()},
-        "stall_fraction": shares["wait"],
-        "sync_fraction": shares["sync"],
-        "accelerator_utilization": shares["compute"],
+        **{f"{part}_seconds_per_step_per_rank": v for part, v in parts.items()},
+        "stall_fraction": max(share["wait"]),
+        "stall_fraction_per_rank": share["wait"],
+        "sync_fraction": _mean(share["sync"]),
+        "accelerator_utilization": min(share["compute"]),
+        "accelerator_utilization_per_rank": share["compute"],
         "accelerator_utilization_mlperf_storage": _mlperf_storage_utilization(traces),
     }
 
 
-def _mean(series: Sequence[Sequence[float]]) -> float:
-    return float(np.mean([np.mean(values) for values in series]))
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 def _mlperf_storage_utilization(traces: Sequence[Trace]) -> float | None:
@@ -114,38 +126,98 @@ def _mlperf_storage_utilization(traces: Sequence[Trace]) -> float | None:
 
 
 def _step_times(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns percentiles of the time of a step, linearly interpolated."""
+    """Returns percentiles of the time of a step, linearly interpolated.
+
+    Steps that use the first records of a shuffle window may wait for the storage; all
+    others get their records from memory.
+    """
     of_ranks = [np.percentile(trace.step_seconds, _PERCENTILES) for trace in traces]
     everything = np.concatenate([trace.step_seconds for trace in traces])
     of_all = np.percentile(everything, _PERCENTILES).tolist()
+    wait = np.concatenate([trace.wait_seconds for trace in traces])
+    begins = np.concatenate([trace.windows_begun for trace in traces]) > 0
+    return (
+        {
+            f"step_seconds_p{p}": value
+            for p, value in zip(_PERCENTILES, of_all, strict=True)
+        }
+        | {
+            f"step_seconds_p{p}_per_rank": [float(values[i]) for values in of_ranks]
+            for i, p in enumerate(_PERCENTILES)
+        }
+        | {
+            "window_steps": _waits(wait[begins]),
+            "other_steps": _waits(wait[~begins]),
+            "step_histogram": _histogram(everything),
+        }
+    )
+
+
+def _waits(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
+    median, most = np.percentile(seconds, (50, 99)) if len(seconds) else (None, None)
     return {
-        f"step_seconds_p{p}": value
-        for p, value in zip(_PERCENTILES, of_all, strict=True)
-    } | {
-        f"step_seconds_p{p}_per_rank": [float(values[i]) for values in of_ranks]
-        for i, p in enumerate(_PERCENTILES)
+        "num_steps": len(seconds),
+        "wait_seconds_p50": median,
+        "wait_seconds_p99": most,
     }
+
+
+def _histogram(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """Counts durations in bins of equal width on a logarithmic scale."""
+    low, high = seconds.min() * _BELOW, seconds.max() / _BELOW
+    edges = np.geomspace(low, high, _HISTOGRAM_BINS + 1)
+    counts, _ = np.histogram(seconds, edges)
+    return {"edges_seconds": edges.tolist(), "counts": counts.tolist()}
 
 
 def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Returns which rank the others wait for, and by how much it is slower.
+    """Returns which rank the others wait for, by how much it is slower, and why.
 
-    A rank's own time is wait and compute. times_last_per_rank counts the steps in which
-    a rank was the last one, which is the rank that waited least for the others. It is
-    None if no rank was seen to wait for another.
+    A rank's own time is wait and compute. slowest_over_others is the own time of the
+    slowest rank over the median of the own times of all others; 1 if there are none.
+    cause is the part that makes up most of the difference; None if the slowest rank is
+    less than 5 % slower. times_last_per_rank counts the steps in which a rank was the
+    last one, which is the rank that waited least for the others. It is None if no rank
+    was seen to wait for another.
     """
-    own = [
-        float(np.mean(np.add(trace.wait_seconds, trace.compute_seconds)))
-        for trace in traces
-    ]
+    wait = np.array([np.mean(trace.wait_seconds) for trace in traces])
+    own = wait + [np.mean(trace.compute_seconds) for trace in traces]
+    slowest = int(own.argmax())
+    others = np.delete(own, slowest) if len(own) > 1 else own
+    ratio = float(own[slowest] / np.median(others))
     sync = np.array([trace.sync_seconds for trace in traces])
     times_last = np.bincount(sync.argmin(axis=0), minlength=len(traces)).tolist()
-    return {
-        "step_seconds_mean_per_rank": own,
-        "slowest_rank": int(np.argmax(own)),
-        "slowest_over_median": max(own) / statistics.median(own),
+    found = {
+        "slowest_rank": slowest,
+        "slowest_over_others": ratio,
+        "own_seconds_per_step_per_rank": own.tolist(),
         "times_last_per_rank": times_last if len(traces) > 1 and sync.any() else None,
+        "cause": None,
     }
+    if ratio >= _STRAGGLER:
+        more_wait = wait[slowest] - np.median(np.delete(wait, slowest))
+        is_input = more_wait > (own[slowest] - np.median(others)) / 2
+        found["cause"] = "input" if is_input else "compute"
+    return found | {"text": _straggler_text(found, float(wait[slowest] / own[slowest]))}
+
+
+def _straggler_text(found: dict[str, Any], wait_share: float) -> str:
+    own = found["own_seconds_per_step_per_rank"]
+    rank, ratio = found["slowest_rank"], found["slowest_over_others"]
+    if len(own) == 1:
+        return "One rank alone waits for no other."
+    if found["cause"] is None:
+        return (
+            f"No rank holds the others back: the slowest is rank {rank}, with "
+            f"{ratio:.2f} times the time of the others."
+        )
+    part = f"{wait_share:.0%} is waiting for input"
+    if found["cause"] == "compute":
+        part = f"{1 - wait_share:.0%} is computing"
+    return (
+        f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as long "
+        f"as theirs ({own[rank] * 1e3:.1f} ms), of which {part}."
+    )
 
 
 def _bytes(
@@ -231,17 +303,12 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
         f"Img/sec per rank: {np.mean(rates):.1f} +-{deviation:.1f}",
         f"Total img/sec on {len(rates)} rank(s): {figures['examples_per_second']:.1f} "
         f"+-{figures['examples_per_second_deviation']:.1f}",
-        f"Waited for input {figures['stall_fraction']:.1%} of the time "
-        f"({figures['wait_seconds_per_step'] * 1e3:.1f} ms wait and "
-        f"{figures['compute_seconds_per_step'] * 1e3:.1f} ms compute a step)",
+        _wait_line(figures),
         f"Step: {', '.join(milliseconds)} ms",
+        figures["steady_state"]["text"],
     ]
     if len(rates) > 1:
-        slow = figures["stragglers"]
-        lines.append(
-            f"Slowest: rank {slow['slowest_rank']}, a step takes it "
-            f"{slow['slowest_over_median']:.2f} times the median"
-        )
+        lines.append(figures["stragglers"]["text"])
     if figures["consumed_bytes"] is not None:
         given = figures["storage_megabytes_per_second"]
         storage = "an unknown part" if given is None else f"{given:.1f} MB/s"
@@ -250,3 +317,19 @@ def speed_lines(figures: dict[str, Any]) -> list[str]:
             f"gave {storage} meanwhile"
         )
     return lines
+
+
+def _wait_line(figures: dict[str, Any]) -> str:
+    """Returns the stall of the rank that waits longest, and its parts of a step."""
+    stalls = figures["stall_fraction_per_rank"]
+    rank = stalls.index(max(stalls))
+    wait, compute, sync = (
+        figures[f"{part}_seconds_per_step_per_rank"][rank] * 1e3
+        for part in ("wait", "compute", "sync")
+    )
+    who = f"Rank {rank} waited" if len(stalls) > 1 else "Waited"
+    others = f", {sync:.1f} ms for other ranks" if len(stalls) > 1 else ""
+    return (
+        f"{who} for input {stalls[rank]:.1%} of the time ({wait:.1f} ms wait, "
+        f"{compute:.1f} ms compute{others} a step)"
+    )

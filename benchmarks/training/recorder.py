@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.system import telemetry
 
 
@@ -26,7 +27,8 @@ class Step(NamedTuple):
         num_correct: Correct predictions in this rank's batch.
         num_examples: Examples in this rank's batch, without padding.
         record_ids: int64 [num_examples], the records of the batch.
-        sync_seconds: Time waited for other ranks after the rank's own step was done.
+        sync_seconds: Time waited for the average over ranks after the rank's own work.
+        windows_begun: Number of shuffle windows whose first records the batch holds.
     """
 
     wait_seconds: float
@@ -36,6 +38,7 @@ class Step(NamedTuple):
     num_examples: int
     record_ids: npt.NDArray[np.int64]
     sync_seconds: float = 0.0
+    windows_begun: int = 0
 
 
 class Epoch(NamedTuple):
@@ -54,9 +57,13 @@ class Trace:
     Attributes:
         wait_seconds: For each timed step, the time blocked on the input.
         compute_seconds: For each timed step, the time in the step itself.
-        sync_seconds: For each timed step, the time waited for other ranks after it.
+        sync_seconds: For each timed step, the time waited for the average over ranks.
         end_seconds: For each timed step, its end, counted from the common start.
         step_epochs: For each timed step, its epoch.
+        windows_begun: For each timed step, the shuffle windows that it is first to use.
+        num_warmup_steps: Number of steps before the timed ones.
+        num_warmup_examples: Number of examples in the warm-up steps.
+        read_ahead: Examples that the rank reads before it needs them.
         num_examples: Number of examples in all timed steps.
         cpu_seconds: User and system time of the process in the timed steps, over all
             threads.
@@ -73,6 +80,10 @@ class Trace:
     sync_seconds: Sequence[float]
     end_seconds: Sequence[float]
     step_epochs: Sequence[int]
+    windows_begun: Sequence[int]
+    num_warmup_steps: int
+    num_warmup_examples: int
+    read_ahead: ReadAhead
     num_examples: int
     cpu_seconds: float
     storage_bytes: int | None
@@ -97,7 +108,8 @@ class Trace:
 class Recorder:
     """Collects the steps of one rank; timing starts when `start_timing` is called."""
 
-    def __init__(self, num_records: int) -> None:
+    def __init__(self, num_records: int, read_ahead: ReadAhead) -> None:
+        self._read_ahead = read_ahead
         self._record_counts = np.zeros(num_records, np.int64)
         self._losses: list[float] = []
         self._epochs: list[Epoch] = []
@@ -112,6 +124,8 @@ class Recorder:
         self._timed: list[Step] = []
         self._ends: list[float] = []
         self._step_epochs: list[int] = []
+        self._num_warmup_steps = len(self._losses)
+        self._num_warmup_examples = sum(epoch.num_examples for epoch in self._epochs)
         self._cpu_seconds = time.process_time()
         self._storage_bytes = telemetry.process_storage_bytes()
         self._start = time.perf_counter()
@@ -153,6 +167,10 @@ class Recorder:
             sync_seconds=[step.sync_seconds for step in self._timed],
             end_seconds=list(self._ends),
             step_epochs=list(self._step_epochs),
+            windows_begun=[step.windows_begun for step in self._timed],
+            num_warmup_steps=self._num_warmup_steps,
+            num_warmup_examples=self._num_warmup_examples,
+            read_ahead=self._read_ahead,
             num_examples=sum(step.num_examples for step in self._timed),
             cpu_seconds=time.process_time() - self._cpu_seconds,
             storage_bytes=_since(self._storage_bytes, now),

@@ -13,10 +13,13 @@ from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
+from benchmarks.reporting import steady_state
+from benchmarks.reporting.steady_state import ReadAhead
 
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
 _SYNTHETIC_CLASSES = 1000
+_BATCHES_IN_WORK = 3  # one that is being made, two that are on the way to the device
 
 _RECIPES = {
     "resnet": tfpipe.resnet,
@@ -65,13 +68,16 @@ class Setting:
         warmup = self.config.num_warmup_steps
         if self.num_training_steps is None:
             timed = self.config.num_steps or _DEFAULT_SYNTHETIC_STEPS
-            return _DEFAULT_WARMUP_STEPS if warmup is None else warmup, timed
+            ahead = self.read_ahead(state).num_warmup_steps
+            return max(
+                _DEFAULT_WARMUP_STEPS, ahead
+            ) if warmup is None else warmup, timed
         num_epochs = self.config.num_epochs or 1
         left = 0
         if state.epoch < num_epochs:
             left = self.pipeline.source.num_steps(state, num_epochs - state.epoch)
         if warmup is None:
-            warmup = min(_DEFAULT_WARMUP_STEPS, left // 10)
+            warmup = self.num_warmup_steps(state, left)
         if left <= warmup:
             raise ValueError(
                 f"--num_epochs={num_epochs} is {self.num_training_steps} steps, of "
@@ -80,6 +86,28 @@ class Setting:
                 "another --checkpoint_dir."
             )
         return warmup, left - warmup
+
+    def num_warmup_steps(self, state: tfpipe.State, num_left: int) -> int:
+        """Returns how many of the steps left after a state to leave out of the timing.
+
+        These are the steps that use what is read ahead, if they are at most half of all
+        steps. Otherwise the run is too short for a steady state.
+        """
+        ahead = self.read_ahead(state).num_warmup_steps
+        if ahead <= num_left // 2:
+            return max(ahead, min(_DEFAULT_WARMUP_STEPS, num_left // 10))
+        return min(_DEFAULT_WARMUP_STEPS, num_left // 10)
+
+    def read_ahead(self, state: tfpipe.State) -> ReadAhead:
+        """Returns what this rank reads from a state on before its first step."""
+        source = self.pipeline.source
+        # tf.data begins with a buffer of one batch where it decides itself.
+        ready = max(1, self.pipeline.tuning.prefetch_buffer_size)
+        return steady_state.read_ahead(
+            source.window_starts(state),
+            source.batch_size,
+            num_batches=ready + _BATCHES_IN_WORK,
+        )
 
 
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:

@@ -24,6 +24,7 @@ from benchmarks.training.setting import Setting
 
 Batch = dict[str, tf.Tensor]
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+TrainFunction = Callable[[Batch], tuple[Sums, tf.Tensor]]
 
 _MOMENTUM = 0.9
 _REFERENCE_BATCH = 256  # the global batch that --learning_rate is given for
@@ -42,8 +43,8 @@ class Outcome(NamedTuple):
         num_examples: Number of examples in the batch, without padding.
         loss: Mean loss of these examples; NaN if the step computes no loss.
         num_correct: Number of examples that were predicted correctly.
-        sync_seconds: Time that the step waited for other ranks after its own work; 0
-            where this time cannot be separated from the work.
+        sync_seconds: Time from the end of the rank's own work until the average over
+            ranks was there; 0 if the ranks average nothing.
     """
 
     num_examples: int
@@ -138,13 +139,22 @@ def make_train_step(
 ) -> StepFunction:
     """Returns a step that optimizes the model; its loss is that of this rank.
 
+    Its sync_seconds last from the moment at which all gradients of this rank are
+    computed to the moment at which all averages are there. This is the wait for slower
+    ranks, and the part of the communication that the rank did not compute meanwhile.
+
     XLA compiles the parts before and after the average over ranks separately, because
     it cannot compile Horovod's operation.
     """
     function = _train_function(
         model, optimizer, setting.pipeline, ranks, xla=setting.config.xla
     )
-    return lambda batch: _outcome(function(batch))
+
+    def step(batch: Batch) -> Outcome:
+        sums, sync_seconds = function(batch)
+        return _outcome(sums)._replace(sync_seconds=float(sync_seconds))
+
+    return step
 
 
 def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
@@ -250,7 +260,12 @@ def make_step(
     optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
     optimizer.build(model.trainable_variables)
     function = _train_function(model, optimizer, pipeline, Ranks(), xla=False)
-    return lambda batch: function(batch)[0]
+
+    def step(batch: Batch) -> tf.Tensor:
+        (loss, _, _), _ = function(batch)
+        return loss
+
+    return step
 
 
 def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -270,10 +285,17 @@ def _train_function(
     ranks: Ranks,
     *,
     xla: bool,
-) -> Callable[[Batch], Sums]:
-    """Returns a function that optimizes the model for a batch, and gives its sums."""
+) -> TrainFunction:
+    """Returns a function that optimizes the model for a batch.
+
+    It returns the sums of the batch, and the time that the average over ranks took
+    after the last gradient of this rank: float64, in seconds.
+    """
     # Horovod and the tape need the tf.Variable inside each Keras variable.
     variables = [variable.value for variable in model.trainable_variables]
+
+    with tf.device("CPU:0"):
+        place = tf.Variable(tf.zeros([1]), trainable=False)
 
     # Without XLA the step is one graph: a gradient is sent as soon as it is computed.
     part = tf.function(jit_compile=True) if xla else lambda function: function
@@ -291,12 +313,33 @@ def _train_function(
         optimizer.apply(gradients, model.trainable_variables)
 
     @tf.function
-    def step(batch: Batch) -> Sums:
+    def step(batch: Batch) -> tuple[Sums, tf.Tensor]:
         gradients, sums = differentiate(batch)
-        update(ranks.average(gradients))
-        return sums
+        averages = ranks.average(gradients)
+        update(averages)
+        if ranks.num_ranks == 1:
+            return sums, tf.zeros([], tf.float64)
+        done_at = _time_of(gradients, place)
+        return sums, _time_of(averages, place) - done_at
 
     return step
+
+
+def _time_of(tensors: Sequence[tf.Tensor], place: tf.Variable) -> tf.Tensor:
+    """Returns the time at which the device has computed all tensors.
+
+    The time is float64, in seconds of the host's clock.
+
+    Args:
+        tensors: float32, at least one.
+        place: float32 [1] on the host, for a copy of one element. A GPU works through a
+            queue, so the copy ends when all work queued before it is done. TensorFlow
+            would leave out a copy that is stored nowhere.
+    """
+    with tf.control_dependencies(tensors):
+        element = tf.reshape(tensors[0], [-1])[:1]
+    with tf.device(place.device), tf.control_dependencies([place.assign(element)]):
+        return tf.timestamp()
 
 
 def _sums(batch: Batch, logits: tf.Tensor) -> Sums:

@@ -1,10 +1,9 @@
 """The loop itself: batches go through a step function, each step timed.
 
 In: a `Setting`, a step function and how many steps to run. Out: what every rank
-measured, and the figures that all modes share. A step has two parts: wait is the time
-blocked on the next batch; compute lasts from there until the result is on the host, so
-averaging gradients and waiting for slower ranks belong to compute. An emulated
-accelerator reports the time spent waiting for slower ranks by itself.
+measured, and the figures that all modes share. A step has three parts: wait is the time
+blocked on the next batch; sync is the time from the rank's own gradients to their
+average over ranks, which is spent waiting for slower ranks; compute is the rest.
 """
 
 import dataclasses
@@ -23,6 +22,7 @@ import tqdm
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
+from benchmarks.reporting import steady_state
 from benchmarks.system import telemetry
 from benchmarks.training import metrics, steps
 from benchmarks.training.recorder import Recorder, Step, Trace
@@ -73,17 +73,17 @@ def run_steps(
         RuntimeError: If the data ends before the last step.
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
-    num_warmup, num_timed = num_steps
+    num_warmup, _ = num_steps
     started = time.perf_counter()
     dataset = setting.pipeline.build(state=state, num_epochs=num_epochs)
     dataset = steps.to_device(dataset)
     first_batch_seconds = time.perf_counter() - started
-    recorder = Recorder(setting.num_records)
+    recorder = Recorder(setting.num_records, setting.read_ahead(state))
     config = setting.config
     sampler = telemetry.Sampler(config.data_dir)
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
-        done = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)
+        done = _steps(setting, state, dataset, function, sum(num_steps), ranks, beat)
         for number, step in enumerate(done):
             if number == 0:
                 first_batch_seconds += step.wait_seconds
@@ -113,6 +113,7 @@ def run_steps(
 
 def _steps(
     setting: Setting,
+    state: tfpipe.State,
     dataset: tf.data.Dataset,
     function: StepFunction,
     num_steps: int,
@@ -120,7 +121,10 @@ def _steps(
     beat: Beat,
 ) -> Iterator[Step]:
     """Yields each step when it is done, and shows a progress bar on rank 0."""
-    timer = tfpipe.StepTimer(setting.pipeline.source.batch_size)
+    source = setting.pipeline.source
+    timer = tfpipe.StepTimer(source.batch_size)
+    starts = source.window_starts(state)
+    begun = steady_state.windows_begun(starts, source.batch_size)
     num_done = 0
     disable = None if ranks.is_first else True  # None: only on a terminal
     with tqdm.tqdm(
@@ -138,6 +142,7 @@ def _steps(
                 num_correct=outcome.num_correct,
                 num_examples=outcome.num_examples,
                 record_ids=_record_ids(batch),
+                windows_begun=next(begun),
             )
             bar.update()
             if not math.isnan(outcome.loss):

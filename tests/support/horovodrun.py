@@ -3,8 +3,11 @@
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -13,7 +16,10 @@ _PROGRAM = pathlib.Path(sys.executable).with_name("horovodrun")
 
 
 def command(
-    num_ranks: int, *arguments: object, options: tuple[str, ...] = ()
+    num_ranks: int,
+    *arguments: object,
+    options: tuple[str, ...] = (),
+    last_rank: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Returns the command line that starts Python with arguments on every rank.
 
@@ -21,8 +27,16 @@ def command(
         num_ranks: Number of ranks on this host.
         arguments: Arguments of Python.
         options: Further options of horovodrun.
+        last_rank: Environment variables of the last rank alone.
     """
-    words = (_PROGRAM, "-np", num_ranks, *options, sys.executable, *arguments)
+    python: tuple[str, ...] = (sys.executable,)
+    if last_rank:
+        settings = " ".join(
+            shlex.quote(f"{name}={value}") for name, value in last_rank.items()
+        )
+        choice = f'test $HOROVOD_RANK = {num_ranks - 1} && set -- env {settings} "$@"'
+        python = ("sh", "-c", f'{choice}; exec "$@"', "sh", sys.executable)
+    words = (_PROGRAM, "-np", num_ranks, *options, *python, *arguments)
     return [str(word) for word in words]
 
 

@@ -14,7 +14,8 @@ import pickle
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.support import horovodrun
@@ -50,11 +51,24 @@ class RanksFailedError(Exception):
 
 
 class RankPool:
-    """Horovod ranks on this host, started when the first scenario is run."""
+    """Horovod ranks on this host, started when the first scenario is run.
 
-    def __init__(self, folder: pathlib.Path, *, num_ranks: int = 2) -> None:
+    Args:
+        folder: An empty folder for what the ranks and the tests tell each other.
+        num_ranks: Number of ranks.
+        last_rank: Environment variables of the last rank alone.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        num_ranks: int = 2,
+        last_rank: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.num_ranks = num_ranks
         self._folder = folder
+        self._last_rank = last_rank
         self._launcher: subprocess.Popen[bytes] | None = None
         self._num_starts = 0
         self._num_tasks = 0
@@ -126,7 +140,9 @@ class RankPool:
         with open(self._run_dir / "log", "wb") as log:
             self._launcher = subprocess.Popen(
                 horovodrun.command(
-                    self.num_ranks, "-m", worker, self._run_dir, os.getpid()
+                    self.num_ranks,
+                    *("-m", worker, self._run_dir, os.getpid()),
+                    last_rank=self._last_rank,
                 ),
                 stdout=log,
                 stderr=subprocess.STDOUT,

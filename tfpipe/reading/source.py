@@ -8,7 +8,7 @@ batches. A source is any callable (state, num_epochs) -> Dataset.
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -72,14 +72,7 @@ class TFRecordSource:
     window_size: int = 1024
 
     def __post_init__(self) -> None:
-        sizes = ("num_ranks", "batch_size", "block_length", "window_size")
-        errors.settle_ints(self, sizes, least=1)
-        errors.settle_ints(self, ["rank"], least=0)
-        errors.settle_ints(self, ["seed"], least=0, most=errors.MOST_SEED)
-        _require_rank(self.rank, self.num_ranks)
-        index.check(self.index, self.data_dir, self.split)
-        # Loading them here reports a bad catalog when the source is made.
-        _ = self.order, self.split_index.byte_offsets
+        _check(self)
 
     @functools.cached_property
     def split_index(self) -> SplitIndex:
@@ -161,6 +154,13 @@ class TFRecordSource:
         steps = self.num_steps(state, num_epochs)
         return None if steps is None else steps * self.batch_size
 
+    def window_starts(self, state: State) -> Iterator[int]:
+        """Yields how many records after a state each window begins: 0, and so on.
+
+        Epochs never end. `Interleave` reads a whole window, while it uses the last.
+        """
+        return _window_starts(self.order, self.rank, self.place(state))
+
     def in_order(self) -> "TFRecordSource":
         """Returns a source of all records of the split on one rank, in disk order."""
         return TFRecordSource(
@@ -191,12 +191,28 @@ def _windows(source: TFRecordSource) -> Windows:
     )
 
 
-def _require_rank(rank: int, num_ranks: int) -> None:
-    if rank >= num_ranks:
+def _window_starts(order: Order, rank: int, place: Place) -> Iterator[int]:
+    start = 0
+    while True:
+        for number in order.windows(rank, place):
+            yield start
+            start += order.window(rank, place, number).take
+        place = Place(place.epoch + 1)
+
+
+def _check(source: TFRecordSource) -> None:
+    sizes = ("num_ranks", "batch_size", "block_length", "window_size")
+    errors.settle_ints(source, sizes, least=1)
+    errors.settle_ints(source, ["rank"], least=0)
+    errors.settle_ints(source, ["seed"], least=0, most=errors.MOST_SEED)
+    if source.rank >= source.num_ranks:
         raise ValueError(
-            f"TFRecordSource.rank must be 0 to num_ranks - 1 = {num_ranks - 1}, "
-            f"got {rank}."
+            "TFRecordSource.rank must be 0 to num_ranks - 1 = "
+            f"{source.num_ranks - 1}, got {source.rank}."
         )
+    index.check(source.index, source.data_dir, source.split)
+    # Loading them here reports a bad catalog when the source is made.
+    _ = source.order, source.split_index.byte_offsets
 
 
 def _digest(shards: Sequence[Shard], order: object) -> str:
@@ -248,6 +264,10 @@ class SyntheticSource:
         return tf.data.Dataset.from_tensors(batch).repeat(
             self.num_steps(state, num_epochs)
         )
+
+    def window_starts(self, state: State) -> Iterator[int]:
+        """Yields nothing, as nothing is read."""
+        return iter(())
 
     def advance(self, state: State, num_steps: int = 1) -> State:
         """Returns the state `num_steps` later."""

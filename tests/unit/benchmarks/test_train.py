@@ -19,6 +19,8 @@ from tests.support.damage import flip
 # Steps within the limits of a unit test; no model is built.
 EMULATED = {"image_size": 32, "batch_size": 4, "num_steps": 10, "num_warmup_steps": 1}
 EMULATED |= {"step_time_ms": 5.0}
+# Enough steps for 2 windows of 24 records that are read ahead, and for 10 more.
+STEADY = {"num_steps": 60, "num_warmup_steps": None}
 
 HOST = residency.HostStatus(
     rank=0, host="node", actions={}, num_bytes=1000, resident_bytes=1000
@@ -127,7 +129,7 @@ def test_gates_make_the_exit_code(
 ) -> None:
     gates = ["examples_per_second>1", "p50_step_ms>=5", "au<=1%"]
 
-    code, result, printed = _result(capsys, data_dir, require=gates)
+    code, result, printed = _result(capsys, data_dir, require=gates, **STEADY)
     good = [gate["passed"] for gate in result["gates"]]
     _, errors = _main(capsys, data_dir=str(data_dir), require=["speed>9"])
 
@@ -137,10 +139,24 @@ def test_gates_make_the_exit_code(
     assert "speed" in errors
 
 
-def test_emulated_accelerator_takes_its_time_and_is_reported(
+def test_gates_are_not_met_by_a_run_that_is_too_short(
     data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, result, printed = _result(capsys, data_dir, require=["au>=0%"])
+
+    steady = result["steady_state"]
+    assert code == 2
+    assert not steady["reached"]
+    assert steady["read_ahead_examples_per_rank"] == [48]
+    assert steady["num_examples_before_timing_per_rank"] == [4]
+    assert "Not in a steady state: timing began after 1 steps, but a rank" in printed
+    assert "Gate au>=0% is not met: got " in printed
+
+
+def test_emulated_accelerator_takes_its_time_and_is_reported(
+    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, result, printed = _result(capsys, data_dir, require=["au>=0%"], **STEADY)
 
     compute, wait = (result[f"{part}_seconds_per_step"] for part in ("compute", "wait"))
     assert code == 0
@@ -148,6 +164,10 @@ def test_emulated_accelerator_takes_its_time_and_is_reported(
     assert result["accelerator_utilization"] == pytest.approx(
         compute / (compute + wait), rel=1e-6
     )
+    assert result["steady_state"]["reached"]
+    assert result["num_warmup_steps"] == 12
+    assert result["window_steps"]["num_steps"] == 10  # a window is 24 records, 6 steps
+    assert result["other_steps"]["num_steps"] == 50
     assert "accuracy" not in result
     assert printed.startswith("Ranks: 1, of which 1 on this host; threads for each: ")
     assert result["telemetry"]["host_cpu_fraction"] >= 0

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import time
 
 import keras
 import numpy as np
@@ -203,6 +204,36 @@ def _sync_seconds(ranks: Ranks) -> float:
     step = steps.make_emulated_step(setting, ranks, seconds)
     batch = first_batch(setting)
     return [step(batch).sync_seconds for _ in range(3)][-1]
+
+
+def _sync_seconds_in_training(ranks: Ranks) -> list[list[float]]:
+    """Takes real steps, late by 0.2 s on rank 1, without XLA and with it."""
+    found = []
+    for xla in (False, True):
+        setting = tiny_setting(ranks, xla=xla)
+        model = steps.build_model(setting)
+        optimizer = steps.make_optimizer(model, setting, ranks)
+        step = steps.make_train_step(model, optimizer, setting, ranks)
+        batch = first_batch(setting)
+        step(batch)  # compiles
+        seconds = []
+        for _ in range(3):
+            ranks.gather(None)
+            time.sleep(0.0 if ranks.is_first else 0.2)
+            seconds.append(step(batch).sync_seconds)
+        found.append(seconds)
+    return found
+
+
+def test_training_step_tells_waiting_for_others_from_its_own_work(
+    rank_pool: RankPool,
+) -> None:
+    fast, slow = rank_pool.run(_sync_seconds_in_training)
+
+    for waited, late in zip(fast, slow, strict=True):
+        assert min(waited) > 0.1
+        assert max(late) < 0.1
+        assert len({*waited, *late}) == 6  # each step looks at the clock anew
 
 
 def test_fast_rank_waits_for_the_slow_one(rank_pool: RankPool) -> None:

@@ -45,6 +45,9 @@ def test_what_is_no_gate_is_refused(text, message):
         Gate.parse(text)
 
 
+UNSTEADY = {"reached": False, "text": "Not in a steady state: too short."}
+
+
 @pytest.mark.parametrize(
     ("text", "result", "passed", "words"),
     [
@@ -54,7 +57,8 @@ def test_what_is_no_gate_is_refused(text, message):
         ("au>=0.9", {"accelerator_utilization": 0.95}, True, "got 95%."),
         ("p99_step_ms<=50", {"step_seconds_p99": 0.05}, True, "got 50."),
         ("p99_step_ms<=50", {"step_seconds_p99": 0.06}, False, "got 60."),
-        ("slowest/median<=1.1", {"stragglers": {"slowest_over_median": 2}}, False, "2"),
+        ("slowest/median<=1.1", {"stragglers": {"slowest_over_others": 2}}, False, "2"),
+        ("slowest/others<=2", {"stragglers": {"slowest_over_others": 2}}, True, "2"),
         ("au_mlperf_storage>=90%", {}, False, "no accelerator_utilization_mlperf"),
         (
             "au_mlperf_storage>=90%",
@@ -63,6 +67,25 @@ def test_what_is_no_gate_is_refused(text, message):
             "the result has no accelerator_utilization_mlperf_storage",
         ),
         ("slowest/median<=1.1", {"stragglers": None}, False, "has no stragglers.slow"),
+        (
+            "drift<=110%",
+            {"steady_state": {"reached": True, "drift": 1.2}},
+            False,
+            "1.2",
+        ),
+        (
+            "stall<=3%",
+            {"stall_fraction": 0.0, "steady_state": UNSTEADY},
+            False,
+            "stall<=3% is not met: got 0%, not in a steady state: too short.",
+        ),
+        ("accuracy>=50%", {"accuracy": 0.5, "steady_state": UNSTEADY}, True, "is met"),
+        (
+            "first_batch_seconds<=9",
+            {"time_to_first_batch_seconds": 1.0, "steady_state": UNSTEADY},
+            True,
+            "is met",
+        ),
         ("stall<=100%", {"stall_fraction": math.nan}, False, "is not a number"),
         ("stall<=100%", {"stall_fraction": True}, False, "the result has no"),
     ],

@@ -1,12 +1,14 @@
 """benchmarks.training.metrics: figures of a run from the traces of its ranks."""
 
 import json
+import re
 import statistics
 
 import numpy as np
 import pytest
 
 from benchmarks.reporting import mlperf_storage
+from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import metrics
 from benchmarks.training.recorder import Epoch, Trace
 
@@ -20,6 +22,10 @@ def _trace(
         "sync_seconds": [0.0] * len(compute),
         "end_seconds": np.cumsum(np.add(wait, compute)).tolist(),
         "step_epochs": [0] * len(compute),
+        "windows_begun": [0] * len(compute),
+        "num_warmup_steps": 0,
+        "num_warmup_examples": 0,
+        "read_ahead": ReadAhead(),
         "num_examples": examples,
         "cpu_seconds": 1.0,
         "storage_bytes": 1000,
@@ -39,8 +45,6 @@ def test_total_is_all_work_over_the_time_of_the_slowest_rank() -> None:
 
     assert figures["examples_per_second"] == 40.0  # 160 in 4 s, not 40 + 20
     assert figures["examples_per_second_per_rank"] == [40.0, 20.0]
-    assert figures["accelerator_utilization"] == pytest.approx((1 + 0.5) / 2)
-    assert figures["stall_fraction"] == pytest.approx(0.25)
     assert figures["wait_seconds_per_step"] == pytest.approx(0.5)
     assert figures["compute_seconds_per_step"] == 1.0
     assert figures["cpu_seconds_per_example"] == pytest.approx(2 / 160)
@@ -83,6 +87,29 @@ def test_waiting_for_others_is_neither_stall_nor_compute() -> None:
     assert figures["accelerator_utilization"] == pytest.approx(0.6)
     assert figures["sync_fraction"] == pytest.approx(0.3)
     assert figures["sync_seconds_per_step"] == pytest.approx(0.3)
+
+
+def test_the_run_is_as_bad_as_its_worst_rank() -> None:
+    """Ranks that train together: all steps take 2 s, for three different reasons."""
+    parts = {"wait": (0.0, 1.5, 0.25), "compute": (0.5, 0.5, 1.5)}
+    traces = [
+        _trace([wait], [compute], 8, sync_seconds=[2 - wait - compute])
+        for wait, compute in zip(*parts.values(), strict=True)
+    ]
+
+    figures = metrics.summarize(traces)
+
+    assert figures["stall_fraction_per_rank"] == [0.0, 0.75, 0.125]
+    assert figures["accelerator_utilization_per_rank"] == [0.25, 0.25, 0.75]
+    assert figures["stall_fraction"] == 0.75
+    assert figures["accelerator_utilization"] == 0.25
+    assert figures["wait_seconds_per_step_per_rank"] == [0.0, 1.5, 0.25]
+    assert figures["compute_seconds_per_step_per_rank"] == [0.5, 0.5, 1.5]
+    assert figures["sync_seconds_per_step_per_rank"] == [1.5, 0.0, 0.25]
+    assert metrics.speed_lines(figures)[2] == (
+        "Rank 1 waited for input 75.0% of the time (1500.0 ms wait, 500.0 ms compute, "
+        "0.0 ms for other ranks a step)"
+    )
 
 
 def _random_trace(seed: int, num_steps: int, **fields: object) -> Trace:
@@ -173,22 +200,84 @@ def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
     ]
 
     assert metrics.stragglers(traces) == {
-        "step_seconds_mean_per_rank": [1.0, 2.0, 2.0],
         "slowest_rank": 1,
-        "slowest_over_median": 1.0,
+        "slowest_over_others": 2.0 / 1.5,  # the others take 1 s and 2 s
+        "own_seconds_per_step_per_rank": [1.0, 2.0, 2.0],
         "times_last_per_rank": [0, 1, 2],
+        "cause": "compute",
+        "text": "Rank 1 holds the others back: its steps take 1.33 times as long as "
+        "theirs (2000.0 ms), of which 100% is computing.",
     }
+
+
+@pytest.mark.parametrize(
+    ("parts", "ratio", "cause", "text"),
+    [
+        # Two ranks: the median of both would be 1.5 times too near to the slow one.
+        (
+            [(0.0, 0.05), (0.096, 0.024)],
+            2.4,
+            "input",
+            "Rank 1 holds the others back: its steps take 2.40 times as long as theirs "
+            "(120.0 ms), of which 80% is waiting for input.",
+        ),
+        ([(0.3, 0.3), (0.3, 0.1), (0.3, 0.1)], 1.5, "compute", "Rank 0 holds.*50% is"),
+        ([(0.1, 1.0), (0.14, 1.0)], 1.14 / 1.1, None, "No rank.*is rank 1, with 1.04"),
+        ([(0.5, 0.5)], 1.0, None, "One rank alone waits for no other."),
+    ],
+)
+def test_slowest_rank_against_the_median_of_the_others(
+    parts: list[tuple[float, float]], ratio: float, cause: str | None, text: str
+) -> None:
+    traces = [_trace([wait], [compute], 8) for wait, compute in parts]
+
+    found = metrics.stragglers(traces)
+
+    assert found["slowest_over_others"] == pytest.approx(ratio)
+    assert found["cause"] == cause
+    assert re.match(text.replace("(", r"\(").replace(")", r"\)"), found["text"])
 
 
 def test_last_rank_is_unknown_if_no_rank_waits() -> None:
     traces = [_trace([0.0], [1.0], 8), _trace([0.0], [3.0], 8)]
 
-    found = metrics.stragglers(traces)
+    figures = metrics.summarize(traces)
 
-    assert found["times_last_per_rank"] is None
-    assert (found["slowest_rank"], found["slowest_over_median"]) == (1, 1.5)
-    line = metrics.speed_lines(metrics.summarize(traces))[-1]
-    assert line == "Slowest: rank 1, a step takes it 1.50 times the median"
+    assert figures["stragglers"]["times_last_per_rank"] is None
+    assert figures["stragglers"]["slowest_over_others"] == 3.0
+    assert metrics.speed_lines(figures)[-1] == figures["stragglers"]["text"]
+
+
+def test_steps_that_begin_a_window_are_told_apart() -> None:
+    first = _trace([9.0, 1.0, 1.0], [1.0] * 3, 24, windows_begun=[2, 0, 0])
+    second = _trace([7.0, 3.0, 3.0], [1.0] * 3, 24, windows_begun=[1, 0, 0])
+
+    figures = metrics.summarize([first, second])
+
+    assert figures["window_steps"] == {
+        "num_steps": 2,
+        "wait_seconds_p50": 8.0,
+        "wait_seconds_p99": pytest.approx(8.98),
+    }
+    assert figures["other_steps"]["num_steps"] == 4
+    assert figures["other_steps"]["wait_seconds_p50"] == 2.0
+    none = metrics.summarize([_trace([1.0], [1.0], 8)])["window_steps"]
+    assert set(none.values()) == {0, None}
+
+
+def test_histogram_holds_every_step_of_every_rank() -> None:
+    traces = [_trace([0.0] * 3, [0.1, 1.0, 10.0], 24), _trace([0.0] * 3, [1.0] * 3, 24)]
+
+    found = metrics.summarize(traces)["step_histogram"]
+
+    edges, counts = found["edges_seconds"], found["counts"]
+    assert (len(edges), len(counts), sum(counts)) == (41, 40, 6)
+    assert (counts[0], max(counts), counts[-1]) == (1, 4, 1)
+    assert (edges[0], edges[-1]) == pytest.approx((0.1, 10.0), rel=1e-5)
+    ratios = np.divide(edges[1:], edges[:-1])
+    assert ratios == pytest.approx(ratios[0])
+    same = metrics.summarize([_trace([0.0] * 3, [2.0] * 3, 24)])["step_histogram"]
+    assert sum(same["counts"]) == 3
 
 
 def test_bytes_of_records_and_of_storage_are_told_apart() -> None:

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
+from benchmarks.reporting.steady_state import ReadAhead
 from benchmarks.training import recorder as recorder_module
 from benchmarks.training.recorder import Epoch, Recorder, Step
 
 
 def test_recorder_times_only_steps_after_the_warm_up() -> None:
-    recorder = Recorder(num_records=3)
+    recorder = Recorder(3, ReadAhead(num_examples=2))
     warm_up = Step(5.0, 5.0, 4.0, 0, 2, np.array([0, 1]))
-    timed = Step(1.0, 2.0, 1.0, 2, 2, np.array([2, 2]))
+    timed = Step(1.0, 2.0, 1.0, 2, 2, np.array([2, 2]), windows_begun=1)
 
     recorder.add(warm_up, epoch=0)
     recorder.start_timing()
@@ -24,7 +25,9 @@ def test_recorder_times_only_steps_after_the_warm_up() -> None:
     assert trace.record_counts.tolist() == [1, 1, 2]
     assert trace.cpu_seconds >= 0
     assert trace.sync_seconds == [0.0]
-    assert trace.step_epochs == [1]
+    assert (trace.step_epochs, trace.windows_begun) == ([1], [1])
+    assert (trace.num_warmup_steps, trace.num_warmup_examples) == (1, 2)
+    assert trace.read_ahead.num_examples == 2
     assert (trace.storage_bytes or 0) <= (trace.run_storage_bytes or 0)
 
 
@@ -46,7 +49,7 @@ def test_recorder_counts_from_the_start_without_untimed_blocks(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(recorder_module, "time", clock)
-    recorder = Recorder(num_records=0)
+    recorder = Recorder(0, ReadAhead())
     step = Step(0.0, 0.0, 1.0, 0, 1, np.empty(0, np.int64), 0.25)
 
     clock.now += 7

@@ -49,15 +49,16 @@ def test_models_may_have_more_classes_than_the_data(data_dir: pathlib.Path) -> N
     ("fields", "state", "expected"),
     [
         ({}, tfpipe.State(), (0, 6)),  # one epoch of 24 / 4 steps
-        ({"num_epochs": 50}, tfpipe.State(), (10, 290)),
-        ({"num_epochs": 5}, tfpipe.State(), (3, 27)),  # a tenth, as it is fewer
+        # Two windows of 24 records are read ahead, for 12 steps.
+        ({"num_epochs": 50}, tfpipe.State(), (12, 288)),
+        ({"num_epochs": 3}, tfpipe.State(), (1, 17)),  # they are more than half
         (
             {"num_epochs": 5},
             tfpipe.State(epoch=4, step=2),
             (0, 4),
         ),  # the steps that a resumed run has left
         ({"num_epochs": 5, "num_warmup_steps": 7}, tfpipe.State(), (7, 23)),
-        ({"num_steps": 3}, tfpipe.State(), (10, 3)),
+        ({"num_steps": 3}, tfpipe.State(), (12, 3)),
         (
             {"num_steps": 3, "num_warmup_steps": 0},
             tfpipe.State(epoch=9, step=5),

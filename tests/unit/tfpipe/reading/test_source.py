@@ -293,6 +293,36 @@ def test_synthetic_batches_are_as_specified(dtype):
         assert 200 < tf.reduce_max(tf.cast(batch["image"], tf.float32)) <= 255
 
 
+@pytest.mark.parametrize(
+    ("state", "shuffle", "starts"),
+    [
+        # 24 records on 2 ranks: 10 of 12 records in an epoch, in windows of 4.
+        (tfpipe.State(), "window", [0, 4, 8, 10, 14, 18, 20]),
+        (tfpipe.State(epoch=1, step=1), "window", [0, 3, 5, 9, 13, 15, 19]),
+        (tfpipe.State(), "none", [0, 4, 8, 10, 14, 18, 20]),
+    ],
+)
+def test_starts_of_windows_are_where_the_dataset_begins_one(
+    data_dir, state, shuffle, starts
+):
+    source = tfpipe.TFRecordSource(
+        data_dir,
+        "train",
+        **{"rank": 1, "num_ranks": 2, "batch_size": 5, "window_size": 4},
+        shuffle=shuffle,
+    )
+
+    found = list(itertools.islice(source.window_starts(state), len(starts)))
+
+    taken = [len(passed_on(window)) for window in windows(source, state, 4)]
+    assert found == starts
+    assert found == np.cumsum([0, *taken])[: len(starts)].tolist()
+
+
+def test_synthetic_data_have_no_windows():
+    assert list(tfpipe.SyntheticSource(batch_size=2).window_starts(epoch(0))) == []
+
+
 def test_synthetic_batches_depend_on_the_seed_alone():
     def image(seed, number):
         source = tfpipe.SyntheticSource(batch_size=2, image_size=5, seed=seed)

@@ -1,0 +1,161 @@
+"""Steady state: whether timed steps show the storage, or what was read before them.
+
+In: where the windows of a rank begin, and the timed steps of all ranks. Out: the number
+of steps before timing may begin, and the section `steady_state` of the result.
+
+A rank reads whole shuffle windows, one ahead of the window in use. The first windows
+are read while the model is built; steps that use them are as fast as memory. Later a
+slow storage gives one window at a time: many steps without a wait, then one long wait.
+A rate over few windows depends on where in a window it begins and ends.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+# Timing may begin and end anywhere in a window, and with batches that were made before.
+# The error of the rate is then one window, or these batches, of all that is timed.
+LEAST_WINDOWS = 10
+_DRIFT = 0.1  # a smaller change of the rate is not worth a sentence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadAhead:
+    """Examples that a rank reads before it needs them, and how long a run must be.
+
+    Attributes:
+        num_examples: Number of examples that are read before the first one is used, at
+            most; 0 if nothing is read.
+        num_warmup_steps: Number of whole steps that use these examples; timing may
+            begin after them.
+        num_timed_steps: Number of steps that must be timed, for `LEAST_WINDOWS` windows
+            and as many times the batches that are made in advance.
+    """
+
+    num_examples: int = 0
+    num_warmup_steps: int = 0
+    num_timed_steps: int = 0
+
+
+def read_ahead(
+    starts: Iterator[int], batch_size: int, *, num_batches: int
+) -> ReadAhead:
+    """Returns what a rank reads ahead.
+
+    Args:
+        starts: Number of records before each window, see
+            `tfpipe.TFRecordSource.window_starts`; nothing if there are no windows.
+        batch_size: Number of examples in a batch of the rank.
+        num_batches: Number of batches that are made in advance from these records.
+    """
+    if next(starts, None) is None:
+        return ReadAhead()
+    # The window in use is the first one that the batches made in advance do not use up.
+    buffered = num_batches * batch_size
+    ends = itertools.dropwhile(lambda end: end <= buffered, starts)
+    _, ahead, *others = itertools.islice(ends, 2 + LEAST_WINDOWS)
+    return ReadAhead(
+        num_examples=ahead,
+        num_warmup_steps=ahead // batch_size,
+        num_timed_steps=max(
+            math.ceil((others[-1] - ahead) / batch_size), LEAST_WINDOWS * num_batches
+        ),
+    )
+
+
+def windows_begun(starts: Iterator[int], batch_size: int) -> Iterator[int]:
+    """Yields for each step the number of windows whose first records it uses.
+
+    Args:
+        starts: Number of records before each window.
+        batch_size: Number of examples in a batch of the rank.
+    """
+    start = next(starts, None)
+    for used in itertools.count(batch_size, batch_size):
+        begun = 0
+        while start is not None and start < used:
+            begun += 1
+            start = next(starts, None)
+        yield begun
+
+
+def describe(
+    *,
+    read_ahead: Sequence[ReadAhead],
+    num_warmup_steps: int,
+    num_warmup_examples: Sequence[int],
+    end_seconds: Sequence[Sequence[float]],
+) -> dict[str, Any]:
+    """Returns whether a run was in a steady state, with a sentence.
+
+    drift is the rate of all ranks in the last third of the timed steps over that in the
+    first third; None if there are fewer than three steps.
+
+    Args:
+        read_ahead: For each rank, what it reads ahead.
+        num_warmup_steps: Number of steps of each rank before the timed ones.
+        num_warmup_examples: For each rank, the number of examples in these steps.
+        end_seconds: For each rank, the end of each timed step, counted from the start.
+    """
+    # A run is as steady as its least steady rank.
+    most = max(read_ahead, key=lambda one: one.num_examples)
+    num_timed_steps = len(end_seconds[0])
+    obstacle = _obstacle(most, num_warmup_steps, num_timed_steps)
+    text = f"Not in a steady state: {obstacle}"
+    if obstacle is None:
+        text = _proof(most, num_timed_steps)
+    drift = _drift(end_seconds)
+    if drift is not None and abs(drift - 1) > _DRIFT:
+        text += (
+            f" The last third of the timed steps had {drift:.2f} times the rate of the "
+            "first third."
+        )
+    return {
+        "read_ahead_examples_per_rank": [one.num_examples for one in read_ahead],
+        "num_examples_before_timing_per_rank": list(num_warmup_examples),
+        "reached": obstacle is None,
+        "drift": drift,
+        "text": text,
+    }
+
+
+def _obstacle(ahead: ReadAhead, num_warmup: int, num_timed: int) -> str | None:
+    """Returns why the rate may not be the steady one; None if it is."""
+    if num_warmup < ahead.num_warmup_steps:
+        return (
+            f"timing began after {num_warmup} steps, but a rank may have read "
+            f"{ahead.num_examples:,} examples ahead, which last for "
+            f"{ahead.num_warmup_steps} steps. Their rate is not that of the storage. "
+            "Give more steps or epochs, and no --num_warmup_steps."
+        )
+    if num_timed < ahead.num_timed_steps:
+        return (
+            f"{num_timed} steps were timed, but {LEAST_WINDOWS} shuffle windows last "
+            f"for {ahead.num_timed_steps} steps, and records are read in whole "
+            f"windows. Give --num_steps={ahead.num_timed_steps} or more epochs."
+        )
+    return None
+
+
+def _proof(ahead: ReadAhead, num_timed: int) -> str:
+    if not ahead.num_examples:
+        return "In a steady state: nothing is read."
+    error = ahead.num_timed_steps / num_timed / LEAST_WINDOWS
+    return (
+        f"In a steady state: the {ahead.num_examples:,} examples that a rank reads "
+        f"ahead were used before timing began, and {num_timed} steps were timed. Their "
+        f"rate is that of the input within {error:.1%}."
+    )
+
+
+def _drift(end_seconds: Sequence[Sequence[float]]) -> float | None:
+    # Step k of all ranks is over when its last rank is done.
+    ends = np.max(end_seconds, axis=0)
+    third = len(ends) // 3
+    if not third:
+        return None
+    return float(ends[third - 1] / (ends[-1] - ends[-third - 1]))

@@ -1,0 +1,137 @@
+"""Two ranks, one of which has slow storage: it is named, and its rate is not inflated.
+
+The storage of rank 1 takes 0.3 s for 16 records.
+"""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.options.config import Config
+from benchmarks.training import run
+from tests.support import slow_storage
+from tests.support.data import SYNSETS, convert
+from tests.support.rank_pool import RankPool
+
+NUM_RECORDS = 64  # 32 for each rank, a whole shard: one shuffle window
+SECONDS_PER_RECORD = 0.3 / 16
+
+
+@pytest.fixture(scope="module")
+def noise_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Images of noise, 20 kB each: `both` in 2 shards, and half of them in `one`."""
+    folder = tmp_path_factory.mktemp("noise")
+    random = np.random.default_rng(0)
+    for number in range(NUM_RECORDS):
+        pixels = random.integers(0, 256, (88, 88, 3), dtype=np.uint8)
+        synset = SYNSETS[number % len(SYNSETS)]
+        path = folder / "raw" / "train" / synset / f"{synset}_{number}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(pixels).save(path, quality=95, subsampling=0)
+        if number == NUM_RECORDS // 2 - 1:
+            convert(folder / "raw", folder / "one", num_train_shards=1)
+    convert(folder / "raw", folder / "both", num_train_shards=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uneven_ranks(
+    noise_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RankPool]:
+    """Two ranks; rank 1 reads slowly."""
+    num_bytes = sum(path.stat().st_size for path in noise_dir.glob("both/train-*"))
+    rate = num_bytes / NUM_RECORDS / SECONDS_PER_RECORD
+    slow = slow_storage.environment(noise_dir, bytes_per_second=rate)
+    pool = RankPool(tmp_path_factory.mktemp("uneven"), last_rank=slow)
+    yield pool
+    pool.close()
+
+
+def _run(ranks: Ranks, folder: pathlib.Path, **fields: Any) -> dict[str, Any]:
+    fields = {"model": "tiny", "image_size": 32, **fields}
+    return run.run(Config(data_dir=str(folder), **fields), ranks)
+
+
+def _seconds_per_step(result: dict[str, Any]) -> float:
+    """Returns the time of a step of 16 records: that of the storage, by the clock.
+
+    A busy host adds to the time that the storage takes, and nothing shortens it.
+    """
+    seconds: float = result["timed_seconds"] / result["num_timed_steps"]
+    assert 0.9 < seconds / (16 * SECONDS_PER_RECORD) < 1.4
+    return seconds
+
+
+def test_emulated_slow_rank_is_named_with_its_ratio(
+    uneven_ranks: RankPool, noise_dir: pathlib.Path
+) -> None:
+    fields = {"batch_size": 16, "step_time_ms": 120.0}
+    fields |= {"num_warmup_steps": 16, "num_steps": 16}
+
+    result, _ = uneven_ranks.run(_run, noise_dir / "both", **fields)
+
+    found, seconds = result["stragglers"], _seconds_per_step(result)
+    assert (found["slowest_rank"], found["cause"]) == (1, "input")
+    assert found["slowest_over_others"] == pytest.approx(seconds / 0.12, rel=0.1)
+    # Both ranks take 0.3 s for a step: one waits for input, the other for its peer.
+    assert result["stall_fraction"] == pytest.approx(1 - 0.12 / seconds, abs=0.1)
+    assert result["accelerator_utilization"] == pytest.approx(0.12 / seconds, abs=0.05)
+    assert result["stall_fraction_per_rank"][0] < 0.1
+
+
+def test_slow_rank_of_a_real_training_is_named_with_its_ratio(
+    uneven_ranks: RankPool, noise_dir: pathlib.Path
+) -> None:
+    fields = {"batch_size": 16, "num_warmup_steps": 8, "num_steps": 12}
+
+    result, _ = uneven_ranks.run(_run, noise_dir / "both", **fields)
+
+    found, seconds = result["stragglers"], _seconds_per_step(result)
+    fast, slow = found["own_seconds_per_step_per_rank"]
+    assert (found["slowest_rank"], found["cause"]) == (1, "input")
+    # On a busy host rank 0 is late now and then, and rank 1 reads while it waits.
+    assert 0.7 * seconds < slow < 1.05 * seconds
+    assert found["slowest_over_others"] == pytest.approx(slow / fast)
+    # Rank 0 takes as long for a step, most of which it waits for rank 1.
+    waiting, _ = result["sync_seconds_per_step_per_rank"]
+    assert waiting + fast == pytest.approx(seconds, rel=0.1)
+    assert fast < 0.15
+    assert "Rank 1 holds the others back: its steps take " in found["text"]
+    assert result["stall_fraction"] > 0.5
+    assert result["accelerator_utilization"] < 0.5
+
+
+def _run_alone(
+    ranks: Ranks, folder: pathlib.Path, **fields: Any
+) -> dict[str, Any] | None:
+    """Runs on rank 1 as if there were no other rank."""
+    return None if ranks.is_first else _run(Ranks(), folder, **fields)
+
+
+def test_what_was_read_ahead_is_not_the_rate_of_the_storage(
+    uneven_ranks: RankPool, noise_dir: pathlib.Path
+) -> None:
+    """Two windows of 32 records are read before the first step of one record."""
+    folder = noise_dir / "one"
+    fields = {"batch_size": 1, "step_time_ms": 1.0, "require": ("au>=0",)}
+
+    _, short = uneven_ranks.run(
+        _run_alone, folder, num_warmup_steps=10, num_steps=50, **fields
+    )
+    _, long = uneven_ranks.run(_run_alone, folder, num_steps=320, **fields)
+
+    rate = 1 / SECONDS_PER_RECORD
+    assert short["examples_per_second"] > 1.2 * rate
+    assert not short["steady_state"]["reached"]
+    assert not short["gates"][0]["passed"]
+    assert 0.7 * rate < long["examples_per_second"] < 1.1 * rate  # less if busy
+    assert long["steady_state"]["reached"]
+    assert long["gates"][0]["passed"]
+    assert long["num_warmup_steps"] == 64
+    wait = [long[f"{kind}_steps"]["wait_seconds_p50"] for kind in ("window", "other")]
+    assert wait[0] > 10 * wait[1]

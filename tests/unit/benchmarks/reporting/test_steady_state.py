@@ -1,0 +1,114 @@
+"""benchmarks.reporting.steady_state: when timing may begin, what a rate is worth."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from benchmarks.reporting import steady_state
+from benchmarks.reporting.steady_state import ReadAhead
+
+
+@pytest.mark.parametrize(
+    ("window", "batch", "num_batches", "expected"),
+    [
+        (1024, 32, 2, (2048, 64, 320)),
+        (1024, 100, 2, (2048, 20, 103)),  # whole batches that need no third window
+        (1024, 256, 4, (3072, 12, 40)),  # the batches have used up the first window
+        (24, 4, 2, (48, 12, 60)),
+        (24, 24, 2, (96, 4, 20)),  # the batches are more than a window
+    ],
+)
+def test_two_windows_and_those_that_batches_used_up_are_read_ahead(
+    window: int, batch: int, num_batches: int, expected: tuple[int, int, int]
+) -> None:
+    starts = itertools.count(0, window)
+
+    found = steady_state.read_ahead(starts, batch, num_batches=num_batches)
+
+    assert (
+        found.num_examples,
+        found.num_warmup_steps,
+        found.num_timed_steps,
+    ) == expected
+
+
+def test_nothing_is_read_ahead_of_synthetic_data() -> None:
+    assert steady_state.read_ahead(iter(()), 4, num_batches=2) == ReadAhead()
+    begun = steady_state.windows_begun(iter(()), 4)
+    assert list(itertools.islice(begun, 3)) == [0, 0, 0]
+
+
+def test_steps_that_use_the_first_records_of_windows() -> None:
+    begun = steady_state.windows_begun(iter([0, 8, 10, 11, 20]), 4)
+
+    # Records 0 to 3, 4 to 7, 8 to 11 ...
+    assert list(itertools.islice(begun, 7)) == [1, 0, 3, 0, 0, 1, 0]
+
+
+def _describe(
+    *, warmup: int = 16, ends: Sequence[float] = range(1, 11)
+) -> dict[str, Any]:
+    """Two ranks that read 32 and 64 examples ahead; the first one is twice as fast."""
+    return steady_state.describe(
+        read_ahead=[
+            ReadAhead(num_examples=32, num_warmup_steps=8, num_timed_steps=4),
+            ReadAhead(num_examples=64, num_warmup_steps=16, num_timed_steps=8),
+        ],
+        num_warmup_steps=warmup,
+        num_warmup_examples=[4 * warmup, 4 * warmup],
+        end_seconds=[[end / 2 for end in ends], ends],
+    )
+
+
+def test_a_long_run_that_is_timed_late_is_steady() -> None:
+    assert _describe() == {
+        "read_ahead_examples_per_rank": [32, 64],
+        "num_examples_before_timing_per_rank": [64, 64],
+        "reached": True,
+        "drift": 1.0,
+        "text": "In a steady state: the 64 examples that a rank reads ahead were used "
+        "before timing began, and 10 steps were timed. Their rate is that of the input "
+        "within 8.0%.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"warmup": 15}, "timing began after 15 steps, but a rank may have read 64 ex"),
+        ({"warmup": 15}, "which last for 16 steps"),
+        (
+            {"ends": range(1, 8)},
+            "7 steps were timed, but 10 shuffle windows last for 8",
+        ),
+        ({"ends": range(1, 8)}, "Give --num_steps=8 or more epochs."),
+    ],
+)
+def test_a_run_is_as_steady_as_its_least_steady_rank(
+    fields: dict[str, Any], words: str
+) -> None:
+    found = _describe(**fields)
+
+    assert not found["reached"]
+    assert found["text"].startswith("Not in a steady state: ")
+    assert words in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "drift"),
+    [
+        ((1.0, 2.0, 4.0, 5.0, 6.0, 6.5), 2 / 1.5),
+        ((1.0, 2.0, 4.0), 0.5),
+        ((1.0, 2.0), None),
+    ],
+)
+def test_drift_is_the_rate_of_the_last_third_over_the_first(
+    ends: tuple[float, ...], drift: float | None
+) -> None:
+    found = _describe(ends=ends)
+
+    assert found["drift"] == pytest.approx(drift)
+    sentence = f"The last third of the timed steps had {drift or 0:.2f} times"
+    assert (sentence in found["text"]) is (drift is not None)
