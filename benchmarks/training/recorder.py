@@ -57,6 +57,7 @@ class Trace:
         sync_seconds: For each timed step, the time waited for other ranks after it.
         end_seconds: For each timed step, its end, counted from the common start.
         step_epochs: For each timed step, its epoch.
+        step_examples: For each timed step, its number of examples.
         num_examples: Number of examples in all timed steps.
         cpu_seconds: User and system time of the process in the timed steps, over all
             threads.
@@ -73,6 +74,7 @@ class Trace:
     sync_seconds: Sequence[float]
     end_seconds: Sequence[float]
     step_epochs: Sequence[int]
+    step_examples: Sequence[int]
     num_examples: int
     cpu_seconds: float
     storage_bytes: int | None
@@ -92,6 +94,11 @@ class Trace:
     def seconds(self) -> float:
         """Time from the common start to the end of this rank's last timed step."""
         return self.end_seconds[-1]
+
+    def examples_of(self, epoch: int) -> int:
+        """Returns the number of examples in the timed steps of an epoch."""
+        steps = zip(self.step_epochs, self.step_examples, strict=True)
+        return sum(number for its_epoch, number in steps if its_epoch == epoch)
 
 
 class Recorder:
@@ -153,6 +160,7 @@ class Recorder:
             sync_seconds=[step.sync_seconds for step in self._timed],
             end_seconds=list(self._ends),
             step_epochs=list(self._step_epochs),
+            step_examples=[step.num_examples for step in self._timed],
             num_examples=sum(step.num_examples for step in self._timed),
             cpu_seconds=time.process_time() - self._cpu_seconds,
             storage_bytes=_since(self._storage_bytes, now),

@@ -25,6 +25,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.system import telemetry
 from benchmarks.training import metrics, steps
+from benchmarks.training.cache_state import Batches, Meter
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch, StepFunction
@@ -75,15 +76,19 @@ def run_steps(
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, num_timed = num_steps
     started = time.perf_counter()
-    dataset = setting.pipeline.build(state=state, num_epochs=num_epochs)
-    dataset = steps.to_device(dataset)
+    batches = _open(setting)
+    batches.start(state, num_epochs)
     first_batch_seconds = time.perf_counter() - started
+    meter = Meter(setting, ranks, batches)
+    if not num_warmup:
+        meter.start(state)
     recorder = Recorder(setting.num_records)
+    record_bytes = _record_bytes(setting)
     config = setting.config
     sampler = telemetry.Sampler(config.data_dir)
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
-        done = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)
+        done = _steps(setting, batches, function, num_warmup + num_timed, ranks, beat)
         for number, step in enumerate(done):
             if number == 0:
                 first_batch_seconds += step.wait_seconds
@@ -95,25 +100,45 @@ def run_steps(
                 with recorder.untimed():
                     end_epoch(state)
                     ranks.gather(None)  # until rank 0 has saved
+            if state.step == 0 and num_warmup <= number < num_warmup + num_timed - 1:
+                with recorder.untimed():
+                    meter.end_epoch(state)
             if number + 1 == num_warmup:
+                meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
                 recorder.start_timing()
                 sampler.start_timing()
-        traces = ranks.gather(recorder.trace())
+        trace = recorder.trace()
+        reads = meter.finish(
+            lambda epoch: trace.examples_of(epoch) * (record_bytes or 0)
+        )
+        traces = ranks.gather(trace)
     sampled = ranks.gather((sampler.figures(), ranks.local_rank))
     figures = {
-        **metrics.summarize(traces, record_bytes=_record_bytes(setting)),
+        **metrics.summarize(traces, record_bytes=record_bytes),
         **_faults(setting, ranks),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "num_warmup_steps": num_warmup,
+        "epoch_reads": ranks.gather(reads),
         "telemetry": telemetry.summarize(*zip(*sampled, strict=True)),
     }
     return Outcome(traces=traces, state=state, figures=figures)
 
 
+def _open(setting: Setting) -> Batches:
+    """Returns the batches of a setting, on its device."""
+
+    def build(state: tfpipe.State, num_epochs: int | None) -> tf.data.Dataset:
+        return steps.to_device(
+            setting.pipeline.build(state=state, num_epochs=num_epochs)
+        )
+
+    return Batches(build)
+
+
 def _steps(
     setting: Setting,
-    dataset: tf.data.Dataset,
+    batches: Batches,
     function: StepFunction,
     num_steps: int,
     ranks: Ranks,
@@ -126,7 +151,7 @@ def _steps(
     with tqdm.tqdm(
         total=num_steps, unit="step", file=sys.stderr, disable=disable
     ) as bar:
-        for batch in itertools.islice(timer.batches(dataset), num_steps):
+        for batch in itertools.islice(timer.batches(batches), num_steps):
             beat.fed()
             outcome = function(batch)
             wait_seconds, seconds = timer.end_step()
