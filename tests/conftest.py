@@ -1,11 +1,13 @@
-"""Fixtures: a raw tree of tiny images, and the data set made of it, once a session."""
+"""Fixtures: raw trees of tiny images, and what is made of them, once a session."""
 
 import os
 import pathlib
+import shutil
 
 import pytest
 
-from tests.support.data import convert, make_tree
+from tests.support import long_conversion
+from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -26,3 +28,28 @@ def data_dir(
     folder = tmp_path_factory.mktemp("data") / "records"
     convert(raw_dir, folder, num_train_shards=3, num_validation_shards=2, num_workers=1)
     return folder
+
+
+@pytest.fixture
+def copy_dir(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the data set that a test may damage."""
+    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def job_digests(
+    raw_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> JobDigests:
+    """Digests of the files that the jobs X and Y make of the tree of `raw_dir`."""
+    folder = tmp_path_factory.mktemp("jobs")
+    for name, options in (("X", JOB_X), ("Y", JOB_Y)):
+        convert(raw_dir, folder / name, **options)
+    return {name: digests(folder / name) for name in ("X", "Y")}
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> long_conversion.Uninterrupted:
+    """Folder of 1230 images, and digests of the files of a whole conversion of them."""
+    return long_conversion.make_input(tmp_path_factory.mktemp("uninterrupted"))

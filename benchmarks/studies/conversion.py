@@ -237,6 +237,16 @@ def _spread(values: Iterable[float]) -> dict[str, float]:
     }
 
 
+def table(figures: Mapping[str, Any]) -> str:
+    """Returns a table with a line for each variant and part of it."""
+    return "\n".join(
+        f"{name:<16} {part:<8} {row['images_per_second']['median']:9,.0f} images/s  "
+        f"{row['cpu_seconds_per_1000_images']['median']:.3f} CPU-seconds per 1000"
+        for name in ("bare_loop", "converter", "converter_fsync")
+        for part, row in figures[name].items()
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints the comparison that the flags describe."""
     if len(argv) > 1:
@@ -254,16 +264,7 @@ def main(argv: Sequence[str]) -> int:
         **figures,
         "environment": environment.describe(),
     }
-    for name in ("bare_loop", "converter", "converter_fsync"):
-        for part, row in figures[name].items():
-            print(
-                f"{name:<16} {part:<8} {row['images_per_second']['median']:9,.0f} "
-                f"images/s  {row['cpu_seconds_per_1000_images']['median']:.3f} "
-                "CPU-seconds per 1000"
-            )
-    if _CONVERSION_RESULT.value:
-        output.write(result, _CONVERSION_RESULT.value)
-    output.print_line(result)
+    output.finish(result, table(figures), path=_CONVERSION_RESULT.value)
     return 0
 
 

@@ -288,6 +288,14 @@ def missed(figures: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def table(figures: Mapping[str, Any]) -> str:
+    """Returns a table with a line for each target."""
+    return "\n".join(
+        f"{name:<28} {figures[name]:9.2f}  target {target:g}"
+        for name, target in TARGETS.items()
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints the figures beside their targets."""
     if len(argv) > 1:
@@ -307,11 +315,7 @@ def main(argv: Sequence[str]) -> int:
         "missed": missed(figures),
         "environment": environment.describe(),
     }
-    for name, target in TARGETS.items():
-        print(f"{name:<28} {figures[name]:9.2f}  target {target:g}")
-    if _SCALE_RESULT.value:
-        output.write(result, _SCALE_RESULT.value)
-    output.print_line(result)
+    output.finish(result, table(figures), path=_SCALE_RESULT.value)
     return 2 if result["missed"] else 0
 
 

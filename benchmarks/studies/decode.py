@@ -128,10 +128,9 @@ def main(argv: list[str]) -> int:
         "ways": figures,
         "environment": environment.describe(),
     }
-    if _DECODE_RESULT.value:
-        output.write(report, _DECODE_RESULT.value)
-    print(interleaved.table(figures, "variant"))
-    output.print_line(report)
+    output.finish(
+        report, interleaved.table(figures, "variant"), path=_DECODE_RESULT.value
+    )
     return 0
 
 

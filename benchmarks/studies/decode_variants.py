@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 import tfpipe
+from benchmarks.studies import interleaved
 
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
@@ -44,29 +45,9 @@ class Job:
     num_timed_images: int = 4000
 
 
-def measure(name: str, job: Job) -> dict[str, float]:
-    """Measures a variant in this process.
-
-    Both counts of images are rounded up to whole batches.
-
-    Returns:
-        cpu_seconds and seconds of the timed images, and num_images, their number.
-    """
-    warmup, timed = (
-        -(-count // job.batch_size)
-        for count in (job.num_warmup_images, job.num_timed_images)
-    )
-    batches = iter(VARIANTS[name](job))
-    for _ in range(warmup):
-        next(batches)
-    seconds, cpu_seconds = time.perf_counter(), time.process_time()
-    for _ in range(timed):
-        next(batches)
-    return {
-        "cpu_seconds": time.process_time() - cpu_seconds,
-        "seconds": time.perf_counter() - seconds,
-        "num_images": timed * job.batch_size,
-    }
+def measure(name: str, job: Job) -> interleaved.Run:
+    """Measures a variant in this process; see `interleaved.measure`."""
+    return interleaved.measure(iter(VARIANTS[name](job)), job, time.process_time)
 
 
 def _records(job: Job, function: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:

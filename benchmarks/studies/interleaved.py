@@ -1,8 +1,9 @@
 """Variants that are measured interleaved: in turns, each run in a process of its own.
 
-In: a module that measures one variant and prints a line of JSON with `cpu_seconds`,
-`seconds` and `num_images`, and the flags of studies that use it. Out: median, minimum
-and maximum over the rounds of each variant, ratios to a base variant, and a table.
+In: a module that measures one variant (by `measure`) and prints a line of JSON with
+`cpu_seconds`, `seconds` and `num_images`, and the flags of studies that use it. Out:
+median, minimum and maximum over the rounds of each variant, ratios to a base variant,
+and a table.
 """
 
 import dataclasses
@@ -12,6 +13,8 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import flags
@@ -49,6 +52,37 @@ def time_limit(job: Any) -> float:
     """Returns the seconds after which a run over the images of a job has hung."""
     num_images = job.num_warmup_images + job.num_timed_images
     return 120 + num_images / _MIN_IMAGES_PER_SECOND
+
+
+def measure(
+    batches: Iterator[object], job: Any, cpu_seconds: Callable[[], float]
+) -> Run:
+    """Times the batches of a variant in this process, after its warm-up.
+
+    Both counts of images are rounded up to whole batches.
+
+    Args:
+        batches: Batches of the variant, without end.
+        job: batch_size, num_warmup_images and num_timed_images.
+        cpu_seconds: Clock that returns the CPU time of the variant, in seconds.
+
+    Returns:
+        cpu_seconds and seconds of the timed images, and num_images, their number.
+    """
+    warmup, timed = (
+        -(-count // job.batch_size)
+        for count in (job.num_warmup_images, job.num_timed_images)
+    )
+    for _ in range(warmup):
+        next(batches)
+    wall_start, cpu_start = time.perf_counter(), cpu_seconds()
+    for _ in range(timed):
+        next(batches)
+    return {
+        "cpu_seconds": cpu_seconds() - cpu_start,
+        "seconds": time.perf_counter() - wall_start,
+        "num_images": timed * job.batch_size,
+    }
 
 
 def run(module: str, name: str, job: Any, *, time_limit: float | None) -> Run:

@@ -157,17 +157,15 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    print(table(figures))
-    output.print_line(
-        {
-            "command": "benchmarks.studies.monitoring",
-            "schema_version": 1,
-            "config": setting.config.as_json() | {"num_turns": _NUM_TURNS},
-            "num_steps_per_turn": num_steps,
-            "ways": figures,
-            "environment": environment.describe(),
-        }
-    )
+    report = {
+        "command": "benchmarks.studies.monitoring",
+        "schema_version": 1,
+        "config": setting.config.as_json() | {"num_turns": _NUM_TURNS},
+        "num_steps_per_turn": num_steps,
+        "ways": figures,
+        "environment": environment.describe(),
+    }
+    output.finish(report, table(figures))
     return 0
 
 

@@ -256,10 +256,7 @@ def main(argv: list[str]) -> int:
         "crops": crops,
         "environment": environment.describe(),
     }
-    if _PARITY_RESULT.value:
-        output.write(report, _PARITY_RESULT.value)
-    print(table(crops))
-    output.print_line(report)
+    output.finish(report, table(crops), path=_PARITY_RESULT.value)
     return 0
 
 

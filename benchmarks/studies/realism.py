@@ -210,13 +210,10 @@ def main(argv: list[str]) -> int:
     config = config_from_flags()
     try:
         report = compare(config)
-        if config.result_file:
-            output.write(report, config.result_file)
+        output.finish(report, table(report), path=config.result_file)
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    print(table(report))
-    output.print_line(report)
     return 0
 
 

@@ -102,6 +102,16 @@ def measure(data_dir: str) -> dict[str, Any]:
     return {"sizes": rows}
 
 
+def table(sizes: list[dict[str, Any]]) -> str:
+    """Returns a table with a line for each allocator and window size."""
+    return "\n".join(
+        f"{row['allocator']:10} {row['window_size']:5} records of "
+        f"{row['window_bytes'] / 1e6:6.1f} MB: "
+        f"{row['more_bytes'] / 1e6:7.1f} MB, {row['windows']:.2f} windows"
+        for row in sizes
+    )
+
+
 def main(argv: list[str]) -> int:
     """Prints the memory of each window size over --data_dir."""
     if len(argv) > 1:
@@ -119,15 +129,7 @@ def main(argv: list[str]) -> int:
         **measured,
         "environment": environment.describe(),
     }
-    if _RESULT.value:
-        output.write(report, _RESULT.value)
-    for row in measured["sizes"]:
-        print(
-            f"{row['allocator']:10} {row['window_size']:5} records of "
-            f"{row['window_bytes'] / 1e6:6.1f} MB: "
-            f"{row['more_bytes'] / 1e6:7.1f} MB, {row['windows']:.2f} windows"
-        )
-    output.print_line(report)
+    output.finish(report, table(measured["sizes"]), path=_RESULT.value)
     windows = {
         row["window_size"]: row["windows"]
         for row in measured["sizes"]

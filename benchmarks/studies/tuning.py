@@ -271,10 +271,7 @@ def main(argv: list[str]) -> int:
         "cases": cases,
         "environment": environment.describe(),
     }
-    if _RESULT.value:
-        output.write(report, _RESULT.value)
-    print(table(cases))
-    output.print_line(report)
+    output.finish(report, table(cases), path=_RESULT.value)
     return 0
 
 

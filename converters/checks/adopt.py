@@ -21,13 +21,18 @@ from converters.checks.shard import Fault, Request, Result
 from converters.checks.side_files import is_taken_for_shard, with_digests
 from converters.inputs import classes
 from converters.jobs import side_files
-from tfpipe.shards import index, records
+from tfpipe.shards import image_record, index
 
 COMMAND = "converters.verify"
 # Prefix of the work folder beside the shards. No reader looks at names with a dot.
 _PREFIX = ".verifying-"
 # The features that the presets of tfpipe parse.
-_NEEDED = (records.ENCODED, records.HEIGHT, records.WIDTH, records.LABEL)
+_NEEDED = (
+    image_record.ENCODED,
+    image_record.HEIGHT,
+    image_record.WIDTH,
+    image_record.LABEL,
+)
 
 # The (synset, text) pairs that come with each label.
 Names = Mapping[int, set[tuple[str, str]]]

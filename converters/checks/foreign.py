@@ -35,6 +35,7 @@ from converters.engines import processes
 from converters.images import jpeg_header
 from tfpipe import errors
 from tfpipe.shards import index, records
+from tfpipe.shards.example import decode_example
 
 # The index names every class up to the largest label, and 500,000 classes take 600 MB.
 MAX_LABEL = 500_000
@@ -287,7 +288,7 @@ def _examine_record(
         gzip_fault = "" if record.byte_offset else _gzip_fault(path)
         return {}, [gzip_fault or record.fault]
     try:
-        example = records.decode_example(record.data)
+        example = decode_example(record.data)
     except errors.BadRecordError as error:
         return {}, [str(error)]
     facts.num_examples += 1

@@ -17,35 +17,36 @@ import xxhash
 from converters.images import jpeg_header, pillow
 from converters.inputs import ilsvrc
 from tfpipe import errors
-from tfpipe.shards import records
+from tfpipe.shards import image_record
+from tfpipe.shards.example import Feature, Kind, decode_example
 
-Example = Mapping[str, records.Feature]
+Example = Mapping[str, Feature]
 
 # Keys of a feature, first as the Inception scripts write it, then as TFDS does.
-ENCODED_KEYS = (records.ENCODED, "image")
-LABEL_KEYS = (records.LABEL, "label")
+ENCODED_KEYS = (image_record.ENCODED, "image")
+LABEL_KEYS = (image_record.LABEL, "label")
 FILENAME_KEYS = ("image/filename", "file_name")
 SYNSET_KEYS = ("image/class/synset",)
 TEXT_KEYS = ("image/class/text",)
-HEIGHT_KEYS = (records.HEIGHT,)
-WIDTH_KEYS = (records.WIDTH,)
+HEIGHT_KEYS = (image_record.HEIGHT,)
+WIDTH_KEYS = (image_record.WIDTH,)
 
-SCALARS: Mapping[str, records.Kind] = {
-    records.ENCODED: "bytes",
+SCALARS: Mapping[str, Kind] = {
+    image_record.ENCODED: "bytes",
     "image/format": "bytes",
-    records.HEIGHT: "int64",
-    records.WIDTH: "int64",
+    image_record.HEIGHT: "int64",
+    image_record.WIDTH: "int64",
     "image/channels": "int64",
     "image/colorspace": "bytes",
     "image/filename": "bytes",
-    records.LABEL: "int64",
+    image_record.LABEL: "int64",
     "image/class/synset": "bytes",
     "image/class/text": "bytes",
 }
 _SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 _BOX_LABELS = ("image/object/bbox/label", "image/object/class/label")
 # The features of a record that the converters write; such a record has no other.
-FEATURES: Mapping[str, records.Kind] = {
+FEATURES: Mapping[str, Kind] = {
     **SCALARS,
     **dict.fromkeys(_SIDES, "float"),
     **dict.fromkeys(_BOX_LABELS, "int64"),
@@ -79,9 +80,7 @@ def bytes_of(example: Example, keys: Sequence[str]) -> bytes | None:
     return next(_scalars(example, keys, "bytes"), None)
 
 
-def _scalars(
-    example: Example, keys: Sequence[str], kind: records.Kind
-) -> Iterator[Any]:
+def _scalars(example: Example, keys: Sequence[str], kind: Kind) -> Iterator[Any]:
     for key in keys:
         feature = example.get(key)
         if feature is not None and feature.kind == kind and len(feature.values) == 1:
@@ -126,7 +125,7 @@ def schema_faults(
         One text for each fault.
     """
     try:
-        example = records.decode_example(data)
+        example = decode_example(data)
     except errors.BadRecordError as error:
         yield str(error)
         return
@@ -169,7 +168,7 @@ def _converter_faults(example: Example) -> Iterator[str]:
     for key in _SIDES:
         if not all(0 <= side <= 1 for side in example[key].values):
             yield f"{key} must be 0 to 1, got {example[key].values}"
-    label = example[records.LABEL].values[0]
+    label = example[image_record.LABEL].values[0]
     for key in _BOX_LABELS:
         if set(example[key].values) - {label}:
             yield f"{key} must repeat the label {label}, got {example[key].values}"

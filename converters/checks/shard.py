@@ -25,6 +25,7 @@ from converters.checks.record import (
 from converters.engines import processes
 from converters.inputs import ilsvrc
 from tfpipe.shards import index, records
+from tfpipe.shards.example import decode_example
 
 # Each level includes the levels before it.
 LEVELS = ("quick", "crc", "schema", "decode", "source")
@@ -294,7 +295,7 @@ class _Checker:
         yield from wrong
         if wrong or not settings.reaches("decode"):
             return
-        example = records.decode_example(data)
+        example = decode_example(data)
         yield from decode_faults(example)
         if settings.reaches("source"):
             yield from self._source_faults(example, row)

@@ -15,13 +15,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from converters.inputs.classes import Class
-from tfpipe.shards import index, records
+from tfpipe.shards import image_record, index, records
 
 LABELS_NAME = "labels.txt"
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
 # TFDS looks for `<feature>.labels.txt` with the slashes of the feature turned to dots.
-LABEL_NAMES_NAME = records.LABEL.replace("/", ".") + ".labels.txt"
+LABEL_NAMES_NAME = image_record.LABEL.replace("/", ".") + ".labels.txt"
 DALI_DIR_NAME = "dali_idx"
 
 # Everything that `side_files` may put beside the shards; the last one is a folder.
@@ -203,8 +203,8 @@ def dataset_info(index: index.Index) -> dict[str, Any]:
         "supervisedKeys": {
             "tuple": {
                 "items": [
-                    {"featureKey": records.ENCODED},
-                    {"featureKey": records.LABEL},
+                    {"featureKey": image_record.ENCODED},
+                    {"featureKey": image_record.LABEL},
                 ]
             }
         },
@@ -229,7 +229,7 @@ def features(num_labels: int, *, keys: Collection[str] | None = None) -> dict[st
     pixels = _tensor("int64")
     floats, int64s = _sequence(_tensor("float32")), _sequence(_tensor("int64"))
     known = {
-        records.ENCODED: _feature(
+        image_record.ENCODED: _feature(
             "image_feature.Image",
             image={
                 "shape": {"dimensions": ["-1", "-1", "3"]},
@@ -237,9 +237,9 @@ def features(num_labels: int, *, keys: Collection[str] | None = None) -> dict[st
                 "encodingFormat": "jpeg",
             },
         ),
-        records.HEIGHT: pixels,
-        records.WIDTH: pixels,
-        records.LABEL: _feature(
+        image_record.HEIGHT: pixels,
+        image_record.WIDTH: pixels,
+        image_record.LABEL: _feature(
             "class_label_feature.ClassLabel",
             classLabel={"numClasses": str(num_labels)},
         ),

@@ -23,6 +23,7 @@ from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.shards import image_record, index, records
+from tfpipe.shards.example import Buffers
 
 FRAGMENT_SUFFIX = ".catalog"
 MARKER_SUFFIX = ".done"
@@ -255,7 +256,7 @@ class _NewFile:
             else:
                 self._temporary.unlink(missing_ok=True)
 
-    def write(self, buffers: records.Buffers) -> None:
+    def write(self, buffers: Buffers) -> None:
         self._pending += buffers
         self.num_bytes += sum(map(len, buffers))
         full = self.num_bytes - self._num_written >= _BATCH_BYTES
@@ -275,7 +276,7 @@ class _NewFile:
 
 def _store(
     image: Image, boxes: Sequence[Box], job: Job, tally: _Tally
-) -> tuple[str, records.Buffers] | None:
+) -> tuple[str, Buffers] | None:
     """Returns an image's catalog row, without its place, and its framed record.
 
     Returns None if the image is left out.

@@ -1,6 +1,7 @@
 """Artificial sources and ops of known cost, and made-up costs of stages."""
 
 import dataclasses
+import pathlib
 import time
 from typing import Any
 
@@ -49,6 +50,36 @@ class Sleep:
         y = tf.numpy_function(wait, [x], tf.int64)
         y.set_shape([])
         return y
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """An op that takes some milliseconds of CPU and leaves the example as it is."""
+
+    def __call__(self, example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        matrix = tf.fill([400, 400], tf.cast(example["label"], tf.float32))
+        product = tf.linalg.matmul(matrix, tf.linalg.matmul(matrix, matrix))
+        zero = tf.cast(tf.reduce_sum(product) < -1.0, tf.int32)
+        return example | {"label": example["label"] + zero}
+
+
+def decoded_again_and_again(data_dir: pathlib.Path) -> tfpipe.Pipeline:
+    """Decodes small images and works on them, one at a time, in each epoch."""
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
+    return tfpipe.Pipeline(
+        source,
+        [
+            tfpipe.Interleave(),
+            tfpipe.Map(
+                tfpipe.Parse(label_base=1),
+                tfpipe.CenterCrop(image_size=8),
+                Work(),
+                num_parallel_calls=1,
+            ),
+            tfpipe.Map(tfpipe.Select("image", "label")),
+            tfpipe.Batch(4),
+        ],
+    )
 
 
 def busy_function(dataset: tf.data.Dataset) -> tf.data.Dataset:

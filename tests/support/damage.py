@@ -1,7 +1,9 @@
-"""Damages records of a data set: flips bytes, spoils JPEGs."""
+"""Damages records of a data set: flips bytes, spoils JPEGs; and reads the rest."""
 
 import pathlib
+from typing import Any
 
+import tfpipe
 from tfpipe.shards import index, records
 
 NUM_TRAIN = 24  # records of the fixture `data_dir`
@@ -20,13 +22,13 @@ def places(
     ]
 
 
-def flip(path: pathlib.Path, offset: int) -> None:
-    """Inverts the byte at an offset of a file."""
+def flip(path: pathlib.Path, offset: int, *, mask: int = 0xFF) -> None:
+    """Inverts the bits of a mask in the byte at an offset of a file."""
     with open(path, "r+b") as file:
         file.seek(offset)
         value = file.read(1)[0]
         file.seek(offset)
-        file.write(bytes([value ^ 0xFF]))
+        file.write(bytes([value ^ mask]))
 
 
 def spoil_jpeg(folder: pathlib.Path, number: int, split: str = "train") -> None:
@@ -40,3 +42,16 @@ def spoil_jpeg(folder: pathlib.Path, number: int, split: str = "train") -> None:
     framed = b"".join(records.frame([damaged]))
     whole[offset : offset + size] = framed
     path.write_bytes(whole)
+
+
+def read(
+    folder: pathlib.Path, log: tfpipe.FaultLog | None, **options: Any
+) -> list[tuple[int, bool]]:
+    """(record, whether it is real) of each that Interleave passes on."""
+    defaults = {"block_length": 3, "window_size": 10, "remainder": "pad"}
+    source = tfpipe.TFRecordSource(folder, "train", **defaults | options)
+    stages = [tfpipe.Interleave(faults=log), tfpipe.AssertCardinality()]
+    dataset = tfpipe.Pipeline(source, stages).build()
+    return [
+        (int(e["record_id"]), bool(e["is_real"])) for e in dataset.as_numpy_iterator()
+    ]

@@ -14,6 +14,13 @@ from tfpipe.shards import index
 
 SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
 
+# Options of two jobs that put the same images into shards of the same names.
+JOB_X = {"seed": 1, "num_train_shards": 6, "num_validation_shards": 1}
+JOB_Y = JOB_X | {"seed": 2}
+
+# "X" or "Y", and the name of a file -> its digest.
+JobDigests = dict[str, dict[str, str]]
+
 
 def make_jpeg(
     seed: int, *, height: int = 32, width: int = 40, mode: str = "RGB"

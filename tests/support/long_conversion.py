@@ -7,6 +7,9 @@ import sys
 from converters.jobs import work_dir
 from tests.support.data import digests, make_tree
 
+# Folder of the images, and digests of the files of a conversion without a kill.
+Uninterrupted = tuple[pathlib.Path, dict[str, str]]
+
 
 def command(raw_dir: pathlib.Path, output_dir: pathlib.Path, *more: str) -> list[str]:
     """Returns the command line of a conversion to 43 shards."""
@@ -22,8 +25,8 @@ def command(raw_dir: pathlib.Path, output_dir: pathlib.Path, *more: str) -> list
     ]
 
 
-def make_input(folder: pathlib.Path) -> tuple[pathlib.Path, dict[str, str]]:
-    """Makes 1230 images; returns their folder and the files of a run without a kill."""
+def make_input(folder: pathlib.Path) -> Uninterrupted:
+    """Makes 1230 images and converts them."""
     raw_dir = make_tree(folder / "raw", num_images=1200, num_validation_images=30)
     subprocess.run(command(raw_dir, folder / "out"), check=True, capture_output=True)
     return raw_dir, digests(folder / "out")

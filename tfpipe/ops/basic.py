@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.shards import records
+from tfpipe.shards import image_record
 
 Example = dict[str, tf.Tensor]
 
@@ -56,17 +56,17 @@ class Parse:
         features = tf.io.parse_example(
             example["record"],
             {
-                records.ENCODED: tf.io.FixedLenFeature([], tf.string),
-                records.HEIGHT: scalar,
-                records.WIDTH: scalar,
-                records.LABEL: scalar,
+                image_record.ENCODED: tf.io.FixedLenFeature([], tf.string),
+                image_record.HEIGHT: scalar,
+                image_record.WIDTH: scalar,
+                image_record.LABEL: scalar,
             },
         )
-        label = tf.cast(features[records.LABEL], tf.int32)
+        label = tf.cast(features[image_record.LABEL], tf.int32)
         return {
-            "encoded": features[records.ENCODED],
-            "height": tf.cast(features[records.HEIGHT], tf.int32),
-            "width": tf.cast(features[records.WIDTH], tf.int32),
+            "encoded": features[image_record.ENCODED],
+            "height": tf.cast(features[image_record.HEIGHT], tf.int32),
+            "width": tf.cast(features[image_record.WIDTH], tf.int32),
             "label": label - self.label_base + self.label_offset,
             "record_id": example["record_id"],
             "mask": tf.cast(example["is_real"], tf.float32),

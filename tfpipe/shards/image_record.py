@@ -3,6 +3,9 @@
 In: the fields of one image. Out: its `tf.train.Example` in a few pieces, the same bytes
 as `example.encode_example` returns. Features that many records share (class, size, no
 boxes) are encoded once and kept. Imports no TensorFlow.
+
+Keys are those of the Inception ImageNet scripts, which tf_cnn_benchmarks, TF Model
+Garden, slim and DALI read.
 """
 
 import functools
@@ -10,7 +13,6 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfpipe.shards import records
 from tfpipe.shards.example import (
     Buffers,
     bytes_entry_head,
@@ -20,6 +22,11 @@ from tfpipe.shards.example import (
     float_feature,
     int64_feature,
 )
+
+ENCODED = "image/encoded"
+HEIGHT = "image/height"
+WIDTH = "image/width"
+LABEL = "image/class/label"
 
 Box = tuple[float, float, float, float]
 
@@ -58,15 +65,15 @@ def encode_image(record: ImageRecord) -> Buffers:
     filename = os.fsencode(record.filename)
     # Keys must be in sorted order; image/encoded is the sixth.
     head = _class(record.label, record.synset, record.text) + bytes_entry_head(
-        records.ENCODED, len(record.encoded)
+        ENCODED, len(record.encoded)
     )
     tail = (
         _filename_head(len(filename))
         + filename
         + _FORMAT
-        + _size(records.HEIGHT, record.height)
+        + _size(HEIGHT, record.height)
         + _boxes(record.label, tuple(record.boxes))
-        + _size(records.WIDTH, record.width)
+        + _size(WIDTH, record.width)
     )
     num_bytes = len(head) + len(record.encoded) + len(tail)
     return [example_head(num_bytes) + head, record.encoded, tail]
@@ -82,7 +89,7 @@ def _class(label: int, synset: str, text: str) -> bytes:
     return _entries(
         {
             "image/channels": int64_feature([3]),
-            records.LABEL: int64_feature([label]),
+            LABEL: int64_feature([label]),
             "image/class/synset": bytes_feature(synset.encode()),
             "image/class/text": bytes_feature(text.encode()),
             "image/colorspace": bytes_feature(b"RGB"),

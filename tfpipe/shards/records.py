@@ -4,9 +4,7 @@ In: the serialized example of an image; or the path of a shard. Out: the record'
 as a list of buffers; or the records of the shard. Imports no TensorFlow.
 
 A TFRecord is: length (uint64, little endian), masked CRC-32C of the length, data,
-masked CRC-32C of the data. The data is a `tf.train.Example` (see `example`). Keys are
-those of the Inception ImageNet scripts, which tf_cnn_benchmarks, TF Model Garden, slim
-and DALI read.
+masked CRC-32C of the data. The data is a `tf.train.Example` (see `example`).
 """
 
 import os
@@ -19,21 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-
-# Users of this module find the encoding of examples here as well.
-from tfpipe.shards.example import (
-    Buffers as Buffers,
-    Feature as Feature,
-    Kind as Kind,
-    bytes_entry_head as bytes_entry_head,
-    bytes_feature as bytes_feature,
-    decode_example as decode_example,
-    encode_entry as encode_entry,
-    encode_example as encode_example,
-    example_head as example_head,
-    float_feature as float_feature,
-    int64_feature as int64_feature,
-)
+from tfpipe.shards.example import Buffers
 
 Ints = npt.NDArray[np.int64]
 
@@ -42,11 +26,6 @@ FOOTER_BYTES = 4
 # Largest record that `read` reads: one system call reads no more, and protobuf parses
 # no message of 2 GiB.
 MAX_READ_BYTES = (1 << 31) - 4096
-
-ENCODED = "image/encoded"
-HEIGHT = "image/height"
-WIDTH = "image/width"
-LABEL = "image/class/label"
 
 _MASK_DELTA = 0xA282EAD8
 

@@ -254,10 +254,7 @@ def main(argv: list[str]) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     report = _report(jobs, figures, skipped)
-    if _PEERS_RESULT.value:
-        output.write(report, _PEERS_RESULT.value)
-    print(table(figures, skipped))
-    output.print_line(report)
+    output.finish(report, table(figures, skipped), path=_PEERS_RESULT.value)
     return 0
 
 

@@ -9,37 +9,18 @@ In: a name of `peers.PEERS` and the fields of `images.Job`. Out: a line of JSON.
 import contextlib
 import json
 import sys
-import time
 
 import psutil
 
+from benchmarks.studies import interleaved
 from benchmarks.studies.loaders import peers
 from benchmarks.studies.loaders.images import Job
 
 
-def measure(name: str, job: Job) -> dict[str, float]:
-    """Measures a loader; the CPU time of its worker processes is included.
-
-    Both counts of images are rounded up to whole batches.
-
-    Returns:
-        cpu_seconds and seconds of the timed images, and num_images, their number.
-    """
-    warmup, timed = (
-        -(-count // job.batch_size)
-        for count in (job.num_warmup_images, job.num_timed_images)
-    )
+def measure(name: str, job: Job) -> interleaved.Run:
+    """Measures a loader with its worker processes; see `interleaved.measure`."""
     with contextlib.closing(peers.PEERS[name].load(job)) as batches:
-        for _ in range(warmup):
-            next(batches)
-        seconds, cpu_seconds = time.perf_counter(), tree_cpu_seconds()
-        for _ in range(timed):
-            next(batches)
-        return {
-            "cpu_seconds": tree_cpu_seconds() - cpu_seconds,
-            "seconds": time.perf_counter() - seconds,
-            "num_images": timed * job.batch_size,
-        }
+        return interleaved.measure(batches, job, tree_cpu_seconds)
 
 
 def tree_cpu_seconds() -> float:

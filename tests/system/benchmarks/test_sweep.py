@@ -21,25 +21,18 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 # Prints the result of a run whose speed follows from its settings; counts its starts.
 STAND_IN = """
-import json, os, pathlib, sys, time
+import pathlib, sys, time
+from tests.support import stand_in_train
 settings = dict(text.lstrip("-").split("=") for text in sys.argv[3:] if "=" in text)
 num_ranks, log = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 with log.open("a") as file:
     file.write(f"{settings['model']} {num_ranks} {settings.get('batch_size')}\\n")
 if settings["model"] == "bad":
-    sys.exit("[1]<stderr>:Error: --model=bad must be good.")
+    sys.exit(stand_in_train.ERROR)
 if settings["model"] == "slow":
     time.sleep(1000)
 time.sleep(float(settings.get("pause", 0)))
-print("Img/sec per rank: 1")
-print(("[0]<stdout>:" if num_ranks > 1 else "") + json.dumps({
-    "command": "benchmarks.train",
-    "num_ranks": num_ranks,
-    "examples_per_second": 100.0 * num_ranks * (0.9 if num_ranks > 1 else 1),
-    "timed_seconds": 2.0,
-    "stall_fraction": 0.25,
-    "environment": {"cpu": "none"},
-}))
+print(stand_in_train.printed(num_ranks), end="")
 """
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +11,7 @@ import PIL.Image
 import pytest
 
 from converters import synthesize, verify
+from tests.support.damage import flip
 from tests.support.data import SYNSETS, convert, digests, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tfpipe.shards import index
@@ -31,18 +31,6 @@ def _run(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def _summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-@pytest.fixture
-def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the data set that a test may damage."""
-    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
-
-
-def _flip(path: pathlib.Path, position: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(content)
 
 
 # imagenet
@@ -277,11 +265,11 @@ def test_verify_ends_with_the_summary_of_a_clean_data_set(
     assert summary["seconds"] > 0
 
 
-def test_faults_are_printed_and_the_exit_code_is_1(copy: pathlib.Path) -> None:
-    _flip(copy / SHARD, 40)
-    (copy / "validation-00000-of-00002").unlink()
+def test_faults_are_printed_and_the_exit_code_is_1(copy_dir: pathlib.Path) -> None:
+    flip(copy_dir / SHARD, 40, mask=1)
+    (copy_dir / "validation-00000-of-00002").unlink()
 
-    done = _run("verify", copy, "--num_workers=2")
+    done = _run("verify", copy_dir, "--num_workers=2")
 
     assert (done.returncode, done.stderr) == (1, "")
     summary = _summary(done)
@@ -297,12 +285,16 @@ def test_faults_are_printed_and_the_exit_code_is_1(copy: pathlib.Path) -> None:
     assert f"Fault: {SHARD} record 0 at byte 0 ({damaged['file']}): " in done.stdout
 
 
-def test_number_of_workers_does_not_change_what_is_found(copy: pathlib.Path) -> None:
+def test_number_of_workers_does_not_change_what_is_found(
+    copy_dir: pathlib.Path,
+) -> None:
     for number in range(3):
-        _flip(copy / f"train-{number:05d}-of-00003", 1000 * (number + 1))
+        flip(copy_dir / f"train-{number:05d}-of-00003", 1000 * (number + 1), mask=1)
 
     found = [
-        verify.verify(verify.Config(data_dir=str(copy), num_workers=num_workers)).faults
+        verify.verify(
+            verify.Config(data_dir=str(copy_dir), num_workers=num_workers)
+        ).faults
         for num_workers in (1, 3)
     ]
 
@@ -311,11 +303,11 @@ def test_number_of_workers_does_not_change_what_is_found(copy: pathlib.Path) -> 
 
 
 def test_names_that_standard_output_cannot_hold_are_printed(
-    copy: pathlib.Path,
+    copy_dir: pathlib.Path,
 ) -> None:
-    (copy / os.fsdecode(b"train-caf\xe9")).write_bytes(b"")
+    (copy_dir / os.fsdecode(b"train-caf\xe9")).write_bytes(b"")
 
-    done = _run("verify", copy, "--level=quick")
+    done = _run("verify", copy_dir, "--level=quick")
 
     assert (done.returncode, done.stderr) == (1, "")
     assert r"Fault: train-caf\udce9: the index does not list it" in done.stdout

@@ -14,10 +14,8 @@ import PIL.Image
 import pytest
 
 from converters import verify
-from tests.support.data import convert, digests, make_tree
+from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
 
-X = {"seed": 1, "num_train_shards": 6, "num_validation_shards": 1}
-Y = {"seed": 2, "num_train_shards": 6, "num_validation_shards": 1}
 SHARDS = 7
 
 # Converts, and ends or stops itself at one of its renames.
@@ -70,8 +68,8 @@ def _kill(
 def stopped(
     raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> Iterator["subprocess.Popen[str]"]:
-    """The second task of X, stopped after its first shard."""
-    options = X | {"task_index": 1, "num_tasks": 2}
+    """The second task of job X, stopped after its first shard."""
+    options = JOB_X | {"task_index": 1, "num_tasks": 2}
     process = _start(raw_dir, tmp_path / "out", options, at=5, number=signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)
     yield process
@@ -80,42 +78,31 @@ def stopped(
     process.stderr.close()
 
 
-@pytest.fixture(scope="module")
-def expected(
-    raw_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, str]]:
-    """Digests of the files of X and of Y."""
-    folder = tmp_path_factory.mktemp("expected")
-    for name, options in (("X", X), ("Y", Y)):
-        convert(raw_dir, folder / name, **options)
-    return {name: digests(folder / name) for name in ("X", "Y")}
-
-
 def test_another_job_leaves_a_stopped_task_alone(
     raw_dir: pathlib.Path,
     tmp_path: pathlib.Path,
     stopped: "subprocess.Popen[str]",
-    expected: dict[str, dict[str, str]],
+    job_digests: JobDigests,
 ) -> None:
     out = tmp_path / "out"
 
     with pytest.raises(ValueError, match="Another conversion is writing to"):
-        convert(raw_dir, out, overwrite=True, task_index=0, num_tasks=2, **Y)
+        convert(raw_dir, out, overwrite=True, task_index=0, num_tasks=2, **JOB_Y)
     stopped.send_signal(signal.SIGCONT)
     assert stopped.wait() == 0
-    convert(raw_dir, out, task_index=0, num_tasks=2, **X)
+    convert(raw_dir, out, task_index=0, num_tasks=2, **JOB_X)
 
-    assert digests(out) == expected["X"]
+    assert digests(out) == job_digests["X"]
 
 
 def test_jobs_are_not_mixed_even_where_locks_do_not_work(
     raw_dir: pathlib.Path,
     tmp_path: pathlib.Path,
     stopped: "subprocess.Popen[str]",
-    expected: dict[str, dict[str, str]],
+    job_digests: JobDigests,
 ) -> None:
     """Some network file systems are mounted without locks."""
-    out, options = tmp_path / "out", Y | {"overwrite": True, "num_tasks": 2}
+    out, options = tmp_path / "out", JOB_Y | {"overwrite": True, "num_tasks": 2}
     first = _start(raw_dir, out, options | {"task_index": 0}, lock=False)
     assert first.wait() == 0
 
@@ -127,16 +114,16 @@ def test_jobs_are_not_mixed_even_where_locks_do_not_work(
 
     assert stopped.returncode == 1
     assert "was removed by another process" in told
-    assert digests(out) == expected["Y"]
+    assert digests(out) == job_digests["Y"]
 
 
 def test_unfinished_files_of_killed_tasks_are_removed_and_of_running_ones_not(
     raw_dir: pathlib.Path,
     tmp_path: pathlib.Path,
     stopped: "subprocess.Popen[str]",
-    expected: dict[str, dict[str, str]],
+    job_digests: JobDigests,
 ) -> None:
-    out, options = tmp_path / "out", X | {"num_tasks": 2}
+    out, options = tmp_path / "out", JOB_X | {"num_tasks": 2}
     _kill(raw_dir, out, 0, **options, task_index=0)
     assert len(list(out.glob(".converting/**/*.part"))) == 3
 
@@ -145,21 +132,21 @@ def test_unfinished_files_of_killed_tasks_are_removed_and_of_running_ones_not(
     assert len(list(out.glob(".converting/**/*.part"))) == 1
     stopped.send_signal(signal.SIGCONT)
     assert stopped.wait() == 0
-    assert digests(out) == expected["X"]
+    assert digests(out) == job_digests["X"]
 
 
 def test_interrupted_overwrite_is_no_success_of_a_run_without_it(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path, expected: dict[str, dict[str, str]]
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, job_digests: JobDigests
 ) -> None:
     out = tmp_path / "out"
-    convert(raw_dir, out, **X)
-    _kill(raw_dir, out, 5, overwrite=True, **X)
+    convert(raw_dir, out, **JOB_X)
+    _kill(raw_dir, out, 5, overwrite=True, **JOB_X)
 
     with pytest.raises(ValueError, match=r"already holds a data set.*An unfinished"):
-        convert(raw_dir, out, **X)
+        convert(raw_dir, out, **JOB_X)
 
-    assert convert(raw_dir, out, overwrite=True, **X)["write_seconds"] > 0
-    assert digests(out) == expected["X"]
+    assert convert(raw_dir, out, overwrite=True, **JOB_X)["write_seconds"] > 0
+    assert digests(out) == job_digests["X"]
 
 
 def test_image_edited_after_a_kill_while_publishing_is_noticed(
@@ -331,9 +318,9 @@ def test_last_of_two_tasks_that_end_together_finishes(tmp_path: pathlib.Path) ->
 def half_published(raw_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """Y, which X was to replace; the kill came after some shards were moved."""
     out = tmp_path / "out"
-    convert(raw_dir, out, **Y)
+    convert(raw_dir, out, **JOB_Y)
     before = SHARDS * 3 + 3  # the shards, their fragments and markers; three documents
-    _kill(raw_dir, out, before + SHARDS + 9, overwrite=True, **X)
+    _kill(raw_dir, out, before + SHARDS + 9, overwrite=True, **JOB_X)
     assert not (out / "index.json").exists()
     assert 0 < len(list(out.glob(".converting/*/*-of-0000?"))) < SHARDS
     return out
@@ -360,7 +347,7 @@ def _empty_journal(out: pathlib.Path) -> None:
 def test_publishing_that_cannot_be_ended_is_refused_and_can_be_given_up(
     raw_dir: pathlib.Path,
     half_published: pathlib.Path,
-    expected: dict[str, dict[str, str]],
+    job_digests: JobDigests,
     damage: Callable[[pathlib.Path], None],
     lost: str,
 ) -> None:
@@ -368,24 +355,24 @@ def test_publishing_that_cannot_be_ended_is_refused_and_can_be_given_up(
     before = digests(half_published)
 
     with pytest.raises(OSError, match=f"{lost}.* is missing"):
-        convert(raw_dir, half_published, **X)
+        convert(raw_dir, half_published, **JOB_X)
 
     assert digests(half_published) == before
     if damage is _lose_shard:
-        convert(raw_dir, half_published, overwrite=True, **X)
-        assert digests(half_published) == expected["X"]
+        convert(raw_dir, half_published, overwrite=True, **JOB_X)
+        assert digests(half_published) == job_digests["X"]
     else:  # no file says which data set each file belongs to
         with pytest.raises(ValueError, match="got other files"):
-            convert(raw_dir, half_published, overwrite=True, **X)
+            convert(raw_dir, half_published, overwrite=True, **JOB_X)
 
 
 def test_new_index_that_was_lost_costs_no_old_data_set(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path, expected: dict[str, dict[str, str]]
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, job_digests: JobDigests
 ) -> None:
     """With --nofsync, a power loss left the journal but not the new index."""
     out = tmp_path / "out"
-    convert(raw_dir, out, **X)
-    _kill(raw_dir, out, SHARDS * 3 + 2, overwrite=True, **X)
+    convert(raw_dir, out, **JOB_X)
+    _kill(raw_dir, out, SHARDS * 3 + 2, overwrite=True, **JOB_X)
     (job_dir,) = out.glob(".converting/job-*")
     (job_dir / "index.json").unlink()
     old = ["index.json", *sorted(path.name for path in out.glob("*-of-*"))]
@@ -393,12 +380,13 @@ def test_new_index_that_was_lost_costs_no_old_data_set(
     (job_dir / "publish.json").write_text(json.dumps({"remove": old, "move": new}))
 
     with pytest.raises(OSError, match=r"index\.json is missing"):
-        convert(raw_dir, out, **X)
-    _kill(raw_dir, out, 1, overwrite=True, **X)  # after it removed the lost data set
-    assert _digests_of_data(out) == expected["X"]
+        convert(raw_dir, out, **JOB_X)
+    # After it removed the lost data set.
+    _kill(raw_dir, out, 1, overwrite=True, **JOB_X)
+    assert _digests_of_data(out) == job_digests["X"]
 
-    assert convert(raw_dir, out, overwrite=True, **X)["write_seconds"] > 0
-    assert digests(out) == expected["X"]
+    assert convert(raw_dir, out, overwrite=True, **JOB_X)["write_seconds"] > 0
+    assert digests(out) == job_digests["X"]
 
 
 def _digests_of_data(out: pathlib.Path) -> dict[str, str]:
@@ -409,11 +397,11 @@ def _digests_of_data(out: pathlib.Path) -> dict[str, str]:
 def test_another_job_ends_what_was_half_published_before_anything_else(
     raw_dir: pathlib.Path,
     half_published: pathlib.Path,
-    expected: dict[str, dict[str, str]],
+    job_digests: JobDigests,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ValueError, match="already holds a data set"):
         convert(raw_dir, half_published, seed=3)
 
     assert "Ending a conversion to" in capsys.readouterr().err
-    assert digests(half_published) == expected["X"]
+    assert digests(half_published) == job_digests["X"]

@@ -5,26 +5,46 @@ import pathlib
 import signal
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
 from converters.jobs import work_dir
 from tests.support.data import digests
-from tests.support.long_conversion import command, make_input, num_complete
-
-Made = tuple[pathlib.Path, dict[str, str]]
+from tests.support.long_conversion import Uninterrupted, command, num_complete
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Folder of the images, and digests of the files of an uninterrupted run."""
-    return make_input(tmp_path_factory.mktemp("made"))
+def _run(
+    uninterrupted: Uninterrupted,
+    folder: pathlib.Path,
+    *more: str,
+    exit_code: int = 0,
+    **options: Any,
+) -> str:
+    """Runs the command to its end, and returns what it writes to stderr."""
+    raw_dir, _ = uninterrupted
+    done = subprocess.run(
+        command(raw_dir, folder, *more),
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+    assert done.returncode == exit_code, done.stderr
+    return done.stderr
+
+
+def _finish(uninterrupted: Uninterrupted, folder: pathlib.Path, *more: str) -> None:
+    """Goes on to the files of an uninterrupted run."""
+    _, expected = uninterrupted
+    _run(uninterrupted, folder, *more)
+    assert digests(folder) == expected
 
 
 def test_complete_shards_are_not_written_again(
-    made: Made, tmp_path: pathlib.Path
+    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
 ) -> None:
-    raw_dir, expected = made
+    raw_dir, _ = uninterrupted
     folder = tmp_path / "out"
     process = subprocess.Popen(command(raw_dir, folder), stdout=subprocess.DEVNULL)
     while process.poll() is None and num_complete(folder) < 5:
@@ -36,21 +56,20 @@ def test_complete_shards_are_not_written_again(
     places = [path.with_suffix("") for path in markers]
     before = {path.name: path.stat().st_ino for path in places}
 
-    subprocess.run(command(raw_dir, folder), check=True, stdout=subprocess.DEVNULL)
+    _finish(uninterrupted, folder)
 
     assert 5 <= len(before) < 43
     after = {name: (folder / name).stat().st_ino for name in before}
     assert after == before
-    assert digests(folder) == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_it_soon_and_says_how_to_go_on(
-    made: Made,
+    uninterrupted: Uninterrupted,
     tmp_path: pathlib.Path,
     number: signal.Signals,
 ) -> None:
-    raw_dir, expected = made
+    raw_dir, _ = uninterrupted
     for attempt in range(10):
         folder = tmp_path / f"out-{attempt}"
         process = subprocess.Popen(
@@ -72,31 +91,21 @@ def test_signal_ends_it_soon_and_says_how_to_go_on(
     assert process.returncode == 1
     assert "interrupted" in errors
     assert "Run the same command again to go on" in errors
-    subprocess.run(command(raw_dir, folder), check=True, stdout=subprocess.DEVNULL)
-    assert digests(folder) == expected
+    _finish(uninterrupted, folder)
 
 
 def test_full_disk_is_an_error_and_can_be_gone_on_from(
-    made: Made, tmp_path: pathlib.Path
+    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
 ) -> None:
     """A limit on the size of a file stands for a full disk."""
-    raw_dir, expected = made
     folder = tmp_path / "out"
-    limited = subprocess.run(
-        command(raw_dir, folder),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=_limit_file_size,
-    )
 
-    assert limited.returncode == 1
-    assert "File too large" in limited.stderr
-    assert "Traceback" not in limited.stderr
+    errors = _run(uninterrupted, folder, exit_code=1, preexec_fn=_limit_file_size)
+
+    assert "File too large" in errors
+    assert "Traceback" not in errors
     assert not list(folder.glob("*-of-*"))
-
-    subprocess.run(command(raw_dir, folder), check=True, stdout=subprocess.DEVNULL)
-    assert digests(folder) == expected
+    _finish(uninterrupted, folder)
 
 
 def _limit_file_size() -> None:
@@ -107,9 +116,9 @@ def _limit_file_size() -> None:
 
 
 def test_tasks_share_a_job_and_the_last_one_finishes(
-    made: Made, tmp_path: pathlib.Path
+    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
 ) -> None:
-    raw_dir, expected = made
+    raw_dir, expected = uninterrupted
     folder = tmp_path / "out"
     processes = [
         subprocess.Popen(
@@ -124,41 +133,25 @@ def test_tasks_share_a_job_and_the_last_one_finishes(
 
 
 def test_finalize_names_what_is_missing_and_finishes_what_is_there(
-    made: Made, tmp_path: pathlib.Path
+    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
 ) -> None:
-    raw_dir, expected = made
     folder = tmp_path / "out"
-    tasks = [("--task_index=0", "--num_tasks=2"), ("--task_index=1", "--num_tasks=2")]
-    subprocess.run(command(raw_dir, folder, *tasks[0]), check=True, capture_output=True)
+    _run(uninterrupted, folder, "--task_index=0", "--num_tasks=2")
 
-    early = subprocess.run(
-        command(raw_dir, folder, "--finalize"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    errors = _run(uninterrupted, folder, "--finalize", exit_code=1)
 
-    assert early.returncode == 1
-    assert "21 are missing, the first is train-00001-of-00040" in early.stderr
-    subprocess.run(command(raw_dir, folder, *tasks[1]), check=True, capture_output=True)
-    assert digests(folder) == expected
+    assert "21 are missing, the first is train-00001-of-00040" in errors
+    _finish(uninterrupted, folder, "--task_index=1", "--num_tasks=2")
 
 
-def test_changed_option_is_noticed(made: Made, tmp_path: pathlib.Path) -> None:
-    raw_dir, expected = made
+def test_changed_option_is_noticed(
+    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
+) -> None:
     folder = tmp_path / "out"
-    half = ("--task_index=0", "--num_tasks=2")
-    subprocess.run(command(raw_dir, folder, *half), check=True, capture_output=True)
+    _run(uninterrupted, folder, "--task_index=0", "--num_tasks=2")
 
-    other = subprocess.run(
-        command(raw_dir, folder, "--seed=5"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    errors = _run(uninterrupted, folder, "--seed=5", exit_code=1)
 
-    assert other.returncode == 1
-    assert "options.seed was 0, is 5" in other.stderr
+    assert "options.seed was 0, is 5" in errors
     assert os.listdir(folder) == [work_dir.WORK_DIR_NAME]
-    subprocess.run(command(raw_dir, folder), check=True, capture_output=True)
-    assert digests(folder) == expected
+    _finish(uninterrupted, folder)

@@ -5,29 +5,19 @@ import random
 import subprocess
 import time
 
-import pytest
-
 from converters.jobs import work_dir
 from tests.support.data import digests
-from tests.support.long_conversion import command, make_input, num_complete
+from tests.support.long_conversion import Uninterrupted, command, num_complete
 from tests.support.torture import rounds
 
 NUM_ROUNDS = rounds(few=3, many=200)
 
-Made = tuple[pathlib.Path, dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Folder of the images, and digests of the files of an uninterrupted run."""
-    return make_input(tmp_path_factory.mktemp("made"))
-
 
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    made: Made, tmp_path: pathlib.Path
+    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
 ) -> None:
     """Killed up to three times in a row, then left alone."""
-    raw_dir, expected = made
+    raw_dir, expected = uninterrupted
     generator = random.Random(0)
     kills = 0
     for number in range(NUM_ROUNDS):

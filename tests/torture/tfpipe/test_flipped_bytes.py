@@ -1,28 +1,14 @@
 """Flipped bytes anywhere in a data set: each is named and costs one record."""
 
-import shutil
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.damage import NUM_TRAIN, flip, places
+from tests.support.damage import NUM_TRAIN, flip, places, read
 
 
-def read(folder, log, **options):
-    """(record, whether it is real) of each that Interleave passes on."""
-    defaults = {"block_length": 3, "window_size": 10, "remainder": "pad"}
-    source = tfpipe.TFRecordSource(folder, "train", **defaults | options)
-    stages = [tfpipe.Interleave(faults=log), tfpipe.AssertCardinality()]
-    dataset = tfpipe.Pipeline(source, stages).build()
-    return [
-        (int(e["record_id"]), bool(e["is_real"])) for e in dataset.as_numpy_iterator()
-    ]
-
-
-def test_any_flipped_byte_is_named_and_costs_one_record(data_dir, tmp_path):
-    copy_dir = shutil.copytree(data_dir, tmp_path / "copy")
+def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
     all_places = places(copy_dir)
     random = np.random.default_rng(3)
     for number in random.integers(NUM_TRAIN, size=15).tolist():

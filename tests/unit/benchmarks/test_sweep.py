@@ -14,6 +14,7 @@ from benchmarks import sweep
 from benchmarks.options import sweep_flags
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
+from tests.support import stand_in_train
 
 SYNTHETIC = ("--synthetic",)
 
@@ -36,11 +37,10 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
         if model == "slow":
             return None
         if model == "bad":
-            stderr.write(b"[1]<stderr>:Error: --model=bad must be good.\n")
+            stderr.write(f"{stand_in_train.ERROR}\n".encode())
             return 1
         if model != "mute":
-            prefix = "[0]<stdout>:" if num_ranks > 1 else ""
-            stdout.write(f"Words\n{prefix}{json.dumps(_result(num_ranks))}\n".encode())
+            stdout.write(stand_in_train.printed(num_ranks).encode())
         return 0
 
     monkeypatch.setattr(sweep_run, "_run", run)
@@ -52,17 +52,6 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
         return since
 
     return read
-
-
-def _result(num_ranks: int) -> dict[str, Any]:
-    return {
-        "command": "benchmarks.train",
-        "num_ranks": num_ranks,
-        "examples_per_second": 100.0 * num_ranks * (0.9 if num_ranks > 1 else 1),
-        "timed_seconds": 2.0,
-        "stall_fraction": 0.25,
-        "environment": {"cpu": "none"},
-    }
 
 
 def _main(
@@ -360,7 +349,7 @@ def test_dry_run_tells_a_duration_where_repeats_have_finished(
     plan = Sweep(models=("tiny",), ranks=(1, 2), repeats=2, arguments=SYNTHETIC)
     for run, seconds in zip(plan.runs()[:2], (200.0, 50.0), strict=True):
         kept = {"run": run.as_json(), "seconds": seconds}
-        text = json.dumps(_result(run.num_ranks) | {"sweep": kept})
+        text = json.dumps(stand_in_train.result(run.num_ranks) | {"sweep": kept})
         (tmp_path / f"{run.name}.json").write_text(text)
     values = _sweep_values(tmp_path, dry_run=True, repeats=2)
 

@@ -14,6 +14,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.system import residency
 from benchmarks.training import run
 from benchmarks.training.setting import Setting
+from tests.support.damage import flip
 
 # Steps within the limits of a unit test; no model is built.
 EMULATED = {"image_size": 32, "batch_size": 4, "num_steps": 10, "num_warmup_steps": 1}
@@ -108,17 +109,12 @@ def test_shard_cut_short_is_named(
 
 
 def test_damaged_record_is_one_line_that_names_it(
-    data_dir: pathlib.Path,
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
+    copy_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = shutil.copytree(data_dir, tmp_path / "data")
-    shard = folder / "train-00000-of-00003"
-    content = bytearray(shard.read_bytes())
-    content[500] ^= 1  # in the first record's data
-    shard.write_bytes(content)
+    shard = copy_dir / "train-00000-of-00003"
+    flip(shard, 500, mask=1)  # in the first record's data
 
-    code, errors = _main(capsys, data_dir=str(folder), **EMULATED)
+    code, errors = _main(capsys, data_dir=str(copy_dir), **EMULATED)
 
     assert code == 1
     (line,) = [line for line in errors.splitlines() if line.startswith("Error: ")]

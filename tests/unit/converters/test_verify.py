@@ -1,29 +1,17 @@
 """converters.verify: what is refused, what is found, and repair."""
 
 import pathlib
-import shutil
 from typing import Any
 
 import pytest
 
 from converters import verify
+from tests.support.damage import flip
 from tests.support.data import make_tree
 from tfpipe import errors
 from tfpipe.shards import index
 
 SHARD = "train-00001-of-00003"
-
-
-@pytest.fixture
-def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the data set that a test may damage."""
-    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
-
-
-def _flip(path: pathlib.Path, position: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -47,18 +35,20 @@ def test_a_folder_without_shards_is_refused(tmp_path: pathlib.Path) -> None:
         verify.verify(verify.Config(data_dir=str(tmp_path)))
 
 
-def test_a_broken_index_is_an_error(copy: pathlib.Path) -> None:
-    (copy / index.INDEX_NAME).write_text("{")
+def test_a_broken_index_is_an_error(copy_dir: pathlib.Path) -> None:
+    (copy_dir / index.INDEX_NAME).write_text("{")
 
     with pytest.raises(errors.BadIndexError, match=r"index\.json cannot be read"):
-        verify.verify(verify.Config(data_dir=str(copy)))
+        verify.verify(verify.Config(data_dir=str(copy_dir)))
 
 
-def test_without_the_catalog_the_records_are_still_checked(copy: pathlib.Path) -> None:
-    (copy / index.CATALOG_NAME).unlink()
-    _flip(copy / SHARD, 40)
+def test_without_the_catalog_the_records_are_still_checked(
+    copy_dir: pathlib.Path,
+) -> None:
+    (copy_dir / index.CATALOG_NAME).unlink()
+    flip(copy_dir / SHARD, 40, mask=1)
 
-    result = verify.verify(verify.Config(data_dir=str(copy), num_workers=1))
+    result = verify.verify(verify.Config(data_dir=str(copy_dir), num_workers=1))
 
     assert [fault.shard for fault in result.faults] == [index.CATALOG_NAME, SHARD]
     assert (result.faults[1].record, result.faults[1].file) == (0, None)
@@ -72,15 +62,15 @@ def _repair(data_dir: pathlib.Path, raw_dir: pathlib.Path) -> verify.Result:
 
 
 def test_repair_restores_the_identical_files(
-    copy: pathlib.Path, data_dir: pathlib.Path, raw_dir: pathlib.Path
+    copy_dir: pathlib.Path, data_dir: pathlib.Path, raw_dir: pathlib.Path
 ) -> None:
     whole = "validation-00001-of-00002"
-    untouched = (copy / whole).stat()
-    _flip(copy / SHARD, 2000)
-    (copy / "train-00002-of-00003").write_bytes(b"")
-    (copy / "validation-00000-of-00002").unlink()
+    untouched = (copy_dir / whole).stat()
+    flip(copy_dir / SHARD, 2000, mask=1)
+    (copy_dir / "train-00002-of-00003").write_bytes(b"")
+    (copy_dir / "validation-00000-of-00002").unlink()
 
-    result = _repair(copy, raw_dir)
+    result = _repair(copy_dir, raw_dir)
 
     assert result.faults == []
     assert result.details["repaired"] == [
@@ -90,45 +80,45 @@ def test_repair_restores_the_identical_files(
     ]
     assert result.details["num_faults_before_repair"] == 4
     for path in data_dir.glob("*-of-*"):
-        assert (copy / path.name).read_bytes() == path.read_bytes()
-    assert (copy / whole).stat().st_mtime_ns == untouched.st_mtime_ns
-    assert not [path for path in copy.iterdir() if path.name.startswith(".")]
+        assert (copy_dir / path.name).read_bytes() == path.read_bytes()
+    assert (copy_dir / whole).stat().st_mtime_ns == untouched.st_mtime_ns
+    assert not [path for path in copy_dir.iterdir() if path.name.startswith(".")]
 
 
 def test_repair_refuses_a_source_that_has_changed(
-    copy: pathlib.Path, tmp_path: pathlib.Path
+    copy_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """The bad shard stays as it was."""
     raw_dir = make_tree(tmp_path / "raw", num_images=24, num_validation_images=7)
     for path in raw_dir.glob("train/*/*"):
         path.write_bytes(path.read_bytes() + b"more")
-    _flip(copy / SHARD, 2000)
-    before = (copy / SHARD).read_bytes()
+    flip(copy_dir / SHARD, 2000, mask=1)
+    before = (copy_dir / SHARD).read_bytes()
 
     with pytest.raises(ValueError, match=SHARD):
-        _repair(copy, raw_dir)
+        _repair(copy_dir, raw_dir)
 
-    assert (copy / SHARD).read_bytes() == before
+    assert (copy_dir / SHARD).read_bytes() == before
 
 
 def test_repair_of_a_sound_data_set_changes_nothing(
-    copy: pathlib.Path, raw_dir: pathlib.Path
+    copy_dir: pathlib.Path, raw_dir: pathlib.Path
 ) -> None:
-    before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
+    before = {path.name: path.stat().st_mtime_ns for path in copy_dir.iterdir()}
 
-    result = _repair(copy, raw_dir)
+    result = _repair(copy_dir, raw_dir)
 
     assert result.faults == []
     assert "repaired" not in result.details
-    assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
+    assert {path.name: path.stat().st_mtime_ns for path in copy_dir.iterdir()} == before
 
 
 def test_repair_leaves_what_it_does_not_know(
-    copy: pathlib.Path, raw_dir: pathlib.Path
+    copy_dir: pathlib.Path, raw_dir: pathlib.Path
 ) -> None:
-    (copy / "train-00003-of-00004").write_bytes(b"")
+    (copy_dir / "train-00003-of-00004").write_bytes(b"")
 
-    result = _repair(copy, raw_dir)
+    result = _repair(copy_dir, raw_dir)
 
     assert [fault.shard for fault in result.faults] == ["train-00003-of-00004"]
-    assert (copy / "train-00003-of-00004").exists()
+    assert (copy_dir / "train-00003-of-00004").exists()

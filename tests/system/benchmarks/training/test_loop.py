@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 
 import pytest
 
@@ -11,6 +10,7 @@ from benchmarks.models import catalog
 from benchmarks.options.config import Config
 from benchmarks.training import loop, run
 from benchmarks.training.setting import make_setting
+from tests.support.damage import flip
 
 
 def _train(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:
@@ -181,17 +181,12 @@ def test_inference_takes_the_weights_of_a_checkpoint(
 
 
 def test_damaged_record_is_skipped_and_named(
-    data_dir: pathlib.Path,
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
+    copy_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = shutil.copytree(data_dir, tmp_path / "data")
-    shard = folder / "train-00001-of-00003"
-    content = bytearray(shard.read_bytes())
-    content[500] ^= 1  # in the first record's data
-    shard.write_bytes(content)
+    shard = copy_dir / "train-00001-of-00003"
+    flip(shard, 500, mask=1)  # in the first record's data
 
-    result = _train(folder, num_epochs=2, on_error="skip")
+    result = _train(copy_dir, num_epochs=2, on_error="skip")
 
     (fault,) = result["faults"]
     assert (fault["shard"], fault["byte_offset"]) == (str(shard), 0)

@@ -11,45 +11,26 @@ import tensorflow as tf
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
 from benchmarks.training import loop, steps
-from benchmarks.training.setting import Setting, make_setting
-from benchmarks.training.steps import Batch
+from benchmarks.training.setting import make_setting
 from tests.support.rank_pool import RankPool
+from tests.support.tiny_training import first_batch, tiny_setting
 from tests.support.warm_python import WarmPython
-
-ALONE = Ranks()
-
-
-def _setting(ranks: Ranks = ALONE, **fields: object) -> Setting:
-    values = {
-        "model": "tiny",
-        "image_size": 32,
-        "batch_size": 4,
-        "num_classes": 5,
-        "num_steps": 2,
-        "learning_rate": 1.0,
-        **fields,
-    }
-    return make_setting(Config(synthetic=True, **values), ranks)
-
-
-def _batch(setting: Setting) -> Batch:
-    return next(iter(setting.pipeline.build()))
 
 
 @functools.cache
 def _train(**fields: object) -> tuple[list[float], list[np.ndarray]]:
     """Trains three steps; returns their losses and the weights after them."""
-    setting = _setting(**fields)
+    setting = tiny_setting(**fields)
     model = steps.build_model(setting)
     optimizer = steps.make_optimizer(model, setting, Ranks())
     step = steps.make_train_step(model, optimizer, setting, Ranks())
-    batch = _batch(setting)
+    batch = first_batch(setting)
     return [step(batch).loss for _ in range(3)], model.get_weights()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_layers_compute_in_the_precision_and_logits_are_float32(precision: str) -> None:
-    model = steps.build_model(_setting(precision=precision))
+    model = steps.build_model(tiny_setting(precision=precision))
 
     logits = model(np.zeros((1, 32, 32, 3), np.float32))
 
@@ -71,14 +52,14 @@ def test_lower_precision_learns_nearly_the_same(precision: str) -> None:
 
 
 def test_float16_leaves_out_a_step_whose_gradients_overflow() -> None:
-    setting = _setting(precision="float16")
+    setting = tiny_setting(precision="float16")
     model = steps.build_model(setting)
     optimizer = steps.make_optimizer(model, setting, Ranks())
     optimizer.dynamic_scale.assign(1e38)
     before = [weight.numpy() for weight in model.trainable_weights]
     step = steps.make_train_step(model, optimizer, setting, Ranks())
 
-    outcome = step(_batch(setting))
+    outcome = step(first_batch(setting))
 
     assert np.isfinite(outcome.loss)
     assert float(optimizer.dynamic_scale) == pytest.approx(0.5e38)
@@ -110,7 +91,7 @@ def test_xla_and_data_format_change_nothing_but_time(fields: dict[str, object]) 
 
 
 def test_layers_hold_channels_first() -> None:
-    model = steps.build_model(_setting(data_format="NCHW", xla=True))
+    model = steps.build_model(tiny_setting(data_format="NCHW", xla=True))
 
     (inner,) = [x for x in model.layers if isinstance(x, keras.Model)]
     convs = [x for x in inner.layers if isinstance(x, keras.layers.Conv2D)]
@@ -120,10 +101,10 @@ def test_layers_hold_channels_first() -> None:
 
 @pytest.mark.parametrize("xla", [False, True])
 def test_inference_changes_nothing_and_counts_no_padding(xla: bool) -> None:
-    setting = _setting(xla=xla)
+    setting = tiny_setting(xla=xla)
     model = steps.build_model(setting)
     before = model.get_weights()
-    batch = _batch(setting)
+    batch = first_batch(setting)
     step = steps.make_infer_step(model, setting)
 
     outcomes = [step(batch), step(batch | {"mask": tf.constant([1.0, 1, 1, 0])})]
@@ -135,9 +116,9 @@ def test_inference_changes_nothing_and_counts_no_padding(xla: bool) -> None:
 
 
 def test_masked_examples_do_not_count_in_training_and_evaluation() -> None:
-    setting = _setting(learning_rate=0.0)
+    setting = tiny_setting(learning_rate=0.0)
     model = steps.build_model(setting)
-    batch = _batch(setting) | {"mask": tf.constant([0.0, 1, 1, 0])}
+    batch = first_batch(setting) | {"mask": tf.constant([0.0, 1, 1, 0])}
     step = steps.make_eval_step(model, setting)
     first, last = (
         {key: value[at:][:1] for key, value in batch.items()} for at in (1, 2)
@@ -151,10 +132,10 @@ def test_masked_examples_do_not_count_in_training_and_evaluation() -> None:
 
 
 def test_a_step_for_the_batches_of_a_pipeline_gives_its_loss() -> None:
-    setting = _setting()
+    setting = tiny_setting()
 
     step = steps.make_step("tiny", setting.pipeline, seed=0)
-    losses = [float(step(_batch(setting))) for _ in range(4)]
+    losses = [float(step(first_batch(setting))) for _ in range(4)]
 
     assert losses[0] == pytest.approx(np.log(1000), rel=0.2)
     assert losses[-1] < losses[0]
@@ -217,10 +198,10 @@ def test_two_ranks_train_alike_with_xla(
 
 def _sync_seconds(ranks: Ranks) -> float:
     """Takes steps of 20 ms on rank 0 and of 120 ms on rank 1."""
-    setting = _setting(ranks, step_time_ms=5.0)
+    setting = tiny_setting(ranks, step_time_ms=5.0)
     seconds = 0.02 if ranks.is_first else 0.12
     step = steps.make_emulated_step(setting, ranks, seconds)
-    batch = _batch(setting)
+    batch = first_batch(setting)
     return [step(batch).sync_seconds for _ in range(3)][-1]
 
 

@@ -3,39 +3,10 @@
 import dataclasses
 
 import pytest
-import tensorflow as tf
 
 import tfpipe
+from tests.support.artificial import decoded_again_and_again
 from tfpipe.tuner import placement
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """An op that takes some milliseconds of CPU and leaves the example as it is."""
-
-    def __call__(self, example):
-        matrix = tf.fill([400, 400], tf.cast(example["label"], tf.float32))
-        product = tf.linalg.matmul(matrix, tf.linalg.matmul(matrix, matrix))
-        zero = tf.cast(tf.reduce_sum(product) < -1.0, tf.int32)
-        return example | {"label": example["label"] + zero}
-
-
-def decoded_again_and_again(data_dir):
-    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
-    return tfpipe.Pipeline(
-        source,
-        [
-            tfpipe.Interleave(),
-            tfpipe.Map(
-                tfpipe.Parse(label_base=1),
-                tfpipe.CenterCrop(image_size=8),
-                Work(),
-                num_parallel_calls=1,
-            ),
-            tfpipe.Map(tfpipe.Select("image", "label")),
-            tfpipe.Batch(4),
-        ],
-    )
 
 
 @pytest.fixture(scope="module")

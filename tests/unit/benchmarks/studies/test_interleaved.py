@@ -1,5 +1,7 @@
 """benchmarks.studies.interleaved: figures of variants, round by round."""
 
+import types
+
 import pytest
 
 from benchmarks.studies import interleaved
@@ -25,3 +27,21 @@ def test_a_base_without_cpu_time_is_an_error() -> None:
 
     with pytest.raises(ValueError, match="Raise --num_timed_images"):
         interleaved.figures([run], [run])
+
+
+def test_measure_times_whole_batches_after_the_warm_up() -> None:
+    read: list[int] = []
+
+    def batches():
+        while True:
+            read.append(1)
+            yield
+
+    job = types.SimpleNamespace(batch_size=4, num_warmup_images=5, num_timed_images=9)
+    # This clock counts the batches.
+    run = interleaved.measure(batches(), job, lambda: float(len(read)))
+
+    assert len(read) == 5
+    assert run["cpu_seconds"] == 3
+    assert run["num_images"] == 12
+    assert run["seconds"] > 0

@@ -8,34 +8,16 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.options.config import Config
 from benchmarks.training import steps
-from benchmarks.training.setting import Setting, make_setting
 from benchmarks.training.steps import Batch
-
-
-def _setting(**fields: object) -> Setting:
-    values = {
-        "model": "tiny",
-        "image_size": 32,
-        "batch_size": 4,
-        "num_classes": 5,
-        "num_steps": 2,
-        "learning_rate": 1.0,
-        **fields,
-    }
-    return make_setting(Config(synthetic=True, **values), Ranks())
-
-
-def _batch(setting: Setting) -> Batch:
-    return next(iter(setting.pipeline.build()))
+from tests.support.tiny_training import first_batch, tiny_setting
 
 
 def test_channels_first_on_a_cpu_without_xla_is_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"--data_format=NCHW must have a GPU or --xla"
     ):
-        steps.build_model(_setting(data_format="NCHW"))
+        steps.build_model(tiny_setting(data_format="NCHW"))
 
 
 class Clock:
@@ -69,8 +51,8 @@ def test_emulated_step_takes_its_time(
     copy_seconds: float,
     expected: float,
 ) -> None:
-    setting = _setting(step_time_ms=1.0)
-    batch = _batch(setting)
+    setting = tiny_setting(step_time_ms=1.0)
+    batch = first_batch(setting)
     clock = Clock()
     monkeypatch.setattr(steps, "time", clock)
     copied = []
@@ -96,9 +78,9 @@ def test_emulated_step_copies_every_tensor(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(
         np, "copyto", lambda to, value: copied.append((to, value)) or real(to, value)
     )
-    setting = _setting(step_time_ms=0.0)
+    setting = tiny_setting(step_time_ms=0.0)
     step = steps.make_emulated_step(setting, Ranks(), 0.0)
-    batch = _batch(setting)
+    batch = first_batch(setting)
 
     for _ in range(2):
         step(batch | {"mask": tf.ones(4), "record_id": tf.range(4, dtype=tf.int64)})
@@ -124,12 +106,12 @@ def test_waiting_for_other_ranks_is_told_apart(
             tf.py_function(lambda: setattr(clock, "now", clock.now + 0.25), [], [])
             return gradients
 
-    setting = _setting(step_time_ms=1.0)
+    setting = tiny_setting(step_time_ms=1.0)
     config = dataclasses.replace(setting.config, mode=mode)
     setting = dataclasses.replace(setting, config=config)
     step = steps.make_emulated_step(setting, Late(num_ranks=2), 0.01)
 
-    outcome = step(_batch(setting))
+    outcome = step(first_batch(setting))
 
     assert outcome.sync_seconds == pytest.approx(synced, abs=1e-3)
 

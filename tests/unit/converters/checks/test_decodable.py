@@ -16,7 +16,8 @@ from converters.images import jpeg_header
 from tests.support.data import make_jpeg
 from tests.unit.converters.checks.test_foreign import inception, write
 from tests.unit.tfpipe.ops.test_rare_jpegs import CMYK, COLORED, INKED, MADE
-from tfpipe.shards import index, records
+from tfpipe.shards import image_record, index
+from tfpipe.shards.example import Feature
 
 NUM_MUTATIONS = 600
 
@@ -65,7 +66,7 @@ def _opens(encoded: bytes) -> bool:
 
 def faults(encoded: bytes) -> list[str]:
     """Faults of the levels schema and decode in a record with this image alone."""
-    example = {records.ENCODED: records.Feature("bytes", [encoded])}
+    example = {image_record.ENCODED: Feature("bytes", [encoded])}
     return [*record.size_faults(example), *record.decode_faults(example)]
 
 

@@ -2,19 +2,12 @@
 
 import dataclasses
 import pathlib
-import shutil
 
 import pytest
 
 from converters import folder
 from converters.checks import catalog as catalog_checks, files, side_files
 from tfpipe.shards import index
-
-
-@pytest.fixture
-def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the data set that a test may damage."""
-    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
 
 
 def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
@@ -66,13 +59,13 @@ def test_what_the_converter_wrote_has_no_fault(data_dir: pathlib.Path) -> None:
     }
 
 
-def test_missing_and_resized_shards_are_named(copy: pathlib.Path) -> None:
-    (copy / "train-00000-of-00003").unlink()
-    shard = copy / "train-00002-of-00003"
+def test_missing_and_resized_shards_are_named(copy_dir: pathlib.Path) -> None:
+    (copy_dir / "train-00000-of-00003").unlink()
+    shard = copy_dir / "train-00002-of-00003"
     size = shard.stat().st_size
     shard.write_bytes(b"")
 
-    assert faults(copy) == [
+    assert faults(copy_dir) == [
         ("train-00000-of-00003", "the index lists it, but there is no such file"),
         ("train-00002-of-00003", f"must have {size} bytes as the index says, got 0"),
     ]
@@ -94,11 +87,11 @@ def test_missing_and_resized_shards_are_named(copy: pathlib.Path) -> None:
     ],
 )
 def test_files_that_readers_would_take_for_shards_are_named(
-    copy: pathlib.Path, name: str, is_read: bool
+    copy_dir: pathlib.Path, name: str, is_read: bool
 ) -> None:
-    (copy / name).write_bytes(b"")
+    (copy_dir / name).write_bytes(b"")
 
-    assert [shard for shard, _ in faults(copy)] == [name] * is_read
+    assert [shard for shard, _ in faults(copy_dir)] == [name] * is_read
 
 
 def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> None:
@@ -115,16 +108,16 @@ def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> N
     ]
 
 
-def test_an_index_without_a_record_is_a_fault(copy: pathlib.Path) -> None:
-    known = index.load(copy)
+def test_an_index_without_a_record_is_a_fault(copy_dir: pathlib.Path) -> None:
+    known = index.load(copy_dir)
     for splits, expected in (
         ({}, "must list a split, got none"),
         ({**known.splits, "test": ()}, "split 'test' must have a record, got none"),
     ):
         changed = dataclasses.replace(known, splits=splits)
-        index.write(changed, copy)
+        index.write(changed, copy_dir)
 
-        (fault,) = files.index_faults(changed, copy)
+        (fault,) = files.index_faults(changed, copy_dir)
 
         assert (fault.shard, fault.fault) == (index.INDEX_NAME, expected)
 
@@ -189,14 +182,14 @@ def test_a_catalog_of_another_number_of_records_is_named(
 
 @pytest.mark.parametrize("content", [None, b"no parquet"])
 def test_a_catalog_that_cannot_be_read_is_a_fault(
-    copy: pathlib.Path, content: bytes | None
+    copy_dir: pathlib.Path, content: bytes | None
 ) -> None:
-    catalog = copy / index.CATALOG_NAME
+    catalog = copy_dir / index.CATALOG_NAME
     catalog.unlink()
     if content is not None:
         catalog.write_bytes(content)
 
-    offsets, found = catalog_checks.load_byte_offsets(index.load(copy), copy)
+    offsets, found = catalog_checks.load_byte_offsets(index.load(copy_dir), copy_dir)
 
     assert offsets == {}
     assert [fault.shard for fault in found] == [index.CATALOG_NAME]

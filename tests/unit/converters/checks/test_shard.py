@@ -14,16 +14,19 @@ from hypothesis import strategies
 
 from converters.checks import catalog as catalog_checks, shard as shard_checks
 from tests.support.data import make_jpeg
-from tfpipe.shards import index, records
+from tfpipe.shards import image_record, index, records
+from tfpipe.shards.example import (
+    Buffers,
+    Feature,
+    bytes_feature,
+    decode_example,
+    encode_example,
+    float_feature,
+    int64_feature,
+)
 
 SHARD = "train-00001-of-00003"
-Edit = Callable[[dict[str, records.Buffers]], None]
-
-
-@pytest.fixture
-def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the data set that a test may damage."""
-    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+Edit = Callable[[dict[str, Buffers]], None]
 
 
 def make_task(data_dir: pathlib.Path) -> shard_checks.Task:
@@ -66,22 +69,22 @@ def rows(data_dir: pathlib.Path) -> dict[str, list]:
     return {name: values[mine].tolist() for name, values in table.items()}
 
 
-def to_buffers(feature: records.Feature) -> records.Buffers:
+def to_buffers(feature: Feature) -> Buffers:
     if feature.kind == "bytes":
-        return records.bytes_feature(feature.values[0])
+        return bytes_feature(feature.values[0])
     if feature.kind == "int64":
-        return records.int64_feature(feature.values)
-    return records.float_feature(feature.values)
+        return int64_feature(feature.values)
+    return float_feature(feature.values)
 
 
 def edit_last(data_dir: pathlib.Path, edit: Edit) -> int:
     """Changes the last record of SHARD, with right CRCs; returns its number."""
     path, place = data_dir / SHARD, rows(data_dir)
     *_, last = records.read(path)
-    example = records.decode_example(last.data)
+    example = decode_example(last.data)
     features = {key: to_buffers(feature) for key, feature in example.items()}
     edit(features)
-    framed = b"".join(records.frame(records.encode_example(features)))
+    framed = b"".join(records.frame(encode_example(features)))
     path.write_bytes(path.read_bytes()[: last.byte_offset] + framed)
     return len(place["byte_offset"]) - 1
 
@@ -147,14 +150,14 @@ def test_every_byte_of_a_frame_is_covered(
         assert [fault.record for fault in found.faults] == [3], position
 
 
-def test_all_damaged_records_of_a_shard_are_named(copy: pathlib.Path) -> None:
-    table, content = rows(copy), bytearray((copy / SHARD).read_bytes())
+def test_all_damaged_records_of_a_shard_are_named(copy_dir: pathlib.Path) -> None:
+    table, content = rows(copy_dir), bytearray((copy_dir / SHARD).read_bytes())
     content[table["byte_offset"][1]] ^= 1  # a length
     content[table["byte_offset"][2] + 3] ^= 1  # the next length too
     content[table["byte_offset"][5] + 400] ^= 1  # data
-    (copy / SHARD).write_bytes(content)
+    (copy_dir / SHARD).write_bytes(content)
 
-    found = check_one(copy, "decode")
+    found = check_one(copy_dir, "decode")
 
     assert [fault.record for fault in found.faults] == [1, 2, 5]
     assert "header" in found.faults[0].fault
@@ -162,15 +165,15 @@ def test_all_damaged_records_of_a_shard_are_named(copy: pathlib.Path) -> None:
 
 
 def test_without_a_catalog_the_rest_after_a_bad_header_is_one_fault(
-    copy: pathlib.Path,
+    copy_dir: pathlib.Path,
 ) -> None:
-    table, content = rows(copy), bytearray((copy / SHARD).read_bytes())
+    table, content = rows(copy_dir), bytearray((copy_dir / SHARD).read_bytes())
     offset = table["byte_offset"][2]
     content[offset] ^= 1
-    (copy / SHARD).write_bytes(content)
+    (copy_dir / SHARD).write_bytes(content)
 
-    task = dataclasses.replace(make_task(copy), byte_offsets=None)
-    found = shard_checks.check_shard(make_settings(copy, "crc"), task)
+    task = dataclasses.replace(make_task(copy_dir), byte_offsets=None)
+    found = shard_checks.check_shard(make_settings(copy_dir, "crc"), task)
 
     first, rest = found.faults
     assert (first.record, first.byte_offset) == (2, offset)
@@ -181,12 +184,14 @@ def test_without_a_catalog_the_rest_after_a_bad_header_is_one_fault(
     )
 
 
-def test_cut_shard_names_the_cut_and_the_missing_records(copy: pathlib.Path) -> None:
-    table = rows(copy)
+def test_cut_shard_names_the_cut_and_the_missing_records(
+    copy_dir: pathlib.Path,
+) -> None:
+    table = rows(copy_dir)
     cut = table["byte_offset"][4] + 100
-    (copy / SHARD).write_bytes((copy / SHARD).read_bytes()[:cut])
+    (copy_dir / SHARD).write_bytes((copy_dir / SHARD).read_bytes()[:cut])
 
-    found = check_one(copy, "crc")
+    found = check_one(copy_dir, "crc")
 
     assert [(f.record, f.file) for f in found.faults] == [
         (4, table["filename"][4]),
@@ -197,25 +202,25 @@ def test_cut_shard_names_the_cut_and_the_missing_records(copy: pathlib.Path) -> 
     assert found.faults[1].byte_offset == table["byte_offset"][5]
 
 
-def test_too_many_records_are_named(copy: pathlib.Path) -> None:
-    size = (copy / SHARD).stat().st_size
-    with open(copy / SHARD, "ab") as shard:
+def test_too_many_records_are_named(copy_dir: pathlib.Path) -> None:
+    size = (copy_dir / SHARD).stat().st_size
+    with open(copy_dir / SHARD, "ab") as shard:
         shard.write(b"".join(records.frame([b"more"])))
 
-    (fault,) = check_one(copy, "crc").faults
+    (fault,) = check_one(copy_dir, "crc").faults
 
     assert (fault.record, fault.byte_offset, fault.file) == (8, size, None)
     assert "the index says that the shard has 8 records" in fault.fault
 
 
 def test_records_in_another_order_are_found_though_every_crc_is_right(
-    copy: pathlib.Path,
+    copy_dir: pathlib.Path,
 ) -> None:
-    framed = [b"".join(records.frame([r.data])) for r in records.read(copy / SHARD)]
+    framed = [b"".join(records.frame([r.data])) for r in records.read(copy_dir / SHARD)]
     framed[0], framed[1] = framed[1], framed[0]
-    (copy / SHARD).write_bytes(b"".join(framed))
+    (copy_dir / SHARD).write_bytes(b"".join(framed))
 
-    crc, schema = check_one(copy, "crc"), check_one(copy, "schema")
+    crc, schema = check_one(copy_dir, "crc"), check_one(copy_dir, "schema")
 
     assert crc.num_faults == 1
     assert "the catalog says that it starts" in str(crc.faults[0]) or (
@@ -233,8 +238,8 @@ def test_only_the_first_faults_of_a_shard_are_kept_but_all_are_counted() -> None
     assert found.num_faults == shard_checks.MAX_FAULTS + 7
 
 
-def _set(key: str, buffers: records.Buffers) -> Edit:
-    def edit(features: dict[str, records.Buffers]) -> None:
+def _set(key: str, buffers: Buffers) -> Edit:
+    def edit(features: dict[str, Buffers]) -> None:
         features[key] = buffers
 
     return edit
@@ -245,88 +250,88 @@ def _set(key: str, buffers: records.Buffers) -> Edit:
     [
         (lambda features: features.pop("image/width"), "image/width is missing"),
         (
-            _set("image/extra", records.int64_feature([1])),
+            _set("image/extra", int64_feature([1])),
             "image/extra is not one of those",
         ),
         (
-            _set("image/height", records.bytes_feature(b"32")),
+            _set("image/height", bytes_feature(b"32")),
             "image/height must be of type int64, got bytes",
         ),
         (
-            _set("image/height", records.int64_feature([32, 32])),
+            _set("image/height", int64_feature([32, 32])),
             "image/height must have one value, got 2",
         ),
-        (_set("image/channels", records.int64_feature([1])), "must be 3, got 1"),
+        (_set("image/channels", int64_feature([1])), "must be 3, got 1"),
         (
-            _set("image/class/label", records.int64_feature([1001])),
+            _set("image/class/label", int64_feature([1001])),
             "the label must be 1 to 1000, got 1001",
         ),
         (
-            _set("image/class/label", records.int64_feature([0])),
+            _set("image/class/label", int64_feature([0])),
             "the label must be 1 to 1000, got 0",
         ),
         (
-            _set("image/class/synset", records.bytes_feature(b"n00000000")),
+            _set("image/class/synset", bytes_feature(b"n00000000")),
             "got 'n00000000'",
         ),
-        (_set("image/class/text", records.bytes_feature(b"cat")), "got 'cat'"),
+        (_set("image/class/text", bytes_feature(b"cat")), "got 'cat'"),
         (
-            _set("image/filename", records.bytes_feature(b"x.JPEG")),
+            _set("image/filename", bytes_feature(b"x.JPEG")),
             "got 'x.JPEG'",
         ),
         (
-            _set("image/height", records.int64_feature([99])),
+            _set("image/height", int64_feature([99])),
             "the image's header says height 3",
         ),
         (
-            _set("image/encoded", records.bytes_feature(make_jpeg(999))),
+            _set("image/encoded", bytes_feature(make_jpeg(999))),
             "the digest of the image must be",
         ),
         (
-            _set("image/encoded", records.bytes_feature(b"nothing")),
+            _set("image/encoded", bytes_feature(b"nothing")),
             "no readable header",
         ),
         (
-            _set("image/object/bbox/xmin", records.float_feature([0.5])),
+            _set("image/object/bbox/xmin", float_feature([0.5])),
             "must have one length",
         ),
     ],
 )
 def test_schema_names_what_is_wrong_in_a_record(
-    copy: pathlib.Path, edit: Edit, fault: str
+    copy_dir: pathlib.Path, edit: Edit, fault: str
 ) -> None:
-    number = edit_last(copy, edit)
+    number = edit_last(copy_dir, edit)
 
-    found = check_one(copy, "schema")
+    found = check_one(copy_dir, "schema")
 
     assert {one.record for one in found.faults} == {number}
-    assert found.faults[0].file == rows(copy)["filename"][number]
+    assert found.faults[0].file == rows(copy_dir)["filename"][number]
     assert fault in "\n".join(map(str, found.faults))
 
 
-def test_data_that_is_not_an_example_is_named(copy: pathlib.Path) -> None:
-    path = copy / SHARD
+def test_data_that_is_not_an_example_is_named(copy_dir: pathlib.Path) -> None:
+    path = copy_dir / SHARD
     *_, last = records.read(path)
     junk = b"".join(records.frame([b"\xff" * 40]))
     path.write_bytes(path.read_bytes()[: last.byte_offset] + junk)
 
-    (fault,) = check_one(copy, "schema").faults
+    (fault,) = check_one(copy_dir, "schema").faults
 
     assert fault.record == 7
     assert "not a tf.train.Example" in fault.fault
 
 
 def test_decode_finds_an_image_that_is_cut_behind_its_header(
-    copy: pathlib.Path,
+    copy_dir: pathlib.Path,
 ) -> None:
     """The catalog agrees with the cut image, as if it had been converted so."""
-    *_, last = records.read(copy / SHARD)
-    whole = records.decode_example(last.data)[records.ENCODED].values[0]
+    *_, last = records.read(copy_dir / SHARD)
+    whole = decode_example(last.data)[image_record.ENCODED].values[0]
     cut = whole[:-200]
-    edit_last(copy, _set(records.ENCODED, records.bytes_feature(cut)))
-    replace_digest(copy, xxhash.xxh3_128_hexdigest(whole), cut)
+    edit_last(copy_dir, _set(image_record.ENCODED, bytes_feature(cut)))
+    replace_digest(copy_dir, xxhash.xxh3_128_hexdigest(whole), cut)
 
-    schema, decode = check_one(copy, "schema"), check_one(copy, "decode")
+    schema, decode = check_one(copy_dir, "schema"), check_one(copy_dir, "decode")
 
     assert [fault.record for fault in schema.faults] == [None]
     assert "the digest must be" in schema.faults[0].fault
@@ -348,16 +353,16 @@ def replace_digest(data_dir: pathlib.Path, old: str, encoded: bytes) -> None:
 
 
 def test_source_compares_with_the_files(
-    copy: pathlib.Path, raw_dir: pathlib.Path, tmp_path: pathlib.Path
+    copy_dir: pathlib.Path, raw_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     raw = pathlib.Path(shutil.copytree(raw_dir, tmp_path / "raw"))
-    names = rows(copy)["filename"]
+    names = rows(copy_dir)["filename"]
     changed = bytearray((raw / names[2]).read_bytes())
     changed[50] ^= 1
     (raw / names[2]).write_bytes(changed)
     (raw / names[6]).unlink()
 
-    found = check_one(copy, "source", input_dir=raw)
+    found = check_one(copy_dir, "source", input_dir=raw)
 
     assert [(fault.record, fault.file) for fault in found.faults] == [
         (2, names[2]),

@@ -24,12 +24,6 @@ SIDE_FILES = [
 ]
 
 
-@pytest.fixture
-def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the data set that a test may damage."""
-    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
-
-
 def run(data_dir: pathlib.Path, **options: Any) -> verify.Result:
     config = verify.Config(data_dir=str(data_dir), num_workers=1, **options)
     return verify.verify(config)
@@ -58,18 +52,18 @@ def test_the_index_lists_every_file_beside_the_shards(data_dir: pathlib.Path) ->
 
 
 def test_side_files_that_are_missing_cut_or_damaged_are_named(
-    copy: pathlib.Path,
+    copy_dir: pathlib.Path,
 ) -> None:
-    sizes = {name: (copy / name).stat().st_size for name in SIDE_FILES}
+    sizes = {name: (copy_dir / name).stat().st_size for name in SIDE_FILES}
     for name in SIDE_FILES:
-        flip(copy / name)
-    flipped = faults(copy), faults(copy, "quick")
+        flip(copy_dir / name)
+    flipped = faults(copy_dir), faults(copy_dir, "quick")
     for name in SIDE_FILES:
-        (copy / name).write_bytes((copy / name).read_bytes()[:-1])
-    cut = faults(copy), faults(copy, "quick")
+        (copy_dir / name).write_bytes((copy_dir / name).read_bytes()[:-1])
+    cut = faults(copy_dir), faults(copy_dir, "quick")
     for name in SIDE_FILES:
-        (copy / name).unlink()
-    missing = faults(copy), faults(copy, "quick")
+        (copy_dir / name).unlink()
+    missing = faults(copy_dir), faults(copy_dir, "quick")
 
     assert sorted(name for name, _ in flipped[0]) == SIDE_FILES
     assert all("the digest must be" in fault for _, fault in flipped[0])
@@ -86,11 +80,11 @@ def test_side_files_that_are_missing_cut_or_damaged_are_named(
         assert dict(found) == dict.fromkeys(SIDE_FILES, said)
 
 
-def test_files_of_another_data_set_are_named(copy: pathlib.Path) -> None:
-    (copy / "rejects.jsonl").write_text("{}")
-    (copy / "dali_idx" / "train-00003-of-00004").write_text("")
+def test_files_of_another_data_set_are_named(copy_dir: pathlib.Path) -> None:
+    (copy_dir / "rejects.jsonl").write_text("{}")
+    (copy_dir / "dali_idx" / "train-00003-of-00004").write_text("")
 
-    assert faults(copy, "quick") == [
+    assert faults(copy_dir, "quick") == [
         (
             "rejects.jsonl",
             "the index does not list it: it belongs to another data set",
@@ -100,82 +94,82 @@ def test_files_of_another_data_set_are_named(copy: pathlib.Path) -> None:
 
 
 def test_shards_of_a_split_that_is_not_in_the_index_are_named(
-    copy: pathlib.Path,
+    copy_dir: pathlib.Path,
 ) -> None:
     """Readers that look by name would read them."""
-    known = index.load(copy)
-    (copy / "train-00000-of-00001").write_bytes(b"")
-    document = json.loads((copy / index.INDEX_NAME).read_text())
+    known = index.load(copy_dir)
+    (copy_dir / "train-00000-of-00001").write_bytes(b"")
+    document = json.loads((copy_dir / index.INDEX_NAME).read_text())
     del document["splits"]["train"]
-    (copy / index.INDEX_NAME).write_text(json.dumps(document))
+    (copy_dir / index.INDEX_NAME).write_text(json.dumps(document))
 
-    found = {name for name, _ in faults(copy, "quick")}
+    found = {name for name, _ in faults(copy_dir, "quick")}
 
     shards = {shard.name for shard in known.splits["train"]}
     assert shards | {"train-00000-of-00001", index.INDEX_NAME} <= found
 
 
 def test_repair_makes_the_side_files_for_other_readers_anew(
-    copy: pathlib.Path, data_dir: pathlib.Path, raw_dir: pathlib.Path
+    copy_dir: pathlib.Path, data_dir: pathlib.Path, raw_dir: pathlib.Path
 ) -> None:
     names = [name for name in SIDE_FILES if name != index.CATALOG_NAME]
     for name in names[1:]:
-        flip(copy / name)
-    shutil.rmtree(copy / "dali_idx")
-    flip(copy / SHARD)
+        flip(copy_dir / name)
+    shutil.rmtree(copy_dir / "dali_idx")
+    flip(copy_dir / SHARD)
 
-    result = run(copy, input_dir=str(raw_dir), repair=True)
+    result = run(copy_dir, input_dir=str(raw_dir), repair=True)
 
     assert result.faults == []
     repaired = set(result.details["repaired"])
     assert {SHARD, *names} <= repaired
     assert len(repaired) == 1 + len(names) + 4  # the other shards' files for DALI
     for name in (*repaired, SHARD):
-        assert (copy / name).read_bytes() == (data_dir / name).read_bytes()
+        assert (copy_dir / name).read_bytes() == (data_dir / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", [index.CATALOG_NAME, index.INDEX_NAME])
 def test_repair_does_not_believe_a_damaged_index_or_catalog(
-    copy: pathlib.Path, raw_dir: pathlib.Path, name: str
+    copy_dir: pathlib.Path, raw_dir: pathlib.Path, name: str
 ) -> None:
-    path = copy / name
+    path = copy_dir / name
     path.write_bytes(path.read_bytes().replace(b"n01440764", b"n01440765"))
-    flip(copy / SHARD)
-    before = (copy / SHARD).read_bytes()
+    flip(copy_dir / SHARD)
+    before = (copy_dir / SHARD).read_bytes()
 
     with pytest.raises(
         ValueError, match=f"from a sound {name}, but the one in .* has faults"
     ):
-        run(copy, input_dir=str(raw_dir), repair=True)
+        run(copy_dir, input_dir=str(raw_dir), repair=True)
 
-    assert (copy / SHARD).read_bytes() == before
+    assert (copy_dir / SHARD).read_bytes() == before
 
 
 def test_repair_needs_the_policy_of_the_conversion(
-    copy: pathlib.Path, raw_dir: pathlib.Path
+    copy_dir: pathlib.Path, raw_dir: pathlib.Path
 ) -> None:
-    known = index.load(copy)
+    known = index.load(copy_dir)
     made_by = {**known.made_by, "options": {"policy": {"cmyk": 3}}}
-    index.write(dataclasses.replace(known, made_by=made_by), copy)
-    flip(copy / SHARD)
+    index.write(dataclasses.replace(known, made_by=made_by), copy_dir)
+    flip(copy_dir / SHARD)
 
     with pytest.raises(
         errors.BadIndexError, match="must be the policy of a conversion"
     ):
-        run(copy, input_dir=str(raw_dir), repair=True)
+        run(copy_dir, input_dir=str(raw_dir), repair=True)
 
 
 def test_an_index_of_an_older_version_is_read_and_can_be_completed(
-    copy: pathlib.Path, data_dir: pathlib.Path
+    copy_dir: pathlib.Path, data_dir: pathlib.Path
 ) -> None:
-    forget_digests(copy)
-    old = index.load(copy)
+    forget_digests(copy_dir)
+    old = index.load(copy_dir)
 
-    result = run(copy)
-    flip(copy / "labels.txt")
-    unseen = run(copy)
-    flip(copy / "labels.txt")
-    completed = run(copy, write_index=True)
+    result = run(copy_dir)
+    flip(copy_dir / "labels.txt")
+    unseen = run(copy_dir)
+    flip(copy_dir / "labels.txt")
+    completed = run(copy_dir, write_index=True)
 
     assert old.files is None
     assert result.faults == unseen.faults == []
@@ -184,39 +178,39 @@ def test_an_index_of_an_older_version_is_read_and_can_be_completed(
     assert "--write_index adds" in remark
     assert completed.details["written"] == [index.INDEX_NAME]
     for name in (index.INDEX_NAME, "labels.txt"):
-        assert (copy / name).read_bytes() == (data_dir / name).read_bytes()
-    assert "remarks" not in run(copy).details
+        assert (copy_dir / name).read_bytes() == (data_dir / name).read_bytes()
+    assert "remarks" not in run(copy_dir).details
 
 
 def test_an_index_of_an_older_version_stays_as_it_is_where_there_are_faults(
-    copy: pathlib.Path,
+    copy_dir: pathlib.Path,
 ) -> None:
-    forget_digests(copy)
-    flip(copy / SHARD)
-    before = (copy / index.INDEX_NAME).read_bytes()
+    forget_digests(copy_dir)
+    flip(copy_dir / SHARD)
+    before = (copy_dir / index.INDEX_NAME).read_bytes()
 
-    result = run(copy, write_index=True)
+    result = run(copy_dir, write_index=True)
 
     assert result.num_faults == 1
     assert result.details["remarks"] == [
         "the index was not written, because there are faults"
     ]
-    assert (copy / index.INDEX_NAME).read_bytes() == before
+    assert (copy_dir / index.INDEX_NAME).read_bytes() == before
 
 
 def test_no_folder_outside_is_written_or_emptied_through_a_link(
-    copy: pathlib.Path, tmp_path: pathlib.Path
+    copy_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """A link to any folder may have the name of the work folder."""
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "file").write_text("mine")
     for name in [index.INDEX_NAME, *SIDE_FILES]:
-        (copy / name).unlink()
-    shutil.rmtree(copy / "dali_idx")
-    (copy / ".verifying").symlink_to(mine)
+        (copy_dir / name).unlink()
+    shutil.rmtree(copy_dir / "dali_idx")
+    (copy_dir / ".verifying").symlink_to(mine)
 
-    result = run(copy, write_index=True)
+    result = run(copy_dir, write_index=True)
 
     assert result.faults == []
     assert [path.name for path in mine.iterdir()] == ["file"]

@@ -23,6 +23,7 @@ from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, gradient
 from tfpipe.native import libraries
 from tfpipe.ops.crop import crop_image
 from tfpipe.shards import index, records
+from tfpipe.shards.example import decode_example
 
 pytestmark = needs_native
 
@@ -326,7 +327,7 @@ def _images(data_dir):
     found = {}
     for path in sorted(data_dir.glob("train-*-of-*")):
         for record in records.read(path, byte_offsets=(), on_bytes=lambda data: None):
-            example = records.decode_example(record.data)
+            example = decode_example(record.data)
             name = example["image/filename"].values[0]
             found[name] = example["image/encoded"].values[0]
     return found

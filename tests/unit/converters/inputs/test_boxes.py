@@ -10,7 +10,8 @@ from converters import imagenet
 from converters.inputs import boxes, classes, expected as expected_inputs, ilsvrc
 from tests.support.data import SYNSETS, convert, make_tree
 from tests.unit.converters.inputs.test_tars import write_tar
-from tfpipe.shards import index, records
+from tfpipe.shards import index
+from tfpipe.shards.example import decode_example
 
 CLASSES = classes.imagenet_classes()
 FIRST = f"{SYNSETS[0]}_1"
@@ -287,7 +288,7 @@ def test_boxes_land_in_the_records_and_their_decisions_in_the_summary(
     place = rows["filename"].tolist().index(f"train/{SYNSETS[0]}/{SYNSETS[0]}_0.JPEG")
     start, size = rows["byte_offset"][place], rows["num_bytes"][place]
     framed = (out / "train-00000-of-00001").read_bytes()[start : start + size]
-    example = records.decode_example(framed[12:-4])
+    example = decode_example(framed[12:-4])
     for side, values in [("xmin", (0.1, 0.25)), ("ymax", (0.9, 0.5))]:
         stored = example[f"image/object/bbox/{side}"].values
         assert list(stored) == pytest.approx(values)

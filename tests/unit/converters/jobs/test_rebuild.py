@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 
 import pytest
 
@@ -12,32 +11,26 @@ from tests.support.data import convert, make_tree
 NAME = "train-00001-of-00003"
 
 
-@pytest.fixture
-def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the data set that a test may damage."""
-    return pathlib.Path(shutil.copytree(data_dir, tmp_path / "copy"))
+def test_a_shard_is_restored(raw_dir: pathlib.Path, copy_dir: pathlib.Path) -> None:
+    before = (copy_dir / NAME).read_bytes()
+    (copy_dir / NAME).write_bytes(before[:-9])
 
+    rebuild.rebuild(copy_dir, raw_dir, [NAME], 1)
 
-def test_a_shard_is_restored(raw_dir: pathlib.Path, copy: pathlib.Path) -> None:
-    before = (copy / NAME).read_bytes()
-    (copy / NAME).write_bytes(before[:-9])
-
-    rebuild.rebuild(copy, raw_dir, [NAME], 1)
-
-    assert (copy / NAME).read_bytes() == before
-    assert not (copy / ".repairing").exists()
-    assert not (copy / ".converting").exists()
+    assert (copy_dir / NAME).read_bytes() == before
+    assert not (copy_dir / ".repairing").exists()
+    assert not (copy_dir / ".converting").exists()
 
 
 def test_what_a_killed_repair_left_is_removed(
-    raw_dir: pathlib.Path, copy: pathlib.Path
+    raw_dir: pathlib.Path, copy_dir: pathlib.Path
 ) -> None:
-    (copy / ".repairing").mkdir()
-    (copy / ".repairing" / NAME).write_bytes(b"half")
+    (copy_dir / ".repairing").mkdir()
+    (copy_dir / ".repairing" / NAME).write_bytes(b"half")
 
-    rebuild.rebuild(copy, raw_dir, [NAME], 1)
+    rebuild.rebuild(copy_dir, raw_dir, [NAME], 1)
 
-    assert not (copy / ".repairing").exists()
+    assert not (copy_dir / ".repairing").exists()
 
 
 def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
@@ -54,13 +47,13 @@ def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_nothing_is_written_behind_a_link(
-    raw_dir: pathlib.Path, copy: pathlib.Path, tmp_path: pathlib.Path
+    raw_dir: pathlib.Path, copy_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("kept")
-    (copy / ".repairing").symlink_to(tmp_path / "precious")
+    (copy_dir / ".repairing").symlink_to(tmp_path / "precious")
 
     with pytest.raises(ValueError, match="must be a folder of its own, got a link"):
-        rebuild.rebuild(copy, raw_dir, [NAME], 1)
+        rebuild.rebuild(copy_dir, raw_dir, [NAME], 1)
 
     assert os.listdir(tmp_path / "precious") == ["file"]

@@ -9,22 +9,8 @@ import pytest
 
 from converters.images.policy import Policy
 from converters.jobs import write_shard
-from tests.support.data import convert, digests
+from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests
 from tfpipe import errors
-
-X = {"seed": 1, "num_train_shards": 6, "num_validation_shards": 1}
-Y = {"seed": 2, "num_train_shards": 6, "num_validation_shards": 1}
-
-
-@pytest.fixture(scope="module")
-def expected(
-    raw_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, str]]:
-    """Digests of the files of X and of Y."""
-    folder = tmp_path_factory.mktemp("expected")
-    for name, options in (("X", X), ("Y", Y)):
-        convert(raw_dir, folder / name, **options)
-    return {name: digests(folder / name) for name in ("X", "Y")}
 
 
 @pytest.mark.parametrize("name", ["../victim", "{tmp}/victim", "folder", ".hidden"])
@@ -109,7 +95,7 @@ def test_overwrite_refuses_what_is_not_a_converters_before_any_work(
 
     monkeypatch.setattr(write_shard, "write_shard", fail)
     with pytest.raises((ValueError, OSError, errors.BadIndexError), match=message):
-        convert(raw_dir, out, overwrite=True, **X)
+        convert(raw_dir, out, overwrite=True, **JOB_X)
 
     assert digests(tmp_path) == before
 
@@ -119,40 +105,40 @@ def test_overwrite_refuses_what_is_not_a_converters_before_any_work(
 def test_file_that_a_power_loss_emptied_costs_at_most_its_shard(
     raw_dir: pathlib.Path,
     tmp_path: pathlib.Path,
-    expected: dict[str, dict[str, str]],
+    job_digests: JobDigests,
     pattern: str,
     overwrite: bool,
 ) -> None:
     out = tmp_path / "out"
-    convert(raw_dir, out, task_index=0, num_tasks=2, **X)
-    convert(raw_dir, out, task_index=1, num_tasks=3, **X)
+    convert(raw_dir, out, task_index=0, num_tasks=2, **JOB_X)
+    convert(raw_dir, out, task_index=1, num_tasks=3, **JOB_X)
     work_dir = out / ".converting"
     before = {path.stem: path.stat().st_ino for path in work_dir.glob("**/*.done")}
     before = {name: next(work_dir.glob(f"**/{name}")).stat().st_ino for name in before}
     (damaged,) = work_dir.glob(pattern)
     damaged.write_text("")
 
-    convert(raw_dir, out, overwrite=overwrite, **X)
+    convert(raw_dir, out, overwrite=overwrite, **JOB_X)
 
-    assert digests(out) == expected["X"]
+    assert digests(out) == job_digests["X"]
     assert len(before) == 5
     same = [name for name in before if (out / name).stat().st_ino == before[name]]
     assert len(same) == 5 - (damaged.suffix == ".done")
 
 
 def test_description_of_another_job_that_was_emptied_is_said(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path, expected: dict[str, dict[str, str]]
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, job_digests: JobDigests
 ) -> None:
     out = tmp_path / "out"
-    convert(raw_dir, out, task_index=0, num_tasks=2, **Y)
+    convert(raw_dir, out, task_index=0, num_tasks=2, **JOB_Y)
     (path,) = (out / ".converting").glob("**/job.json")
     path.write_text("")
 
     with pytest.raises(ValueError, match=r"job\.json cannot be read"):
-        convert(raw_dir, out, **X)
-    convert(raw_dir, out, overwrite=True, **X)
+        convert(raw_dir, out, **JOB_X)
+    convert(raw_dir, out, overwrite=True, **JOB_X)
 
-    assert digests(out) == expected["X"]
+    assert digests(out) == job_digests["X"]
 
 
 def test_room_is_not_asked_for_bytes_that_shrinking_saves(

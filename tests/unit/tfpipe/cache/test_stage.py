@@ -168,14 +168,12 @@ def test_only_what_is_missing_is_made(data_dir, cache, tmp_path):
 
 
 @pytest.mark.parametrize("shuffle", ["window", "none"])
-def test_damaged_records_are_stood_in_for_as_without_it(
-    data_dir, tmp_path, cache, shuffle
-):
-    damaged = damage(data_dir, tmp_path / "damaged", [2, 3, 13])
+def test_damaged_records_are_stood_in_for_as_without_it(copy_dir, cache, shuffle):
+    damage(copy_dir, [2, 3, 13])
     logs = [tfpipe.FaultLog(3), tfpipe.FaultLog(3)]
     plain, cached = (
         make(
-            damaged,
+            copy_dir,
             tfpipe.Map(DECODE[0]),
             *caches,
             interleave=tfpipe.Interleave(faults=log),
@@ -188,26 +186,20 @@ def test_damaged_records_are_stood_in_for_as_without_it(
     assert [fault.record_id for fault in logs[1].faults] == [2, 3, 13]
 
 
-def test_damaged_record_is_an_error_in_each_epoch(data_dir, tmp_path, cache):
-    pipeline = make(damage(data_dir, tmp_path / "damaged", [13]), cache)
+def test_damaged_record_is_an_error_in_each_epoch(copy_dir, cache):
+    damage(copy_dir, [13])
+    pipeline = make(copy_dir, cache)
 
     for epoch in range(2):
         with pytest.raises(tf.errors.OpError, match="record 13 of the split"):
             as_list(pipeline.build(epoch=epoch))
 
 
-def damage(data_dir, folder, records):
-    """A copy of a data set in which the data of some records has a wrong CRC."""
-    shutil.copytree(data_dir, folder)
-    source = tfpipe.TFRecordSource(folder, "train")
-    first = np.cumsum(source.order.shard_sizes)
-    for number in records:
-        shard = int(np.searchsorted(first, number, side="right"))
-        path = folder / source.index.splits["train"][shard].name
-        content = bytearray(path.read_bytes())
-        content[source.locate(number)[1] + 40] ^= 1
-        path.write_bytes(content)
-    return folder
+def damage(folder, numbers):
+    """Gives the data of some records a wrong CRC."""
+    for number in numbers:
+        path, offset, _, _ = places(folder)[number]
+        flip(path, offset + 40, mask=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,16 +352,23 @@ class Weigh:
         return example | {"label": example["label"] + self.weights.argmax()}
 
 
-def test_ops_that_print_alike_do_not_share_a_cache(data_dir, each_cache):
-    labels = []
-    for position in (2000, 2001):
-        weights = np.zeros(5000)
-        weights[position] = 1
-        stages = [tfpipe.Map(DECODE[0], Weigh(weights))]
-        cached = as_list(make(data_dir, *stages, each_cache).build())
-        labels.append([example["label"] for example in cached])
+@pytest.fixture(scope="module")
+def printed_alike(data_dir):
+    """Maps that print alike, each with its elements without a cache."""
+    maps = [
+        tfpipe.Map(DECODE[0], Weigh(np.arange(5000) == position))
+        for position in (2000, 2001)
+    ]
+    return [(each, as_list(make(data_dir, each).build())) for each in maps]
 
-    assert labels[0] != labels[1]
+
+def test_ops_that_print_alike_do_not_share_a_cache(data_dir, each_cache, printed_alike):
+    (first, expected), (second, other) = printed_alike
+
+    assert repr(first) == repr(second)
+    assert as_list(make(data_dir, first, each_cache).build()) == expected
+    assert as_list(make(data_dir, second, each_cache).build()) == other
+    assert expected != other
 
 
 def test_threads_fill_one_cache_of_strings_at_the_same_time(data_dir, cache):
@@ -383,14 +382,14 @@ def test_threads_fill_one_cache_of_strings_at_the_same_time(data_dir, cache):
 
 
 def test_cache_that_met_damage_is_complete_and_takes_what_was_repaired(
-    data_dir, tmp_path, cache
+    data_dir, copy_dir, tmp_path, cache
 ):
-    damaged = damage(data_dir, tmp_path / "damaged", [2, 13])
+    damage(copy_dir, [2, 13])
 
     def read():
         log = tfpipe.FaultLog(2)
         interleave = tfpipe.Interleave(faults=log)
-        pipeline = make(damaged, tfpipe.Map(DECODE[0]), cache, interleave=interleave)
+        pipeline = make(copy_dir, tfpipe.Map(DECODE[0]), cache, interleave=interleave)
         elements = as_list(pipeline.build())
         return elements, [fault.record_id for fault in log.faults]
 
@@ -401,7 +400,7 @@ def test_cache_that_met_damage_is_complete_and_takes_what_was_repaired(
     (folder,) = (tmp_path / "caches").glob("?" * 32)
     assert (folder / "complete").exists()
 
-    shutil.copytree(data_dir, damaged, dirs_exist_ok=True)
+    shutil.copytree(data_dir, copy_dir, dirs_exist_ok=True)
     assert read() == (as_list(make(data_dir, tfpipe.Map(DECODE[0])).build()), [])
 
 

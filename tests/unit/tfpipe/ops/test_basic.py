@@ -4,7 +4,8 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.data import make_jpeg
-from tfpipe.shards import image_record, records
+from tfpipe.shards import image_record
+from tfpipe.shards.example import bytes_feature, encode_example
 
 NUM_SEEDS = 300
 JPEG = make_jpeg(0)  # 32 x 40
@@ -164,7 +165,7 @@ def test_parse_counts_labels_from_the_offset(label_base, label_offset, label):
 
 
 def test_parse_names_a_missing_key():
-    data = records.encode_example({"image/encoded": records.bytes_feature(JPEG)})
+    data = encode_example({"image/encoded": bytes_feature(JPEG)})
 
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"image/class/label .*is required"

@@ -1,6 +1,5 @@
 import itertools
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -11,12 +10,6 @@ from tfpipe.reading import order, philox
 from tfpipe.shards import index
 
 NUM_TRAIN_RECORDS = 24
-
-
-@pytest.fixture
-def copy_dir(data_dir, tmp_path):
-    """A copy of the data set, to be damaged."""
-    return shutil.copytree(data_dir, tmp_path / "copy")
 
 
 def windows(source, state=None, num_epochs=1):

@@ -174,6 +174,12 @@ def elements(source, state, num_epochs):
     return found
 
 
+def last_rank(num_ranks):
+    """Options of the last rank, whose batches do not divide the records evenly."""
+    batch_size = 5 if num_ranks == 1 else 3
+    return {"rank": num_ranks - 1, "num_ranks": num_ranks, "batch_size": batch_size}
+
+
 # test_order has all combinations.
 @pytest.mark.parametrize(
     ("num_ranks", "remainder", "shuffle"),
@@ -183,12 +189,7 @@ def test_a_source_resumes_exactly_from_every_step(
     data_dir, num_ranks, remainder, shuffle
 ):
     source = make_source(
-        data_dir,
-        rank=num_ranks - 1,
-        num_ranks=num_ranks,
-        batch_size=5 if num_ranks == 1 else 3,
-        remainder=remainder,
-        shuffle=shuffle,
+        data_dir, **last_rank(num_ranks), remainder=remainder, shuffle=shuffle
     )
     whole = elements(source, tfpipe.State(epoch=1), 2)
     num_steps = 2 * source.steps_per_epoch
@@ -208,12 +209,7 @@ def test_a_pipeline_resumes_exactly_where_it_stopped(
     data_dir, num_ranks, remainder, shuffle
 ):
     pipeline = make_pipeline(
-        data_dir,
-        rank=num_ranks - 1,
-        num_ranks=num_ranks,
-        batch_size=5 if num_ranks == 1 else 3,
-        remainder=remainder,
-        shuffle=shuffle,
+        data_dir, **last_rank(num_ranks), remainder=remainder, shuffle=shuffle
     )
     whole = steps(pipeline.build(epoch=1, num_epochs=2))
 

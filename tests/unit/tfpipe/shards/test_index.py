@@ -2,7 +2,6 @@ import copy
 import dataclasses
 import json
 import resource
-import shutil
 
 import numpy as np
 import pytest
@@ -23,12 +22,6 @@ INDEX = index.Index(
     },
     made_by={"command": "converters.imagenet", "seed": 0},
 )
-
-
-@pytest.fixture
-def copy_dir(data_dir, tmp_path):
-    """A copy of the data set, to be damaged."""
-    return shutil.copytree(data_dir, tmp_path / "copy")
 
 
 def edit(folder, **changes):

@@ -10,6 +10,7 @@ from hypothesis import strategies
 from tests.support.data import make_jpeg
 from tfpipe import errors
 from tfpipe.shards import image_record, records
+from tfpipe.shards.example import Feature, decode_example, encode_example
 
 RECORD = image_record.ImageRecord(
     encoded=make_jpeg(0),
@@ -282,7 +283,7 @@ def test_read_takes_no_record_that_no_image_has(tmp_path):
 def test_decode_example_equals_what_protobuf_parses(record):
     data = b"".join(image_record.encode_image(record))
 
-    decoded = records.decode_example(data)
+    decoded = decode_example(data)
 
     features = tf.train.Example.FromString(data).features.feature
     assert decoded.keys() == features.keys()
@@ -298,12 +299,12 @@ def test_decode_example_takes_lists_that_are_not_packed():
     floats = b"\x12\x05\x0d\x00\x00\x80\x3f"  # one fixed32 field
     nothing = b""
     pieces = {"i": [ints], "f": [floats], "n": [nothing]}
-    data = b"".join(records.encode_example(pieces))
+    data = b"".join(encode_example(pieces))
 
-    assert records.decode_example(data) == {
-        "i": records.Feature("int64", [5, 7]),
-        "f": records.Feature("float", [1.0]),
-        "n": records.Feature("empty", []),
+    assert decode_example(data) == {
+        "i": Feature("int64", [5, 7]),
+        "f": Feature("float", [1.0]),
+        "n": Feature("empty", []),
     }
     assert len(tf.train.Example.FromString(data).features.feature) == 3
 
@@ -322,7 +323,7 @@ def test_decode_example_of_damaged_bytes_raises_nothing_but_bad_record(
     damaged = data[:start] + junk + data[start + length :]
     for candidate in (junk, damaged):
         try:
-            decoded = records.decode_example(candidate)
+            decoded = decode_example(candidate)
         except errors.BadRecordError:
             continue  # anything else fails the test
         assert all(isinstance(key, str) for key in decoded)

@@ -1,6 +1,5 @@
 import os
 import re
-import shutil
 import struct
 
 import google_crc32c
@@ -9,27 +8,10 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.damage import NUM_TRAIN, flip, places, spoil_jpeg
+from tests.support.damage import NUM_TRAIN, flip, places, read, spoil_jpeg
 from tests.support.data import convert, make_tree
 from tfpipe.shards import lengths, records
 from tfpipe.stages import faults
-
-
-@pytest.fixture
-def copy_dir(data_dir, tmp_path):
-    """A copy of the data set, to be damaged."""
-    return shutil.copytree(data_dir, tmp_path / "copy")
-
-
-def read(folder, log, **options):
-    """(record, whether it is real) of each that Interleave passes on."""
-    defaults = {"block_length": 3, "window_size": 10, "remainder": "pad"}
-    source = tfpipe.TFRecordSource(folder, "train", **defaults | options)
-    stages = [tfpipe.Interleave(faults=log), tfpipe.AssertCardinality()]
-    dataset = tfpipe.Pipeline(source, stages).build()
-    return [
-        (int(e["record_id"]), bool(e["is_real"])) for e in dataset.as_numpy_iterator()
-    ]
 
 
 def evaluate(folder, **options):

@@ -9,38 +9,12 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.artificial import cost_of
+from tests.support.artificial import cost_of, decoded_again_and_again
 from tests.support.clock import Clock
 from tfpipe import tuning
 from tfpipe.profiling.process_usage import ProcessMeter
 from tfpipe.tuner import placement, race, search, space
 from tfpipe.tuning import AUTOTUNE
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """An op that leaves the example as it is."""
-
-    def __call__(self, example):
-        return dict(example)
-
-
-def decoded_again_and_again(data_dir):
-    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
-    return tfpipe.Pipeline(
-        source,
-        [
-            tfpipe.Interleave(),
-            tfpipe.Map(
-                tfpipe.Parse(label_base=1),
-                tfpipe.CenterCrop(image_size=8),
-                Work(),
-                num_parallel_calls=1,
-            ),
-            tfpipe.Map(tfpipe.Select("image", "label")),
-            tfpipe.Batch(4),
-        ],
-    )
 
 
 class Races:
