@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.reporting.gates import Verdict
+from benchmarks.system import epoch_reads
+from benchmarks.system.epoch_reads import EpochReads
 from benchmarks.system.residency import COLD_LIMIT, HostStatus
 
 COLD_MIN = 0.95  # smallest part of the consumed bytes from storage, if cold
@@ -85,6 +87,39 @@ class EpochCache:
             f"epoch {self.epoch}: {self.label}, {_percent(self.storage_fraction)} of "
             f"{self.consumed_bytes / 1e6:.1f} MB"
         )
+
+
+def join(
+    reads: Sequence[Sequence[EpochReads]], before: Sequence[HostStatus]
+) -> list[EpochCache]:
+    """Joins the reads of all ranks in each timed epoch.
+
+    Args:
+        reads: For each rank, its reads in each epoch.
+        before: The hosts before the run.
+    """
+    counts = all(host.counts_reads is True for host in before)
+    num_bytes = max(1, before[0].num_bytes)
+    joined = []
+    for ranks in zip(*reads, strict=True):
+        hosts = [
+            [rank for rank in ranks if rank.host == host]
+            for host in dict.fromkeys(rank.host for rank in ranks)
+        ]
+        given = [epoch_reads.storage_bytes(one, counts_reads=counts) for one in hosts]
+        known = [one for one in given if one is not None]
+        at_begin = [epoch_reads.resident_at_begin(one) for one in hosts]
+        joined.append(
+            EpochCache(
+                epoch=ranks[0].epoch,
+                consumed_bytes=sum(rank.consumed_bytes for rank in ranks),
+                storage_bytes=sum(known) if len(known) == len(given) else None,
+                resident_fractions=[
+                    None if one is None else one / num_bytes for one in at_begin
+                ],
+            )
+        )
+    return joined
 
 
 def label(epochs: Sequence[EpochCache]) -> str:

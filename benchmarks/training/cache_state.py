@@ -8,19 +8,17 @@ after, because the records that it reads ahead would come from memory otherwise.
 """
 
 import concurrent.futures
-import pathlib
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.system import cache_label, epoch_reads, residency
-from benchmarks.system.cache_label import EpochCache
 from benchmarks.system.epoch_reads import EpochReads, Snapshot
 from benchmarks.system.residency import HostStatus
+from benchmarks.training import steps
+from benchmarks.training.recorder import Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch
 
@@ -34,22 +32,26 @@ Moment = concurrent.futures.Future[Snapshot]
 
 
 class Batches:
-    """An iterator over the batches of a pipeline, which can stop and start elsewhere.
+    """An iterator over the batches of a setting, which can stop and start elsewhere.
 
     Args:
-        build: Returns the dataset from a state on, of a number of epochs; None is
-            endless.
+        setting: The setting of this rank.
+        state: Where in the data to start.
+        num_epochs: Epochs after which the batches end; None is endless.
     """
 
     def __init__(
-        self, build: Callable[[tfpipe.State, int | None], tf.data.Dataset]
+        self, setting: Setting, state: tfpipe.State, num_epochs: int | None
     ) -> None:
-        self._build = build
+        self._setting = setting
         self._iterator: Iterator[Batch] | None = None
+        self.start(state, num_epochs)
 
     def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
         """Makes the next batch the first one after a state; nothing is read yet."""
-        self._iterator = iter(self._build(state, num_epochs))
+        pipeline = self._setting.pipeline
+        dataset = pipeline.build(state=state, num_epochs=num_epochs)
+        self._iterator = iter(steps.to_device(dataset))
 
     def stop(self) -> None:
         """Ends all reading; batches that were read ahead are lost."""
@@ -73,17 +75,24 @@ class Meter:
         setting: The setting of this rank.
         ranks: All ranks.
         batches: The batches of this rank, which a cold run stops and starts again.
+        state: Where the timed steps begin if there is no warm-up; the page cache is
+            then as `prepare` left it.
     """
 
-    def __init__(self, setting: Setting, ranks: Ranks, batches: Batches) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        ranks: Ranks,
+        batches: Batches,
+        state: tfpipe.State | None = None,
+    ) -> None:
         self._setting, self._ranks, self._batches = setting, ranks, batches
         self._is_cold = setting.config.cache == "cold"
-        looks = _has_files(setting) and ranks.local_rank == 0
-        self._files = _files(setting) if looks else []
+        self._files = setting.files if ranks.local_rank == 0 else []
         # A thread looks at the files, because no step may wait for it.
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._epochs: list[tuple[int, Moment, Moment]] = []
-        self._begin: tuple[int, Moment] | None = None
+        self._begin = state and (state.epoch, self._look())
 
     def start(self, state: tfpipe.State) -> None:
         """Begins the timed steps at a state; to be called just before.
@@ -96,47 +105,48 @@ class Meter:
             self._drop(state)
         self._begin = (state.epoch, self._look())
 
-    def end_epoch(self, state: tfpipe.State) -> None:
+    def end_epoch(self, state: tfpipe.State, *, is_last: bool) -> None:
         """Ends an epoch and begins the next one at a state.
+
+        In warm-up and after the last step there is nothing to do.
 
         Raises:
             ValueError: If the files do not leave the page cache of a host.
         """
+        if self._begin is None or is_last:
+            return
         if self._is_cold:
             self._stop()
-        now = self._end()
+        now = self._look()
+        self._epochs.append((*self._begin, now))
         if self._is_cold:
             now.result()  # before the files leave
             self._drop(state)
             now = self._look()
         self._begin = (state.epoch, now)
 
-    def finish(self, consumed_bytes: Callable[[int], float]) -> list[EpochReads]:
-        """Ends the timed steps; returns the reads of this rank in each epoch.
+    def finish(self, traces: Sequence[Trace]) -> list[list[EpochReads]]:
+        """Ends the timed steps; returns the reads of every rank in each epoch.
 
         Args:
-            consumed_bytes: Returns the size of the records that this rank's timed steps
-                used in an epoch.
+            traces: The timed steps of every rank.
         """
-        self._end()
+        if self._begin is not None:
+            self._epochs.append((*self._begin, self._look()))
         self._thread.shutdown()
-        return [
+        trace = traces[self._ranks.rank]
+        record_bytes = self._setting.record_bytes or 0.0
+        reads = [
             EpochReads(
                 epoch=epoch,
                 host=platform.node(),
-                consumed_bytes=consumed_bytes(epoch),
+                consumed_bytes=trace.examples_of(epoch) * record_bytes,
                 before=before.result(),
                 after=after.result(),
             )
             for epoch, before, after in self._epochs
         ]
-
-    def _end(self) -> Moment:
-        if self._begin is None:
-            raise RuntimeError("Meter.start must be called first.")
-        now = self._look()
-        self._epochs.append((*self._begin, now))
-        return now
+        return self._ranks.gather(reads)
 
     def _look(self) -> Moment:
         return self._thread.submit(epoch_reads.snapshot, self._files)
@@ -159,7 +169,7 @@ def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
     Raises:
         ValueError: If a host does not reach the state.
     """
-    return _look(setting.config.cache, setting, ranks) if _has_files(setting) else None
+    return _look(setting.config.cache, setting, ranks) if setting.files else None
 
 
 def proof(
@@ -174,7 +184,7 @@ def proof(
         setting: The setting of the run.
         ranks: The ranks that are left; an elastic run may have lost some.
         before: What `prepare` returned.
-        reads: For each rank what `Meter.finish` returned.
+        reads: What `Meter.finish` returned.
 
     Returns:
         The section `cache` of the result; empty if `before` is None.
@@ -186,7 +196,7 @@ def proof(
         return {}
     state = setting.config.cache
     after = _look("as_is", setting, ranks)
-    epochs = join(reads, before)
+    epochs = cache_label.join(reads, before)
     verdict = cache_label.verdict(state, before, epochs)
     if not verdict.passed:
         raise ValueError(
@@ -210,56 +220,12 @@ def proof(
     }
 
 
-def join(
-    reads: Sequence[Sequence[EpochReads]], before: Sequence[HostStatus]
-) -> list[EpochCache]:
-    """Joins the reads of all ranks in each timed epoch.
-
-    Args:
-        reads: For each rank what `Meter.finish` returned.
-        before: The hosts before the run.
-    """
-    counts = all(host.counts_reads is True for host in before)
-    num_bytes = max(1, before[0].num_bytes)
-    joined = []
-    for ranks in zip(*reads, strict=True):
-        hosts = [
-            [rank for rank in ranks if rank.host == host]
-            for host in dict.fromkeys(rank.host for rank in ranks)
-        ]
-        given = [epoch_reads.storage_bytes(one, counts_reads=counts) for one in hosts]
-        known = [one for one in given if one is not None]
-        at_begin = [epoch_reads.resident_at_begin(one) for one in hosts]
-        joined.append(
-            EpochCache(
-                epoch=ranks[0].epoch,
-                consumed_bytes=sum(rank.consumed_bytes for rank in ranks),
-                storage_bytes=sum(known) if len(known) == len(given) else None,
-                resident_fractions=[
-                    None if one is None else one / num_bytes for one in at_begin
-                ],
-            )
-        )
-    return joined
-
-
-def _has_files(setting: Setting) -> bool:
-    config = setting.config
-    return not config.synthetic and "://" not in config.data_dir
-
-
-def _files(setting: Setting) -> list[str]:
-    source = setting.pipeline.source
-    folder = pathlib.Path(setting.config.data_dir)
-    return [str(folder / shard.name) for shard in source.index.splits[source.split]]
-
-
 def _look(
     state: str, setting: Setting, ranks: Ranks, *, host_wide: bool | None = None
 ) -> tuple[HostStatus, ...]:
     return residency.prepare(
         state,
-        _files(setting),
+        setting.files,
         ranks.gather,
         rank=ranks.rank,
         local_rank=ranks.local_rank,

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 import tqdm
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.system import telemetry
-from benchmarks.training import metrics, steps
+from benchmarks.training import metrics
 from benchmarks.training.cache_state import Batches, Meter
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
@@ -66,7 +65,8 @@ def run_steps(
         num_steps: Number of warm-up steps and of timed steps.
         state: Where in the data to start.
         num_epochs: Epochs after which the data ends; None to repeat it.
-        end_epoch: Called with the state after each epoch; its time is not counted.
+        end_epoch: Called with the state after each epoch; its time is not counted, so
+            ranks must leave it together.
         after_step: Called on every rank with each step and the state after it.
 
     Raises:
@@ -74,21 +74,17 @@ def run_steps(
         RuntimeError: If the data ends before the last step.
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
-    num_warmup, num_timed = num_steps
+    num_warmup, _ = num_steps
     started = time.perf_counter()
-    batches = _open(setting)
-    batches.start(state, num_epochs)
+    batches = Batches(setting, state, num_epochs)
     first_batch_seconds = time.perf_counter() - started
-    meter = Meter(setting, ranks, batches)
-    if not num_warmup:
-        meter.start(state)
+    meter = Meter(setting, ranks, batches, state if num_warmup == 0 else None)
     recorder = Recorder(setting.num_records)
-    record_bytes = _record_bytes(setting)
     config = setting.config
     sampler = telemetry.Sampler(config.data_dir)
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
-        done = _steps(setting, batches, function, num_warmup + num_timed, ranks, beat)
+        done = _steps(setting, batches, function, sum(num_steps), ranks, beat)
         for number, step in enumerate(done):
             if number == 0:
                 first_batch_seconds += step.wait_seconds
@@ -96,44 +92,27 @@ def run_steps(
             state = setting.pipeline.source.advance(state)
             if after_step is not None:
                 after_step(step, state)
-            if state.step == 0 and end_epoch is not None:
+            if state.step == 0:
                 with recorder.untimed():
-                    end_epoch(state)
-                    ranks.gather(None)  # until rank 0 has saved
-            if state.step == 0 and num_warmup <= number < num_warmup + num_timed - 1:
-                with recorder.untimed():
-                    meter.end_epoch(state)
+                    meter.end_epoch(state, is_last=number + 1 == sum(num_steps))
+                    if end_epoch is not None:
+                        end_epoch(state)
             if number + 1 == num_warmup:
                 meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
                 recorder.start_timing()
                 sampler.start_timing()
-        trace = recorder.trace()
-        reads = meter.finish(
-            lambda epoch: trace.examples_of(epoch) * (record_bytes or 0)
-        )
-        traces = ranks.gather(trace)
+        traces = ranks.gather(recorder.trace())
     sampled = ranks.gather((sampler.figures(), ranks.local_rank))
     figures = {
-        **metrics.summarize(traces, record_bytes=record_bytes),
+        **metrics.summarize(traces, record_bytes=setting.record_bytes),
         **_faults(setting, ranks),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "num_warmup_steps": num_warmup,
-        "epoch_reads": ranks.gather(reads),
+        "epoch_reads": meter.finish(traces),
         "telemetry": telemetry.summarize(*zip(*sampled, strict=True)),
     }
     return Outcome(traces=traces, state=state, figures=figures)
-
-
-def _open(setting: Setting) -> Batches:
-    """Returns the batches of a setting, on its device."""
-
-    def build(state: tfpipe.State, num_epochs: int | None) -> tf.data.Dataset:
-        return steps.to_device(
-            setting.pipeline.build(state=state, num_epochs=num_epochs)
-        )
-
-    return Batches(build)
 
 
 def _steps(
@@ -182,15 +161,6 @@ def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
         return np.empty(0, np.int64)
     ids: npt.NDArray[np.int64] = batch["record_id"].numpy()
     return ids[batch["mask"].numpy() > 0] if "mask" in batch else ids
-
-
-def _record_bytes(setting: Setting) -> float | None:
-    """Returns the mean size of a record in its shard; None if data is synthetic."""
-    if setting.config.synthetic:
-        return None
-    source = setting.pipeline.source
-    shards = source.index.splits[source.split]
-    return sum(shard.num_bytes for shard in shards) / setting.num_records
 
 
 def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
