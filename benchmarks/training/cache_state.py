@@ -102,8 +102,7 @@ class Meter:
         """
         if self._is_cold:
             self._stop()
-            self._drop(state)
-        self._begin = (state.epoch, self._look())
+        self._restart(state)
 
     def end_epoch(self, state: tfpipe.State, *, is_last: bool) -> None:
         """Ends an epoch and begins the next one at a state.
@@ -119,11 +118,10 @@ class Meter:
             self._stop()
         now = self._look()
         self._epochs.append((*self._begin, now))
+        self._begin = (state.epoch, now)
         if self._is_cold:
             now.result()  # before the files leave
-            self._drop(state)
-            now = self._look()
-        self._begin = (state.epoch, now)
+            self._restart(state)
 
     def finish(self, traces: Sequence[Trace]) -> list[list[EpochReads]]:
         """Ends the timed steps; returns the reads of every rank in each epoch.
@@ -155,9 +153,14 @@ class Meter:
         self._batches.stop()
         self._ranks.gather(None)  # until no rank reads any more
 
-    def _drop(self, state: tfpipe.State) -> None:
-        _look("cold", self._setting, self._ranks, host_wide=False)
-        self._batches.start(state, 1)
+    def _restart(self, state: tfpipe.State) -> None:
+        """Begins an epoch that no rank reads from before all have their counters."""
+        if self._is_cold:
+            _look("cold", self._setting, self._ranks, host_wide=False)
+            self._batches.start(state, 1)
+        self._begin = (state.epoch, self._look())
+        self._begin[1].result()
+        self._ranks.gather(None)
 
 
 def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:

@@ -20,6 +20,7 @@ def _trace(
         "sync_seconds": [0.0] * len(compute),
         "end_seconds": np.cumsum(np.add(wait, compute)).tolist(),
         "step_epochs": [0] * len(compute),
+        "step_examples": [examples // len(compute)] * len(compute),
         "num_examples": examples,
         "cpu_seconds": 1.0,
         "storage_bytes": 1000,
