@@ -154,7 +154,7 @@ class Meter:
         self._ranks.gather(None)  # until no rank reads any more
 
     def _restart(self, state: tfpipe.State) -> None:
-        """Begins an epoch that no rank reads from before all have their counters."""
+        """Begins an epoch; a cold one is read when all ranks have their counters."""
         if self._is_cold:
             _look("cold", self._setting, self._ranks, host_wide=False)
             self._batches.start(state, 1)
