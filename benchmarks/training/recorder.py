@@ -57,7 +57,6 @@ class Trace:
         sync_seconds: For each timed step, the time waited for other ranks after it.
         end_seconds: For each timed step, its end, counted from the common start.
         step_epochs: For each timed step, its epoch.
-        step_examples: For each timed step, its number of examples.
         num_examples: Number of examples in all timed steps.
         cpu_seconds: User and system time of the process in the timed steps, over all
             threads.
@@ -67,6 +66,7 @@ class Trace:
         epochs: Sums of each epoch, warm-up included; the last one may be incomplete.
         record_counts: int64 [num_records], number of times that each record of the
             split was used, warm-up included.
+        step_examples: For each timed step, its number of examples.
     """
 
     wait_seconds: Sequence[float]
@@ -74,7 +74,6 @@ class Trace:
     sync_seconds: Sequence[float]
     end_seconds: Sequence[float]
     step_epochs: Sequence[int]
-    step_examples: Sequence[int]
     num_examples: int
     cpu_seconds: float
     storage_bytes: int | None
@@ -82,6 +81,7 @@ class Trace:
     losses: Sequence[float]
     epochs: Sequence[Epoch]
     record_counts: npt.NDArray[np.int64]
+    step_examples: Sequence[int]
 
     @property
     def step_seconds(self) -> npt.NDArray[np.float64]:
@@ -160,7 +160,6 @@ class Recorder:
             sync_seconds=[step.sync_seconds for step in self._timed],
             end_seconds=list(self._ends),
             step_epochs=list(self._step_epochs),
-            step_examples=[step.num_examples for step in self._timed],
             num_examples=sum(step.num_examples for step in self._timed),
             cpu_seconds=time.process_time() - self._cpu_seconds,
             storage_bytes=_since(self._storage_bytes, now),
@@ -168,6 +167,7 @@ class Recorder:
             losses=list(self._losses),
             epochs=list(self._epochs),
             record_counts=self._record_counts,
+            step_examples=[step.num_examples for step in self._timed],
         )
 
 

@@ -20,7 +20,6 @@ def _trace(
         "sync_seconds": [0.0] * len(compute),
         "end_seconds": np.cumsum(np.add(wait, compute)).tolist(),
         "step_epochs": [0] * len(compute),
-        "step_examples": [examples // len(compute)] * len(compute),
         "num_examples": examples,
         "cpu_seconds": 1.0,
         "storage_bytes": 1000,
@@ -28,6 +27,7 @@ def _trace(
         "losses": [2.0, 1.0],
         "epochs": [Epoch(0, 3.0, 1, 4)],
         "record_counts": np.array([1, 0, 1]),
+        "step_examples": [examples // len(compute)] * len(compute),
     }
     return Trace(**{**values, **fields})
 
