@@ -50,7 +50,7 @@ class EpochCache:
 
     @property
     def label(self) -> str:
-        """ "cold", "warm", "mixed" or "unknown".
+        """One of "cold", "warm", "mixed" and "unknown".
 
         If the bytes from storage are unknown, files of which nothing was in memory at
         the begin on any host are cold, as an epoch reads each record once; and files
@@ -58,13 +58,9 @@ class EpochCache:
         """
         share = self.storage_fraction
         if share is not None:
-            return (
-                "cold"
-                if share >= COLD_MIN
-                else "warm"
-                if share <= WARM_MAX
-                else "mixed"
-            )
+            if share >= COLD_MIN:
+                return "cold"
+            return "warm" if share <= WARM_MAX else "mixed"
         known = [one for one in self.resident_fractions if one is not None]
         if not known or len(known) < len(self.resident_fractions):
             return "unknown"

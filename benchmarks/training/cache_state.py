@@ -27,7 +27,6 @@ _HINTS = {
     "warm": "The files do not fit in memory, or somebody evicts them.",
 }
 
-
 Moment = concurrent.futures.Future[Snapshot]
 
 
