@@ -54,6 +54,7 @@ def print_result(result: dict[str, Any]) -> None:
         print(line)
     if "cache" in result:
         print(f"Page cache {result['cache']['text']}")
+        print(result["cache"]["size_rule"]["text"])
     if "bars" in result:
         print("\n".join(bars.lines(result["bars"])))
     if "reproducibility" in result:

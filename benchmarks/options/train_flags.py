@@ -141,8 +141,9 @@ _CACHE = flags.DEFINE_enum(
     "cache",
     "as_is",
     residency.STATES,
-    "State of the page cache at the start, for the files of the split: cold empties "
-    "it, warm fills it. It is an error if the bytes read from storage do not fit.",
+    "State of the page cache for the files of the split: cold empties it at the start, "
+    "when the timing begins and after each epoch; warm fills it at the start. It is an "
+    "error if the bytes that storage gave in a timed epoch do not fit.",
 )
 _BARS = flags.DEFINE_bool(
     "bars",

@@ -82,7 +82,7 @@ def evict(files: Sequence[str]) -> dict[str, Any]:
     """Takes files out of the page cache, but pages that a process has mapped stay.
 
     Returns:
-        {"counts_reads": the value of `counts_reads`}.
+        {}, as there is nothing to tell.
 
     Raises:
         ValueError: If a file is on a file system in memory, such as tmpfs.
@@ -100,28 +100,28 @@ def evict(files: Sequence[str]) -> dict[str, Any]:
                 _evict_file(file.fileno())
         if not measure(files)["resident_bytes"]:
             break
-    return {"counts_reads": counts_reads(files)}
+    return {}
 
 
-def _evict_file(descriptor: int) -> None:
+def _evict_file(descriptor: int, num_bytes: int = 0) -> None:
+    """Evicts the first bytes of a file; 0 stands for all."""
     os.fsync(descriptor)  # first, because pages that are not on disk yet stay
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(descriptor, 0, num_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def fill(files: Sequence[str]) -> dict[str, Any]:
     """Reads files from end to end, so that they are in the page cache.
 
     Returns:
-        {"counts_reads": the value of `counts_reads`}.
+        {}, as there is nothing to tell.
 
     Raises:
         OSError: If a file cannot be read.
     """
-    counted = counts_reads(files)  # first, because it evicts one of the files
     with concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as readers:
         for _ in readers.map(_fill_file, files):
             pass
-    return {"counts_reads": counted}
+    return {}
 
 
 def _fill_file(path: str) -> None:
@@ -217,11 +217,13 @@ def _resident_pages(view: mmap.mmap) -> Any:
 def counts_reads(files: Sequence[str]) -> bool | None:
     """Checks whether the kernel counts the bytes that this file system delivers.
 
-    The check evicts one of the files, reads its beginning, and looks at the read_bytes
-    of /proc/self/io. The file is evicted afterwards as well.
+    The check evicts the first megabyte of one of the files, reads it, and looks at the
+    read_bytes of /proc/self/io. The megabyte is evicted again if it was not in memory
+    before.
 
     Returns:
-        None if the file does not leave the page cache, so that the answer is unknown.
+        None if the bytes may not have left the page cache, so that the answer is
+        unknown.
     """
     path = next((path for path in files if os.stat(path).st_size), None)
     if path is None or filesystem(path) in _IN_MEMORY:
@@ -229,13 +231,29 @@ def counts_reads(files: Sequence[str]) -> bool | None:
     with open(path, "rb", buffering=0) as file:
         descriptor = file.fileno()
         num_bytes = min(_TRIAL_BYTES, os.fstat(descriptor).st_size)
-        _evict_file(descriptor)
-        is_out = may_see_residency(path) and not resident_bytes(descriptor, num_bytes)
+        # Without it the kernel reads beyond the megabyte.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        was_out = _is_out(path, descriptor, num_bytes)
+        _evict_file(descriptor, num_bytes)
+        is_out = _is_out(path, descriptor, num_bytes)
         before = _bytes_read()
         os.pread(descriptor, num_bytes, 0)
         counted = _bytes_read() - before >= num_bytes
-        _evict_file(descriptor)
+        if was_out:
+            _evict_file(descriptor, num_bytes)
     return counted if counted or is_out else None
+
+
+def _is_out(path: str, descriptor: int, num_bytes: int) -> bool:
+    """Checks whether the first bytes of a file are known not to be in memory."""
+    try:
+        return may_see_residency(path) and not resident_bytes(descriptor, num_bytes)
+    except OSError:  # files of this file system cannot be mapped
+        return False
+
+
+def _measure_and_try(files: Sequence[str]) -> dict[str, Any]:
+    return {**measure(files), "counts_reads": counts_reads(files)}
 
 
 def _bytes_read() -> int:
@@ -284,7 +302,7 @@ def parse_filesystem(text: str, point: str) -> str:
 
 
 ACTIONS: Mapping[str, Callable[[Sequence[str]], dict[str, Any]]] = {
-    "measure": measure,
+    "measure": _measure_and_try,
     "evict": evict,
     "fill": fill,
     "drop_caches": drop_caches,

@@ -1,10 +1,9 @@
-"""Cold, warm or as it is: the state of the page cache before a run, and its proof.
+"""Cold, warm or as it is: the state of the page cache before a run or an epoch.
 
 In: files and the state to start from. Out: for every host, the actions that were done
-and the part of the files in its page cache; after a run, a verdict whether the bytes
-from storage agree with the state. Evicting files needs no root (posix_fadvise); root
-also empties the caches of the whole host. Only the cache of the client is emptied: data
-in the memory of a file server stays there.
+and the part of the files in its page cache. Evicting files needs no root
+(posix_fadvise); root also empties the caches of the whole host. Only the cache of the
+client is emptied: data in the memory of a file server stays there.
 """
 
 import dataclasses
@@ -14,14 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.reporting.gates import Verdict
+import psutil
+
 from benchmarks.system import page_cache
 
 STATES = ("as_is", "warm", "cold")
 
 COLD_LIMIT = 0.01  # largest part of the files in memory before a cold run
-COLD_STORAGE_MIN = 0.95  # smallest part of the needed bytes from storage, if cold
-WARM_STORAGE_MAX = 0.05  # largest part of the needed bytes from storage, if warm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +31,7 @@ class HostStatus:
         host: Name of the host, for errors; results do not hold it.
         actions: Name of an action -> "done", or the reason why it failed.
         seconds: Seconds of all actions together.
+        ram_bytes: Memory of the host, in bytes.
         num_bytes: Size of the files.
         resident_bytes: Bytes of the files in the page cache; None if unknown.
         counts_reads: Whether the kernel counts the bytes that a process reads from this
@@ -45,6 +44,7 @@ class HostStatus:
     host: str
     actions: dict[str, str]
     seconds: float = 0.0
+    ram_bytes: int = 0
     num_bytes: int = 0
     resident_bytes: int | None = None
     counts_reads: bool | None = None
@@ -147,62 +147,7 @@ def _prepare_host(
         host=platform.node(),
         actions=done,
         seconds=time.perf_counter() - start,
+        ram_bytes=psutil.virtual_memory().total,
         error=error,
         **found,
     )
-
-
-def verdict(
-    state: str,
-    before: Sequence[HostStatus],
-    *,
-    needed_bytes: float,
-    storage_bytes: int | None,
-) -> Verdict:
-    """Checks whether a run was in the state that it claims; the text has the figures.
-
-    A cold run has at most 1 % of the files in memory before it, on every host, and gets
-    at least 95 % of the needed bytes from storage. A warm run gets at most 5 % of them
-    from storage. One of the two figures may be unknown, but not both, and no known
-    figure may contradict the state.
-
-    Args:
-        state: One of `STATES`.
-        before: Result of `prepare`.
-        needed_bytes: Size of the records that the run used. A record counts once,
-            because its second reading comes from memory.
-        storage_bytes: Bytes that storage delivered to the processes of the run, warm-up
-            included; None if unknown.
-    """
-    shares = [host.resident_fraction for host in before]
-    known = [share for share in shares if share is not None]
-    resident = max(known) if known and len(known) == len(shares) else None
-    # Where the kernel does not count reads, 0 bytes from storage prove nothing.
-    counted = all(host.counts_reads is not False for host in before)
-    from_storage = None
-    if storage_bytes is not None and needed_bytes > 0 and counted:
-        from_storage = storage_bytes / needed_bytes
-    text = (
-        f"{_percent(resident)} of the files were in memory before, storage gave "
-        f"{_percent(from_storage)} of the {needed_bytes / 1e6:.1f} MB needed"
-    )
-    if state == "as_is":
-        return Verdict(True, f"as it was: {text}.")
-    if state == "cold":
-        wrong = (max(known, default=0.0) > COLD_LIMIT) or (
-            from_storage is not None and from_storage < COLD_STORAGE_MIN
-        )
-        unproven = resident is None and from_storage is None
-    else:
-        wrong = from_storage is not None and from_storage > WARM_STORAGE_MAX
-        unproven = from_storage is None and (resident or 0.0) < 1 - WARM_STORAGE_MAX
-    if wrong:
-        return Verdict(False, f"not {state}: {text}.")
-    if unproven:
-        remark = next((host.remark for host in before if host.remark), "")
-        return Verdict(False, f"not proven to be {state}: {text}. {remark}".strip())
-    return Verdict(True, f"{state}: {text}.")
-
-
-def _percent(share: float | None) -> str:
-    return "an unknown part" if share is None else f"{share:.1%}"

@@ -1,17 +1,165 @@
-"""The page cache around a run: brought to a state before, checked afterwards.
+"""The page cache around a run: brought to a state before, measured in every epoch.
 
 In: a `Setting` and the ranks. Out: the section `cache` of the result; or an error, if
-the bytes read from storage do not fit the claimed state. `benchmarks.system.residency`
-does the work on each host.
+an epoch was not in the claimed state. A cold run empties the page cache of the data
+when the timing begins and after each epoch. Its pipeline ends before and starts again
+after, because the records that it reads ahead would come from memory otherwise.
+`benchmarks.system.residency` does the work on each host.
 """
 
-import pathlib
+import concurrent.futures
+import platform
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.system import residency
+from benchmarks.system import cache_label, epoch_reads, residency
+from benchmarks.system.epoch_reads import EpochReads, Snapshot
 from benchmarks.system.residency import HostStatus
+from benchmarks.training import steps
+from benchmarks.training.recorder import Trace
 from benchmarks.training.setting import Setting
+from benchmarks.training.steps import Batch
+
+_HINTS = {
+    "cold": "Another process reads the files, or the pipeline keeps records in memory.",
+    "warm": "The files do not fit in memory, or somebody evicts them.",
+}
+
+Moment = concurrent.futures.Future[Snapshot]
+
+
+class Batches:
+    """An iterator over the batches of a setting, which can stop and start elsewhere.
+
+    Args:
+        setting: The setting of this rank.
+        state: Where in the data to start.
+        num_epochs: Epochs after which the batches end; None is endless.
+    """
+
+    def __init__(
+        self, setting: Setting, state: tfpipe.State, num_epochs: int | None
+    ) -> None:
+        self._setting = setting
+        self._iterator: Iterator[Batch] | None = None
+        self.start(state, num_epochs)
+
+    def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
+        """Makes the next batch the first one after a state; nothing is read yet."""
+        pipeline = self._setting.pipeline
+        dataset = pipeline.build(state=state, num_epochs=num_epochs)
+        self._iterator = iter(steps.to_device(dataset))
+
+    def stop(self) -> None:
+        """Ends all reading; batches that were read ahead are lost."""
+        self._iterator = None  # the last reference: its threads end
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._iterator is None:
+            raise RuntimeError("Batches.start must be called before a batch is read.")
+        return next(self._iterator)
+
+
+class Meter:
+    """Measures what storage gives in each timed epoch; keeps a cold run cold.
+
+    Every rank calls each method, and all ranks call it together.
+
+    Args:
+        setting: The setting of this rank.
+        ranks: All ranks.
+        batches: The batches of this rank, which a cold run stops and starts again.
+        state: Where the timed steps begin if there is no warm-up; the page cache is
+            then as `prepare` left it.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        ranks: Ranks,
+        batches: Batches,
+        state: tfpipe.State | None = None,
+    ) -> None:
+        self._setting, self._ranks, self._batches = setting, ranks, batches
+        self._is_cold = setting.config.cache == "cold"
+        self._files = setting.files if ranks.local_rank == 0 else []
+        # A thread looks at the files, because no step may wait for it.
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._epochs: list[tuple[int, Moment, Moment]] = []
+        self._begin = state and (state.epoch, self._look())
+
+    def start(self, state: tfpipe.State) -> None:
+        """Begins the timed steps at a state; to be called just before.
+
+        Raises:
+            ValueError: If the files do not leave the page cache of a host.
+        """
+        if self._is_cold:
+            self._stop()
+        self._restart(state)
+
+    def end_epoch(self, state: tfpipe.State, *, is_last: bool) -> None:
+        """Ends an epoch and begins the next one at a state.
+
+        In warm-up and after the last step there is nothing to do.
+
+        Raises:
+            ValueError: If the files do not leave the page cache of a host.
+        """
+        if self._begin is None or is_last:
+            return
+        if self._is_cold:
+            self._stop()
+        now = self._look()
+        self._epochs.append((*self._begin, now))
+        self._begin = (state.epoch, now)
+        if self._is_cold:
+            now.result()  # before the files leave
+            self._restart(state)
+
+    def finish(self, traces: Sequence[Trace]) -> list[list[EpochReads]]:
+        """Ends the timed steps; returns the reads of every rank in each epoch.
+
+        Args:
+            traces: The timed steps of every rank.
+        """
+        if self._begin is not None:
+            self._epochs.append((*self._begin, self._look()))
+        self._thread.shutdown()
+        trace = traces[self._ranks.rank]
+        record_bytes = self._setting.record_bytes or 0.0
+        reads = [
+            EpochReads(
+                epoch=epoch,
+                host=platform.node(),
+                consumed_bytes=trace.examples_of(epoch) * record_bytes,
+                before=before.result(),
+                after=after.result(),
+            )
+            for epoch, before, after in self._epochs
+        ]
+        return self._ranks.gather(reads)
+
+    def _look(self) -> Moment:
+        return self._thread.submit(epoch_reads.snapshot, self._files)
+
+    def _stop(self) -> None:
+        self._batches.stop()
+        self._ranks.gather(None)  # until no rank reads any more
+
+    def _restart(self, state: tfpipe.State) -> None:
+        """Begins an epoch; a cold one is read when all ranks have their counters."""
+        if self._is_cold:
+            _look("cold", self._setting, self._ranks, host_wide=False)
+            self._batches.start(state, 1)
+        self._begin = (state.epoch, self._look())
+        self._begin[1].result()
+        self._ranks.gather(None)
 
 
 def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
@@ -23,64 +171,65 @@ def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
     Raises:
         ValueError: If a host does not reach the state.
     """
-    config = setting.config
-    if config.synthetic or "://" in config.data_dir:
-        return None
-    return _look(config.cache, setting, ranks)
+    return _look(setting.config.cache, setting, ranks) if setting.files else None
 
 
 def proof(
     setting: Setting,
     ranks: Ranks,
     before: tuple[HostStatus, ...] | None,
-    figures: dict[str, Any],
+    reads: Sequence[Sequence[EpochReads]],
 ) -> dict[str, Any]:
-    """Checks after a run that the bytes read from storage fit the state of the cache.
+    """Checks after a run that each timed epoch was in the claimed state of the cache.
 
     Args:
         setting: The setting of the run.
         ranks: The ranks that are left; an elastic run may have lost some.
         before: What `prepare` returned.
-        figures: The figures of the run.
+        reads: What `Meter.finish` returned.
 
     Returns:
         The section `cache` of the result; empty if `before` is None.
 
     Raises:
-        ValueError: If the cache was not in the claimed state for the whole run.
+        ValueError: If an epoch was in another state.
     """
     if before is None:
         return {}
     state = setting.config.cache
     after = _look("as_is", setting, ranks)
-    verdict = residency.verdict(
-        state,
-        before,
-        needed_bytes=figures["run_distinct_bytes"],
-        storage_bytes=figures["run_storage_bytes_read"],
-    )
+    epochs = cache_label.join(reads, before)
+    verdict = cache_label.verdict(state, before, epochs)
     if not verdict.passed:
         raise ValueError(
-            f"--cache={state} must hold for the whole run, but it was "
-            f"{verdict.text} Give more steps, or --cache=as_is."
+            f"--cache={state} must hold in every timed epoch, but {verdict.text} "
+            f"{_HINTS[state]} --cache=as_is measures in any state."
         )
     return {
         "cache": {
             "state": state,
+            "label": cache_label.label(epochs),
             "text": verdict.text,
+            "epochs": [epoch.as_json() for epoch in epochs],
             "before": [host.as_json() for host in before],
             "after": [host.as_json() for host in after],
+            "size_rule": cache_label.size_rule(
+                data_bytes=before[0].num_bytes,
+                ram_bytes=sum(host.ram_bytes for host in before),
+                num_steps=setting.steps_per_epoch,
+            ),
         }
     }
 
 
-def _look(state: str, setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...]:
-    source = setting.pipeline.source
-    folder = pathlib.Path(setting.config.data_dir)
+def _look(
+    state: str, setting: Setting, ranks: Ranks, *, host_wide: bool | None = None
+) -> tuple[HostStatus, ...]:
     return residency.prepare(
         state,
-        [str(folder / shard.name) for shard in source.index.splits[source.split]],
+        setting.files,
         ranks.gather,
         rank=ranks.rank,
         local_rank=ranks.local_rank,
+        host_wide=host_wide,
     )

@@ -85,6 +85,7 @@ def train_from(
     def end_epoch(state: tfpipe.State) -> None:
         checkpoint.save(state)
         _report_faults(setting)
+        ranks.gather(None)  # until rank 0 has saved
 
     model = training.model
     function = steps.make_train_step(model, training.optimizer, setting, ranks)

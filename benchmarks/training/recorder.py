@@ -73,6 +73,7 @@ class Trace:
         epochs: Sums of each epoch, warm-up included; the last one may be incomplete.
         record_counts: int64 [num_records], number of times that each record of the
             split was used, warm-up included.
+        step_examples: For each timed step, its number of examples.
     """
 
     wait_seconds: Sequence[float]
@@ -91,6 +92,7 @@ class Trace:
     losses: Sequence[float]
     epochs: Sequence[Epoch]
     record_counts: npt.NDArray[np.int64]
+    step_examples: Sequence[int]
 
     @property
     def step_seconds(self) -> npt.NDArray[np.float64]:
@@ -103,6 +105,11 @@ class Trace:
     def seconds(self) -> float:
         """Time from the common start to the end of this rank's last timed step."""
         return self.end_seconds[-1]
+
+    def examples_of(self, epoch: int) -> int:
+        """Returns the number of examples in the timed steps of an epoch."""
+        steps = zip(self.step_epochs, self.step_examples, strict=True)
+        return sum(number for its_epoch, number in steps if its_epoch == epoch)
 
 
 class Recorder:
@@ -178,6 +185,7 @@ class Recorder:
             losses=list(self._losses),
             epochs=list(self._epochs),
             record_counts=self._record_counts,
+            step_examples=[step.num_examples for step in self._timed],
         )
 
 

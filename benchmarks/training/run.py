@@ -80,7 +80,8 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         if faults is not None and (error := faults.error()) is not None:
             raise error from None
         raise
-    return figures | cache_state.proof(setting, ranks.now(), cache_before, figures)
+    reads = figures.pop("epoch_reads")
+    return figures | cache_state.proof(setting, ranks.now(), cache_before, reads)
 
 
 def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The index of the data set is read here; no record is.
 """
 
 import dataclasses
+import pathlib
 from collections.abc import Callable
 
 import tfpipe
@@ -51,6 +52,24 @@ class Setting:
     def steps_per_epoch(self) -> int:
         """Number of steps that each rank takes in an epoch."""
         return int(self.pipeline.source.steps_per_epoch)
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the local files that the run reads; empty if it reads none."""
+        if self.config.synthetic or "://" in self.config.data_dir:
+            return []
+        source = self.pipeline.source
+        folder = pathlib.Path(self.config.data_dir)
+        return [str(folder / shard.name) for shard in source.index.splits[source.split]]
+
+    @property
+    def record_bytes(self) -> float | None:
+        """Mean size of a record in its shard; None if data is synthetic."""
+        if self.config.synthetic:
+            return None
+        source = self.pipeline.source
+        shards = source.index.splits[source.split]
+        return sum(shard.num_bytes for shard in shards) / self.num_records
 
     @property
     def num_training_steps(self) -> int | None:

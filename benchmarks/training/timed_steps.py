@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 import tqdm
 
 import tfpipe
@@ -24,7 +23,8 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.reporting import steady_state
 from benchmarks.system import telemetry
-from benchmarks.training import metrics, steps
+from benchmarks.training import metrics
+from benchmarks.training.cache_state import Batches, Meter
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch, StepFunction
@@ -65,7 +65,8 @@ def run_steps(
         num_steps: Number of warm-up steps and of timed steps.
         state: Where in the data to start.
         num_epochs: Epochs after which the data ends; None to repeat it.
-        end_epoch: Called with the state after each epoch; its time is not counted.
+        end_epoch: Called with the state after each epoch; its time is not counted, so
+            ranks must leave it together.
         after_step: Called on every rank with each step and the state after it.
 
     Raises:
@@ -75,15 +76,15 @@ def run_steps(
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, _ = num_steps
     started = time.perf_counter()
-    dataset = setting.pipeline.build(state=state, num_epochs=num_epochs)
-    dataset = steps.to_device(dataset)
+    batches = Batches(setting, state, num_epochs)
     first_batch_seconds = time.perf_counter() - started
+    meter = Meter(setting, ranks, batches, state if num_warmup == 0 else None)
     recorder = Recorder(setting.num_records, setting.read_ahead(state))
     config = setting.config
     sampler = telemetry.Sampler(config.data_dir)
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
-        done = _steps(setting, state, dataset, function, sum(num_steps), ranks, beat)
+        done = _steps(setting, state, batches, function, sum(num_steps), ranks, beat)
         for number, step in enumerate(done):
             if number == 0:
                 first_batch_seconds += step.wait_seconds
@@ -91,21 +92,24 @@ def run_steps(
             state = setting.pipeline.source.advance(state)
             if after_step is not None:
                 after_step(step, state)
-            if state.step == 0 and end_epoch is not None:
+            if state.step == 0:
                 with recorder.untimed():
-                    end_epoch(state)
-                    ranks.gather(None)  # until rank 0 has saved
+                    meter.end_epoch(state, is_last=number + 1 == sum(num_steps))
+                    if end_epoch is not None:
+                        end_epoch(state)
             if number + 1 == num_warmup:
+                meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
                 recorder.start_timing()
                 sampler.start_timing()
         traces = ranks.gather(recorder.trace())
     sampled = ranks.gather((sampler.figures(), ranks.local_rank))
     figures = {
-        **metrics.summarize(traces, record_bytes=_record_bytes(setting)),
+        **metrics.summarize(traces, record_bytes=setting.record_bytes),
         **_faults(setting, ranks),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "num_warmup_steps": num_warmup,
+        "epoch_reads": meter.finish(traces),
         "telemetry": telemetry.summarize(*zip(*sampled, strict=True)),
     }
     return Outcome(traces=traces, state=state, figures=figures)
@@ -114,7 +118,7 @@ def run_steps(
 def _steps(
     setting: Setting,
     state: tfpipe.State,
-    dataset: tf.data.Dataset,
+    batches: Batches,
     function: StepFunction,
     num_steps: int,
     ranks: Ranks,
@@ -130,7 +134,7 @@ def _steps(
     with tqdm.tqdm(
         total=num_steps, unit="step", file=sys.stderr, disable=disable
     ) as bar:
-        for batch in itertools.islice(timer.batches(dataset), num_steps):
+        for batch in itertools.islice(timer.batches(batches), num_steps):
             beat.fed()
             outcome = function(batch)
             wait_seconds, seconds = timer.end_step()
@@ -162,15 +166,6 @@ def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:
         return np.empty(0, np.int64)
     ids: npt.NDArray[np.int64] = batch["record_id"].numpy()
     return ids[batch["mask"].numpy() > 0] if "mask" in batch else ids
-
-
-def _record_bytes(setting: Setting) -> float | None:
-    """Returns the mean size of a record in its shard; None if data is synthetic."""
-    if setting.config.synthetic:
-        return None
-    source = setting.pipeline.source
-    shards = source.index.splits[source.split]
-    return sum(shard.num_bytes for shard in shards) / setting.num_records
 
 
 def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:

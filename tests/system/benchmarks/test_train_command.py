@@ -185,4 +185,5 @@ def test_the_page_cache_before_and_after_is_told(data_dir: pathlib.Path) -> None
     (before,), (after,) = result["cache"]["before"], result["cache"]["after"]
     assert before["resident_fraction"] == after["resident_fraction"] == 1
     text = result["cache"]["text"]
-    assert text.startswith("warm: 100.0% of the files were in memory")
+    assert text.startswith("warm in the timed steps: storage gave 0.0% of the")
+    assert text.endswith("100.0% of the files were in memory before.")

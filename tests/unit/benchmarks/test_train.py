@@ -172,7 +172,8 @@ def test_emulated_accelerator_takes_its_time_and_is_reported(
     assert printed.startswith("Ranks: 1, of which 1 on this host; threads for each: ")
     assert result["telemetry"]["host_cpu_fraction"] >= 0
     assert result["cache"]["before"] == [HOST.as_json()]
-    assert "Page cache as it was: " in printed
+    assert f"Page cache {result['cache']['text']}" in printed
+    assert result["cache"]["size_rule"]["text"] in printed
 
 
 def test_run_in_another_state_of_the_page_cache_than_claimed_is_an_error(
@@ -182,8 +183,8 @@ def test_run_in_another_state_of_the_page_cache_than_claimed_is_an_error(
     code, errors = _main(capsys, data_dir=str(data_dir), cache="cold", **EMULATED)
 
     assert code == 1
-    assert "--cache=cold must hold for the whole run, but it was not" in errors
-    assert "Give more steps, or --cache=as_is." in errors
+    assert "--cache=cold must hold in every timed epoch, but epoch 0 was warm" in errors
+    assert "--cache=as_is measures in any state." in errors
 
 
 def test_three_bars_of_repeated_runs(

@@ -33,6 +33,7 @@ def _trace(
         "losses": [2.0, 1.0],
         "epochs": [Epoch(0, 3.0, 1, 4)],
         "record_counts": np.array([1, 0, 1]),
+        "step_examples": [examples // len(compute)] * len(compute),
     }
     return Trace(**{**values, **fields})
 

@@ -20,6 +20,7 @@ def test_recorder_times_only_steps_after_the_warm_up() -> None:
 
     assert (trace.wait_seconds, trace.compute_seconds) == ([1.0], [2.0])
     assert trace.num_examples == 2
+    assert [trace.examples_of(epoch) for epoch in (0, 1)] == [0, 2]
     assert trace.losses == [4.0, 1.0]
     assert trace.epochs == [Epoch(0, 8.0, 0, 2), Epoch(1, 2.0, 2, 2)]
     assert trace.record_counts.tolist() == [1, 1, 2]

@@ -1,0 +1,103 @@
+"""benchmarks.training.cache_state: what storage really gave, epoch by epoch."""
+
+import os
+import pathlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.options.config import Config
+from benchmarks.system import page_cache
+from benchmarks.training import run
+from tests.support.rank_pool import RankPool
+
+OTHER_BYTES = 50_000_000
+
+
+@pytest.fixture(autouse=True)
+def _on_disk(records_dir: pathlib.Path) -> None:
+    if page_cache.filesystem(records_dir) in ("tmpfs", "ramfs"):
+        pytest.skip("a file system in memory cannot be emptied")
+
+
+def _run(ranks: Ranks, data_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
+    """Returns the result of a run whose model takes 2 ms a step."""
+    values = {"image_size": 32, "batch_size": 20, "step_time_ms": 2.0} | fields
+    config = Config(data_dir=str(data_dir), model="tiny", num_warmup_steps=3, **values)
+    # Root would empty the caches of the whole host, under tests that run beside it.
+    with mock.patch.object(os, "geteuid", return_value=1):
+        return run.run(config, ranks)
+
+
+def _files(data_dir: pathlib.Path) -> list[str]:
+    return [str(path) for path in sorted(data_dir.glob("train-*"))]
+
+
+def _labels(result: dict[str, Any]) -> list[tuple[int, str]]:
+    epochs = result["cache"]["epochs"]
+    return [(epoch["epoch"], epoch["label"]) for epoch in epochs]
+
+
+def test_steps_fed_from_memory_are_warm_although_the_run_began_cold(
+    records_dir: pathlib.Path,
+) -> None:
+    """All 1000 records are one window, which the pipeline reads before step 1."""
+    page_cache.evict(_files(records_dir))
+
+    result = _run(Ranks(), records_dir, num_steps=120)
+
+    cache = result["cache"]
+    assert cache["before"][0]["resident_fraction"] == 0
+    assert result["run_storage_bytes_read"] >= cache["before"][0]["num_bytes"]
+    assert _labels(result) == [(0, "warm"), (1, "warm"), (2, "warm")]
+    assert cache["label"] == "warm"
+    assert sum(epoch["consumed_bytes"] for epoch in cache["epochs"]) == pytest.approx(
+        result["consumed_bytes"]
+    )
+
+
+def test_two_ranks_find_every_epoch_cold_if_the_run_claims_it(
+    rank_pool: RankPool, records_dir: pathlib.Path
+) -> None:
+    result, other = rank_pool.run(_run, records_dir, num_epochs=2, cache="cold")
+
+    assert _labels(result) == [(0, "cold"), (1, "cold")]
+    (host,) = result["cache"]["before"]
+    # Nothing of epoch 1 was read ahead before the files left memory.
+    given = [epoch["storage_bytes"] for epoch in result["cache"]["epochs"]]
+    assert given == [pytest.approx(host["num_bytes"], rel=0.01)] * 2
+    assert result["cache"]["epochs"] == other["cache"]["epochs"]
+    records = result["records"]
+    assert (records["times_used_min"], records["times_used_max"]) == (2, 2)
+
+
+@pytest.fixture
+def _other_reads(tmp_path: pathlib.Path) -> Iterator[None]:
+    """Reads another file from storage again and again, as for a library."""
+    path = tmp_path / "library"
+    path.write_bytes(os.urandom(OTHER_BYTES))
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            page_cache.evict([str(path)])
+            page_cache.fill([str(path)])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("_other_reads")
+def test_reads_of_other_files_do_not_count(records_dir: pathlib.Path) -> None:
+    result = _run(Ranks(), records_dir, num_steps=200, cache="warm")
+
+    assert result["storage_bytes_read"] > result["consumed_bytes"]
+    assert result["cache"]["label"] == "warm"
+    assert [epoch["storage_bytes"] for epoch in result["cache"]["epochs"]] == [0] * 5
