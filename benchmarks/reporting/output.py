@@ -1,9 +1,11 @@
 """Output of results, the same for every command: a file, and the last line of stdout.
 
-In: the JSON object of a result. Out: the object indented in a file, and on one line.
+In: the JSON object of a result. Out: the object indented in a file, and on one line. It
+is strict JSON: NaN and infinity, which RFC 8259 does not have, become null.
 """
 
 import json
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     path = pathlib.Path(path)
     part = path.with_name(f".{path.name}.part")
     with open(part, "w", encoding="utf-8") as file:
-        file.write(json.dumps(result, indent=1) + "\n")
+        file.write(json.dumps(strict(result), indent=1, allow_nan=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
@@ -27,4 +29,30 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 def print_line(result: Mapping[str, Any]) -> None:
     """Prints a result as the last line of a command."""
-    print(json.dumps(result, separators=(",", ":")), flush=True)
+    text = json.dumps(strict(result), separators=(",", ":"), allow_nan=False)
+    print(text, flush=True)
+
+
+def strict(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a result with None in place of each number that is not finite.
+
+    The key `not_finite`, which only such a result has, lists where these numbers were:
+    keys joined by dots, without the places in lists.
+    """
+    names: dict[str, None] = {}
+    found: dict[str, Any] = _strict(result, "", names)
+    return {**found, "not_finite": list(names)} if names else found
+
+
+def _strict(value: Any, name: str, names: dict[str, None]) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _strict(item, f"{name}.{key}" if name else str(key), names)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_strict(item, name, names) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        names[name] = None
+        return None
+    return value

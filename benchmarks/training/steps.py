@@ -44,12 +44,15 @@ class Outcome(NamedTuple):
         num_correct: Number of examples that were predicted correctly.
         sync_seconds: Time that the step waited for other ranks after its own work; 0
             where this time cannot be separated from the work.
+        is_sound: Whether the loss is finite on every rank, which all ranks learn in the
+            same step; True if the step trains nothing.
     """
 
     num_examples: int
     loss: float = math.nan
     num_correct: int = 0
     sync_seconds: float = 0.0
+    is_sound: bool = True
 
 
 StepFunction = Callable[[Batch], Outcome]
@@ -144,7 +147,12 @@ def make_train_step(
     function = _train_function(
         model, optimizer, setting.pipeline, ranks, xla=setting.config.xla
     )
-    return lambda batch: _outcome(function(batch))
+
+    def step(batch: Batch) -> Outcome:
+        sums, mean_loss = function(batch)
+        return _outcome(sums)._replace(is_sound=math.isfinite(mean_loss))
+
+    return step
 
 
 def make_eval_step(model: keras.Model, setting: Setting) -> StepFunction:
@@ -250,7 +258,7 @@ def make_step(
     optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
     optimizer.build(model.trainable_variables)
     function = _train_function(model, optimizer, pipeline, Ranks(), xla=False)
-    return lambda batch: function(batch)[0]
+    return lambda batch: function(batch)[1]
 
 
 def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -270,8 +278,12 @@ def _train_function(
     ranks: Ranks,
     *,
     xla: bool,
-) -> Callable[[Batch], Sums]:
-    """Returns a function that optimizes the model for a batch, and gives its sums."""
+) -> Callable[[Batch], tuple[Sums, tf.Tensor]]:
+    """Returns a function that optimizes the model for a batch.
+
+    It gives the sums of this rank's batch, and the mean loss over all ranks. The loss
+    is averaged with the gradients, so that no step has one more operation to wait for.
+    """
     # Horovod and the tape need the tf.Variable inside each Keras variable.
     variables = [variable.value for variable in model.trainable_variables]
 
@@ -291,10 +303,11 @@ def _train_function(
         optimizer.apply(gradients, model.trainable_variables)
 
     @tf.function
-    def step(batch: Batch) -> Sums:
+    def step(batch: Batch) -> tuple[Sums, tf.Tensor]:
         gradients, sums = differentiate(batch)
-        update(ranks.average(gradients))
-        return sums
+        *gradients, mean_loss = ranks.average([*gradients, sums[0]])
+        update(gradients)
+        return sums, mean_loss
 
     return step
 

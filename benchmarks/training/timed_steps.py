@@ -8,8 +8,10 @@ accelerator reports the time spent waiting for slower ranks by itself.
 """
 
 import dataclasses
+import datetime
 import itertools
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +25,7 @@ import tqdm
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
-from benchmarks.system import telemetry
+from benchmarks.system import host_load, telemetry, time_series
 from benchmarks.training import metrics, steps
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
@@ -58,6 +60,9 @@ def run_steps(
 ) -> Outcome:
     """Runs warm-up and timed steps, on all ranks together.
 
+    A step whose loss is not finite on a rank is the last one, unless the config allows
+    it; the figures are then those of the steps so far.
+
     Args:
         setting: The setting of this rank.
         ranks: All ranks.
@@ -71,6 +76,7 @@ def run_steps(
     Raises:
         TfpipeError: If the ranks were not given the same run.
         RuntimeError: If the data ends before the last step.
+        ValueError: If a loss is not finite before a step is timed.
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, num_timed = num_steps
@@ -80,11 +86,13 @@ def run_steps(
     first_batch_seconds = time.perf_counter() - started
     recorder = Recorder(setting.num_records)
     config = setting.config
-    sampler = telemetry.Sampler(config.data_dir)
+    sampler = telemetry.Sampler(config.data_dir, **_files(setting))
+    started_at, num_done = _now(), 0
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
         done = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)
         for number, step in enumerate(done):
+            num_done += 1
             if number == 0:
                 first_batch_seconds += step.wait_seconds
             recorder.add(step, state.epoch)
@@ -92,23 +100,74 @@ def run_steps(
             if after_step is not None:
                 after_step(step, state)
             if state.step == 0 and end_epoch is not None:
-                with recorder.untimed():
+                with recorder.untimed(), sampler.paused():
                     end_epoch(state)
                     ranks.gather(None)  # until rank 0 has saved
             if number + 1 == num_warmup:
                 ranks.gather(None)  # a barrier: all ranks start together
+                started_at = _now()
+                sampler.start_timing()  # first: it takes some milliseconds
                 recorder.start_timing()
-                sampler.start_timing()
+        ended_at = _now()
         traces = ranks.gather(recorder.trace())
-    sampled = ranks.gather((sampler.figures(), ranks.local_rank))
+    if num_done < min(num_warmup + 1, num_warmup + num_timed):
+        raise ValueError(metrics.not_finite_loss(traces)["text"])
     figures = {
+        "kind": config.kind,
+        "started_at": started_at,
+        "ended_at": ended_at,
         **metrics.summarize(traces, record_bytes=_record_bytes(setting)),
         **_faults(setting, ranks),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "num_warmup_steps": num_warmup,
-        "telemetry": telemetry.summarize(*zip(*sampled, strict=True)),
+        **_over_time(ranks, sampler, traces),
     }
     return Outcome(traces=traces, state=state, figures=figures)
+
+
+def _now() -> str:
+    """Returns the time, UTC, in the form of ISO 8601."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return now.isoformat(timespec="milliseconds")
+
+
+def _files(setting: Setting) -> dict[str, Any]:
+    """Returns the local files that the run reads, and their size, for the sampler."""
+    config = setting.config
+    if config.synthetic or "://" in config.data_dir:
+        return {}
+    source = setting.pipeline.source
+    shards = source.index.splits[source.split]
+    return {
+        "files": [os.path.join(config.data_dir, shard.name) for shard in shards],
+        "num_bytes": sum(shard.num_bytes for shard in shards),
+    }
+
+
+def _over_time(
+    ranks: Ranks, sampler: telemetry.Sampler, traces: Sequence[Trace]
+) -> dict[str, Any]:
+    """Returns what all ranks sampled: sums, series and the load of the hosts."""
+    edges = time_series.make_edges(
+        max(trace.seconds for trace in traces), len(traces[0].end_seconds)
+    )
+    series = time_series.of_samples(edges, sampler.samples())
+    found = ranks.gather((sampler.figures(), ranks.local_rank, series))
+    sampled, local_ranks, samples = zip(*found, strict=True)
+    steps = [
+        time_series.of_steps(
+            edges,
+            end_seconds=trace.end_seconds,
+            wait_seconds=trace.wait_seconds,
+            num_examples=trace.num_examples,
+        )
+        for trace in traces
+    ]
+    return {
+        "telemetry": telemetry.summarize(sampled, local_ranks),
+        "time_series": time_series.join(edges, steps, samples, local_ranks),
+        "host_load": host_load.summarize(sampled),
+    }
 
 
 def _steps(
@@ -144,6 +203,8 @@ def _steps(
                 bar.set_postfix(loss=f"{outcome.loss:.3f}", refresh=False)
             num_done += 1
             beat(num_done)
+            if not (outcome.is_sound or setting.config.allow_nan):
+                return
     if num_done < num_steps:
         raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
 

@@ -15,6 +15,9 @@ from typing import Any
 import numpy.testing  # noqa: F401  # Its import starts a process.
 import pytest
 
+from tfpipe import host
+
+REVISION = "0" * 40
 MAX_CPU_SECONDS = 2.0
 MAX_SLEEP_SECONDS = 0.01
 
@@ -55,6 +58,7 @@ def _guard() -> Generator[None]:
         for owner, name, what in FORBIDDEN:
             patch.setattr(owner, name, _guarded(getattr(owner, name), what))
         patch.setattr(time, "sleep", _sleep)
+        patch.setattr(host, "git_revision", lambda: REVISION)  # git is a process
         yield
 
 
