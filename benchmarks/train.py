@@ -52,6 +52,8 @@ def print_result(result: dict[str, Any]) -> None:
     for line in metrics.speed_lines(result):
         print(line)
     print(result["host_load"]["text"])
+    if result.get("not_finite_loss"):
+        print(f"Not sound: {result['not_finite_loss']['text']}")
     if "cache" in result:
         print(f"Page cache {result['cache']['text']}")
     if "bars" in result:

@@ -15,6 +15,17 @@ from benchmarks.distributed import ranks
 from benchmarks.distributed.ranks import Ranks
 
 
+def of_run(world: Ranks, index: Any) -> dict[str, Any]:
+    """Returns the environment of a run, with its hosts and data; all ranks call it.
+
+    Args:
+        world: The ranks of the run.
+        index: The index of the data set; None if the run reads none.
+    """
+    found = None if index is None else data(index)
+    return {**describe(), "hosts": hosts(world), "data": found}
+
+
 def describe() -> dict[str, Any]:
     """Returns the environment of this process as a dict that JSON can hold."""
     return {

@@ -81,7 +81,9 @@ def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
     """Returns the shares of one host, from the counters of its ranks."""
     first = ranks[0]
     capacity = first.get("host_capacity_seconds")
-    of_all, stolen = (first.get(f"host_{key}_seconds") for key in ("processes", "stolen"))
+    of_all, stolen = (
+        first.get(f"host_{key}_seconds") for key in ("processes", "stolen")
+    )
     own = _sum(ranks, "process_tree_cpu_seconds")
     others = None if None in (of_all, own) else max(0.0, of_all - own)
     running = _sum(ranks, "process_running_seconds")

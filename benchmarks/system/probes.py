@@ -1,4 +1,4 @@
-"""Probes of the kernel's and NVML's counters: processor, memory, network, storage, GPUs.
+"""Probes of counters: processor, memory, network, storage, GPUs.
 
 In: files of the kernel (through psutil) and NVML. Out: functions that read some
 counters and gauges of this process or of its host; the units are in the names.

@@ -113,16 +113,17 @@ class Sampler:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Leaves the time and the counts of the block out, as for a checkpoint."""
-        self._take(anew=True)
         with self._lock:
-            last = self._samples[-1]
+            start = time.monotonic()
+            last = self._read(anew=True)
+            self._samples.append(last)
             yield
-            now = self._read(anew=True)
+            grown = self._read(anew=True).reading.counters
             counters = dict(self._left_out.reading.counters)
-            for name, value in now.reading.counters.items():
+            for name, value in grown.items():
                 before = last.reading.counters.get(name, value)
                 counters[name] = counters.get(name, 0.0) + value - before
-            seconds = self._left_out.seconds + now.seconds - last.seconds
+            seconds = self._left_out.seconds + time.monotonic() - start
             self._left_out = Sample(seconds, Reading(counters))
 
     def figures(self) -> dict[str, Any]:
@@ -152,6 +153,8 @@ class Sampler:
 
     def _read(self, *, anew: bool) -> Sample:
         """Reads the probes, without what was left out; the lock must be held."""
+        left_out = self._left_out
+        seconds = time.monotonic() - left_out.seconds
         counters: dict[str, Any] = {}
         gauges: dict[str, Any] = {}
         for name, probe in list(self._probes.items()):
@@ -164,11 +167,9 @@ class Sampler:
                 continue
             counters |= found.counters
             gauges |= found.gauges
-        left_out = self._left_out
         for name, value in left_out.reading.counters.items():
             if name in counters:
                 counters[name] -= value
-        seconds = time.monotonic() - left_out.seconds
         return Sample(seconds, Reading(counters, gauges))
 
 
@@ -256,5 +257,3 @@ def process_storage_bytes() -> int | None:
         return probes.own_storage_bytes()
     except UNREADABLE:
         return None
-
-

@@ -191,7 +191,7 @@ def learning(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def not_finite_loss(traces: Sequence[Trace]) -> dict[str, Any] | None:
-    """Returns the first step with a loss that is NaN or infinite; None if there is none.
+    """Returns the first step with a loss that is not finite; None if all are.
 
     Returns:
         step: number of the step, from 1, warm-up included. ranks: the ranks whose loss

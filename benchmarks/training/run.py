@@ -59,13 +59,7 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,
         **figures,
-        "environment": {
-            **environment.describe(),
-            "hosts": environment.hosts(ranks),
-            "data": None
-            if config.synthetic
-            else environment.data(setting.pipeline.source.index),
-        },
+        "environment": environment.of_run(ranks, setting.index),
     }
     result["gates"] = gates.check(required, result)
     if config.report_dir and ranks.is_first:

@@ -6,6 +6,7 @@ The index of the data set is read here; no record is.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import tfpipe
 from benchmarks.distributed import numa
@@ -43,6 +44,11 @@ class Setting:
     num_records: int
     class_names: tuple[str, ...]
     seat: Seat
+
+    @property
+    def index(self) -> Any:
+        """The index of the data set; None if data is synthetic."""
+        return None if self.config.synthetic else self.pipeline.source.index
 
     @property
     def steps_per_epoch(self) -> int:

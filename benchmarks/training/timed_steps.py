@@ -110,7 +110,7 @@ def run_steps(
                 recorder.start_timing()
         ended_at = _now()
         traces = ranks.gather(recorder.trace())
-    if num_done < min(num_warmup + 1, num_warmup + num_timed):
+    if num_done <= num_warmup:
         raise ValueError(metrics.not_finite_loss(traces)["text"])
     figures = {
         "kind": config.kind,
@@ -136,8 +136,7 @@ def _files(setting: Setting) -> dict[str, Any]:
     config = setting.config
     if config.synthetic or "://" in config.data_dir:
         return {}
-    source = setting.pipeline.source
-    shards = source.index.splits[source.split]
+    shards = setting.index.splits[setting.pipeline.source.split]
     return {
         "files": [os.path.join(config.data_dir, shard.name) for shard in shards],
         "num_bytes": sum(shard.num_bytes for shard in shards),

@@ -42,7 +42,11 @@ def test_figures_of_samples():
         Sample(
             seconds,
             Reading(
-                {"host_busy": busy, "host_capacity_seconds": total, "network_received_bytes": net},
+                {
+                    "host_busy": busy,
+                    "host_capacity_seconds": total,
+                    "network_received_bytes": net,
+                },
                 {"process_rss_bytes": rss, "process_peak_rss_bytes": peak} | gpu,
             ),
         )
