@@ -1,0 +1,49 @@
+"""benchmarks.reporting.output: results as strict JSON."""
+
+import json
+import math
+
+import pytest
+
+from benchmarks.reporting import output
+
+RESULT = {
+    "command": "benchmarks.train",
+    "loss_last": math.nan,
+    "seconds": 1.5,
+    "epochs": [{"loss": 1.0}, {"loss": math.inf}, {"loss": -math.inf}],
+    "flags": ("a", True, None),
+}
+STRICT = {
+    "command": "benchmarks.train",
+    "loss_last": None,
+    "seconds": 1.5,
+    "epochs": [{"loss": 1.0}, {"loss": None}, {"loss": None}],
+    "flags": ["a", True, None],
+    "not_finite": ["loss_last", "epochs.loss"],
+}
+
+
+def _refuse(constant):
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _parse(text):
+    return json.loads(text, parse_constant=_refuse)
+
+
+def test_numbers_that_json_lacks_become_null_and_are_named(tmp_path, capsys):
+    output.write(RESULT, tmp_path / "result.json")
+    output.print_line(RESULT)
+
+    assert _parse((tmp_path / "result.json").read_text()) == STRICT
+    assert _parse(capsys.readouterr().out) == STRICT
+    assert math.isnan(RESULT["loss_last"])
+
+
+def test_a_finite_result_is_written_as_it_is(capsys):
+    output.print_line({"a": [1, 2.5, {"b": "nan"}]})
+
+    assert _parse(capsys.readouterr().out) == {"a": [1, 2.5, {"b": "nan"}]}
+    with pytest.raises(ValueError, match="NaN is not JSON"):
+        _parse(json.dumps(RESULT))
