@@ -34,6 +34,11 @@ Probe = Callable[[], Reading]
 
 
 def own_storage_bytes() -> int:
+    """Returns the bytes that storage delivered to this process so far.
+
+    Raises:
+        OSError: If the kernel does not say.
+    """
     process = psutil.Process()
     if not hasattr(process, "io_counters"):  # psutil has it where /proc/self/io is
         raise OSError("the kernel does not count the bytes that a process reads")

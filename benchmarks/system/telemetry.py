@@ -6,6 +6,7 @@ that cannot be read is left out, and `absent` says why.
 """
 
 import contextlib
+import datetime
 import math
 import os
 import threading
@@ -19,6 +20,9 @@ from benchmarks.reporting import environment
 from benchmarks.system import probes
 from benchmarks.system.probes import UNREADABLE, Probe, Reading
 from benchmarks.system.resident_watch import COST_LIMIT, ResidentWatch
+
+# Entries of `Sampler.figures` that are no figures.
+_TEXTS = ("absent", "host_id", "started_at", "ended_at")
 
 
 class Sample(NamedTuple):
@@ -84,7 +88,6 @@ class Sampler:
             self._watch = ResidentWatch(files, num_bytes, interval_seconds)
             self._probes["resident"] = _Paced(self._watch.read)
         self._samples: list[Sample] = []
-        self._left_out = Sample(time.monotonic(), Reading())
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -92,7 +95,7 @@ class Sampler:
     def __enter__(self) -> "Sampler":
         if self._watch is not None:
             self._watch.__enter__()
-        self._take(anew=True)
+        self.start_timing()
         self._thread.start()
         return self
 
@@ -101,12 +104,14 @@ class Sampler:
         self._thread.join()
         if self._watch is not None:
             self._watch.__exit__()
+        self._ended_at = _now()
         self._take(anew=True)
 
     def start_timing(self) -> None:
         """Forgets all samples so far, which were warm-up, and takes a first one."""
         with self._lock:
             self._samples.clear()
+            self._started_at = _now()
             self._left_out = Sample(time.monotonic(), Reading())
         self._take(anew=True)
 
@@ -130,13 +135,18 @@ class Sampler:
         """Returns the figures from first to last sample; see `summarize_samples`.
 
         "absent" has the reason for each figure that is missing, "host_id" tells hosts
-        apart.
+        apart, and "started_at" and "ended_at" are the times of both samples, in UTC.
         """
         samples = self.samples()
         with self._lock:
             absent = dict(self._absent)
-        names = {"absent": absent, "host_id": environment.host_id()}
-        return summarize_samples(samples) | names
+        return {
+            **summarize_samples(samples),
+            "absent": absent,
+            "host_id": environment.host_id(),
+            "started_at": self._started_at,
+            "ended_at": self._ended_at,
+        }
 
     def samples(self) -> list[Sample]:
         """Returns the samples since the start of timing."""
@@ -171,6 +181,12 @@ class Sampler:
             if name in counters:
                 counters[name] -= value
         return Sample(seconds, Reading(counters, gauges))
+
+
+def _now() -> str:
+    """Returns the time in UTC, in the form of ISO 8601."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return now.isoformat(timespec="milliseconds")
 
 
 def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -232,7 +248,7 @@ def summarize(
     ]
     result: dict[str, Any] = {"num_hosts": len(hosts)}
     for name in dict.fromkeys(name for figures in ranks for name in figures):
-        if name in ("absent", "host_id"):
+        if name in _TEXTS:
             continue
         of_process = name.startswith("process_") or name in ("seconds", "num_samples")
         group, suffix = (ranks, "rank") if of_process else (hosts, "host")

@@ -55,6 +55,7 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
     result = {
         "command": "benchmarks.train",
         "schema_version": SCHEMA_VERSION,
+        "kind": config.kind,
         "config": setting.config.as_json(),
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,

@@ -8,7 +8,6 @@ accelerator reports the time spent waiting for slower ranks by itself.
 """
 
 import dataclasses
-import datetime
 import itertools
 import math
 import os
@@ -87,12 +86,10 @@ def run_steps(
     recorder = Recorder(setting.num_records)
     config = setting.config
     sampler = telemetry.Sampler(config.data_dir, **_files(setting))
-    started_at, num_done = _now(), 0
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
         done = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)
         for number, step in enumerate(done):
-            num_done += 1
             if number == 0:
                 first_batch_seconds += step.wait_seconds
             recorder.add(step, state.epoch)
@@ -105,17 +102,12 @@ def run_steps(
                     ranks.gather(None)  # until rank 0 has saved
             if number + 1 == num_warmup:
                 ranks.gather(None)  # a barrier: all ranks start together
-                started_at = _now()
                 sampler.start_timing()  # first: it takes some milliseconds
                 recorder.start_timing()
-        ended_at = _now()
         traces = ranks.gather(recorder.trace())
-    if num_done <= num_warmup:
+    if number < num_warmup:  # the last step was still a warm-up step
         raise ValueError(metrics.not_finite_loss(traces)["text"])
     figures = {
-        "kind": config.kind,
-        "started_at": started_at,
-        "ended_at": ended_at,
         **metrics.summarize(traces, record_bytes=_record_bytes(setting)),
         **_faults(setting, ranks),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
@@ -123,12 +115,6 @@ def run_steps(
         **_over_time(ranks, sampler, traces),
     }
     return Outcome(traces=traces, state=state, figures=figures)
-
-
-def _now() -> str:
-    """Returns the time, UTC, in the form of ISO 8601."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return now.isoformat(timespec="milliseconds")
 
 
 def _files(setting: Setting) -> dict[str, Any]:
@@ -163,6 +149,7 @@ def _over_time(
         for trace in traces
     ]
     return {
+        **{name: sampled[0][name] for name in ("started_at", "ended_at")},
         "telemetry": telemetry.summarize(sampled, local_ranks),
         "time_series": time_series.join(edges, steps, samples, local_ranks),
         "host_load": host_load.summarize(sampled),

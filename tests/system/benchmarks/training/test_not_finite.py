@@ -56,9 +56,7 @@ def _refuse(constant: str) -> None:
 
 
 def _result(printed: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        printed.splitlines()[-1], parse_constant=_refuse
-    )
+    found: dict[str, Any] = json.loads(printed.splitlines()[-1], parse_constant=_refuse)
     return found
 
 

@@ -83,6 +83,7 @@ def test_ranks_and_hosts_are_told_apart():
             "host_cpu_fraction": [0.2, 0.9, 0.6][rank],
             "absent": {"gpu": "none here"},
             "host_id": "node",
+            "started_at": "2026-11-22T17:00:00.000+00:00",
         }
         for rank in range(3)
     ]
@@ -116,3 +117,60 @@ def test_a_gpu_that_is_lost_takes_only_its_own_figures_along(monkeypatch):
     assert "gpu_utilization_mean" not in figures
     assert figures["num_samples"] == 3
     assert figures["process_rss_bytes_max"] > 0
+
+
+class _Clock:
+    """Stands in for the module time; the probes move it."""
+
+    def __init__(self):
+        self.now = self.cpu = 100.0
+
+    def monotonic(self):
+        return self.now
+
+    def thread_time(self):
+        return self.cpu
+
+
+def _sampler(monkeypatch, clock, cost):
+    """A sampler of one counter, the seconds of the clock; a reading takes `cost`."""
+
+    def probe():
+        clock.cpu += cost
+        return Reading({"work_seconds": clock.now}, {})
+
+    monkeypatch.setattr(telemetry, "time", clock)
+    monkeypatch.setattr(probes, "PROBES", {"work": lambda _: probe})
+    return telemetry.Sampler(interval_seconds=60.0)
+
+
+def test_pauses_count_neither_as_time_nor_as_work(monkeypatch):
+    clock = _Clock()
+    with _sampler(monkeypatch, clock, 0.0) as sampler:
+        clock.now += 50
+        sampler.start_timing()
+        for work, pause in [(2, 10), (3, 20), (4, 0)]:
+            clock.now += work
+            with sampler.paused():
+                clock.now += pause
+    samples = [(one.seconds, dict(one.reading.counters)) for one in sampler.samples()]
+    figures = sampler.figures()
+
+    start = 150.0
+    assert samples == [
+        (seconds, {"work_seconds": start + seconds}) for seconds in (0, 2, 5, 9, 9)
+    ]
+    assert figures["seconds"] == figures["work_seconds"] == 9
+
+
+def test_a_probe_that_costs_much_is_read_less_often(monkeypatch):
+    clock = _Clock()
+    with _sampler(monkeypatch, clock, 0.025) as sampler:
+        sampler.start_timing()
+        for _ in range(7):
+            clock.now += 1
+            sampler._take()
+    values = [one.reading.counters["work_seconds"] for one in sampler.samples()]
+
+    # 0.025 s of CPU time are 1 % of 2.5 seconds; the last reading is always new.
+    assert values == [100, 100, 100, 103, 103, 103, 106, 106, 107]
