@@ -63,7 +63,6 @@ def test_a_busy_process_beside_is_seen(stranger: psutil.Process) -> None:
     load, others = _measure()
 
     its_time = sum(stranger.cpu_times()[:4]) - before
-    assert its_time > 0.2
     assert load["others_cpu_fraction"] == pytest.approx(others, abs=0.1)
     assert load["others_cpu_fraction"] > its_time / SECONDS / psutil.cpu_count() - 0.1
     assert load["text"].startswith("The host was busy: ")
@@ -71,8 +70,13 @@ def test_a_busy_process_beside_is_seen(stranger: psutil.Process) -> None:
 
 def test_child_processes_belong_to_the_run() -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", _LOOP]) as child:
-        load, others = _measure()
-        child.terminate()
+        process = psutil.Process(child.pid)
+        with Sampler() as sampler:
+            sampler.start_timing()
+            before = sum(process.cpu_times()[:2])
+            time.sleep(SECONDS)
+            its_time = sum(process.cpu_times()[:2]) - before
+        child.kill()
 
-    # Core 0 was busy with the child: others had no more than what is left of it.
-    assert load["others_cpu_fraction"] == pytest.approx(others, abs=0.1)
+    of_run = sampler.figures()["process_tree_cpu_seconds"]
+    assert 0.05 < its_time <= of_run + 0.02
