@@ -218,11 +218,16 @@ def run(
         "pipeline": str(measured.pipeline).splitlines(),
         "num_ranks": world.num_ranks,
         **measured.results,
-        "environment": environment.describe(),
+        "environment": environment.of_run(world, _index(measured.pipeline)),
     }
     if config.report_dir and world.is_first:
         _write_report(pathlib.Path(config.report_dir), measured.picture, result)
     return result
+
+
+def _index(pipeline: tfpipe.Pipeline) -> Any:
+    """Returns the index of the data; None if a pipeline of the user's has none."""
+    return getattr(pipeline.source, "index", None)
 
 
 def _write_report(

@@ -52,6 +52,9 @@ def print_result(result: dict[str, Any]) -> None:
         )
     for line in metrics.speed_lines(result):
         print(line)
+    print(result["host_load"]["text"])
+    if result.get("not_finite_loss"):
+        print(f"Not sound: {result['not_finite_loss']['text']}")
     if "cache" in result:
         print(f"Page cache {result['cache']['text']}")
         print(result["cache"]["size_rule"]["text"])
@@ -77,8 +80,13 @@ def main(argv: Sequence[str]) -> int:
     except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    if world.now().is_first:
-        print_result(result)
+    # Rank 0 gives the exit code: horovodrun ends all ranks as soon as one fails.
+    if not world.now().is_first:
+        return 0
+    print_result(result)
+    if run.is_broken(result, config):
+        print(f"Error: {result['not_finite_loss']['text']}", file=sys.stderr)
+        return 1
     return 0 if all(gate["passed"] for gate in result["gates"]) else 2
 
 

@@ -14,6 +14,7 @@ from .errors import (
 from .host import (
     cpu_model as cpu_model,
     cpu_quota as cpu_quota,
+    git_revision as git_revision,
     ram_bytes as ram_bytes,
     ram_left as ram_left,
 )

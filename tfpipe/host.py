@@ -1,12 +1,16 @@
-"""This host: the cores, the memory and the processor that a process can use.
+"""This host: the cores, memory and processor that a process can use, and its checkout.
 
-In: files of the kernel in /proc and /sys. Out: numbers, and a name. Imports no
+In: files of the kernel in /proc and /sys, and git. Out: numbers, and names. Imports no
 TensorFlow.
 """
 
 import os
 import pathlib
 import platform
+import subprocess
+
+_CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+_GIT_SECONDS = 10.0
 
 
 def num_cores() -> int:
@@ -35,6 +39,32 @@ def cpu_model() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def git_revision() -> str | None:
+    """Returns the git commit that this package runs from, with "-dirty" if changed.
+
+    Returns:
+        40 hexadecimal digits, followed by "-dirty" if a file differs from the commit;
+        None if the package does not run from a git checkout, or git is not installed.
+    """
+    # A package installed below a checkout of something else is not part of it.
+    if not (_CHECKOUT / ".git").exists():
+        return None
+    # Without optional locks git changes no file of the checkout.
+    describe = "describe --always --dirty --abbrev=40 --exclude=*"
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *describe.split()],
+            cwd=_CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def ram_bytes() -> int:

@@ -193,7 +193,8 @@ def main() -> int:
         print(
             json.dumps(
                 {"command": "benchmarks.distributed.ranks", "schema_version": 1}
-                | result
+                | result,
+                allow_nan=False,
             )
         )
     return 0 if total == expected else 1

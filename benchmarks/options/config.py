@@ -45,6 +45,7 @@ class Config:
     emulate: str | None = None
     step_time_ms: float | None = None
     cache: str = "as_is"
+    allow_nan: bool = False
     rank_timeout: float = 300.0
     elastic: bool = False
     bars: bool = False
@@ -127,6 +128,13 @@ class Config:
                 "--step_time_ms go with --mode=train and --mode=infer, and without "
                 "--checkpoint_dir."
             )
+
+    @property
+    def kind(self) -> str:
+        """Whether the run is "real", "synthetic" (no records) or "emulated"."""
+        if self.is_emulated:
+            return "emulated"
+        return "synthetic" if self.synthetic else "real"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""

@@ -164,6 +164,12 @@ _REQUIRE = flags.DEFINE_list(
     "Gates that the result must meet, such as stall<=3%,au>=0.9,real/synthetic>=0.97. "
     "The exit code is 2 if a gate is not met.",
 )
+_ALLOW_NAN = flags.DEFINE_bool(
+    "allow_nan",
+    False,
+    "Train on although the loss has become NaN or infinite, and mark the result. "
+    "Default: end with an error that names step and rank.",
+)
 _RANK_TIMEOUT = flags.DEFINE_float(
     "rank_timeout",
     300.0,
@@ -207,6 +213,7 @@ def config_from_flags() -> config.Config:
         emulate=_EMULATE.value,
         step_time_ms=_STEP_TIME_MS.value,
         cache=_CACHE.value,
+        allow_nan=_ALLOW_NAN.value,
         rank_timeout=_RANK_TIMEOUT.value,
         elastic=_ELASTIC.value,
         bars=_BARS.value,

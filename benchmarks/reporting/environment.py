@@ -1,6 +1,9 @@
-"""Environment of a result: versions and hardware, without host names or paths."""
+"""Environment of a result: versions, hosts and the data set, without paths."""
 
+import contextlib
+import hashlib
 import os
+import pathlib
 import platform
 from typing import Any
 
@@ -9,12 +12,25 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed import ranks
+from benchmarks.distributed.ranks import Ranks
+
+
+def of_run(world: Ranks, index: Any) -> dict[str, Any]:
+    """Returns the environment of a run, with its hosts and data; all ranks call it.
+
+    Args:
+        world: The ranks of the run.
+        index: The index of the data set; None if the run reads none.
+    """
+    found = None if index is None else data(index)
+    return {**describe(), "hosts": hosts(world), "data": found}
 
 
 def describe() -> dict[str, Any]:
     """Returns the environment of this process as a dict that JSON can hold."""
     return {
         "tfpipe": tfpipe.__version__,
+        "git_revision": tfpipe.git_revision(),
         "tensorflow": tf.__version__,
         "horovod": ranks.version(),
         "python": platform.python_version(),
@@ -31,3 +47,53 @@ def _gpu_name(gpu: tf.config.PhysicalDevice) -> str:
     return str(
         tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
     )
+
+
+def host_id() -> str:
+    """Returns a text that is the same for all processes of this host only."""
+    boot = ""
+    with contextlib.suppress(OSError):
+        # Containers of different hosts may have equal names.
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{platform.node()} {boot}"
+
+
+def hosts(world: Ranks) -> list[dict[str, Any]]:
+    """Returns name, processor, cores, memory and ranks of each host; all ranks call it.
+
+    Cores and memory are those of the whole host, in the order of first ranks.
+    """
+    here = {
+        "name": platform.node(),
+        "cpu": tfpipe.cpu_model(),
+        "num_cpus": os.cpu_count(),
+        "ram_bytes": tfpipe.ram_bytes(),
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for rank, (name, host) in enumerate(world.gather((host_id(), here))):
+        found.setdefault(name, {**host, "ranks": []})["ranks"].append(rank)
+    return list(found.values())
+
+
+def data(index: Any) -> dict[str, Any]:
+    """Returns what identifies a data set: name, converter, size and digest.
+
+    num_records and num_bytes count the shards of all splits. The digest changes if a
+    shard does: it is made of names, sizes and digests of all shards. git_revision is
+    None if the converter did not run from a git checkout.
+
+    Args:
+        index: The index of the data set, such as `pipeline.source.index`.
+    """
+    shards = [shard for split in index.splits.values() for shard in split]
+    lines = [f"{s.name} {s.num_records} {s.num_bytes} {s.digest}\n" for s in shards]
+    return {
+        "name": index.name,
+        "converter": {
+            "version": index.made_by.get("version"),
+            "git_revision": index.made_by.get("git_revision"),
+        },
+        "num_records": sum(shard.num_records for shard in shards),
+        "num_bytes": sum(shard.num_bytes for shard in shards),
+        "digest": hashlib.sha256("".join(lines).encode()).hexdigest()[:32],
+    }

@@ -52,6 +52,9 @@ METRICS: Mapping[str, Metric] = {
     "au_mlperf_storage": _share("accelerator_utilization_mlperf_storage"),
     "accuracy": _share("accuracy", is_timed=False),
     "host_cpu": _share("telemetry.host_cpu_fraction"),
+    "others_cpu": _share("host_load.others_cpu_fraction"),
+    "stolen": _share("host_load.stolen_fraction"),
+    "run_queue": _share("host_load.run_queue_wait_fraction"),
     "real/synthetic": Metric("bars.real_over_synthetic", is_ratio=True),
     "input/synthetic": Metric("bars.input_over_synthetic", is_ratio=True),
     "drift": Metric("steady_state.drift", is_ratio=True),
@@ -170,5 +173,14 @@ class Gate:
 
 
 def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the verdict of each gate on a result: gate, passed and text, for JSON."""
+    """Returns the verdict of each gate on a result: gate, passed and text, for JSON.
+
+    A run whose loss was not finite meets no gate.
+    """
+    if result.get("not_finite_loss"):
+        text = result["not_finite_loss"]["text"]
+        return [
+            {"gate": str(gate), "passed": False, "text": f"{gate} is not met: {text}"}
+            for gate in gates
+        ]
     return [{"gate": str(gate), **gate.check(result)._asdict()} for gate in gates]

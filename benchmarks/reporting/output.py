@@ -1,10 +1,12 @@
 """Output of results, the same for every command: a file, and the last line of stdout.
 
-In: the JSON object of a result, and its table for people. Out: the object indented in a
-file, the table, and the object on one line.
+In: the JSON object of a result, and its table for people. Out: the table, the object on
+one line, and the object indented in a file. It is strict JSON: NaN and infinity, which
+RFC 8259 does not have, become null.
 """
 
 import json
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     path = pathlib.Path(path)
     part = path.with_name(f".{path.name}.part")
     with open(part, "w", encoding="utf-8") as file:
-        file.write(json.dumps(result, indent=1) + "\n")
+        file.write(json.dumps(strict(result), indent=1, allow_nan=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
@@ -28,7 +30,8 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 def print_line(result: Mapping[str, Any]) -> None:
     """Prints a result as the last line of a command."""
-    print(json.dumps(result, separators=(",", ":")), flush=True)
+    text = json.dumps(strict(result), separators=(",", ":"), allow_nan=False)
+    print(text, flush=True)
 
 
 def finish(
@@ -37,10 +40,9 @@ def finish(
     *,
     path: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Prints the table of a study, writes its result, and prints the last line.
+    """Prints the table and the last line of a study, then writes its result.
 
-    The table comes first, so that the figures of a long study are seen even if the file
-    cannot be written.
+    The file comes last, so that no figure is lost if it cannot be written.
 
     Args:
         result: The result, as JSON.
@@ -51,6 +53,31 @@ def finish(
         OSError: If the file cannot be written.
     """
     print(table, flush=True)
+    print_line(result)
     if path:
         write(result, path)
-    print_line(result)
+
+
+def strict(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a result with None in place of each number that is not finite.
+
+    The key `not_finite`, which only such a result has, lists where these numbers were:
+    keys joined by dots, without the places in lists.
+    """
+    names: dict[str, None] = {}
+    found: dict[str, Any] = _strict(result, "", names)
+    return {**found, "not_finite": list(names)} if names else found
+
+
+def _strict(value: Any, name: str, names: dict[str, None]) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _strict(item, f"{name}.{key}" if name else str(key), names)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_strict(item, name, names) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        names[name] = None
+        return None
+    return value

@@ -1,45 +1,55 @@
 """Use of the host during a run: processor, memory, network, storage, GPUs.
 
-In: the counters of the kernel (through psutil) and of NVML, read once a second by a
-thread. Out: a flat dict for one process and its host, and one dict for all ranks; the
-units are in the names. A figure that cannot be read is left out, and `absent` says why.
+In: the probes, read once a second by a thread. Out: the samples, a flat dict for one
+process and its host, and one dict for all ranks; the units are in the names. A figure
+that cannot be read is left out, and `absent` says why.
 """
 
-import functools
+import contextlib
+import datetime
+import math
 import os
-import pathlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
-from benchmarks.system import page_cache
+from benchmarks.reporting import environment
+from benchmarks.system import probes
+from benchmarks.system.probes import UNREADABLE, Probe, Reading
+from benchmarks.system.resident_watch import COST_LIMIT, ResidentWatch
 
-_PROC = pathlib.Path("/proc")
-_INTERFACES = pathlib.Path("/sys/class/net")
-_BLOCK_DEVICES = pathlib.Path("/sys/dev/block")
-# psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
-_UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
-
-
-class Reading(NamedTuple):
-    """Counters, which only grow, and gauges: numbers, or lists with one a device."""
-
-    counters: Mapping[str, float] = {}
-    gauges: Mapping[str, float | list[float]] = {}
+# Entries of `Sampler.figures` that are no figures.
+_TEXTS = ("absent", "host_id", "started_at", "ended_at")
 
 
 class Sample(NamedTuple):
-    """A reading and its time, in seconds of a monotonic clock."""
+    """A reading and its time in seconds since the start of timing."""
 
     seconds: float
     reading: Reading
 
 
-Probe = Callable[[], Reading]
+class _Paced:
+    """A probe that is read less often the more CPU time it takes: 1 % of a core."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._read_at = -math.inf
+        self._cost = 0.0
+        self._reading = Reading()
+
+    def read(self, *, anew: bool) -> Reading:
+        """Returns a new reading; or the last one if it is too early and not `anew`."""
+        now = time.monotonic()
+        if anew or now - self._read_at >= self._cost / COST_LIMIT:
+            start = time.thread_time()
+            self._reading = self._probe()
+            self._cost = time.thread_time() - start
+            self._read_at = now
+        return self._reading
 
 
 class Sampler:
@@ -52,6 +62,8 @@ class Sampler:
     Args:
         data_dir: Folder of the data; names the device or mount to watch. None: no
             device and no mount are watched.
+        files: Files of the data, whose part of the page cache is watched.
+        num_bytes: Size of these files together, in bytes.
         interval_seconds: Time between two readings.
     """
 
@@ -59,62 +71,122 @@ class Sampler:
         self,
         data_dir: str | os.PathLike[str] | None = None,
         *,
+        files: Sequence[str] = (),
+        num_bytes: float = 0.0,
         interval_seconds: float = 1.0,
     ) -> None:
         self._interval_seconds = interval_seconds
-        self._probes: dict[str, Probe] = {}
+        self._probes: dict[str, _Paced] = {}
         self._absent: dict[str, str] = {}
-        for name, open_probe in _PROBES.items():
+        for name, open_probe in probes.PROBES.items():
             try:
-                self._probes[name] = open_probe(data_dir)
-            except _UNREADABLE as error:
+                self._probes[name] = _Paced(open_probe(data_dir))
+            except UNREADABLE as error:
                 self._absent[name] = str(error)
+        self._watch: ResidentWatch | None = None
+        if files:
+            self._watch = ResidentWatch(files, num_bytes, interval_seconds)
+            self._probes["resident"] = _Paced(self._watch.read)
         self._samples: list[Sample] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "Sampler":
-        self._take()
+        if self._watch is not None:
+            self._watch.__enter__()
+        self.start_timing()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._take()
+        if self._watch is not None:
+            self._watch.__exit__()
+        self._ended_at = _now()
+        self._take(anew=True)
 
     def start_timing(self) -> None:
         """Forgets all samples so far, which were warm-up, and takes a first one."""
         with self._lock:
             self._samples.clear()
-        self._take()
+            self._started_at = _now()
+            self._left_out = Sample(time.monotonic(), Reading())
+        self._take(anew=True)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves the time and the counts of the block out, as for a checkpoint."""
+        with self._lock:
+            start = time.monotonic()
+            last = self._read(anew=True)
+            self._samples.append(last)
+            yield
+            grown = self._read(anew=True).reading.counters
+            counters = dict(self._left_out.reading.counters)
+            for name, value in grown.items():
+                before = last.reading.counters.get(name, value)
+                counters[name] = counters.get(name, 0.0) + value - before
+            seconds = self._left_out.seconds + time.monotonic() - start
+            self._left_out = Sample(seconds, Reading(counters))
 
     def figures(self) -> dict[str, Any]:
-        """Returns the figures from first to last sample; see `summarize_samples`."""
+        """Returns the figures from first to last sample; see `summarize_samples`.
+
+        "absent" has the reason for each figure that is missing, "host_id" tells hosts
+        apart, and "started_at" and "ended_at" are the times of both samples, in UTC.
+        """
+        samples = self.samples()
         with self._lock:
-            return summarize_samples(self._samples) | {"absent": dict(self._absent)}
+            absent = dict(self._absent)
+        return {
+            **summarize_samples(samples),
+            "absent": absent,
+            "host_id": environment.host_id(),
+            "started_at": self._started_at,
+            "ended_at": self._ended_at,
+        }
+
+    def samples(self) -> list[Sample]:
+        """Returns the samples since the start of timing."""
+        with self._lock:
+            return list(self._samples)
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_seconds):
             self._take()
 
-    def _take(self) -> None:
+    def _take(self, *, anew: bool = False) -> None:
         with self._lock:
-            reading = Reading({}, {})
-            for name, probe in list(self._probes.items()):
-                try:
-                    found = probe()
-                except _UNREADABLE as error:
-                    # A GPU may fall off its bus; the run and the other figures go on.
-                    self._absent[name] = str(error)
-                    del self._probes[name]
-                    continue
-                reading = Reading(
-                    {**reading.counters, **found.counters},
-                    {**reading.gauges, **found.gauges},
-                )
-            self._samples.append(Sample(time.monotonic(), reading))
+            self._samples.append(self._read(anew=anew))
+
+    def _read(self, *, anew: bool) -> Sample:
+        """Reads the probes, without what was left out; the lock must be held."""
+        left_out = self._left_out
+        seconds = time.monotonic() - left_out.seconds
+        counters: dict[str, Any] = {}
+        gauges: dict[str, Any] = {}
+        for name, probe in list(self._probes.items()):
+            try:
+                found = probe.read(anew=anew)
+            except UNREADABLE as error:
+                # A GPU may fall off its bus; the run and the other figures go on.
+                self._absent[name] = str(error)
+                del self._probes[name]
+                continue
+            counters |= found.counters
+            gauges |= found.gauges
+        for name, value in left_out.reading.counters.items():
+            if name in counters:
+                counters[name] -= value
+        return Sample(seconds, Reading(counters, gauges))
+
+
+def _now() -> str:
+    """Returns the time in UTC, in the form of ISO 8601."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return now.isoformat(timespec="milliseconds")
 
 
 def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -132,8 +204,8 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
         "seconds": last.seconds - first.seconds,
         "num_samples": len(samples),
     }
-    counted = _series(sample.reading.counters for sample in samples)
-    busy, total = counted.pop("host_busy", None), counted.pop("host_total", None)
+    counted = columns([sample.reading.counters for sample in samples])
+    busy, total = counted.pop("host_busy", None), counted.get("host_capacity_seconds")
     if busy is not None and total is not None and total[-1] > total[0]:
         grown = np.diff(total)
         parts = np.diff(busy)[grown > 0] / grown[grown > 0]
@@ -142,7 +214,7 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
         figures["host_cpu_fraction_max"] = float(parts.max())
     for name, values in counted.items():
         figures[name] = (values[-1] - values[0]).item()
-    for name, values in _series(sample.reading.gauges for sample in samples).items():
+    for name, values in columns([sample.reading.gauges for sample in samples]).items():
         if not name.startswith("process_peak_"):
             figures[f"{name}_mean"] = values.mean(axis=0).tolist()
             name = f"{name}_max"
@@ -150,11 +222,10 @@ def summarize_samples(samples: Sequence[Sample]) -> dict[str, Any]:
     return figures
 
 
-def _series(readings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def columns(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns name -> array of its values, for the names that every reading has."""
-    everything = list(readings)
-    names = [name for name in everything[0] if all(name in one for one in everything)]
-    return {name: np.array([one[name] for one in everything]) for name in names}
+    names = [name for name in readings[0] if all(name in one for one in readings)]
+    return {name: np.array([one[name] for one in readings]) for name in names}
 
 
 def summarize(
@@ -177,7 +248,7 @@ def summarize(
     ]
     result: dict[str, Any] = {"num_hosts": len(hosts)}
     for name in dict.fromkeys(name for figures in ranks for name in figures):
-        if name == "absent":
+        if name in _TEXTS:
             continue
         of_process = name.startswith("process_") or name in ("seconds", "num_samples")
         group, suffix = (ranks, "rank") if of_process else (hosts, "host")
@@ -199,189 +270,6 @@ def process_storage_bytes() -> int | None:
         Bytes, or None if the kernel does not say.
     """
     try:
-        return _own_storage_bytes()
-    except _UNREADABLE:
+        return probes.own_storage_bytes()
+    except UNREADABLE:
         return None
-
-
-def _own_storage_bytes() -> int:
-    process = psutil.Process()
-    if not hasattr(process, "io_counters"):  # psutil has it where /proc/self/io is
-        raise OSError("the kernel does not count the bytes that a process reads")
-    return int(process.io_counters().read_bytes)
-
-
-def cpu_seconds(times: Any) -> tuple[float, float]:
-    """Sums CPU times of the host over its cores, from `psutil.cpu_times`.
-
-    Busy is every state but idle and waiting for storage. Stolen time, which the
-    hypervisor gave to other machines, is busy too: nobody on this host can use it.
-
-    Returns:
-        Seconds that were busy, and seconds in all.
-    """
-    # The times of guests, which follow the first eight, are within user and nice.
-    total = sum(times[:8])
-    return total - times.idle - times.iowait, total
-
-
-def parse_peak_rss(text: str) -> int:
-    """Returns the peak resident memory in bytes, from the text of /proc/self/status.
-
-    Raises:
-        ValueError: If the text has no VmHWM line.
-    """
-    for line in text.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError("/proc/self/status has no VmHWM")
-
-
-def parse_nfs(text: str, mount_point: str) -> int:
-    """Returns the bytes that an NFS server sent for a mount.
-
-    Args:
-        text: Contents of /proc/self/mountstats.
-        mount_point: Folder where the file system is mounted.
-
-    Raises:
-        ValueError: If no NFS file system is mounted there.
-    """
-    place = mount_point.replace(" ", "\\040")  # as the kernel writes it
-    is_ours = False
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith("device "):
-            is_ours = f" mounted on {place} with fstype nfs" in line
-        elif is_ours and words and words[0] == "bytes:":
-            return int(words[5])  # NFSIOS_SERVERREADBYTES of kernel: nfs_iostat.h
-    raise ValueError("the data is not on NFS")
-
-
-def _read(name: str) -> str:
-    return (_PROC / name).read_text(encoding="utf-8", errors="surrogateescape")
-
-
-def _host(_: object) -> Probe:
-    def probe() -> Reading:
-        busy, total = cpu_seconds(psutil.cpu_times())
-        return Reading(counters={"host_busy": busy, "host_total": total})
-
-    return probe
-
-
-def _process(_: object) -> Probe:
-    process = psutil.Process()
-
-    def probe() -> Reading:
-        rss = process.memory_info().rss
-        # psutil has no peak on Linux, and ru_maxrss includes the process before exec.
-        peak = parse_peak_rss(_read("self/status"))
-        return Reading(
-            # psutil's CPU time of a process is in ticks of 10 ms; this clock is finer.
-            counters={"process_cpu_seconds": time.process_time()},
-            gauges={"process_rss_bytes": rss, "process_peak_rss_bytes": peak},
-        )
-
-    return probe
-
-
-def _process_storage(_: object) -> Probe:
-    def probe() -> Reading:
-        return Reading(counters={"process_storage_bytes": _own_storage_bytes()})
-
-    return probe
-
-
-def _network(_: object) -> Probe:
-    names = sorted(path.name for path in _INTERFACES.iterdir() if path.name != "lo")
-    # Bonds, bridges and VLANs lie over the devices and would count the same bytes
-    # again. A container may see no device, only interfaces that lead out of it.
-    interfaces = [n for n in names if (_INTERFACES / n / "device").exists()] or names
-
-    def probe() -> Reading:
-        counted = psutil.net_io_counters(pernic=True)
-        received = sum(counted[n].bytes_recv for n in interfaces if n in counted)
-        return Reading(counters={"network_received_bytes": received})
-
-    return probe
-
-
-def _device(data_dir: str | os.PathLike[str] | None) -> Probe:
-    if data_dir is None:
-        raise ValueError("there is no data folder")
-    number = os.stat(data_dir).st_dev
-    link = _BLOCK_DEVICES / f"{os.major(number)}:{os.minor(number)}"
-    # sysfs writes ! where the name of a device has a slash.
-    name = os.path.basename(os.path.realpath(link)).replace("!", "/")
-    if name not in psutil.disk_io_counters(perdisk=True):
-        raise ValueError("the data's file system names no block device of its own")
-
-    def probe() -> Reading:
-        counted = psutil.disk_io_counters(perdisk=True)
-        if name not in counted:
-            raise OSError(f"the block device {name} is gone")
-        return Reading(counters={"device_read_bytes": counted[name].read_bytes})
-
-    return probe
-
-
-def _nfs(data_dir: str | os.PathLike[str] | None) -> Probe:
-    if data_dir is None:
-        raise ValueError("there is no data folder")
-    mount_point = page_cache.mount_point(data_dir)
-
-    def probe() -> Reading:
-        num_bytes = parse_nfs(_read("self/mountstats"), mount_point)
-        return Reading(counters={"nfs_received_bytes": num_bytes})
-
-    probe()
-    return probe
-
-
-def _gpus(_: object) -> Probe:
-    try:
-        import pynvml
-    except ImportError:
-        raise ValueError("nvidia-ml-py is not installed") from None
-    return gpu_probe(pynvml)
-
-
-def gpu_probe(nvml: Any) -> Probe:
-    """Makes a probe of each GPU's utilization, 0 to 1, and memory in use, in bytes.
-
-    Args:
-        nvml: The module `pynvml`.
-
-    Raises:
-        OSError: If there is no driver or no GPU. The probe raises it too.
-    """
-    try:
-        nvml.nvmlInit()
-        numbers = range(nvml.nvmlDeviceGetCount())
-        gpus = [nvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
-    except nvml.NVMLError as error:
-        raise OSError(f"NVML: {error}") from error
-    if not gpus:
-        raise OSError("NVML sees no GPU")
-    return functools.partial(_read_gpus, nvml, gpus)
-
-
-def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
-    try:
-        busy = [nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100 for gpu in gpus]
-        used = [float(nvml.nvmlDeviceGetMemoryInfo(gpu).used) for gpu in gpus]
-    except nvml.NVMLError as error:
-        raise OSError(f"NVML: {error}") from error
-    return Reading(gauges={"gpu_utilization": busy, "gpu_memory_bytes": used})
-
-
-_PROBES: Mapping[str, Callable[[str | os.PathLike[str] | None], Probe]] = {
-    "host_cpu": _host,
-    "process": _process,
-    "process_storage": _process_storage,
-    "network": _network,
-    "device": _device,
-    "nfs": _nfs,
-    "gpu": _gpus,
-}

@@ -98,12 +98,15 @@ def train_from(
         end_epoch=end_epoch,
         after_step=after_step,
     )
-    # A run that ends with an epoch has saved already.
-    if done.state.step:
+    not_finite = metrics.not_finite_loss(done.traces)
+    # A run that ends with an epoch has saved already. A model that is lost must not
+    # replace the last sound one.
+    if done.state.step and not_finite is None:
         checkpoint.save(done.state)
     return {
         **done.figures,
         **metrics.learning(done.traces),
+        "not_finite_loss": not_finite,
         "num_parameters": model.count_params(),
     }
 

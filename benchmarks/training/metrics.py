@@ -262,6 +262,30 @@ def learning(traces: Sequence[Trace]) -> dict[str, Any]:
     }
 
 
+def not_finite_loss(traces: Sequence[Trace]) -> dict[str, Any] | None:
+    """Returns the first step with a loss that is not finite; None if all are.
+
+    Returns:
+        step: number of the step, from 1, warm-up included. ranks: the ranks whose loss
+        it was. text: a sentence.
+    """
+    losses = np.array([trace.losses for trace in traces])
+    wrong = ~np.isfinite(losses)
+    if not wrong.any():
+        return None
+    step = int(wrong.any(axis=0).argmax())
+    ranks = np.flatnonzero(wrong[:, step]).tolist()
+    return {
+        "step": step + 1,
+        "ranks": ranks,
+        "text": (
+            f"The loss must stay finite, got {losses[ranks[0], step]} at step "
+            f"{step + 1} on rank {', '.join(map(str, ranks))} of {len(traces)}. Lower "
+            "--learning_rate, or train with --precision=float32; --allow_nan goes on."
+        ),
+    }
+
+
 def _join(parts: Sequence[Epoch]) -> dict[str, Any]:
     num_examples = sum(part.num_examples for part in parts)
     return {

@@ -7,7 +7,7 @@ data to the result, in the order in which it happens.
 
 import datetime
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,8 @@ from benchmarks.reporting import environment, gates, mlperf_storage, output
 from benchmarks.training import bars, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+FAILED_DIR = "failed"
 
 _LOOPS = {"train": loop.train, "eval": loop.evaluate, "infer": loop.infer}
 
@@ -48,22 +49,28 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
     measured = [measure(setting, ranks) for _ in range(config.repeat)]
     ranks = ranks.now()
 
-    figures = _median(measured)
+    figures = _median(measured) | _not_finite(measured)
     if config.repeat > 1:
         figures["reproducibility"] = mlperf_storage.reproducibility(measured)
     result = {
         "command": "benchmarks.train",
         "schema_version": SCHEMA_VERSION,
+        "kind": config.kind,
         "config": setting.config.as_json(),
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,
         **figures,
-        "environment": environment.describe(),
+        "environment": environment.of_run(ranks, setting.index),
     }
     result["gates"] = gates.check(required, result)
     if config.report_dir and ranks.is_first:
         _write_report(pathlib.Path(config.report_dir), setting, result)
     return result
+
+
+def is_broken(result: dict[str, Any], config: Config) -> bool:
+    """Whether the run ended at a loss that is not finite, so that it is an error."""
+    return result.get("not_finite_loss") is not None and not config.allow_nan
 
 
 def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
@@ -81,6 +88,8 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
             raise error from None
         raise
     reads = figures.pop("epoch_reads")
+    if is_broken(figures, config):
+        return figures  # the run ended too early to prove the state of the cache
     return figures | cache_state.proof(setting, ranks.now(), cache_before, reads)
 
 
@@ -90,7 +99,17 @@ def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         name: _measure(make_setting(config, ranks, seat=setting.seat), ranks)
         for name, config in bars.configs(setting.config).items()
     }
-    return results["real"] | {"bars": bars.compare(results)}
+    figures = results["real"] | {"bars": bars.compare(results)}
+    return figures | _not_finite(results.values())
+
+
+def _not_finite(measured: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the first loss that is not finite: all runs of a result must be sound."""
+    found = (one["not_finite_loss"] for one in measured if "not_finite_loss" in one)
+    everything = list(found)
+    if not everything:  # nothing was trained
+        return {}
+    return {"not_finite_loss": next(filter(None, everything), None)}
 
 
 def _header(setting: Setting, ranks: Ranks) -> str:
@@ -116,8 +135,14 @@ def _median(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _write_report(
     folder: pathlib.Path, setting: Setting, result: dict[str, Any]
 ) -> None:
-    """Writes `<time>-<mode>-<model>-x<ranks>.json` and the `.png` of a batch."""
+    """Writes `<time>-<mode>-<model>-x<ranks>.json` and the `.png` of a batch.
+
+    The result of a run that broke goes to the folder `failed`, which no page reads.
+    """
     config = setting.config
+    if is_broken(result, config):
+        folder /= FAILED_DIR
+        folder.mkdir(exist_ok=True)
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
     name = f"{now}-{config.mode}-{config.model}-x{result['num_ranks']}"
     batch = next(iter(setting.pipeline.build().take(1)))

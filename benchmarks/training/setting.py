@@ -7,6 +7,7 @@ The index of the data set is read here; no record is.
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import tfpipe
 from benchmarks.distributed import numa
@@ -49,6 +50,11 @@ class Setting:
     seat: Seat
 
     @property
+    def index(self) -> Any:
+        """The index of the data set; None if data is synthetic."""
+        return None if self.config.synthetic else self.pipeline.source.index
+
+    @property
     def steps_per_epoch(self) -> int:
         """Number of steps that each rank takes in an epoch."""
         return int(self.pipeline.source.steps_per_epoch)
@@ -58,18 +64,22 @@ class Setting:
         """Paths of the local files that the run reads; empty if it reads none."""
         if self.config.synthetic or "://" in self.config.data_dir:
             return []
-        source = self.pipeline.source
         folder = pathlib.Path(self.config.data_dir)
-        return [str(folder / shard.name) for shard in source.index.splits[source.split]]
+        shards = self.index.splits[self.pipeline.source.split]
+        return [str(folder / shard.name) for shard in shards]
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the shards of the split; 0 if data is synthetic."""
+        if self.config.synthetic:
+            return 0
+        shards = self.index.splits[self.pipeline.source.split]
+        return sum(shard.num_bytes for shard in shards)
 
     @property
     def record_bytes(self) -> float | None:
         """Mean size of a record in its shard; None if data is synthetic."""
-        if self.config.synthetic:
-            return None
-        source = self.pipeline.source
-        shards = source.index.splits[source.split]
-        return sum(shard.num_bytes for shard in shards) / self.num_records
+        return None if self.config.synthetic else self.num_bytes / self.num_records
 
     @property
     def num_training_steps(self) -> int | None:

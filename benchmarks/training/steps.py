@@ -24,7 +24,7 @@ from benchmarks.training.setting import Setting
 
 Batch = dict[str, tf.Tensor]
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-TrainFunction = Callable[[Batch], tuple[Sums, tf.Tensor]]
+TrainFunction = Callable[[Batch], tuple[Sums, tf.Tensor, tf.Tensor]]
 
 _MOMENTUM = 0.9
 _REFERENCE_BATCH = 256  # the global batch that --learning_rate is given for
@@ -45,12 +45,15 @@ class Outcome(NamedTuple):
         num_correct: Number of examples that were predicted correctly.
         sync_seconds: Time from the end of the rank's own work until the average over
             ranks was there; 0 if the ranks average nothing.
+        is_sound: Whether the loss is finite on every rank, which all ranks learn in the
+            same step; True if the step trains nothing.
     """
 
     num_examples: int
     loss: float = math.nan
     num_correct: int = 0
     sync_seconds: float = 0.0
+    is_sound: bool = True
 
 
 StepFunction = Callable[[Batch], Outcome]
@@ -151,8 +154,10 @@ def make_train_step(
     )
 
     def step(batch: Batch) -> Outcome:
-        sums, sync_seconds = function(batch)
-        return _outcome(sums)._replace(sync_seconds=float(sync_seconds))
+        sums, mean_loss, sync_seconds = function(batch)
+        return _outcome(sums)._replace(
+            is_sound=math.isfinite(mean_loss), sync_seconds=float(sync_seconds)
+        )
 
     return step
 
@@ -260,12 +265,7 @@ def make_step(
     optimizer = keras.optimizers.SGD(0.01, momentum=_MOMENTUM)
     optimizer.build(model.trainable_variables)
     function = _train_function(model, optimizer, pipeline, Ranks(), xla=False)
-
-    def step(batch: Batch) -> tf.Tensor:
-        (loss, _, _), _ = function(batch)
-        return loss
-
-    return step
+    return lambda batch: function(batch)[1]
 
 
 def to_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -288,8 +288,10 @@ def _train_function(
 ) -> TrainFunction:
     """Returns a function that optimizes the model for a batch.
 
-    It returns the sums of the batch, and the time that the average over ranks took
-    after the last gradient of this rank: float64, in seconds.
+    It returns the sums of this rank's batch, the mean loss over all ranks, and the time
+    that the average over ranks took after the last gradient of this rank: float64, in
+    seconds. The loss is averaged with the gradients, so that no step has one more
+    operation to wait for.
     """
     # Horovod and the tape need the tf.Variable inside each Keras variable.
     variables = [variable.value for variable in model.trainable_variables]
@@ -313,14 +315,14 @@ def _train_function(
         optimizer.apply(gradients, model.trainable_variables)
 
     @tf.function
-    def step(batch: Batch) -> tuple[Sums, tf.Tensor]:
+    def step(batch: Batch) -> tuple[Sums, tf.Tensor, tf.Tensor]:
         gradients, sums = differentiate(batch)
-        averages = ranks.average(gradients)
+        *averages, mean_loss = ranks.average([*gradients, sums[0]])
         update(averages)
         if ranks.num_ranks == 1:
-            return sums, tf.zeros([], tf.float64)
+            return sums, mean_loss, tf.zeros([], tf.float64)
         done_at = _time_of(gradients, place)
-        return sums, _time_of(averages, place) - done_at
+        return sums, mean_loss, _time_of(averages, place) - done_at
 
     return step
 

@@ -22,7 +22,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat, watched
 from benchmarks.reporting import steady_state
-from benchmarks.system import telemetry
+from benchmarks.system import host_load, telemetry, time_series
 from benchmarks.training import metrics
 from benchmarks.training.cache_state import Batches, Meter
 from benchmarks.training.recorder import Recorder, Step, Trace
@@ -58,6 +58,9 @@ def run_steps(
 ) -> Outcome:
     """Runs warm-up and timed steps, on all ranks together.
 
+    A step whose loss is not finite on a rank is the last one, unless the config allows
+    it; the figures are then those of the steps so far.
+
     Args:
         setting: The setting of this rank.
         ranks: All ranks.
@@ -72,6 +75,7 @@ def run_steps(
     Raises:
         TfpipeError: If the ranks were not given the same run.
         RuntimeError: If the data ends before the last step.
+        ValueError: If a loss is not finite before a step is timed.
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, _ = num_steps
@@ -81,7 +85,9 @@ def run_steps(
     meter = Meter(setting, ranks, batches, state if num_warmup == 0 else None)
     recorder = Recorder(setting.num_records, setting.read_ahead(state))
     config = setting.config
-    sampler = telemetry.Sampler(config.data_dir)
+    sampler = telemetry.Sampler(
+        config.data_dir, files=setting.files, num_bytes=setting.num_bytes
+    )
     watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
     with sampler, watch as beat:
         done = _steps(setting, state, batches, function, sum(num_steps), ranks, beat)
@@ -93,26 +99,54 @@ def run_steps(
             if after_step is not None:
                 after_step(step, state)
             if state.step == 0:
-                with recorder.untimed():
+                with recorder.untimed(), sampler.paused():
                     meter.end_epoch(state, is_last=number + 1 == sum(num_steps))
                     if end_epoch is not None:
                         end_epoch(state)
             if number + 1 == num_warmup:
                 meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
+                sampler.start_timing()  # first: it takes some milliseconds
                 recorder.start_timing()
-                sampler.start_timing()
         traces = ranks.gather(recorder.trace())
-    sampled = ranks.gather((sampler.figures(), ranks.local_rank))
+    if number < num_warmup:  # the last step was still a warm-up step
+        raise ValueError(metrics.not_finite_loss(traces)["text"])
     figures = {
         **metrics.summarize(traces, record_bytes=setting.record_bytes),
         **_faults(setting, ranks),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "num_warmup_steps": num_warmup,
         "epoch_reads": meter.finish(traces),
-        "telemetry": telemetry.summarize(*zip(*sampled, strict=True)),
+        **_over_time(ranks, sampler, traces),
     }
     return Outcome(traces=traces, state=state, figures=figures)
+
+
+def _over_time(
+    ranks: Ranks, sampler: telemetry.Sampler, traces: Sequence[Trace]
+) -> dict[str, Any]:
+    """Returns what all ranks sampled: sums, series and the load of the hosts."""
+    edges = time_series.make_edges(
+        max(trace.seconds for trace in traces), len(traces[0].end_seconds)
+    )
+    series = time_series.of_samples(edges, sampler.samples())
+    found = ranks.gather((sampler.figures(), ranks.local_rank, series))
+    sampled, local_ranks, samples = zip(*found, strict=True)
+    steps = [
+        time_series.of_steps(
+            edges,
+            end_seconds=trace.end_seconds,
+            wait_seconds=trace.wait_seconds,
+            num_examples=trace.num_examples,
+        )
+        for trace in traces
+    ]
+    return {
+        **{name: sampled[0][name] for name in ("started_at", "ended_at")},
+        "telemetry": telemetry.summarize(sampled, local_ranks),
+        "time_series": time_series.join(edges, steps, samples, local_ranks),
+        "host_load": host_load.summarize(sampled),
+    }
 
 
 def _steps(
@@ -153,6 +187,8 @@ def _steps(
                 bar.set_postfix(loss=f"{outcome.loss:.3f}", refresh=False)
             num_done += 1
             beat(num_done)
+            if not (outcome.is_sound or setting.config.allow_nan):
+                return
     if num_done < num_steps:
         raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
 

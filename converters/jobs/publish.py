@@ -15,6 +15,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import tfpipe
 from converters.jobs import (
     changed,
     duplicates,
@@ -216,6 +217,7 @@ def _make_index(
     dropped = collections.Counter(f"skipped_{drop['reason']}" for drop in job.dropped)
     made_by = {
         **job.description,
+        "git_revision": tfpipe.git_revision(),
         "decisions": _total([*(item.decisions for item in written), dropped]),
         "ignored": dict(sorted(job.ignored.items())),
         "duplicates": dict(copies),

@@ -42,3 +42,16 @@ def test_config_is_json() -> None:
     config = Config(data_dir="x", num_steps=3)
 
     assert Config(**json.loads(json.dumps(config.as_json()))) == config
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"data_dir": "x"}, "real"),
+        ({"synthetic": True}, "synthetic"),
+        ({"data_dir": "x", "emulate": "h100"}, "emulated"),
+        ({"synthetic": True, "step_time_ms": 0.0}, "emulated"),
+    ],
+)
+def test_kind_of_run(fields, kind):
+    assert Config(**fields).kind == kind

@@ -123,3 +123,26 @@ def test_every_metric_has_a_gate_that_says_what_it_is(metric):
 
     assert Gate.parse(str(gate)) == gate
     assert gates.METRICS[metric].key in gate.check({}).text
+
+
+def test_a_quiet_host_can_be_required():
+    load = {"others_cpu_fraction": 0.06, "stolen_fraction": 0.01}
+    result = {"host_load": load | {"run_queue_wait_fraction": None}}
+    texts = ["others_cpu<=5%", "stolen<=1%", "run_queue<=5%"]
+
+    found = gates.check([Gate.parse(text) for text in texts], result)
+
+    assert [one["passed"] for one in found] == [False, True, False]
+    assert "the result has no host_load.run_queue_wait_fraction" in found[2]["text"]
+
+
+def test_a_run_whose_loss_was_not_finite_meets_no_gate():
+    result = {"stall_fraction": 0.0, "not_finite_loss": {"text": "It was NaN."}}
+
+    (found,) = gates.check([Gate.parse("stall<=3%")], result)
+
+    assert found == {
+        "gate": "stall<=3%",
+        "passed": False,
+        "text": "stall<=3% is not met: It was NaN.",
+    }

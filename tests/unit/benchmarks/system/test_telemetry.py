@@ -1,98 +1,14 @@
 """benchmarks.system.telemetry: use of the host during a run."""
 
-import collections
 import json
-import os
-import types
 
 import psutil
 import pytest
 
-from benchmarks.system import telemetry
-from benchmarks.system.telemetry import Reading, Sample
-
-STATUS = """\
-Name:\tpython
-VmHWM:\t    2112 kB
-VmRSS:\t     100 kB
-"""
-
-MOUNTSTATS = """\
-device /dev/vda mounted on / with fstype ext4
-device one:/a mounted on /mnt/a with fstype nfs4 statvers=1.1
-\topts:\trw,vers=4.2
-\tbytes:\t10 20 30 40 50 60 70 80
-\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
-device two:/b mounted on /mnt/my\\040data with fstype nfs statvers=1.1
-\tbytes:\t1 2 3 4 5 6 7 8
-"""
-
-CpuTimes = collections.namedtuple(
-    "CpuTimes", "user nice system idle iowait irq softirq steal guest guest_nice"
-)
-
-
-def test_peak_memory():
-    assert telemetry.parse_peak_rss(STATUS) == 2112 * 1024
-    with pytest.raises(ValueError, match="no VmHWM"):
-        telemetry.parse_peak_rss("Name:\tpython\n")
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [
-        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 0, 0, 0), (21, 141)),
-        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 9, 0, 0), (30, 150)),  # stolen is not idle
-        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 0, 8, 1), (21, 141)),  # guests are in user
-    ],
-)
-def test_cpu(times, expected):
-    assert telemetry.cpu_seconds(times) == expected
-
-
-@pytest.mark.parametrize(
-    ("devices", "interfaces", "expected"),
-    [
-        (["eth0", "ib0"], [], 1500),
-        (["eth0", "ib0"], ["bond0"], 1500),  # a bond lies over the devices
-        ([], ["bond0"], 1500),  # a container sees no devices
-        ([], [], 0),
-        (["eth0", "gone"], [], 1000),
-    ],
-)
-def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
-    for name in ("lo", *interfaces):
-        (tmp_path / name).mkdir()
-    for name in devices:
-        (tmp_path / name / "device").mkdir(parents=True)
-    received = {"lo": 999, "eth0": 1000, "ib0": 500, "bond0": 1500}
-    counted = {n: types.SimpleNamespace(bytes_recv=v) for n, v in received.items()}
-    monkeypatch.setattr(telemetry, "_INTERFACES", tmp_path)
-    monkeypatch.setattr(telemetry.psutil, "net_io_counters", lambda pernic: counted)
-
-    found = telemetry._network(None)()
-
-    assert found.counters == {"network_received_bytes": expected}
-
-
-def test_device(tmp_path, monkeypatch):
-    number = os.stat(tmp_path).st_dev
-    link = tmp_path / f"{os.major(number)}:{os.minor(number)}"
-    link.symlink_to("../../devices/cciss!c0d0")
-    counted = {"cciss/c0d0": types.SimpleNamespace(read_bytes=4096)}
-    monkeypatch.setattr(telemetry, "_BLOCK_DEVICES", tmp_path)
-    monkeypatch.setattr(telemetry.psutil, "disk_io_counters", lambda perdisk: counted)
-
-    probe = telemetry._device(tmp_path)
-
-    assert probe().counters == {"device_read_bytes": 4096}
-    counted.clear()
-    with pytest.raises(OSError, match="the block device cciss/c0d0 is gone"):
-        probe()
-    with pytest.raises(ValueError, match="names no block device of its own"):
-        telemetry._device(tmp_path)
-    with pytest.raises(ValueError, match="there is no data folder"):
-        telemetry._device(None)
+from benchmarks.system import probes, telemetry
+from benchmarks.system.probes import Reading
+from benchmarks.system.telemetry import Sample
+from tests.unit.benchmarks.system.test_probes import _Nvml
 
 
 @pytest.mark.parametrize(
@@ -121,23 +37,16 @@ def test_storage_bytes_are_none_where_the_kernel_does_not_count(monkeypatch):
     assert telemetry.process_storage_bytes() is None
 
 
-@pytest.mark.parametrize(("point", "expected"), [("/mnt/a", 50), ("/mnt/my data", 5)])
-def test_nfs(point, expected):
-    assert telemetry.parse_nfs(MOUNTSTATS, point) == expected
-
-
-@pytest.mark.parametrize("point", ["/", "/mnt"])
-def test_a_mount_that_is_not_nfs_is_refused(point):
-    with pytest.raises(ValueError, match="not on NFS"):
-        telemetry.parse_nfs(MOUNTSTATS, point)
-
-
 def test_figures_of_samples():
     samples = [
         Sample(
             seconds,
             Reading(
-                {"host_busy": busy, "host_total": total, "network_received_bytes": net},
+                {
+                    "host_busy": busy,
+                    "host_capacity_seconds": total,
+                    "network_received_bytes": net,
+                },
                 {"process_rss_bytes": rss, "process_peak_rss_bytes": peak} | gpu,
             ),
         )
@@ -153,6 +62,7 @@ def test_figures_of_samples():
     assert figures == {
         "seconds": 2.0,
         "num_samples": 3,
+        "host_capacity_seconds": 200,
         "host_cpu_fraction": 0.5,
         "host_cpu_fraction_max": 0.9,
         "network_received_bytes": 2,
@@ -172,6 +82,8 @@ def test_ranks_and_hosts_are_told_apart():
             "process_rss_bytes_max": 10 * (rank + 1),
             "host_cpu_fraction": [0.2, 0.9, 0.6][rank],
             "absent": {"gpu": "none here"},
+            "host_id": "node",
+            "started_at": "2026-11-22T17:00:00.000+00:00",
         }
         for rank in range(3)
     ]
@@ -190,57 +102,75 @@ def test_ranks_and_hosts_are_told_apart():
     }
 
 
-class _Nvml:
-    """Two GPUs, in the words of pynvml; the second is lost after two readings."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, count=2):
-        self.count, self.num_readings = count, 0
-
-    def nvmlInit(self):  # noqa: N802
-        pass
-
-    def nvmlDeviceGetCount(self):  # noqa: N802
-        return self.count
-
-    def nvmlDeviceGetHandleByIndex(self, number):  # noqa: N802
-        return number
-
-    def nvmlDeviceGetUtilizationRates(self, gpu):  # noqa: N802
-        self.num_readings += 1
-        if self.num_readings > 4:
-            raise self.NVMLError("GPU is lost")
-        return type("Rates", (), {"gpu": 40 + 20 * gpu})
-
-    def nvmlDeviceGetMemoryInfo(self, gpu):  # noqa: N802
-        return type("Memory", (), {"used": 1000 * (gpu + 1)})
-
-
-def test_gpus():
-    probe = telemetry.gpu_probe(_Nvml())
-
-    assert probe().gauges == {
-        "gpu_utilization": [0.4, 0.6],
-        "gpu_memory_bytes": [1000.0, 2000.0],
-    }
-    with pytest.raises(OSError, match="NVML sees no GPU"):
-        telemetry.gpu_probe(_Nvml(0))
-
-
 def test_a_gpu_that_is_lost_takes_only_its_own_figures_along(monkeypatch):
     nvml = _Nvml()
-    probes = {
-        "gpu": lambda _: telemetry.gpu_probe(nvml),
-        "process": telemetry._process,
+    table = {
+        "gpu": lambda _: probes.gpu_probe(nvml),
+        "process": probes._process,
     }
-    monkeypatch.setattr(telemetry, "_PROBES", probes)
+    monkeypatch.setattr(probes, "PROBES", table)
     with telemetry.Sampler(interval_seconds=60.0) as sampler:
-        sampler._take()
+        sampler._take(anew=True)
     figures = sampler.figures()  # the last reading is the third
 
     assert figures["absent"] == {"gpu": "NVML: GPU is lost"}
     assert "gpu_utilization_mean" not in figures
     assert figures["num_samples"] == 3
     assert figures["process_rss_bytes_max"] > 0
+
+
+class _Clock:
+    """Stands in for the module time; the probes move it."""
+
+    def __init__(self):
+        self.now = self.cpu = 100.0
+
+    def monotonic(self):
+        return self.now
+
+    def thread_time(self):
+        return self.cpu
+
+
+def _sampler(monkeypatch, clock, cost):
+    """A sampler of one counter, the seconds of the clock; a reading takes `cost`."""
+
+    def probe():
+        clock.cpu += cost
+        return Reading({"work_seconds": clock.now}, {})
+
+    monkeypatch.setattr(telemetry, "time", clock)
+    monkeypatch.setattr(probes, "PROBES", {"work": lambda _: probe})
+    return telemetry.Sampler(interval_seconds=60.0)
+
+
+def test_pauses_count_neither_as_time_nor_as_work(monkeypatch):
+    clock = _Clock()
+    with _sampler(monkeypatch, clock, 0.0) as sampler:
+        clock.now += 50
+        sampler.start_timing()
+        for work, pause in [(2, 10), (3, 20), (4, 0)]:
+            clock.now += work
+            with sampler.paused():
+                clock.now += pause
+    samples = [(one.seconds, dict(one.reading.counters)) for one in sampler.samples()]
+    figures = sampler.figures()
+
+    start = 150.0
+    assert samples == [
+        (seconds, {"work_seconds": start + seconds}) for seconds in (0, 2, 5, 9, 9)
+    ]
+    assert figures["seconds"] == figures["work_seconds"] == 9
+
+
+def test_a_probe_that_costs_much_is_read_less_often(monkeypatch):
+    clock = _Clock()
+    with _sampler(monkeypatch, clock, 0.025) as sampler:
+        sampler.start_timing()
+        for _ in range(7):
+            clock.now += 1
+            sampler._take()
+    values = [one.reading.counters["work_seconds"] for one in sampler.samples()]
+
+    # 0.025 s of CPU time are 1 % of 2.5 seconds; the last reading is always new.
+    assert values == [100, 100, 100, 103, 103, 103, 106, 106, 107]

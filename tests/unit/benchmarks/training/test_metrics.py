@@ -390,3 +390,24 @@ def test_coverage(counts: list[list[int]], expected: tuple[int, ...]) -> None:
 
 def test_synthetic_input_has_no_coverage() -> None:
     assert metrics.coverage([np.empty(0, np.int64)]) is None
+
+
+def test_first_loss_that_is_not_finite_is_named() -> None:
+    nan, inf = float("nan"), float("inf")
+    sound = _trace([0.0], [1.0], 4, losses=[1.0, 2.0, 3.0])
+    later = _trace([0.0], [1.0], 4, losses=[1.0, 2.0, inf])
+    first = _trace([0.0], [1.0], 4, losses=[1.0, nan, nan])
+
+    assert metrics.not_finite_loss([sound, sound]) is None
+    found = metrics.not_finite_loss([sound, later, first, first])
+
+    assert found == {
+        "step": 2,
+        "ranks": [2, 3],
+        "text": "The loss must stay finite, got nan at step 2 on rank 2, 3 of 4. Lower "
+        "--learning_rate, or train with --precision=float32; --allow_nan goes on.",
+    }
+    assert (
+        "got inf at step 3 on rank 1 of 2"
+        in (metrics.not_finite_loss([sound, later]) or {})["text"]
+    )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+import tfpipe
 from converters.images import policy
 from converters.inputs import classes, ilsvrc
 from converters.inputs.ilsvrc import Image
@@ -62,6 +63,7 @@ def test_data_set_is_complete_and_leaves_no_work(
     ]
     assert index.load(folder) == result
     assert result.made_by["decisions"] == {"kept": 31}
+    assert result.made_by["git_revision"] == tfpipe.git_revision()
     for split in ("train", "validation"):
         index.check(result, folder, split)
 

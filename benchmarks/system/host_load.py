@@ -1,0 +1,129 @@
+"""Load of the hosts by others: cores taken, stolen or waited for while a run is timed.
+
+In: the counters of each rank and its host over the timed window. Out: the section
+`host_load` of the result: three shares, each that of the worst host, and a sentence. A
+rate that was measured on a busy host says little about the pipeline.
+
+The CPU time of a run is that of its ranks and of their child processes. The launcher
+and kernel threads are others; interrupts count as nobody's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# A host on which more is taken, stolen or waited for is busy.
+OTHERS_LIMIT = 0.05
+STOLEN_LIMIT = 0.01
+QUEUE_LIMIT = 0.05
+
+Figures = Mapping[str, Any]
+
+
+class ThreadTimes:
+    """Times of the threads of a process in all, those of ended threads included.
+
+    Attributes:
+        running_seconds: Time that the threads ran on a core.
+        queued_seconds: Time that they could run and waited for a core.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}
+        self.running_seconds = self.queued_seconds = 0.0
+
+    def update(self, times: Mapping[str, tuple[int, int]]) -> None:
+        """Takes one reading of /proc/PID/task/*/schedstat.
+
+        A thread that ended since the last reading counts up to that reading.
+
+        Args:
+            times: Number of a thread -> nanoseconds on a core, and in the run queue.
+        """
+        for thread, (running, queued) in times.items():
+            before = self._last.get(thread, (0, 0))
+            if running < before[0]:  # a new thread with the number of an ended one
+                before = (0, 0)
+            self.running_seconds += (running - before[0]) / 1e9
+            self.queued_seconds += (queued - before[1]) / 1e9
+        self._last = dict(times)
+
+
+def summarize(ranks: Sequence[Figures]) -> dict[str, Any]:
+    """Joins the counters of all ranks to the load of the hosts.
+
+    Args:
+        ranks: For each rank its growth of counters over the timed window, as
+            `telemetry.summarize_samples` returns it, and its host as "host_id".
+
+    Returns:
+        others_cpu_fraction: part of the cores that processes outside the run took.
+        stolen_fraction: part of the cores that the hypervisor gave to other machines.
+        run_queue_wait_fraction: part of the time of the run's threads, running or ready
+        to run, in which they waited for a core. Each is 0 to 1, of the worst host, and
+        None if it is unknown on a host. The same names with _per_host hold a list.
+        text: a sentence.
+    """
+    hosts: dict[str, list[Figures]] = {}
+    for figures in ranks:
+        hosts.setdefault(figures["host_id"], []).append(figures)
+    loads = [_load(group) for group in hosts.values()]
+    per_host = {name: [load[name] for load in loads] for name in loads[0]}
+    worst = {
+        name: None if None in values else max(values)
+        for name, values in per_host.items()
+    }
+    lists = {f"{name}_per_host": values for name, values in per_host.items()}
+    others, stolen, queued = worst.values()
+    return {**worst, **lists, "text": sentence(others, stolen, queued)}
+
+
+def _load(ranks: Sequence[Figures]) -> dict[str, float | None]:
+    """Returns the shares of one host, from the counters of its ranks."""
+    first = ranks[0]
+    capacity = first.get("host_capacity_seconds")
+    of_all, stolen = (
+        first.get(f"host_{key}_seconds") for key in ("processes", "stolen")
+    )
+    own = _sum(ranks, "process_tree_cpu_seconds")
+    others = None if None in (of_all, own) else max(0.0, of_all - own)
+    running = _sum(ranks, "process_running_seconds")
+    queued = _sum(ranks, "process_run_queue_seconds")
+    ready = None if None in (running, queued) else running + queued
+    return {
+        "others_cpu_fraction": _share(others, capacity),
+        "stolen_fraction": _share(stolen, capacity),
+        "run_queue_wait_fraction": _share(queued, ready),
+    }
+
+
+def _sum(ranks: Sequence[Figures], key: str) -> float | None:
+    values = [figures.get(key) for figures in ranks]
+    return None if None in values else sum(values)
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    # The times do not grow in sandboxes that show a host without any.
+    return min(1.0, part / whole) if part is not None and whole else None
+
+
+def sentence(others: float | None, stolen: float | None, queued: float | None) -> str:
+    """Returns what the three shares of the worst host mean for the run, in words."""
+    text = (
+        f"Other processes took {_percent(others)} of the cores, the hypervisor took "
+        f"{_percent(stolen)}, and the run's threads waited for a core in "
+        f"{_percent(queued)} of their time"
+    )
+    if (others or 0.0) > OTHERS_LIMIT or (stolen or 0.0) > STOLEN_LIMIT:
+        return f"The host was busy: {text}. Repeat the run on a quiet host."
+    if None in (others, stolen, queued):
+        return f"Whether the host was quiet is unknown: {text}; see telemetry.absent."
+    if queued is not None and queued > QUEUE_LIMIT:
+        return (
+            f"The host was quiet, but the run had too few cores: {text}. Its own "
+            "threads wait for each other."
+        )
+    return f"The host was quiet: {text}."
+
+
+def _percent(share: float | None) -> str:
+    return "an unknown part" if share is None else f"{share:.1%}"

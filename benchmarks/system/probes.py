@@ -1,0 +1,277 @@
+"""Probes of counters: processor, memory, network, storage, GPUs.
+
+In: files of the kernel (through psutil) and NVML. Out: functions that read some
+counters and gauges of this process or of its host; the units are in the names.
+"""
+
+import contextlib
+import functools
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import psutil
+
+from benchmarks.system import host_load, page_cache
+
+_PROC = pathlib.Path("/proc")
+_INTERFACES = pathlib.Path("/sys/class/net")
+_BLOCK_DEVICES = pathlib.Path("/sys/dev/block")
+# psutil raises NotImplementedError where the kernel lacks a file, as in some sandboxes.
+UNREADABLE = (OSError, ValueError, NotImplementedError, psutil.Error)
+
+
+class Reading(NamedTuple):
+    """Counters, which only grow, and gauges: numbers, or lists with one a device."""
+
+    counters: Mapping[str, float] = {}
+    gauges: Mapping[str, float | list[float]] = {}
+
+
+Probe = Callable[[], Reading]
+
+
+def own_storage_bytes() -> int:
+    """Returns the bytes that storage delivered to this process so far.
+
+    Raises:
+        OSError: If the kernel does not say.
+    """
+    process = psutil.Process()
+    if not hasattr(process, "io_counters"):  # psutil has it where /proc/self/io is
+        raise OSError("the kernel does not count the bytes that a process reads")
+    return int(process.io_counters().read_bytes)
+
+
+def cpu_seconds(times: Any) -> tuple[float, float]:
+    """Sums CPU times of the host over its cores, from `psutil.cpu_times`.
+
+    Busy is every state but idle and waiting for storage. Stolen time, which the
+    hypervisor gave to other machines, is busy too: nobody on this host can use it.
+
+    Returns:
+        Seconds that were busy, and seconds in all.
+    """
+    # The times of guests, which follow the first eight, are within user and nice.
+    total = sum(times[:8])
+    return total - times.idle - times.iowait, total
+
+
+def parse_peak_rss(text: str) -> int:
+    """Returns the peak resident memory in bytes, from the text of /proc/self/status.
+
+    Raises:
+        ValueError: If the text has no VmHWM line.
+    """
+    for line in text.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError("/proc/self/status has no VmHWM")
+
+
+def parse_nfs(text: str, mount_point: str) -> int:
+    """Returns the bytes that an NFS server sent for a mount.
+
+    Args:
+        text: Contents of /proc/self/mountstats.
+        mount_point: Folder where the file system is mounted.
+
+    Raises:
+        ValueError: If no NFS file system is mounted there.
+    """
+    place = mount_point.replace(" ", "\\040")  # as the kernel writes it
+    is_ours = False
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith("device "):
+            is_ours = f" mounted on {place} with fstype nfs" in line
+        elif is_ours and words and words[0] == "bytes:":
+            return int(words[5])  # NFSIOS_SERVERREADBYTES of kernel: nfs_iostat.h
+    raise ValueError("the data is not on NFS")
+
+
+def _read(name: str) -> str:
+    return (_PROC / name).read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _host(_: object) -> Probe:
+    def probe() -> Reading:
+        times = psutil.cpu_times()
+        busy, total = cpu_seconds(times)
+        # Interrupts belong to no process: the run's own reads cause many of them.
+        of_processes = times.user + times.nice + times.system
+        return Reading(
+            counters={
+                "host_busy": busy,
+                "host_capacity_seconds": total,
+                "host_processes_seconds": of_processes,
+                "host_stolen_seconds": times.steal,
+            }
+        )
+
+    return probe
+
+
+def _run_cpu(_: object) -> Probe:
+    process = psutil.Process()
+
+    def probe() -> Reading:
+        seconds = 0.0
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                # A child that has ended is in the children's time of its parent.
+                seconds += sum(one.cpu_times()[:4])
+        return Reading(counters={"process_tree_cpu_seconds": seconds})
+
+    return probe
+
+
+def _run_queue(_: object) -> Probe:
+    threads = host_load.ThreadTimes()
+
+    def probe() -> Reading:
+        times = {}
+        for number in os.listdir(_PROC / "self/task"):
+            # A thread may end at any time; a kernel without the file is an error.
+            with contextlib.suppress(ProcessLookupError):
+                try:
+                    text = _read(f"self/task/{number}/schedstat")
+                except FileNotFoundError:
+                    if (_PROC / f"self/task/{number}").exists():
+                        raise
+                    continue
+                running, queued, _ = text.split()
+                times[number] = int(running), int(queued)
+        threads.update(times)
+        if not threads.running_seconds:
+            raise OSError("the kernel does not count the time in the run queue")
+        return Reading(
+            counters={
+                "process_running_seconds": threads.running_seconds,
+                "process_run_queue_seconds": threads.queued_seconds,
+            }
+        )
+
+    probe()
+    return probe
+
+
+def _process(_: object) -> Probe:
+    process = psutil.Process()
+
+    def probe() -> Reading:
+        rss = process.memory_info().rss
+        # psutil has no peak on Linux, and ru_maxrss includes the process before exec.
+        peak = parse_peak_rss(_read("self/status"))
+        return Reading(
+            # psutil's CPU time of a process is in ticks of 10 ms; this clock is finer.
+            counters={"process_cpu_seconds": time.process_time()},
+            gauges={"process_rss_bytes": rss, "process_peak_rss_bytes": peak},
+        )
+
+    return probe
+
+
+def _process_storage(_: object) -> Probe:
+    def probe() -> Reading:
+        return Reading(counters={"process_storage_bytes": own_storage_bytes()})
+
+    return probe
+
+
+def _network(_: object) -> Probe:
+    names = sorted(path.name for path in _INTERFACES.iterdir() if path.name != "lo")
+    # Bonds, bridges and VLANs lie over the devices and would count the same bytes
+    # again. A container may see no device, only interfaces that lead out of it.
+    interfaces = [n for n in names if (_INTERFACES / n / "device").exists()] or names
+
+    def probe() -> Reading:
+        counted = psutil.net_io_counters(pernic=True)
+        received = sum(counted[n].bytes_recv for n in interfaces if n in counted)
+        return Reading(counters={"network_received_bytes": received})
+
+    return probe
+
+
+def _device(data_dir: str | os.PathLike[str] | None) -> Probe:
+    if data_dir is None:
+        raise ValueError("there is no data folder")
+    number = os.stat(data_dir).st_dev
+    link = _BLOCK_DEVICES / f"{os.major(number)}:{os.minor(number)}"
+    # sysfs writes ! where the name of a device has a slash.
+    name = os.path.basename(os.path.realpath(link)).replace("!", "/")
+    if name not in psutil.disk_io_counters(perdisk=True):
+        raise ValueError("the data's file system names no block device of its own")
+
+    def probe() -> Reading:
+        counted = psutil.disk_io_counters(perdisk=True)
+        if name not in counted:
+            raise OSError(f"the block device {name} is gone")
+        return Reading(counters={"device_read_bytes": counted[name].read_bytes})
+
+    return probe
+
+
+def _nfs(data_dir: str | os.PathLike[str] | None) -> Probe:
+    if data_dir is None:
+        raise ValueError("there is no data folder")
+    mount_point = page_cache.mount_point(data_dir)
+
+    def probe() -> Reading:
+        num_bytes = parse_nfs(_read("self/mountstats"), mount_point)
+        return Reading(counters={"nfs_received_bytes": num_bytes})
+
+    probe()
+    return probe
+
+
+def _gpus(_: object) -> Probe:
+    try:
+        import pynvml
+    except ImportError:
+        raise ValueError("nvidia-ml-py is not installed") from None
+    return gpu_probe(pynvml)
+
+
+def gpu_probe(nvml: Any) -> Probe:
+    """Makes a probe of each GPU's utilization, 0 to 1, and memory in use, in bytes.
+
+    Args:
+        nvml: The module `pynvml`.
+
+    Raises:
+        OSError: If there is no driver or no GPU. The probe raises it too.
+    """
+    try:
+        nvml.nvmlInit()
+        numbers = range(nvml.nvmlDeviceGetCount())
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
+    except nvml.NVMLError as error:
+        raise OSError(f"NVML: {error}") from error
+    if not gpus:
+        raise OSError("NVML sees no GPU")
+    return functools.partial(_read_gpus, nvml, gpus)
+
+
+def _read_gpus(nvml: Any, gpus: Sequence[Any]) -> Reading:
+    try:
+        busy = [nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100 for gpu in gpus]
+        used = [float(nvml.nvmlDeviceGetMemoryInfo(gpu).used) for gpu in gpus]
+    except nvml.NVMLError as error:
+        raise OSError(f"NVML: {error}") from error
+    return Reading(gauges={"gpu_utilization": busy, "gpu_memory_bytes": used})
+
+
+PROBES: Mapping[str, Callable[[str | os.PathLike[str] | None], Probe]] = {
+    "host_cpu": _host,
+    "run_cpu": _run_cpu,
+    "run_queue": _run_queue,
+    "process": _process,
+    "process_storage": _process_storage,
+    "network": _network,
+    "device": _device,
+    "nfs": _nfs,
+    "gpu": _gpus,
+}

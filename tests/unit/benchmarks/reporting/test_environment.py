@@ -1,0 +1,59 @@
+"""benchmarks.reporting.environment: hosts, and what identifies the data."""
+
+import dataclasses
+
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.reporting import environment
+from tfpipe.shards import index
+
+DATA = index.Index(
+    name="imagenet",
+    label_base=1,
+    classes=(("n01", "one"),),
+    splits={
+        "train": (
+            index.Shard(name="train-0", num_records=3, num_bytes=30, digest="a"),
+            index.Shard(name="train-1", num_records=2, num_bytes=20, digest="b"),
+        ),
+        "validation": (
+            index.Shard(name="validation-0", num_records=1, num_bytes=9, digest="c"),
+        ),
+    },
+    made_by={"version": "0.1.0", "git_revision": "12ab"},
+)
+
+
+def test_ranks_are_put_to_their_hosts(monkeypatch):
+    here = {"name": "node", "cpu": "fast", "num_cpus": 8, "ram_bytes": 64}
+    everyone = [("node boot1", here), ("node boot2", here), ("node boot1", here)]
+    monkeypatch.setattr(Ranks, "gather", lambda self, value: everyone)
+
+    found = environment.hosts(Ranks())
+
+    assert found == [{**here, "ranks": [0, 2]}, {**here, "ranks": [1]}]
+
+
+def test_this_host():
+    (host,) = environment.hosts(Ranks())
+
+    assert host["name"] in environment.host_id()
+    assert host["ranks"] == [0]
+    assert min(host["num_cpus"], host["ram_bytes"]) > 0
+
+
+def test_data_is_told_by_its_shards_and_not_by_its_converter():
+    found = environment.data(DATA)
+
+    assert found == {
+        "name": "imagenet",
+        "converter": {"version": "0.1.0", "git_revision": "12ab"},
+        "num_records": 6,
+        "num_bytes": 59,
+        "digest": found["digest"],
+    }
+    old = environment.data(dataclasses.replace(DATA, made_by={}))
+    assert old["converter"] == {"version": None, "git_revision": None}
+    assert old["digest"] == found["digest"]
+    shard = dataclasses.replace(DATA.splits["train"][0], digest="d")
+    changed = dataclasses.replace(DATA, splits={"train": (shard,)})
+    assert environment.data(changed)["digest"] != found["digest"]

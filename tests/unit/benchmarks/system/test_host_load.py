@@ -1,0 +1,96 @@
+"""benchmarks.system.host_load: the load of the hosts by others, on made-up figures."""
+
+import pytest
+
+from benchmarks.system import host_load
+from benchmarks.system.host_load import ThreadTimes
+
+
+def _rank(host="one", tree=30.0, running=20.0, queued=5.0, processes=90.0, stolen=4.0):
+    return {
+        "host_id": host,
+        "host_capacity_seconds": 200.0,
+        "host_processes_seconds": processes,
+        "host_stolen_seconds": stolen,
+        "process_tree_cpu_seconds": tree,
+        "process_running_seconds": running,
+        "process_run_queue_seconds": queued,
+    }
+
+
+def test_load_of_the_worst_host():
+    # Ranks of two hosts in turn; on the second host its two ranks did all the work.
+    ranks = [_rank(), _rank("two", 44.0, stolen=0.0), _rank(), _rank("two", 46.0)]
+
+    found = host_load.summarize(ranks)
+
+    assert found["others_cpu_fraction_per_host"] == [0.15, 0.0]
+    assert found["others_cpu_fraction"] == 0.15
+    assert found["stolen_fraction_per_host"] == [0.02, 0.0]
+    assert found["stolen_fraction"] == 0.02
+    assert found["run_queue_wait_fraction"] == 0.2
+    assert found["text"] == (
+        "The host was busy: Other processes took 15.0% of the cores, the hypervisor "
+        "took 2.0%, and the run's threads waited for a core in 20.0% of their time. "
+        "Repeat the run on a quiet host."
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "unknown"),
+    [
+        ("process_tree_cpu_seconds", {"others_cpu_fraction"}),
+        ("process_run_queue_seconds", {"run_queue_wait_fraction"}),
+        ("host_capacity_seconds", {"others_cpu_fraction", "stolen_fraction"}),
+    ],
+)
+def test_a_counter_that_one_rank_lacks_is_unknown(missing, unknown):
+    ranks = [_rank(), _rank("two")]
+    del ranks[1][missing]
+
+    found = host_load.summarize(ranks)
+
+    shares = ("others_cpu_fraction", "stolen_fraction", "run_queue_wait_fraction")
+    assert {name for name in shares if found[name] is None} == unknown
+    for name in unknown:
+        assert found[f"{name}_per_host"][0] is not None
+        assert found[f"{name}_per_host"][1] is None
+
+
+def test_a_host_without_times_is_unknown():
+    ranks = [_rank() | {"host_capacity_seconds": 0.0}]
+
+    assert host_load.summarize(ranks)["others_cpu_fraction"] is None
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ((0.05, 0.01, 0.05), "The host was quiet: "),
+        ((0.06, 0.0, 0.0), "The host was busy: "),
+        ((0.0, 0.02, 0.0), "The host was busy: "),
+        ((0.06, None, None), "The host was busy: "),
+        ((0.0, 0.0, 0.5), "The host was quiet, but the run had too few cores: "),
+        ((0.0, None, 0.0), "Whether the host was quiet is unknown: "),
+    ],
+)
+def test_the_sentence_says_who_took_the_cores(shares, words):
+    assert host_load.sentence(*shares).startswith(words)
+
+
+def test_threads_that_ended_still_count():
+    threads = ThreadTimes()
+    threads.update({"1": (1_000_000_000, 0), "2": (2_000_000_000, 1_000_000_000)})
+    threads.update({"1": (3_000_000_000, 0)})  # thread 2 has ended
+    threads.update({"1": (3_000_000_000, 0), "2": (500_000_000, 500_000_000)})
+
+    assert threads.running_seconds == 5.5
+    assert threads.queued_seconds == 1.5
+
+
+def test_the_number_of_an_ended_thread_can_be_used_again_at_once():
+    threads = ThreadTimes()
+    threads.update({"2": (2_000_000_000, 1_000_000_000)})
+    threads.update({"2": (500_000_000, 500_000_000)})
+
+    assert (threads.running_seconds, threads.queued_seconds) == (2.5, 1.5)

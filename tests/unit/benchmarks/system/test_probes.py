@@ -1,0 +1,142 @@
+"""benchmarks.system.probes: counters of the kernel and of NVML."""
+
+import collections
+import os
+import types
+
+import pytest
+
+from benchmarks.system import probes
+
+STATUS = """\
+Name:\tpython
+VmHWM:\t    2112 kB
+VmRSS:\t     100 kB
+"""
+
+MOUNTSTATS = """\
+device /dev/vda mounted on / with fstype ext4
+device one:/a mounted on /mnt/a with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2
+\tbytes:\t10 20 30 40 50 60 70 80
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+device two:/b mounted on /mnt/my\\040data with fstype nfs statvers=1.1
+\tbytes:\t1 2 3 4 5 6 7 8
+"""
+
+CpuTimes = collections.namedtuple(
+    "CpuTimes", "user nice system idle iowait irq softirq steal guest guest_nice"
+)
+
+
+def test_peak_memory():
+    assert probes.parse_peak_rss(STATUS) == 2112 * 1024
+    with pytest.raises(ValueError, match="no VmHWM"):
+        probes.parse_peak_rss("Name:\tpython\n")
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 0, 0, 0), (21, 141)),
+        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 9, 0, 0), (30, 150)),  # stolen is not idle
+        (CpuTimes(10, 1, 5, 100, 20, 2, 3, 0, 8, 1), (21, 141)),  # guests are in user
+    ],
+)
+def test_cpu(times, expected):
+    assert probes.cpu_seconds(times) == expected
+
+
+@pytest.mark.parametrize(
+    ("devices", "interfaces", "expected"),
+    [
+        (["eth0", "ib0"], [], 1500),
+        (["eth0", "ib0"], ["bond0"], 1500),  # a bond lies over the devices
+        ([], ["bond0"], 1500),  # a container sees no devices
+        ([], [], 0),
+        (["eth0", "gone"], [], 1000),
+    ],
+)
+def test_network(devices, interfaces, expected, tmp_path, monkeypatch):
+    for name in ("lo", *interfaces):
+        (tmp_path / name).mkdir()
+    for name in devices:
+        (tmp_path / name / "device").mkdir(parents=True)
+    received = {"lo": 999, "eth0": 1000, "ib0": 500, "bond0": 1500}
+    counted = {n: types.SimpleNamespace(bytes_recv=v) for n, v in received.items()}
+    monkeypatch.setattr(probes, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(probes.psutil, "net_io_counters", lambda pernic: counted)
+
+    found = probes._network(None)()
+
+    assert found.counters == {"network_received_bytes": expected}
+
+
+def test_device(tmp_path, monkeypatch):
+    number = os.stat(tmp_path).st_dev
+    link = tmp_path / f"{os.major(number)}:{os.minor(number)}"
+    link.symlink_to("../../devices/cciss!c0d0")
+    counted = {"cciss/c0d0": types.SimpleNamespace(read_bytes=4096)}
+    monkeypatch.setattr(probes, "_BLOCK_DEVICES", tmp_path)
+    monkeypatch.setattr(probes.psutil, "disk_io_counters", lambda perdisk: counted)
+
+    probe = probes._device(tmp_path)
+
+    assert probe().counters == {"device_read_bytes": 4096}
+    counted.clear()
+    with pytest.raises(OSError, match="the block device cciss/c0d0 is gone"):
+        probe()
+    with pytest.raises(ValueError, match="names no block device of its own"):
+        probes._device(tmp_path)
+    with pytest.raises(ValueError, match="there is no data folder"):
+        probes._device(None)
+
+
+@pytest.mark.parametrize(("point", "expected"), [("/mnt/a", 50), ("/mnt/my data", 5)])
+def test_nfs(point, expected):
+    assert probes.parse_nfs(MOUNTSTATS, point) == expected
+
+
+@pytest.mark.parametrize("point", ["/", "/mnt"])
+def test_a_mount_that_is_not_nfs_is_refused(point):
+    with pytest.raises(ValueError, match="not on NFS"):
+        probes.parse_nfs(MOUNTSTATS, point)
+
+
+class _Nvml:
+    """Two GPUs, in the words of pynvml; the second is lost after two readings."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, count=2):
+        self.count, self.num_readings = count, 0
+
+    def nvmlInit(self):  # noqa: N802
+        pass
+
+    def nvmlDeviceGetCount(self):  # noqa: N802
+        return self.count
+
+    def nvmlDeviceGetHandleByIndex(self, number):  # noqa: N802
+        return number
+
+    def nvmlDeviceGetUtilizationRates(self, gpu):  # noqa: N802
+        self.num_readings += 1
+        if self.num_readings > 4:
+            raise self.NVMLError("GPU is lost")
+        return type("Rates", (), {"gpu": 40 + 20 * gpu})
+
+    def nvmlDeviceGetMemoryInfo(self, gpu):  # noqa: N802
+        return type("Memory", (), {"used": 1000 * (gpu + 1)})
+
+
+def test_gpus():
+    probe = probes.gpu_probe(_Nvml())
+
+    assert probe().gauges == {
+        "gpu_utilization": [0.4, 0.6],
+        "gpu_memory_bytes": [1000.0, 2000.0],
+    }
+    with pytest.raises(OSError, match="NVML sees no GPU"):
+        probes.gpu_probe(_Nvml(0))
