@@ -193,7 +193,7 @@ def _answer_text(answer: find_ranks.Answer, gates: str, missed: Sequence[str]) -
     meet = "1 rank meets" if answer.meets == 1 else f"{answer.meets} ranks meet"
     if answer.fails is None:
         return f"{meet} {gates}; more were not allowed."
-    reason = f"({' '.join(missed)})"
+    reason = f"({' '.join(missed).removesuffix('.')})"
     if not answer.meets:
         return f"1 rank does not meet {gates} {reason}."
     return f"{meet} {gates}; {answer.fails} do not {reason}."
