@@ -8,8 +8,8 @@ from absl import flags
 PRESET = flags.DEFINE_string(
     "preset",
     None,
-    "Of benchmarks.input: pipeline to measure over --data_dir, imagenet_train (the "
-    "default) or imagenet_eval. Of benchmarks.sweep: settings to start from, scaling "
+    "For benchmarks.input: pipeline to measure over --data_dir, imagenet_train (the "
+    "default) or imagenet_eval. For benchmarks.sweep: settings to start from, scaling "
     "(1 to 8 ranks, five repeats), models (the published ones) or inference (the "
     "same, forward only).",
 )

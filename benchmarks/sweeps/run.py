@@ -156,9 +156,8 @@ def _error(
     """Returns why a run has no result; "" if its result counts."""
     if code is None:
         return f"It did not end within {timeout:g} s (--run_timeout)."
-    in_text = _CODE_OF_RANK.findall(tail)
-    if code == 1 and in_text and run.needs_horovodrun:
-        code = int(in_text[-1])
+    if code == 1 and run.needs_horovodrun and (said := _CODE_OF_RANK.findall(tail)):
+        code = int(said[-1])
     if code < 0:
         signalled = f"It was ended by signal {-code} ({signal.strsignal(-code)})."
         return f"{signalled} {find_error(tail)}".strip()
