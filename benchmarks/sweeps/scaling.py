@@ -1,7 +1,7 @@
 """Scaling: images/s of N ranks, compared with N times the images/s of one rank.
 
-In: images/s of repeated runs, by placement. Out: a `Point` for each placement, with
-speed-up and efficiency, and a 95 % interval of the efficiency.
+In: images/s of repeated runs, by number of ranks. Out: a `Point` for each number of
+ranks, with speed-up and efficiency, and a 95 % interval of the efficiency.
 
 Weak scaling keeps the batch size of a rank, strong scaling the global batch size. Both
 use the same formula, on the means of the repeats: efficiency = rate_N / (N * rate_1).
@@ -16,8 +16,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.sweeps.placement import Placement
-
 # Student's t, two-sided 95 %, by degrees of freedom: NIST/SEMATECH Handbook, 1.3.6.7.2.
 _T_95 = {
     **{1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365},
@@ -30,11 +28,10 @@ _T_95 = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """Figures of one placement; None where a run that is needed is missing.
+    """Figures of one number of ranks; None where a run that is needed is missing.
 
     Attributes:
         num_ranks: Number of ranks, N.
-        num_hosts: Number of hosts that share the ranks; None if it was not asked for.
         num_repeats: Number of runs that the mean is taken over.
         examples_per_second: Rate of all ranks together, the mean over the repeats.
         examples_per_second_interval: Half the width of the mean's 95 % interval; None
@@ -47,7 +44,6 @@ class Point:
     """
 
     num_ranks: int
-    num_hosts: int | None
     num_repeats: int
     examples_per_second: float
     examples_per_second_interval: float | None
@@ -61,34 +57,37 @@ class Point:
         return dataclasses.asdict(self)
 
 
-def points(rates: Mapping[Placement, Sequence[float]]) -> list[Point]:
+def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
     """Computes the scaling of a series, in the order of the numbers of ranks.
 
     Args:
-        rates: Placement -> images/s of all ranks, one value for each repeat. A
-            placement without values gets no point.
+        rates: Number of ranks -> images/s of all ranks, one value for each repeat. A
+            number of ranks without values gets no point.
 
     Raises:
         ValueError: If a rate is not above 0.
     """
-    for place, repeats in rates.items():
+    for num_ranks, repeats in rates.items():
         if any(not rate > 0 for rate in repeats):
             raise ValueError(
-                f"Images/s must be above 0, got {list(repeats)} on {place.num_ranks} "
-                "ranks."
+                f"Images/s must be above 0, got {list(repeats)} on {num_ranks} ranks."
             )
-    single = next((rates[place] for place in rates if place.num_ranks == 1), ())
+    single = rates.get(1, ())
     return [
-        _point(place, rates[place], single)
-        for place in sorted(rates, key=lambda place: place.num_ranks)
-        if rates[place]
+        point(num_ranks, rates[num_ranks], single)
+        for num_ranks in sorted(rates)
+        if rates[num_ranks]
     ]
 
 
-def _point(
-    place: Placement, repeats: Sequence[float], single: Sequence[float]
-) -> Point:
-    num_ranks = place.num_ranks
+def point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) -> Point:
+    """Computes the figures of one number of ranks.
+
+    Args:
+        num_ranks: Number of ranks.
+        repeats: Images/s of all ranks, above 0; one value or more.
+        single: The same on one rank; may be empty.
+    """
     mean = statistics.mean(repeats)
     speedup = mean / statistics.mean(single) if single else None
     low, high = _ratio_interval(repeats, single)
@@ -96,7 +95,6 @@ def _point(
         low, high = 1.0, 1.0
     return Point(
         num_ranks=num_ranks,
-        num_hosts=place.num_hosts,
         num_repeats=len(repeats),
         examples_per_second=mean,
         examples_per_second_interval=mean_interval(repeats),

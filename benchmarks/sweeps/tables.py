@@ -54,10 +54,9 @@ def series_lines(session: Session, series: Series) -> list[str]:
         f"{'efficiency':>12}{'95 % interval':>18}{'stall':>8}{'AU':>8}"
         f"{'cache':>9}{'gates':>9}",
     ]
-    for point in points:
-        place = Placement(point.num_ranks, point.num_hosts)
+    for place, point in points.items():
         lines.append(_row(point, str(place), _figures(done[place])))
-    if points[0].efficiency is None:
+    if all(point.efficiency is None for point in points.values()):
         lines.append("No run on one rank has finished, so there is no efficiency.")
     for place, results in done.items():
         for missed in dict.fromkeys(text for r in results for text in missed_gates(r)):
@@ -100,13 +99,17 @@ def _or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _points(done: Done) -> list[scaling.Point]:
-    return scaling.points(
-        {
-            place: [result["examples_per_second"] for result in results]
-            for place, results in done.items()
-        }
-    )
+def _points(done: Done) -> dict[Placement, scaling.Point]:
+    rates = {
+        place: [result["examples_per_second"] for result in results]
+        for place, results in done.items()
+        if results
+    }
+    single = next((rates[place] for place in rates if place.num_ranks == 1), ())
+    return {
+        place: scaling.point(place.num_ranks, rates[place], single)
+        for place in sorted(rates, key=lambda place: place.num_ranks)
+    }
 
 
 def _figures(results: Sequence[Result]) -> dict[str, Any]:
@@ -180,9 +183,6 @@ def document(session: Session) -> dict[str, Any]:
 
 def _points_json(done: Done) -> list[dict[str, Any]]:
     return [
-        {
-            **point.as_json(),
-            **_figures(done[Placement(point.num_ranks, point.num_hosts)]),
-        }
-        for point in _points(done)
+        {**point.as_json(), "num_hosts": place.num_hosts, **_figures(done[place])}
+        for place, point in _points(done).items()
     ]

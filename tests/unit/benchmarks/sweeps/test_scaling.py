@@ -6,11 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.sweeps import scaling
-from benchmarks.sweeps.placement import Placement
-
-
-def _points(rates: dict[int, list[float]]) -> list[scaling.Point]:
-    return scaling.points({Placement(n): values for n, values in rates.items()})
 
 
 def _row(point: scaling.Point) -> tuple[float | None, ...]:
@@ -46,7 +41,7 @@ def _row(point: scaling.Point) -> tuple[float | None, ...]:
 def test_speedup_and_efficiency(
     rates: dict[int, list[float]], expected: list[tuple[float | None, ...]]
 ) -> None:
-    found = [_row(point) for point in _points(rates)]
+    found = [_row(point) for point in scaling.points(rates)]
 
     assert len(found) == len(expected)
     for row, wanted in zip(found, expected, strict=True):
@@ -78,7 +73,7 @@ def test_speedup_and_efficiency(
 def test_interval_of_efficiency(
     single: list[float], double: list[float], low: float | None, high: float | None
 ) -> None:
-    one, two = _points({1: single, 2: double})
+    one, two = scaling.points({1: single, 2: double})
 
     if low is None:
         assert (two.efficiency_low, two.efficiency_high) == (None, None)
@@ -93,7 +88,7 @@ def test_interval_holds_the_truth_as_often_as_it_says() -> None:
     held = 0
     for _ in range(400):
         single, double = random.normal(100, 2, 5), random.normal(180, 6, 5)
-        point = _points({1: single.tolist(), 2: double.tolist()})[1]
+        point = scaling.points({1: single.tolist(), 2: double.tolist()})[1]
         held += point.efficiency_low <= 0.9 <= point.efficiency_high
 
     # 380 are expected; the deviation of the count is 4.4. Rounding down adds a few.
@@ -117,4 +112,4 @@ def test_interval_of_a_mean() -> None:
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
 def test_rate_that_cannot_be_is_an_error(rate: float) -> None:
     with pytest.raises(ValueError, match=r"must be above 0, got .* on 2 ranks"):
-        _points({1: [100.0], 2: [rate]})
+        scaling.points({1: [100.0], 2: [rate]})
