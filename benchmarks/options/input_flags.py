@@ -8,14 +8,13 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.options import train_flags
+from benchmarks.options import preset_flag, train_flags
+
+flags.adopt_module_key_flags(preset_flag)
 
 PRESETS = ("imagenet_train", "imagenet_eval")
 PARTS = ("throughput", "profile", "tune", "headspace")
 
-_PRESET = flags.DEFINE_enum(
-    "preset", "imagenet_train", PRESETS, "Pipeline to measure over --data_dir."
-)
 _PIPELINE = flags.DEFINE_string(
     "pipeline",
     None,
@@ -99,6 +98,10 @@ class InputConfig:
                 "One of --data_dir and --pipeline must be given, and not both; got "
                 f"data_dir={self.data_dir}, pipeline={self.pipeline}."
             )
+        if self.preset not in PRESETS:
+            raise ValueError(
+                f"--preset must be of {', '.join(PRESETS)}, got {self.preset}."
+            )
         if self.pipeline is not None and ":" not in self.pipeline:
             raise ValueError(
                 f"--pipeline must be module:function, got {self.pipeline!r}."
@@ -127,7 +130,7 @@ def config_from_flags() -> InputConfig:
     ram = _RAM_BUDGET_GB.value
     return InputConfig(
         pipeline=_PIPELINE.value,
-        preset=_PRESET.value,
+        preset=preset_flag.PRESET.value or PRESETS[0],
         do=tuple(_DO.value),
         seconds=_SECONDS.value,
         time_limit=_TIME_LIMIT.value,

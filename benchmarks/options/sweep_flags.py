@@ -1,6 +1,6 @@
 """The flags of benchmarks.sweep.
 
-In: the command line, and the file of --sweep_file. Out: a `Sweep`.
+In: the command line, the file of --sweep_file, and a preset. Out: a `Sweep`.
 """
 
 import dataclasses
@@ -12,7 +12,11 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.sweeps.plan import SCALINGS, Sweep
+from benchmarks.options import preset_flag
+from benchmarks.sweeps.plan import NO_ACCELERATOR, SCALINGS, Sweep
+from benchmarks.sweeps.presets import PRESETS
+
+flags.adopt_module_key_flags(preset_flag)
 
 _SWEEP_DIR = flags.DEFINE_string(
     "sweep_dir",
@@ -32,6 +36,17 @@ _RANKS = flags.DEFINE_list(
     None,
     "Numbers of ranks to run on. Default: 1. The list must contain 1 for efficiency.",
 )
+_PLACEMENTS = flags.DEFINE_list(
+    "placements",
+    None,
+    "In place of --ranks: hosts x ranks of each host, such as 1x8,2x4,4x2.",
+)
+_HOSTS = flags.DEFINE_list(
+    "hosts",
+    None,
+    "Hosts to start ranks on, in the order of their use: host1,host2 with "
+    "--placements, and with their slots, host1:8,host2:8, without. Default: this host.",
+)
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes",
     None,
@@ -40,6 +55,18 @@ _BATCH_SIZES = flags.DEFINE_list(
 )
 _DATA_DIRS = flags.DEFINE_list(
     "data_dirs", None, "Folders of converted data sets to run on."
+)
+_MODES = flags.DEFINE_list(
+    "modes", None, "Values of --mode to run with. Default: what follows --, or train."
+)
+_CACHES = flags.DEFINE_list(
+    "caches", None, "Values of --cache to run with. Default: what follows --, or as_is."
+)
+_ACCELERATORS = flags.DEFINE_list(
+    "accelerators",
+    None,
+    f"Values of --emulate to run with; {NO_ACCELERATOR} is the real model. Default: "
+    "what follows --, or the real model.",
 )
 _SCALING = flags.DEFINE_list(
     "scaling",
@@ -54,6 +81,18 @@ _REPEATS = flags.DEFINE_integer(
     "5. Default: 1.",
     lower_bound=1,
 )
+_FIND_RANKS = flags.DEFINE_list(
+    "find_ranks",
+    None,
+    "Find the largest number of ranks that meets these gates, such as au>=0.9, by "
+    "doubling and bisection. Each probe is a run.",
+)
+_MAX_RANKS = flags.DEFINE_integer(
+    "max_ranks",
+    None,
+    "Largest number of ranks that --find_ranks tries. Default: the slots of --hosts.",
+    lower_bound=1,
+)
 _RUN_TIMEOUT = flags.DEFINE_float(
     "run_timeout",
     None,
@@ -63,9 +102,11 @@ _RUN_TIMEOUT = flags.DEFINE_float(
 _HOROVODRUN_ARGUMENTS = flags.DEFINE_string(
     "horovodrun_arguments",
     None,
-    'More arguments for horovodrun, in one string: "-H host1:8,host2:8".',
+    'More arguments for horovodrun, in one string: "--network-interface eth0".',
 )
-_DRY_RUN = flags.DEFINE_bool("dry_run", False, "List the runs, and start none.")
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "Check all settings, list the runs, and start none."
+)
 
 
 def sweep_dir() -> pathlib.Path:
@@ -85,27 +126,42 @@ def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
         arguments: The words after `--`: flags of benchmarks.train.
 
     Raises:
-        ValueError: If settings contradict each other, or the file holds none.
+        ValueError: If settings contradict each other, the file holds none, or the
+            preset is not known.
         OSError: If the file cannot be read.
     """
     given = {
         "models": _MODELS.value,
-        "ranks": _RANKS.value and _numbers("ranks", _RANKS.value),
-        "batch_sizes": _BATCH_SIZES.value
-        and _numbers("batch_sizes", _BATCH_SIZES.value),
+        "ranks": _numbers("ranks", _RANKS.value),
+        "placements": _PLACEMENTS.value,
+        "hosts": _HOSTS.value,
+        "batch_sizes": _numbers("batch_sizes", _BATCH_SIZES.value),
         "data_dirs": _DATA_DIRS.value,
+        "modes": _MODES.value,
+        "caches": _CACHES.value,
+        "accelerators": _ACCELERATORS.value,
         "scaling": _SCALING.value,
         "repeats": _REPEATS.value,
+        "find_ranks": _FIND_RANKS.value,
+        "max_ranks": _MAX_RANKS.value,
         "run_timeout": _RUN_TIMEOUT.value,
         "arguments": arguments or None,
         "horovodrun_arguments": shlex.split(_HOROVODRUN_ARGUMENTS.value or "") or None,
     }
     in_file = read_file(_SWEEP_FILE.value) if _SWEEP_FILE.value else {}
     chosen = {name: value for name, value in given.items() if value is not None}
-    return make_sweep({**in_file, **chosen})
+    return make_sweep({**_preset(preset_flag.PRESET.value), **in_file, **chosen})
 
 
-def _numbers(name: str, values: Sequence[str]) -> list[int]:
+def _preset(name: str | None) -> Mapping[str, Any]:
+    if name is not None and name not in PRESETS:
+        raise ValueError(f"--preset must be of {', '.join(PRESETS)}, got {name}.")
+    return PRESETS[name] if name else {}
+
+
+def _numbers(name: str, values: Sequence[str] | None) -> list[int] | None:
+    if values is None:
+        return None
     try:
         return [int(value) for value in values]
     except ValueError:

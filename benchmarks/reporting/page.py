@@ -47,6 +47,8 @@ def read_results(folder: pathlib.Path) -> dict[str, Result]:
     for path in sorted(folder.glob("*.json")):
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
+            if result["command"] == "benchmarks.sweep":
+                continue  # it sums up the results beside it
             result["config"], result["pipeline"], result["environment"]
             if result["command"] != _INPUT:
                 result["examples_per_second"]

@@ -6,6 +6,7 @@ computed. This module starts no process and reads no file.
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -14,7 +15,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.sweeps import placement
+from benchmarks.sweeps.placement import Placement
+
 SCALINGS = ("weak", "strong")
+NO_ACCELERATOR = "none"
 
 Result = Mapping[str, Any]
 
@@ -25,12 +30,18 @@ class Run:
 
     Attributes:
         model: Name of the model.
-        num_ranks: Number of ranks; a single rank is started without horovodrun.
+        num_ranks: Number of ranks; a single rank without `hosts` is started without
+            horovodrun.
         batch_size: Examples in a batch of each rank; None for the model's default.
         data_dir: Folder of the data set; None if `arguments` name the data.
         repeat: Number of this run, from 1, among runs with equal settings.
+        mode: Value of --mode; None if the sweep has no modes.
+        cache: Value of --cache; None if the sweep has no caches.
+        accelerator: Value of --emulate, or "none"; None if the sweep has none.
+        num_hosts: Number of hosts that share the ranks; None if it was not asked for.
+        hosts: Hosts as horovodrun's -H takes them; none for this host.
         arguments: More flags of benchmarks.train.
-        horovodrun_arguments: More flags of horovodrun, such as its hosts.
+        horovodrun_arguments: More arguments of horovodrun.
     """
 
     model: str
@@ -38,36 +49,76 @@ class Run:
     batch_size: int | None
     data_dir: str | None
     repeat: int
+    mode: str | None = None
+    cache: str | None = None
+    accelerator: str | None = None
+    num_hosts: int | None = None
+    hosts: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     horovodrun_arguments: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "Run":
+        """Returns the run that `as_json` described, also of an older version.
+
+        Raises:
+            TypeError: If the fields are not those of a run.
+        """
+        lists = ((name, value) for name, value in fields.items())
+        return cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in lists})
 
     @property
     def name(self) -> str:
         """Name of the run's file without suffix; unique to the run's settings."""
-        batch = "own" if self.batch_size is None else str(self.batch_size)
         folder = pathlib.Path(self.data_dir).name if self.data_dir else "no-data"
-        place = os.path.abspath(self.data_dir) if self.data_dir else None
-        rest = json.dumps([place, self.arguments, self.horovodrun_arguments])
-        digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
-        return (
-            f"{self.model}-x{self.num_ranks}-b{batch}-{folder}-{digest}-r{self.repeat}"
-        )
+        where = os.path.abspath(self.data_dir) if self.data_dir else None
+        # Settings that older sweeps did not have are left out where they are not used,
+        # so that the results of these sweeps keep their names.
+        rest = [where, self.arguments, self.horovodrun_arguments]
+        rest += [self.hosts] if self.hosts else []
+        parts = [
+            *(self.model, self.mode),
+            f"x{Placement(self.num_ranks, self.num_hosts)}",
+            "bown" if self.batch_size is None else f"b{self.batch_size}",
+            *(self.cache, self.accelerator and f"on-{self.accelerator}"),
+            folder,
+            hashlib.sha256(json.dumps(rest).encode()).hexdigest()[:8],
+            f"r{self.repeat}",
+        ]
+        return "-".join(part for part in parts if part)
+
+    @property
+    def flags(self) -> list[str]:
+        """All flags of benchmarks.train."""
+        given = {
+            "model": self.model,
+            "mode": self.mode,
+            "batch_size": self.batch_size,
+            "data_dir": self.data_dir,
+            "cache": self.cache,
+            "emulate": None if self.accelerator == NO_ACCELERATOR else self.accelerator,
+        }
+        own = [
+            f"--{name}={value}" for name, value in given.items() if value is not None
+        ]
+        return [*own, *self.arguments]
+
+    @property
+    def needs_horovodrun(self) -> bool:
+        """Whether horovodrun starts the ranks."""
+        return self.num_ranks > 1 or bool(self.hosts)
 
     def command(self, horovodrun: str) -> list[str]:
         """Returns the command that starts the run.
 
         Args:
-            horovodrun: Path of horovodrun; used for two ranks or more.
+            horovodrun: Path of horovodrun; used if `needs_horovodrun`.
         """
-        flags = [f"--model={self.model}"]
-        if self.batch_size is not None:
-            flags.append(f"--batch_size={self.batch_size}")
-        if self.data_dir is not None:
-            flags.append(f"--data_dir={self.data_dir}")
-        train = [sys.executable, "-m", "benchmarks.train", *flags, *self.arguments]
-        if self.num_ranks == 1:
+        train = [sys.executable, "-m", "benchmarks.train", *self.flags]
+        if not self.needs_horovodrun:
             return train
-        ranks = ("-np", str(self.num_ranks))
+        hosts = ("-H", ",".join(self.hosts)) if self.hosts else ()
+        ranks = ("-np", str(self.num_ranks), *hosts)
         return [horovodrun, *ranks, *self.horovodrun_arguments, *train]
 
     def as_json(self) -> dict[str, Any]:
@@ -77,7 +128,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
-    """Runs that differ only in their number of ranks.
+    """Runs that differ only in the number and the placement of their ranks.
 
     Attributes:
         scaling: "weak" keeps the batch size of a rank, "strong" the global batch size.
@@ -85,12 +136,18 @@ class Series:
         batch_size: Batch size of a rank if weak, global batch size if strong; None for
             the model's default.
         data_dir: Folder of the data set, or None.
+        mode: As for `Run`.
+        cache: As for `Run`.
+        accelerator: As for `Run`.
     """
 
     scaling: str
     model: str
     batch_size: int | None
     data_dir: str | None
+    mode: str | None = None
+    cache: str | None = None
+    accelerator: str | None = None
 
     def batch_size_per_rank(self, num_ranks: int) -> int | None:
         """Returns the batch size of each rank; None for the model's default."""
@@ -108,110 +165,180 @@ class Sweep:
     """Settings of a sweep, which runs all their combinations.
 
     The help of the flags of the same names describes each setting.
+
+    Raises:
+        ValueError: If settings contradict each other.
     """
 
     models: tuple[str, ...] = ("resnet50",)
-    ranks: tuple[int, ...] = (1,)
+    ranks: tuple[int, ...] = ()
+    placements: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     data_dirs: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    caches: tuple[str, ...] = ()
+    accelerators: tuple[str, ...] = ()
     scaling: tuple[str, ...] = ("weak",)
     repeats: int = 1
+    find_ranks: tuple[str, ...] = ()
+    max_ranks: int | None = None
     run_timeout: float = 3600.0
     arguments: tuple[str, ...] = ()
     horovodrun_arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("models", "ranks", "scaling"):
-            if not getattr(self, name):
-                raise ValueError(f"--{name} must name at least one, got none.")
-        numbers = (*self.ranks, *self.batch_sizes, self.repeats, self.run_timeout)
-        if any(not number > 0 for number in numbers):
-            raise ValueError(
-                "--ranks, --batch_sizes, --repeats and --run_timeout must be above 0, "
-                f"got {self.ranks}, {self.batch_sizes}, {self.repeats} and "
-                f"{self.run_timeout}."
-            )
-        if unknown := set(self.scaling) - set(SCALINGS):
-            raise ValueError(
-                f"--scaling must be of {', '.join(SCALINGS)}, got "
-                f"{', '.join(sorted(unknown))}."
-            )
-        self._check_arguments()
+        _check_numbers(self)
+        _check_arguments(self)
+        _check_search(self)
         if "strong" in self.scaling:
-            self._check_strong()
+            _check_strong(self)
+        for place in self.places():
+            place.on(self.hosts)
 
-    def _check_arguments(self) -> None:
-        given = {argument.partition("=")[0].lstrip("-") for argument in self.arguments}
-        swept = {"model": "models", "batch_size": "batch_sizes"}
-        if self.data_dirs:
-            swept |= {"data_dir": "data_dirs", "synthetic": "data_dirs"}
-        elif not given & {"data_dir", "synthetic"}:
-            raise ValueError(
-                "One of --data_dirs and, after --, --synthetic must be given: the runs "
-                "need data."
-            )
-        for name in sorted(given & set(swept)):
-            raise ValueError(
-                f"--{name} cannot be given after --: it is what --{swept[name]} is for."
-            )
-
-    def _check_strong(self) -> None:
-        if not self.batch_sizes:
-            raise ValueError(
-                "--scaling=strong must have --batch_sizes: they are the global batches."
-            )
-        for batch_size in self.batch_sizes:
-            for num_ranks in self.ranks:
-                if batch_size % num_ranks:
-                    raise ValueError(
-                        "With --scaling=strong each of --batch_sizes must be divisible "
-                        f"by each of --ranks; {batch_size} is not by {num_ranks}."
-                    )
+    def places(self) -> list[Placement]:
+        """Returns where the ranks of the runs start; of a search, its largest run."""
+        if self.find_ranks:
+            return [Placement(self.max_ranks or placement.count_slots(self.hosts))]
+        if self.placements:
+            return [Placement.parse(text) for text in self.placements]
+        return [Placement(num_ranks) for num_ranks in self.ranks or (1,)]
 
     def series(self) -> list[Series]:
         """Returns the series for which scaling is computed."""
+        names = ("data_dir", "mode", "cache", "accelerator", "model", "scaling")
+        axes = itertools.product(
+            *(self.data_dirs or (None,), self.modes or (None,), self.caches or (None,)),
+            *(self.accelerators or (None,), self.models, self.scaling),
+            self.batch_sizes or (None,),
+        )
         return [
-            Series(
-                scaling=scaling, model=model, batch_size=batch_size, data_dir=data_dir
-            )
-            for data_dir in self.data_dirs or (None,)
-            for model in self.models
-            for scaling in self.scaling
-            for batch_size in self.batch_sizes or (None,)
+            Series(**dict(zip((*names, "batch_size"), values, strict=True)))
+            for values in axes
         ]
 
-    def runs_of(self, series: Series, num_ranks: int) -> list[Run]:
-        """Returns the repeats of a series on one number of ranks."""
-        return [
-            Run(
-                model=series.model,
-                num_ranks=num_ranks,
-                batch_size=series.batch_size_per_rank(num_ranks),
-                data_dir=series.data_dir,
-                repeat=repeat + 1,
-                arguments=self.arguments,
-                horovodrun_arguments=self.horovodrun_arguments,
-            )
-            for repeat in range(self.repeats)
-        ]
+    def run_of(self, series: Series, place: Placement, repeat: int) -> Run:
+        """Returns one run of a series; `repeat` counts from 1."""
+        gates = (f"--require={','.join(self.find_ranks)}",) if self.find_ranks else ()
+        return Run(
+            model=series.model,
+            num_ranks=place.num_ranks,
+            batch_size=series.batch_size_per_rank(place.num_ranks),
+            data_dir=series.data_dir,
+            repeat=repeat,
+            mode=series.mode,
+            cache=series.cache,
+            accelerator=series.accelerator,
+            num_hosts=place.num_hosts,
+            hosts=place.on(self.hosts),
+            arguments=(*self.arguments, *gates),
+            horovodrun_arguments=self.horovodrun_arguments,
+        )
+
+    def runs_of(self, series: Series, place: Placement) -> list[Run]:
+        """Returns the repeats of a series with one placement."""
+        return [self.run_of(series, place, 1 + n) for n in range(self.repeats)]
 
     def runs(self) -> list[Run]:
         """Returns every run once, including runs that several series share.
 
         The first repeat of all settings comes before the second repeat of any, so that
-        a slow hour of the machine affects all settings alike.
+        a slow hour of the machine affects all settings alike. A search has the runs on
+        its largest number of ranks here; it chooses its runs while it goes on.
         """
         found = [
             run
             for series in self.series()
-            for num_ranks in self.ranks
-            for run in self.runs_of(series, num_ranks)
+            for place in self.places()
+            for run in self.runs_of(series, place)
         ]
         return sorted(dict.fromkeys(found), key=lambda run: run.repeat)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
+
+
+def _check_numbers(sweep: Sweep) -> None:
+    for name in ("models", "scaling"):
+        if not getattr(sweep, name):
+            raise ValueError(f"--{name} must name at least one, got none.")
+    numbers = (*sweep.ranks, *sweep.batch_sizes, sweep.repeats, sweep.run_timeout)
+    if any(not number > 0 for number in numbers):
+        raise ValueError(
+            "--ranks, --batch_sizes, --repeats and --run_timeout must be above 0, "
+            f"got {sweep.ranks}, {sweep.batch_sizes}, {sweep.repeats} and "
+            f"{sweep.run_timeout}."
+        )
+    if unknown := set(sweep.scaling) - set(SCALINGS):
+        raise ValueError(
+            f"--scaling must be of {', '.join(SCALINGS)}, got "
+            f"{', '.join(sorted(unknown))}."
+        )
+    if sweep.ranks and sweep.placements:
+        raise ValueError(
+            "--ranks and --placements exclude each other: a placement says how many "
+            "ranks there are."
+        )
+    if sweep.hosts and {"-H", "--hosts"} & set(sweep.horovodrun_arguments):
+        raise ValueError("--hosts and -H in --horovodrun_arguments exclude each other.")
+
+
+def _check_arguments(sweep: Sweep) -> None:
+    """Checks that no flag after -- is one that the sweep sets itself."""
+    given = {argument.partition("=")[0].lstrip("-") for argument in sweep.arguments}
+    swept = {"model": "models", "batch_size": "batch_sizes"}
+    if sweep.data_dirs:
+        swept |= {"data_dir": "data_dirs", "synthetic": "data_dirs"}
+    elif not given & {"data_dir", "synthetic"}:
+        raise ValueError(
+            "One of --data_dirs and, after --, --synthetic must be given: the runs "
+            "need data."
+        )
+    swept |= {"mode": "modes"} if sweep.modes else {}
+    swept |= {"cache": "caches"} if sweep.caches else {}
+    swept |= {"require": "find_ranks"} if sweep.find_ranks else {}
+    if sweep.accelerators:
+        swept |= {"emulate": "accelerators", "step_time_ms": "accelerators"}
+    for name in sorted(given & set(swept)):
+        raise ValueError(
+            f"--{name} cannot be given after --: it is what --{swept[name]} is for."
+        )
+
+
+def _check_search(sweep: Sweep) -> None:
+    if not sweep.find_ranks:
+        if sweep.max_ranks is not None:
+            raise ValueError("--max_ranks is the limit of --find_ranks, which must be.")
+        return
+    if (
+        sweep.ranks
+        or sweep.placements
+        or sweep.repeats > 1
+        or "strong" in sweep.scaling
+    ):
+        raise ValueError(
+            "--find_ranks chooses the numbers of ranks and of repeats itself: it "
+            "excludes --ranks, --placements, --repeats and --scaling=strong."
+        )
+    if sweep.max_ranks is None and not sweep.hosts:
+        raise ValueError("--find_ranks must have --max_ranks, or --hosts with slots.")
+    if sweep.max_ranks is not None and sweep.max_ranks < 1:
+        raise ValueError(f"--max_ranks must be above 0, got {sweep.max_ranks}.")
+
+
+def _check_strong(sweep: Sweep) -> None:
+    if not sweep.batch_sizes:
+        raise ValueError(
+            "--scaling=strong must have --batch_sizes: they are the global batches."
+        )
+    for batch_size in sweep.batch_sizes:
+        for place in sweep.places():
+            if batch_size % place.num_ranks:
+                raise ValueError(
+                    "With --scaling=strong each of --batch_sizes must be divisible by "
+                    f"each number of ranks; {batch_size} is not by {place.num_ranks}."
+                )
 
 
 def estimate_seconds(run: Run, finished: Mapping[Run, Result]) -> float | None:

@@ -1,12 +1,15 @@
 """One run of a sweep: started, waited for, and stored as one JSON file.
 
 In: a `Run` and a folder. Out: `<name>.json`, which is the result of benchmarks.train
-with settings, command and duration of the run under "sweep". A run that failed leaves
-`failed/<name>.json` instead. A file is complete as soon as it exists, so a run that has
-a result file is done.
+with settings, command, duration and the digest of its data under "sweep". A run whose
+gates were not met has a result too. A run that failed leaves `failed/<name>.json`
+instead. A file is complete as soon as it exists, so a run that has a result file is
+done, until its data change: the result is then moved to `stale/`.
 """
 
 import ctypes
+import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -17,18 +20,47 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 from benchmarks.reporting import output
 from benchmarks.sweeps.plan import Result, Run
 
 FAILED_DIR = "failed"
+STALE_DIR = "stale"
 
+_GATE_NOT_MET = 2  # exit code of benchmarks.train, which has printed its result
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _GRACE_SECONDS = 20.0  # horovodrun needs up to ten to end its ranks
 _RANK_PREFIX = re.compile(r"^\[\d+\]<std(out|err)>:")
+# horovodrun ends with 1 whatever its ranks end with; it says their code on stderr.
+_CODE_OF_RANK = re.compile(r"^Exit code: +(-?\d+)$", re.MULTILINE)
 _TAIL_BYTES = 4000
+
+
+class Outcome(NamedTuple):
+    """The end of a run: its result, its error, or both if a file cannot be written."""
+
+    result: Result | None
+    error: str
+
+
+def data_digest(data_dir: str | None) -> str | None:
+    """Returns the SHA-256 of a data set's index, which changes with any of its shards.
+
+    Args:
+        data_dir: Folder of the data set, or None for synthetic data.
+
+    Returns:
+        The digest; None for synthetic data and for data at a URL.
+
+    Raises:
+        OSError: If the index cannot be read.
+    """
+    if data_dir is None or "://" in data_dir:
+        return None
+    content = (pathlib.Path(data_dir) / "index.json").read_bytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_result(folder: pathlib.Path, run: Run) -> Result | None:
@@ -40,7 +72,7 @@ def read_result(folder: pathlib.Path, run: Run) -> Result | None:
     path = folder / f"{run.name}.json"
     try:
         result: Result = json.loads(path.read_text(encoding="utf-8"))
-        if result["sweep"]["run"] != json.loads(json.dumps(run.as_json())):
+        if Run.from_json(result["sweep"]["run"]) != run:
             raise KeyError("run")
         result["sweep"]["seconds"], result["timed_seconds"]
         result["examples_per_second"], result["stall_fraction"]
@@ -54,23 +86,48 @@ def read_result(folder: pathlib.Path, run: Run) -> Result | None:
     return result
 
 
+def is_stale(result: Result, digest: str | None) -> bool:
+    """Returns whether a result was measured on data that have changed since.
+
+    Args:
+        result: What `read_result` returned. A result of an older version holds no
+            digest of its data and counts as unchanged.
+        digest: What `data_digest` returns now.
+    """
+    return result["sweep"].get("data_digest", digest) != digest
+
+
+def move_aside(folder: pathlib.Path, run: Run) -> pathlib.Path:
+    """Moves the stale result of a run to a file of its own; returns the new path.
+
+    Raises:
+        OSError: If the file cannot be moved.
+    """
+    stale = folder / STALE_DIR
+    stale.mkdir(exist_ok=True)
+    names = (stale / f"{run.name}.{number}.json" for number in itertools.count(1))
+    path = next(name for name in names if not name.exists())
+    (folder / f"{run.name}.json").rename(path)
+    return path
+
+
 def keep_result(
-    folder: pathlib.Path, run: Run, timeout: float
-) -> tuple[Result | None, str]:
+    folder: pathlib.Path, run: Run, *, timeout: float, digest: str | None
+) -> Outcome:
     """Starts a run, waits for its end, and stores its result or its error.
+
+    What cannot be stored is printed on stderr instead, whole.
 
     Args:
         folder: Folder of the sweep.
         run: The run to start.
         timeout: Seconds after which the run is ended and counts as failed.
-
-    Returns:
-        The result and "", or None and the error.
+        digest: Digest of the run's data, from `data_digest`.
 
     Raises:
-        OSError: If the run cannot be started, or its file cannot be written.
+        OSError: If the run cannot be started.
     """
-    command = run.command(horovodrun() if run.num_ranks > 1 else "")
+    command = run.command(horovodrun() if run.needs_horovodrun else "")
     start = time.monotonic()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         code = _run(command, stdout, stderr, timeout)
@@ -78,24 +135,51 @@ def keep_result(
         result = find_result(_text(stdout))
         tail = _text(stderr)[-_TAIL_BYTES:]
     about = {"run": run.as_json(), "command": command, "seconds": seconds}
+    about["data_digest"] = digest
     path, failed = folder / f"{run.name}.json", folder / FAILED_DIR / f"{run.name}.json"
-    if code == 0 and result is not None and result.get("num_ranks") == run.num_ranks:
+    error = _error(run, code, result, tail, timeout)
+    if result is not None and not error:
         kept = {**result, "sweep": about}
-        output.write(kept, path)
+        if error := _write(kept, path):
+            return Outcome(kept, error)
         failed.unlink(missing_ok=True)
-        return kept, ""
-    if code is None:
-        error = f"It did not end within {timeout:g} s (--run_timeout)."
-    elif code:
-        error = find_error(tail) or f"It ended with exit code {code}."
-    else:
-        error = f"It printed no result of {run.num_ranks} ranks."
-    failed.parent.mkdir(exist_ok=True)
+        return Outcome(kept, "")
     ending = {"exit_code": code, "error": error, "stderr": tail, "result": result}
-    output.write(
-        {"command": "benchmarks.sweep", "schema_version": 1} | about | ending, failed
-    )
-    return None, error
+    document = {"command": "benchmarks.sweep", "schema_version": 1} | about | ending
+    _write(document, failed)
+    return Outcome(None, error)
+
+
+def _error(
+    run: Run, code: int | None, result: Result | None, tail: str, timeout: float
+) -> str:
+    """Returns why a run has no result; "" if its result counts."""
+    if code is None:
+        return f"It did not end within {timeout:g} s (--run_timeout)."
+    if code == 1 and run.needs_horovodrun and (said := _CODE_OF_RANK.findall(tail)):
+        code = int(said[-1])
+    if code < 0:
+        signalled = f"It was ended by signal {-code} ({signal.strsignal(-code)})."
+        return f"{signalled} {find_error(tail)}".strip()
+    if code not in (0, _GATE_NOT_MET):
+        return find_error(tail) or f"It ended with exit code {code}."
+    if result is None or result.get("num_ranks") != run.num_ranks:
+        return f"It printed no result of {run.num_ranks} ranks."
+    return ""
+
+
+def _write(document: Mapping[str, Any], path: pathlib.Path) -> str:
+    """Writes a document; one that cannot be written is printed, and the error returned.
+
+    Hours of runs must not be lost because the disk is full at their end.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        output.write(document, path)
+    except OSError as error:
+        print(json.dumps(document), file=sys.stderr, flush=True)
+        return f"{path} cannot be written: {error}. The line above is its content."
+    return ""
 
 
 def horovodrun() -> str:

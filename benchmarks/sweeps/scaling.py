@@ -74,13 +74,20 @@ def points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
             )
     single = rates.get(1, ())
     return [
-        _point(num_ranks, rates[num_ranks], single)
+        point(num_ranks, rates[num_ranks], single)
         for num_ranks in sorted(rates)
         if rates[num_ranks]
     ]
 
 
-def _point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) -> Point:
+def point(num_ranks: int, repeats: Sequence[float], single: Sequence[float]) -> Point:
+    """Computes the figures of one number of ranks.
+
+    Args:
+        num_ranks: Number of ranks.
+        repeats: Images/s of all ranks, above 0; one value or more.
+        single: The same on one rank; may be empty.
+    """
     mean = statistics.mean(repeats)
     speedup = mean / statistics.mean(single) if single else None
     low, high = _ratio_interval(repeats, single)

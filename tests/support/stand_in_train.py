@@ -1,24 +1,37 @@
-"""Prints of a stand-in for benchmarks.train, whose speed follows from its ranks."""
+"""Prints of a stand-in for benchmarks.train, whose figures follow from its ranks."""
 
 import json
 from typing import Any
 
+from benchmarks.reporting import gates
+
 ERROR = "[1]<stderr>:Error: --model=bad must be good."
 
 
-def result(num_ranks: int) -> dict[str, Any]:
-    """The result of a run."""
-    return {
+def result(num_ranks: int, require: str = "") -> dict[str, Any]:
+    """The result of a run; its storage feeds each further rank 5 % less."""
+    figures = {
         "command": "benchmarks.train",
         "num_ranks": num_ranks,
         "examples_per_second": 100.0 * num_ranks * (0.9 if num_ranks > 1 else 1),
         "timed_seconds": 2.0,
         "stall_fraction": 0.25,
+        "accelerator_utilization": 1 - 0.05 * num_ranks,
+        "cache": {"state": "as_is", "label": "warm"},
         "environment": {"cpu": "none"},
     }
+    required = [gates.Gate.parse(text) for text in require.split(",") if text]
+    return figures | {"gates": gates.check(required, figures)}
 
 
-def printed(num_ranks: int) -> str:
-    """The lines on stdout of a run that succeeds."""
+def printed(num_ranks: int, require: str = "") -> str:
+    """The lines on stdout of a run that ends."""
     prefix = "[0]<stdout>:" if num_ranks > 1 else ""
-    return f"Img/sec per rank: 1\n{prefix}{json.dumps(result(num_ranks))}\n"
+    text = json.dumps(result(num_ranks, require))
+    return f"Img/sec per rank: 1\n{prefix}{text}\n"
+
+
+def exit_code(num_ranks: int, require: str = "") -> int:
+    """The exit code of that run."""
+    checked = result(num_ranks, require)["gates"]
+    return 0 if all(gate["passed"] for gate in checked) else 2

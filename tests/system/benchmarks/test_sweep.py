@@ -5,23 +5,27 @@ last test.
 """
 
 import json
+import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep
+from tests.support.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]
 
 # Prints the result of a run whose speed follows from its settings; counts its starts.
 STAND_IN = """
-import pathlib, sys, time
+import os, pathlib, sys, time
 from tests.support import stand_in_train
 settings = dict(text.lstrip("-").split("=") for text in sys.argv[3:] if "=" in text)
 num_ranks, log = int(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -29,9 +33,9 @@ with log.open("a") as file:
     file.write(f"{settings['model']} {num_ranks} {settings.get('batch_size')}\\n")
 if settings["model"] == "bad":
     sys.exit(stand_in_train.ERROR)
-if settings["model"] == "slow":
-    time.sleep(1000)
-time.sleep(float(settings.get("pause", 0)))
+if settings["model"] == "killed":
+    os.kill(os.getpid(), 9)
+time.sleep(float(os.environ.get("PAUSE", 0)))
 print(stand_in_train.printed(num_ranks), end="")
 """
 
@@ -53,7 +57,8 @@ _command = Run.command
     ("model", "timeout", "error", "exit_code"),
     [
         ("bad", 60.0, "Error: --model=bad must be good.", 1),
-        ("slow", 2.0, "It did not end within 2 s (--run_timeout).", None),
+        ("tiny", 0.5, "It did not end within 0.5 s (--run_timeout).", None),
+        ("killed", 60.0, "It was ended by signal 9 (Killed).", -9),
     ],
 )
 def test_failed_process_is_recorded(
@@ -65,9 +70,10 @@ def test_failed_process_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Run, "command", stand_in(tmp_path / "log"))
+    monkeypatch.setenv("PAUSE", "0" if timeout > 1 else "1000")
     (run,) = Sweep(models=(model,), arguments=("--synthetic",)).runs()
 
-    result, found = sweep_run.keep_result(tmp_path, run, timeout)
+    result, found = sweep_run.keep_result(tmp_path, run, timeout=timeout, digest=None)
 
     assert (result, found) == (None, error)
     document = json.loads((tmp_path / "failed" / f"{run.name}.json").read_text())
@@ -76,7 +82,7 @@ def test_failed_process_is_recorded(
 
 # A sweep of the stand-in in a process of its own: argv is the log, then the flags.
 SWEEP = """
-import pathlib, signal, sys
+import pathlib, sys
 from absl import app
 from benchmarks import sweep
 from benchmarks.sweeps import run
@@ -84,19 +90,18 @@ from benchmarks.sweeps.plan import Run
 from tests.system.benchmarks.test_sweep import stand_in
 Run.command = stand_in(pathlib.Path(sys.argv.pop(1)))
 run.horovodrun = lambda: "horovodrun"
-# Ignored where a shell without job control started the tests in the background.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 app.run(sweep.main)
 """
 
 
-def _start(log: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
+def _start(log: pathlib.Path, *arguments: str, pause: float) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", SWEEP, str(log), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        env={**os.environ, "PAUSE": str(pause)},
     )
 
 
@@ -123,8 +128,8 @@ def _is_running(pid: int) -> bool:
 def test_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path: pathlib.Path) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
     flags_ = (f"--sweep_dir={out}", "--models=tiny", "--ranks=1,2,3")
-    more = ("--", "--synthetic", "--pause=1")
-    killed = _start(log, *flags_, *more)
+    more = ("--", "--synthetic")
+    killed = _start(log, *flags_, *more, pause=1)
     _wait_for(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
     (child,) = _children(killed.pid)
 
@@ -132,8 +137,8 @@ def test_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path: pathlib.Path) -
     killed.communicate()
 
     _wait_for(lambda: not _is_running(child))
-    assert len(list(out.glob("*.json"))) == 1
-    again = _start(log, *flags_, *more)
+    assert len(list(out.glob("tiny-*.json"))) == 1
+    again = _start(log, *flags_, *more, pause=0)
     stdout, stderr = again.communicate(timeout=60)
     assert again.returncode == 0, stderr
     assert log.read_text().splitlines() == [
@@ -145,40 +150,68 @@ def test_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path: pathlib.Path) -
 
 
 def test_two_sweeps_in_one_folder_do_not_mix(tmp_path: pathlib.Path) -> None:
-    flags_ = (f"--sweep_dir={tmp_path / 'out'}", "--models=slow", "--", "--synthetic")
-    first = _start(tmp_path / "log", *flags_)
+    flags_ = (f"--sweep_dir={tmp_path / 'out'}", "--models=tiny", "--", "--synthetic")
+    first = _start(tmp_path / "log", *flags_, pause=1000)
     _wait_for((tmp_path / "log").exists)
 
-    second = _start(tmp_path / "log2", *flags_)
+    second = _start(tmp_path / "log2", *flags_, pause=0)
     _, errors = second.communicate(timeout=60)
-    first.send_signal(signal.SIGINT)
-    _, interrupted = first.communicate(timeout=60)
+    first.send_signal(signal.SIGTERM)
+    stdout, interrupted = first.communicate(timeout=60)
 
     assert second.returncode == 1
     assert "must not be in use by another sweep, and is" in errors
     assert not (tmp_path / "log2").exists()
     assert first.returncode == 1
     assert "Error: Interrupted. Start again to run only what is missing." in interrupted
+    assert json.loads(stdout.splitlines()[-1])["interrupted"]
 
 
-def test_real_runs_on_one_and_two_ranks(tmp_path: pathlib.Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.sweep", f"--sweep_dir={tmp_path}"]
-    command += ["--models=tiny", "--ranks=1,2", "--batch_sizes=4", "--", "--synthetic"]
-    command += ["--num_steps=5", "--num_warmup_steps=1", "--image_size=32"]
+def test_real_search_keeps_its_runs_until_the_data_change(
+    tmp_path: pathlib.Path, data_dir: pathlib.Path, warm_python: WarmPython
+) -> None:
+    """Horovod averages ten times a second here, so two ranks wait for each other."""
+    data, out = tmp_path / "records", tmp_path / "out"
+    shutil.copytree(data_dir, data)
+    flags_ = [f"--data_dirs={data}", "--models=tiny", "--batch_sizes=4"]
+    flags_ += ["--horovodrun_arguments=--cycle-time-ms 100"]
+    train = ["--step_time_ms=50", "--num_steps=8", "--num_warmup_steps=1"]
+    train += ["--image_size=32"]
+    gate = "au>=0.7"
 
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    def sweep(*more: str) -> tuple[int, dict[str, Any]]:
+        command = ("-m", "benchmarks.sweep", f"--sweep_dir={out}")
+        done = warm_python.run(*command, *flags_, *more)
+        assert done.returncode in (0, 2), done.stderr
+        return done.returncode, dict(json.loads(done.stdout.splitlines()[-1]))
 
-    assert done.returncode == 0, done.stderr
-    (series,) = json.loads(done.stdout.splitlines()[-1])["series"]
-    one, two = series["points"]
+    search = sweep(f"--find_ranks={gate}", "--max_ranks=2", "--", *train)
+    files = {path: path.read_bytes() for path in out.glob("tiny-*.json")}
+    require = ("--", *train, f"--require={gate}")
+    both = sweep("--ranks=1,2", *require)
+    # Another text of the same index: nothing but its digest changes.
+    index = json.loads((data / "index.json").read_text())
+    (data / "index.json").write_text(json.dumps(index))
+    changed = sweep("--ranks=1", *require)
+
+    assert search[0] == 0
+    (answer,) = search[1]["find_ranks"]["answers"]
+    assert (answer["num_ranks"], answer["num_ranks_not_met"]) == (1, 2)
+    assert len(files) == 4  # both numbers of ranks, twice
+    # The same runs again, as a plain sweep: nothing is started, the gate counts.
+    assert both[0] == 2
+    assert [run["run"][:8] for run in both[1]["gates_not_met"]] == ["tiny-x2-"]
+    one, two = both[1]["series"][0]["points"]
     assert two["efficiency"] == pytest.approx(
         two["examples_per_second"] / one["examples_per_second"] / 2
     )
-    command = [sys.executable, "-m", "benchmarks.report", f"--results={tmp_path}"]
-    command.append(f"--output={tmp_path / 'page.html'}")
-    report = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    assert changed[0] == 0
+    (stale,) = changed[1]["stale"]
+    again = {path for path, content in files.items() if path.read_bytes() != content}
+    assert again == {out / f"{stale['run']}.json"}
+    (first,) = (content for path, content in files.items() if path in again)
+    assert pathlib.Path(stale["moved_to"]).read_bytes() == first
+
+    command = ("-m", "benchmarks.report", f"--results={out}")
+    report = warm_python.run(*command, f"--output={tmp_path / 'page.html'}")
     assert report.returncode == 0, report.stderr

@@ -12,11 +12,16 @@ from absl.testing import flagsaver
 
 from benchmarks import sweep
 from benchmarks.options import sweep_flags
+from benchmarks.reporting import output
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
+from benchmarks.sweeps.presets import PRESETS
 from tests.support import stand_in_train
 
 SYNTHETIC = ("--synthetic",)
+
+# Runs of these models end badly; their names must be those of models.
+BAD, MUTE, SLOW = "vgg16", "googlenet", "resnet152"
 
 
 @pytest.fixture
@@ -30,18 +35,26 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     def run(
         command: Sequence[str], stdout: IO[bytes], stderr: IO[bytes], timeout: float
     ) -> int | None:
-        given = dict(text.lstrip("-").split("=") for text in command if "=" in text)
+        words = [text.lstrip("-").partition("=") for text in command]
+        given = {name: value for name, _, value in words}
         num_ranks = int(command[2]) if command[1] == "-np" else 1
         model = given["model"]
         started.append(f"{model} {num_ranks} {given.get('batch_size')}")
-        if model == "slow":
+        if model == SLOW:
             return None
-        if model == "bad":
+        if model == BAD:
             stderr.write(f"{stand_in_train.ERROR}\n".encode())
             return 1
-        if model != "mute":
-            stdout.write(stand_in_train.printed(num_ranks).encode())
-        return 0
+        require = given.get("require", "")
+        if model != MUTE:
+            stdout.write(stand_in_train.printed(num_ranks, require).encode())
+        code = stand_in_train.exit_code(num_ranks, require)
+        if num_ranks > 1 and code:  # horovodrun ends with 1, and names the code
+            stderr.write(
+                f"Process name: [0, localhost]\nExit code:    {code}\n".encode()
+            )
+            return 1
+        return code
 
     monkeypatch.setattr(sweep_run, "_run", run)
     monkeypatch.setattr(sweep_run, "horovodrun", lambda: "horovodrun")
@@ -104,6 +117,11 @@ def test_weak_and_strong_scaling_share_the_runs_that_are_the_same() -> None:
         ({"horovodrun_arguments": ("-H", "a")}, {"horovodrun_arguments": ("-H", "b")}),
         ({"batch_size": None}, {"batch_size": 1}),
         ({"repeat": 1}, {"repeat": 2}),
+        ({"mode": "train"}, {"mode": "infer"}),
+        ({"cache": None}, {"cache": "cold"}),
+        ({"accelerator": "none"}, {"accelerator": "h100"}),
+        ({"num_hosts": 1}, {"num_hosts": 2}),
+        ({"hosts": ("a:1",)}, {"hosts": ("b:1",)}),
     ],
 )
 def test_runs_that_differ_have_different_files(
@@ -113,6 +131,49 @@ def test_runs_that_differ_have_different_files(
     base |= {"data_dir": None, "repeat": 1}
 
     assert Run(**{**base, **first}).name != Run(**{**base, **second}).name
+
+
+def test_a_result_of_an_older_sweep_keeps_its_name_and_is_read(
+    tmp_path: pathlib.Path,
+) -> None:
+    fields: dict[str, Any] = {"model": "resnet50", "num_ranks": 2, "batch_size": 64}
+    fields |= {"data_dir": "/data/imagenet", "repeat": 1}
+    fields |= {"arguments": ["--num_steps=100"]}
+    fields |= {"horovodrun_arguments": ["-H", "a:1,b:1"]}
+    kept = stand_in_train.result(2) | {"sweep": {"run": fields, "seconds": 3.0}}
+    path = tmp_path / "resnet50-x2-b64-imagenet-f290fa30-r1.json"
+    path.write_text(json.dumps(kept))
+
+    run = Run.from_json(fields)
+
+    assert f"{run.name}.json" == path.name
+    found = sweep_run.read_result(tmp_path, run)
+    assert found == kept
+    assert not sweep_run.is_stale(found, "any digest")  # it holds none
+
+
+def test_axes_are_combined_and_become_flags() -> None:
+    plan = Sweep(
+        models=("tiny",),
+        modes=("train", "infer"),
+        caches=("cold", "warm"),
+        accelerators=("none", "h100"),
+        placements=("1x4", "2x2"),
+        hosts=("a", "b"),
+        arguments=SYNTHETIC,
+    )
+
+    commands = {" ".join(run.command("HVD")[1:]) for run in plan.runs()}
+
+    train = f"{sys.executable} -m benchmarks.train --model=tiny"
+    assert len(plan.series()) == 2 * 2 * 2
+    assert commands == {
+        f"-np 4 -H {hosts} {train} --mode={mode} --cache={cache}{emulate} --synthetic"
+        for hosts in ("a:4", "a:2,b:2")
+        for mode in ("train", "infer")
+        for cache in ("cold", "warm")
+        for emulate in ("", " --emulate=h100")
+    }
 
 
 @pytest.mark.parametrize(
@@ -155,11 +216,45 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
                 "batch_sizes": (6, 8),
                 "arguments": SYNTHETIC,
             },
-            "divisible by each of --ranks; 8 is not by 3",
+            "divisible by each number of ranks; 8 is not by 3",
         ),
         (
             {"arguments": ("--synthetic", "--model=vgg16")},
             "--model cannot be given after --: it is what --models is for",
+        ),
+        *(
+            (
+                {"arguments": (*SYNTHETIC, f"--{flag}=x"), **swept},
+                f"--{flag} cannot be given after --: it is what --{next(iter(swept))}",
+            )
+            for flag, swept in {
+                "mode": {"modes": ("infer",)},
+                "cache": {"caches": ("cold",)},
+                "emulate": {"accelerators": ("h100",)},
+                "step_time_ms": {"accelerators": ("none",)},
+                "require": {"find_ranks": ("au>=0.9",), "max_ranks": 2},
+            }.items()
+        ),
+        ({"ranks": (1,), "placements": ("1x2",), "arguments": SYNTHETIC}, "exclude"),
+        ({"placements": ("2x2",), "arguments": SYNTHETIC}, "must have 2 --hosts"),
+        (
+            {
+                "hosts": ("a:1",),
+                "horovodrun_arguments": ("-H", "b:1"),
+                "arguments": SYNTHETIC,
+            },
+            "--hosts and -H in --horovodrun_arguments exclude each other",
+        ),
+        ({"max_ranks": 2, "arguments": SYNTHETIC}, "limit of --find_ranks"),
+        ({"find_ranks": ("au>=1",), "arguments": SYNTHETIC}, "must have --max_ranks"),
+        (
+            {
+                "find_ranks": ("au>=1",),
+                "max_ranks": 2,
+                "repeats": 2,
+                "arguments": SYNTHETIC,
+            },
+            "--find_ranks chooses the numbers of ranks and of repeats itself",
         ),
         (
             {"data_dirs": ("d",), "arguments": SYNTHETIC},
@@ -206,6 +301,29 @@ def test_file_is_read_and_flags_count_more(tmp_path: pathlib.Path) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_sweep_and_flags_count_more(name: str) -> None:
+    flags.FLAGS.mark_as_parsed()
+
+    with flagsaver.flagsaver(preset=name, repeats=2):
+        found = sweep_flags.sweep_from_flags(SYNTHETIC)
+
+    assert found == sweep_flags.make_sweep(
+        {**PRESETS[name], "repeats": 2, "arguments": SYNTHETIC}
+    )
+    sweep.check(found)  # its models and modes exist
+
+
+def test_preset_that_is_not_known() -> None:
+    flags.FLAGS.mark_as_parsed()
+
+    with (
+        flagsaver.flagsaver(preset="imagenet_train"),
+        pytest.raises(ValueError, match="--preset must be of scaling, models, inf"),
+    ):
+        sweep_flags.sweep_from_flags(SYNTHETIC)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads no TOML")
 def test_file_of_toml(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "sweep.toml"
@@ -231,7 +349,7 @@ def test_sweep_keeps_each_run_and_computes_the_scaling(
 
     assert code == 0
     assert starts() == ["tiny 1 4", "tiny 2 4"] * 2
-    files = sorted((tmp_path / "out").glob("*.json"))
+    files = sorted((tmp_path / "out").glob("tiny-*.json"))
     kept = [json.loads(path.read_text()) for path in files]
     assert [document["num_ranks"] for document in kept] == [1, 1, 2, 2]
     assert {document["sweep"]["run"]["batch_size"] for document in kept} == {4}
@@ -244,7 +362,10 @@ def test_sweep_keeps_each_run_and_computes_the_scaling(
     assert lines[0] == "weak scaling, tiny, batch 4 a rank"
     # ranks, runs, images/s and its interval, speed-up, efficiency and its interval
     assert lines[3].split()[:6] == ["2", "2", "180.0", "0.0", "1.80", "90.0%"]
+    assert lines[3].split()[-4:] == ["25.0%", "90.0%", "warm", "-"]
     assert errors.count("images/s in") == 4
+    assert json.loads((tmp_path / "out" / "sweep.json").read_text()) == result
+    assert sorted(result["results"]) == [path.name for path in files]
 
 
 def test_sweep_again_runs_only_what_is_missing(
@@ -265,12 +386,195 @@ def test_sweep_again_runs_only_what_is_missing(
     assert starts() == ["tiny 1 None", "tiny 2 None"]  # other arguments: other runs
 
 
+def test_a_gate_that_is_not_met_is_a_result(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: Callable[[], list[str]],
+) -> None:
+    values = _sweep_values(tmp_path)
+    arguments = ("--synthetic", "--require=au>=0.92")  # 0.95 on one rank, 0.90 on two
+
+    code, lines, _ = _main(capsys, *arguments, **values)
+    again = _main(capsys, *arguments, **values)
+
+    assert (code, again[0]) == (2, 2)
+    assert starts() == ["tiny 1 None", "tiny 2 None"]  # not once more
+    assert [line.split()[-1] for line in lines[2:4]] == ["met", "met"]
+    assert lines[3].endswith("not met")
+    missed = "au>=92% is not met: got 90%."
+    assert f"Ranks 2: {missed}" in lines
+    result = json.loads(lines[-1])
+    (two,) = result["gates_not_met"]
+    assert (two["run"][:8], two["gates"]) == ("tiny-x2-", [missed])
+    assert (result["num_done"], result["failed"]) == (2, [])
+    assert [p["gates_met"] for p in result["series"][0]["points"]] == [True, False]
+    assert not (tmp_path / "failed").exists()
+
+
+def test_results_of_data_that_changed_are_moved_aside_and_run_again(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: Callable[[], list[str]],
+) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    values = _sweep_values(out, data_dirs=[str(data)], ranks=["1"])
+    for content in ("{}", "{ }", "{}"):
+        (data / "index.json").write_text(content)
+        assert _main(capsys, **values, dry_run=True)[0] == 0
+        code, lines, errors = _main(capsys, **values)
+        assert (code, starts()) == (0, ["tiny 1 None"])
+
+    code, lines, _ = _main(capsys, **values)
+
+    assert (code, starts()) == (0, [])
+    assert "its data have changed since, it is run again; its result is now" in errors
+    (kept,) = out.glob("tiny-*.json")
+    aside = sorted((out / "stale").iterdir())
+    assert [path.name for path in aside] == [f"{kept.stem}.{n}.json" for n in (1, 2)]
+    digests = [
+        json.loads(path.read_text())["sweep"]["data_digest"] for path in (*aside, kept)
+    ]
+    assert digests[0] == digests[2] != digests[1]
+    assert json.loads(lines[-1])["stale"] == []
+
+
+def test_search_finds_the_ranks_that_the_storage_feeds(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: Callable[[], list[str]],
+) -> None:
+    # The stand-in's AU is 0.75 on five ranks and 0.70 on six.
+    values = _sweep_values(tmp_path, ranks=None, find_ranks=["au>=0.75"], max_ranks=16)
+
+    dry = _main(capsys, "--synthetic", **values, dry_run=True)
+    code, lines, errors = _main(capsys, "--synthetic", **values)
+    ranks = [int(start.split()[1]) for start in starts()]
+    again = _main(capsys, "--synthetic", **values)
+
+    assert dry[0] == 0
+    assert "tiny-x1-bown" in dry[2]
+    assert "this run is next, and decides about the rest" in dry[2]
+    assert (code, again[0]) == (0, 0)
+    assert ranks == [1, 2, 4, 8, 6, 5, 5, 6]
+    assert starts() == []
+    assert "5 ranks meet au>=0.75; 6 do not (au>=75% is not met: got 70%)." in lines
+    found = json.loads(lines[-1])
+    assert found == json.loads(again[1][-1])
+    (answer,) = found["find_ranks"]["answers"]
+    assert (answer["num_ranks"], answer["num_ranks_not_met"]) == (5, 6)
+    assert [probe["num_ranks"] for probe in answer["probes"]] == ranks
+    assert [point["num_ranks"] for point in found["series"][0]["points"]] == [
+        *(1, 2, 4, 5, 6, 8),
+    ]
+    assert errors.count("images/s in") == len(ranks)
+
+
+@pytest.mark.parametrize(
+    ("gate", "max_ranks", "code", "text"),
+    [
+        ("au>=0.75", 4, 0, "4 ranks meet au>=0.75; more were not allowed."),
+        ("au>=0.92", 1, 0, "1 rank meets au>=0.92; more were not allowed."),
+        (
+            *("au>=0.96", 4, 2),
+            "1 rank does not meet au>=0.96 (au>=96% is not met: got 95%).",
+        ),
+    ],
+)
+def test_search_without_two_ends(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: Callable[[], list[str]],
+    gate: str,
+    max_ranks: int,
+    code: int,
+    text: str,
+) -> None:
+    values = _sweep_values(tmp_path, ranks=None, find_ranks=[gate], max_ranks=max_ranks)
+
+    found, lines, _ = _main(capsys, "--synthetic", **values)
+
+    assert (found, text in lines) == (code, True)
+
+
+def test_search_with_a_run_that_failed_has_no_answer(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: Callable[[], list[str]],
+) -> None:
+    values = _sweep_values(tmp_path, ranks=None, find_ranks=["au>=0.9"], max_ranks=4)
+
+    code, lines, _ = _main(capsys, "--synthetic", **{**values, "models": [BAD, "tiny"]})
+
+    assert code == 1
+    found = json.loads(lines[-1])
+    assert [answer["model"] for answer in found["find_ranks"]["answers"]] == ["tiny"]
+    assert len(found["failed"]) == 1
+
+
+def test_interrupted_sweep_reports_what_is_done(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = sweep_run._run
+
+    def interrupted(command: Sequence[str], *rest: Any) -> int | None:
+        if "-np" in command:
+            raise KeyboardInterrupt
+        return run(command, *rest)
+
+    monkeypatch.setattr(sweep_run, "_run", interrupted)
+
+    code, lines, errors = _main(capsys, "--synthetic", **_sweep_values(tmp_path))
+
+    assert code == 1
+    found = json.loads(lines[-1])
+    assert (found["interrupted"], found["num_done"], found["failed"]) == (True, 1, [])
+    assert json.loads((tmp_path / "sweep.json").read_text()) == found
+    assert "Interrupted. Start again to run only what is missing" in errors
+
+
+def test_full_disk_costs_the_files_and_not_the_figures(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    starts: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(document: object, path: pathlib.Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(output, "write", full)
+
+    code, lines, errors = _main(capsys, "--synthetic", **_sweep_values(tmp_path))
+
+    assert code == 1
+    assert len(json.loads(lines[-1])["series"][0]["points"]) == 2
+    printed = [json.loads(line) for line in errors.splitlines() if line[0] == "{"]
+    assert [document["num_ranks"] for document in printed] == [1, 2]
+    assert "cannot be written: [Errno 28] No space left on device" in errors
+
+
+def test_flag_of_train_before_the_dashes_is_refused(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flags.FLAGS["num_steps"], "present", 1)
+
+    code, _, errors = _main(capsys, "--synthetic", **_sweep_values(tmp_path))
+
+    assert code == 1
+    assert "--num_steps is a flag of benchmarks.train: it must follow --" in errors
+
+
 @pytest.mark.parametrize(
     ("model", "error", "exit_code"),
     [
-        ("bad", "Error: --model=bad must be good.", 1),
-        ("mute", "It printed no result of 1 ranks.", 0),
-        ("slow", "It did not end within 60 s (--run_timeout).", None),
+        (BAD, "Error: --model=bad must be good.", 1),
+        (MUTE, "It printed no result of 1 ranks.", 0),
+        (SLOW, "It did not end within 60 s (--run_timeout).", None),
     ],
 )
 def test_run_that_failed_is_recorded_and_tried_again(
@@ -306,7 +610,7 @@ def test_success_removes_the_record_of_the_failure(
     failed = tmp_path / "failed" / f"{run.name}.json"
     failed.write_text("{}")
 
-    result, error = sweep_run.keep_result(tmp_path, run, 60)
+    result, error = sweep_run.keep_result(tmp_path, run, timeout=60, digest=None)
 
     assert error == ""
     assert json.loads(json.dumps(result)) == sweep_run.read_result(tmp_path, run)
@@ -396,7 +700,7 @@ def test_missing_data_is_found_before_the_runs(
     code, _, errors = _main(capsys, **values)
 
     assert code == 1
-    assert f"{tmp_path} has no index.json" in errors
+    assert f"--data_dir must be there, and {tmp_path}/index.json is not" in errors
 
 
 @pytest.mark.parametrize(

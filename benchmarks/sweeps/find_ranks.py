@@ -1,0 +1,75 @@
+"""The largest number of ranks that meets the gates, found with few runs.
+
+In: a function that runs N ranks and says whether they met the gates. Out: the largest N
+that did, and the smallest that did not. The search assumes that more ranks never meet
+the gates where fewer do not: it doubles the ranks until a run does not meet them, and
+then halves the gap.
+
+Noise: the two numbers next to the answer, the largest that met the gates and the
+smallest that did not, are run twice. If two runs of a number disagree, a third decides.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+RULE = (
+    "The search assumes that more ranks never meet the gates where fewer do not. Both "
+    "numbers of ranks next to the answer are run twice; a third run decides if two "
+    "disagree."
+)
+
+
+MAX_REPEATS = 3  # runs of one number of ranks
+
+
+class Answer(NamedTuple):
+    """The end of a search.
+
+    Attributes:
+        meets: Largest number of ranks that meets the gates; 0 if one rank does not.
+        fails: Smallest number of ranks that does not meet them; None if the largest
+            number allowed does.
+    """
+
+    meets: int
+    fails: int | None
+
+
+def search(meets: Callable[[int, int], bool], max_ranks: int) -> Answer:
+    """Finds the largest number of ranks that meets the gates.
+
+    Args:
+        meets: (number of ranks, number of the run from 1) -> whether the gates are met.
+        max_ranks: Largest number of ranks to try, >= 1.
+    """
+    votes: dict[int, list[bool]] = {}
+
+    def ask(num_ranks: int) -> None:
+        before = votes.setdefault(num_ranks, [])
+        before.append(meets(num_ranks, len(before) + 1))
+
+    # Ends because no number of ranks is run more than MAX_REPEATS times.
+    while True:
+        low = max((n for n in votes if _is_met(votes[n])), default=0)
+        high = min((n for n in votes if n > low), default=None)
+        if (following := _next(low, high, max_ranks)) is not None:
+            ask(following)
+            continue
+        once = [n for n in (low, high) if n and len(votes[n]) == 1]
+        if not once:
+            return Answer(low, high)
+        ask(once[0])
+        if len(set(votes[once[0]])) > 1:
+            ask(once[0])
+
+
+def _is_met(votes: list[bool]) -> bool:
+    """Returns what most of the runs say; without a majority, the gates are not met."""
+    return 2 * sum(votes) > len(votes)
+
+
+def _next(low: int, high: int | None, max_ranks: int) -> int | None:
+    """Returns the number of ranks to run next; None if low and high are neighbors."""
+    if high is None:
+        return min(max(1, 2 * low), max_ranks) if low < max_ranks else None
+    return (low + high) // 2 if high - low > 1 else None

@@ -1,0 +1,203 @@
+"""The runs of one sweep, as far as they are done.
+
+In: a `Sweep` and its folder. Out: results, errors and answers of searches, which grow
+with every run. A stored result is used as long as the data of its run are the same.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tqdm
+
+from benchmarks.sweeps import find_ranks, run as sweep_run
+from benchmarks.sweeps.placement import Placement
+from benchmarks.sweeps.plan import Result, Run, Series, Sweep
+
+
+class MissingRunError(Exception):
+    """A run has no result: it failed, or a dry run must not start it.
+
+    Attributes:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"{run.name} has no result.")
+        self.run = run
+
+
+@dataclasses.dataclass(kw_only=True)
+class Session:
+    """Runs, stored results and searches of a sweep.
+
+    Attributes:
+        sweep: The settings.
+        folder: Folder of the results.
+        data_dir_of: Run -> folder of its data set; None if it reads none.
+        is_dry: Whether no run is started and no file is moved.
+        results: The results so far, by run.
+        errors: The reason why a run failed, or why its file was not written.
+        stale: Run -> file that its stale result was moved to; None in a dry run.
+        answers: The answer of the search in each series; None without one.
+    """
+
+    sweep: Sweep
+    folder: pathlib.Path
+    data_dir_of: Callable[[Run], str | None]
+    is_dry: bool = False
+    results: dict[Run, Result] = dataclasses.field(default_factory=dict)
+    errors: dict[Run, str] = dataclasses.field(default_factory=dict)
+    stale: dict[Run, pathlib.Path | None] = dataclasses.field(default_factory=dict)
+    answers: dict[Series, dict[str, Any] | None] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def run_all(self) -> None:
+        """Runs what has no result, and the search if there is one.
+
+        Raises:
+            ValueError: If a file in the folder is not the result of the run in its
+                name.
+            OSError: If a run cannot be started.
+        """
+        if self.sweep.find_ranks:
+            for series in self.sweep.series():
+                self.answers[series] = self._search(series)
+            return
+        runs = self.sweep.runs()
+        missing = [run for run in runs if self.stored(run) is None]
+        with tqdm.tqdm(
+            total=len(runs),
+            initial=len(runs) - len(missing),
+            unit="run",
+            file=sys.stderr,
+            disable=None,
+        ) as bar:
+            for run in [] if self.is_dry else missing:
+                bar.set_postfix_str(run.name)
+                bar.clear()
+                self._start(run)
+                bar.update()
+
+    def stored(self, run: Run) -> Result | None:
+        """Returns the result of a run if it has one of its data as they are now.
+
+        Raises:
+            ValueError: If the file of the run holds something else.
+            OSError: If a stale result cannot be moved aside.
+        """
+        if run in self.results:
+            return self.results[run]
+        result = sweep_run.read_result(self.folder, run)
+        if result is not None and sweep_run.is_stale(result, self._digest(run)):
+            moved = None if self.is_dry else sweep_run.move_aside(self.folder, run)
+            self.stale[run] = moved
+            where = f"; its result is now {moved}" if moved else ""
+            _say(f"{run.name}: its data have changed since, it is run again{where}")
+            return None
+        if result is not None:
+            self.results[run] = result
+        return result
+
+    def _start(self, run: Run) -> None:
+        result, error = sweep_run.keep_result(
+            self.folder, run, timeout=self.sweep.run_timeout, digest=self._digest(run)
+        )
+        if error:
+            self.errors[run] = error
+            _say(f"{run.name}: {error}")
+        if result is not None:
+            self.results[run] = result
+            _say(result_line(run, result))
+
+    def _digest(self, run: Run) -> str | None:
+        return sweep_run.data_digest(self.data_dir_of(run))
+
+    def _search(self, series: Series) -> dict[str, Any] | None:
+        """Returns the answer of a series as JSON holds it; None if a run is missing."""
+        probes: list[dict[str, Any]] = []
+
+        def meets(num_ranks: int, repeat: int) -> bool:
+            run = self.sweep.run_of(series, Placement(num_ranks), repeat)
+            if self.stored(run) is None and not self.is_dry:
+                self._start(run)
+            if run not in self.results:
+                raise MissingRunError(run)
+            missed = missed_gates(self.results[run])
+            probe = {"run": run.name, "num_ranks": num_ranks, "missed": missed}
+            probes.append(probe)
+            return not missed
+
+        (most,) = self.sweep.places()
+        try:
+            answer = find_ranks.search(meets, most.num_ranks)
+        except MissingRunError as error:
+            if self.is_dry:
+                _say(f"{error.run.name}: this run is next, and decides about the rest")
+            return None
+        last = {probe["num_ranks"]: probe["missed"] for probe in probes}
+        gates = ", ".join(self.sweep.find_ranks)
+        return {
+            "num_ranks": answer.meets,
+            "num_ranks_not_met": answer.fails,
+            "text": _answer_text(answer, gates, last.get(answer.fails, ())),
+            "probes": probes,
+        }
+
+    def results_of(self, series: Series) -> dict[Placement, list[Result]]:
+        """Returns the results of a series, by placement; a list may be empty."""
+        places, repeats = self.sweep.places(), self.sweep.repeats
+        if self.sweep.find_ranks:
+            places = [Placement(1 + n) for n in range(places[0].num_ranks)]
+            repeats = find_ranks.MAX_REPEATS
+        runs = {
+            place: [self.sweep.run_of(series, place, 1 + n) for n in range(repeats)]
+            for place in places
+        }
+        return {
+            place: [self.results[run] for run in those if run in self.results]
+            for place, those in runs.items()
+        }
+
+
+def result_line(run: Run, result: Result) -> str:
+    """Returns what a run reached, for people."""
+    line = f"{run.name}: {result['examples_per_second']:.1f} images/s "
+    line += f"in {time_text(result['sweep']['seconds'])}"
+    return line + "".join(f"; {gate['text']}" for gate in result.get("gates", ()))
+
+
+def time_text(seconds: float) -> str:
+    """Returns a duration as people say it: 75 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def missed_gates(result: Result) -> list[str]:
+    """Returns a sentence for each gate that a run did not meet."""
+    return [gate["text"] for gate in result.get("gates", ()) if not gate["passed"]]
+
+
+def _answer_text(answer: find_ranks.Answer, gates: str, missed: Sequence[str]) -> str:
+    """Returns the answer of a search in words.
+
+    Args:
+        answer: The answer.
+        gates: The gates of the search.
+        missed: Sentences about the gates that the smallest number of ranks missed.
+    """
+    meet = "1 rank meets" if answer.meets == 1 else f"{answer.meets} ranks meet"
+    if answer.fails is None:
+        return f"{meet} {gates}; more were not allowed."
+    reason = f"({' '.join(missed).removesuffix('.')})"
+    if not answer.meets:
+        return f"1 rank does not meet {gates} {reason}."
+    return f"{meet} {gates}; {answer.fails} do not {reason}."
+
+
+def _say(line: str) -> None:
+    tqdm.tqdm.write(line, file=sys.stderr)
