@@ -43,7 +43,9 @@ class Config:
     data_format: str = "NHWC"
     xla: bool = False
     emulate: str | None = None
+    accelerators_file: str | None = None
     step_time_ms: float | None = None
+    read_only: bool = False
     cache: str = "as_is"
     rank_timeout: float = 300.0
     elastic: bool = False
@@ -119,6 +121,17 @@ class Config:
             raise ValueError(
                 "--emulate and --step_time_ms exclude each other, "
                 f"got {self.emulate} and {self.step_time_ms}."
+            )
+        if self.accelerators_file is not None and self.emulate is None:
+            raise ValueError(
+                f"--accelerators_file={self.accelerators_file} adds names for "
+                "--emulate, which must be given."
+            )
+        if self.read_only and (not self.is_emulated or self.synthetic or self.bars):
+            raise ValueError(
+                "--read_only reads records and decodes none, so that no model can take "
+                "them: it must have --data_dir and --emulate or --step_time_ms, and "
+                "no --bars."
             )
         has_model = self.mode == "eval" or self.checkpoint_dir is not None
         if self.is_emulated and has_model:

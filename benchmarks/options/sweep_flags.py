@@ -4,7 +4,6 @@ In: the command line, and the file of --sweep_file. Out: a `Sweep`.
 """
 
 import dataclasses
-import json
 import pathlib
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from absl import flags
 
+from benchmarks.options import settings_file
 from benchmarks.sweeps.plan import SCALINGS, Sweep
 
 _SWEEP_DIR = flags.DEFINE_string(
@@ -121,22 +121,7 @@ def read_file(path: str) -> dict[str, Any]:
         ValueError: If the file is not valid, or holds no object.
         OSError: If it cannot be read.
     """
-    text = pathlib.Path(path).read_text(encoding="utf-8")
-    try:
-        found = _parse_toml(text) if path.endswith(".toml") else json.loads(text)
-    except ValueError as error:  # the base class of both parsers' errors
-        raise ValueError(f"--sweep_file={path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"--sweep_file={path} must hold an object, got {text[:40]!r}.")
-    return found
-
-
-def _parse_toml(text: str) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ImportError:
-        raise ValueError("TOML needs Python 3.11; write it as JSON.") from None
-    return tomllib.loads(text)
+    return settings_file.read("sweep_file", path)
 
 
 def make_sweep(settings: Mapping[str, Any]) -> Sweep:

@@ -11,7 +11,8 @@ import tfpipe
 from benchmarks.distributed import numa
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.models import catalog
+from benchmarks.models import accelerators, catalog, published
+from benchmarks.options import settings_file
 from benchmarks.options.config import Config
 
 _DEFAULT_WARMUP_STEPS = 10
@@ -36,6 +37,7 @@ class Setting:
         class_names: Name of each class of the data. A model may have more outputs than
             there are classes; the first ones are these.
         seat: The cores of this rank.
+        emulation: The accelerator of --emulate; None without.
     """
 
     config: Config
@@ -43,6 +45,7 @@ class Setting:
     num_records: int
     class_names: tuple[str, ...]
     seat: Seat
+    emulation: accelerators.Emulation | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -105,9 +108,11 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         learning_rate=config.learning_rate or model.learning_rate,
     )
     model.check_image_size(config.image_size)
+    emulation = _emulation(config)
     tuning = make_tuning(seat, ranks)
     if config.synthetic:
-        return _synthetic(config, tuning, seat)
+        synthetic = _synthetic(config, tuning, seat)
+        return dataclasses.replace(synthetic, emulation=emulation)
     pipeline = _pipeline(config, ranks, tuning)
     index = pipeline.source.index
     names = tuple(text for _, text in index.classes)
@@ -117,7 +122,20 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         num_records=index.num_records(pipeline.source.split),
         class_names=names,
         seat=seat,
+        emulation=emulation,
     )
+
+
+def _emulation(config: Config) -> accelerators.Emulation | None:
+    if config.emulate is None:
+        return None
+    known = published.ACCELERATORS
+    if path := config.accelerators_file:
+        found = settings_file.read("accelerators_file", path)
+        known = known | accelerators.parse(
+            found, path, taken=known, models=catalog.MODELS
+        )
+    return accelerators.find(known, config.emulate, config.model, config.mode)
 
 
 def make_tuning(seat: Seat, ranks: Ranks) -> tfpipe.Tuning:
@@ -148,6 +166,7 @@ def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pip
         on_error=config.on_error,
         max_faults=config.max_faults,
         whole_batches=config.whole_batches,
+        decode=not config.read_only,
         tuning=tuning,
     )
     if config.tuning is not None:
