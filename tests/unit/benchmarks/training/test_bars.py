@@ -108,23 +108,23 @@ def test_case(
         (
             (600, 500, 270),
             ON_CPUS,
-            "Input and model compete for cores: alone the input feeds 600 and the model "
-            "takes 500 images/s, together they reach 270, as the work of both at 500 "
+            "Input and model compete for cores: alone the input feeds 600 images/s and "
+            "the model takes 500, together they reach 270, as the work of both at 500 "
             "would need 183% of the cores. Add cores, or make the input cheaper.",
         ),
         (
             (300, 100, 90),
             ON_A_GPU,
-            "Input and model compete for memory or for the way to the device: alone the "
-            "input feeds 300 and the model takes 100 images/s, together they reach 90, "
-            "although 70% of the cores are free. Look at the copies to the device, and "
+            "Input and model compete for memory or for the way to the device: alone "
+            "the input feeds 300 images/s and the model takes 100, together they reach "
+            "90, although 70% of the cores are free. Look at the copies to the device, and "
             "bind ranks to NUMA nodes.",
         ),
         (
             (300, 100, 60),
             ON_A_GPU,
-            "Neither input nor model explains the rate: alone the input feeds 300 and "
-            "the model takes 100 images/s, together they reach 60, taking turns would "
+            "Neither input nor model explains the rate: alone the input feeds 300 "
+            "images/s and the model takes 100, together they reach 60, taking turns would "
             "reach 75, and 70% of the cores are free. Compare the states of the cache "
             "and the other load of the three runs, and repeat them.",
         ),
