@@ -140,8 +140,8 @@ def _sentence(bars: Bars) -> str:
     feeds, takes, real = (bars.rates[name] for name in NAMES)
     reached = f"real data reaches {real / takes:.0%} of synthetic"
     alone = (
-        f"alone the input feeds {feeds:,.0f} images/s and the model takes {takes:,.0f}, "
-        f"together they reach {real:,.0f}"
+        f"alone the input feeds {feeds:,.0f} images/s and the model takes "
+        f"{takes:,.0f}, together they reach {real:,.0f}"
     )
     free = f"{max(0, 1 - bars.cores_busy('real')):.0%} of the cores are free"
     resource = (

@@ -117,16 +117,16 @@ def test_case(
             ON_A_GPU,
             "Input and model compete for memory or for the way to the device: alone "
             "the input feeds 300 images/s and the model takes 100, together they reach "
-            "90, although 70% of the cores are free. Look at the copies to the device, and "
-            "bind ranks to NUMA nodes.",
+            "90, although 70% of the cores are free. Look at the copies to the device, "
+            "and bind ranks to NUMA nodes.",
         ),
         (
             (300, 100, 60),
             ON_A_GPU,
             "Neither input nor model explains the rate: alone the input feeds 300 "
-            "images/s and the model takes 100, together they reach 60, taking turns would "
-            "reach 75, and 70% of the cores are free. Compare the states of the cache "
-            "and the other load of the three runs, and repeat them.",
+            "images/s and the model takes 100, together they reach 60, taking turns "
+            "would reach 75, and 70% of the cores are free. Compare the states of the "
+            "cache and the other load of the three runs, and repeat them.",
         ),
     ],
 )
