@@ -1,107 +1,211 @@
-"""Accelerators by name: published numbers of images a second for each model.
+"""Accelerators: how many images a second each model takes on them.
 
-In: an accelerator, a model and a mode. Out: the time of a step. The figures are for one
-accelerator with synthetic input and half precision, and name their source. A model
-without a published figure is left out; no figure is guessed.
+In: the settings of a file, or an accelerator, a model and a mode. Out: a `Figure`, with
+its source. published.py has the figures; a model without one is left out, as no figure
+is guessed.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
 
-# tf_cnn_benchmarks, float16, synthetic, the largest batch: github.com/lambdal/
-# lambda-tensorflow-benchmark at c17619d, logs of V100-SXM3 32GB and A100-SXM4 40GB.
-_LAMBDA = "Lambda, tf_cnn_benchmarks logs c17619d, float16"
-# ResNet-50 only: github.com/mlcommons/storage at caa90c9, batch 400 in 0.224 s.
-_MLPERF_STORAGE = "MLPerf Storage v2.0, ResNet-50, 400 images a step"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """The rate of one model on one accelerator.
+
+    Attributes:
+        images_per_second: The rate, above 0.
+        source: Where it was published; for a scaled figure, where the ratio and the
+            figure that it is scaled from were published.
+        ratio: Number that the figure of `base` is multiplied by; None if the figure is
+            published itself.
+        base: Name of what the figure is scaled from; None if it is published itself.
+
+    Raises:
+        ValueError: If a number is not above 0, the source is empty, or only one of
+            ratio and base is given.
+    """
+
+    images_per_second: float
+    source: str
+    ratio: float | None = None
+    base: str | None = None
+
+    def __post_init__(self) -> None:
+        for number in (self.images_per_second, self.ratio):
+            if number is not None and not 0 < number < math.inf:
+                raise ValueError(f"A rate or ratio must be above 0, got {number}.")
+        if not self.source:
+            raise ValueError("The source of a figure must be given, got an empty text.")
+        if (self.ratio is None) != (self.base is None):
+            raise ValueError(
+                "A scaled figure must have both ratio and base, got "
+                f"{self.ratio} and {self.base}."
+            )
+
+    @property
+    def basis(self) -> str:
+        """Either "published" or "scaled"."""
+        return "published" if self.ratio is None else "scaled"
+
+    def __str__(self) -> str:
+        how = self.basis
+        if self.ratio is not None:
+            how = f"scaled by {self.ratio:.2f} from {self.base}"
+        return f"{self.images_per_second:,.0f} images/s, {how} ({self.source})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """The published figures of one accelerator.
+    """The figures of one accelerator.
 
     Attributes:
-        train: Images per second in training, by model.
-        infer: Images per second in forward passes, by model.
-        source: Where the figures were published.
+        train: Figure of training, by model.
+        infer: Figure of forward passes, by model.
     """
 
-    train: Mapping[str, float]
-    infer: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    source: str
+    train: Mapping[str, Figure]
+    infer: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
 
 
-def _resnet50(rate: float) -> dict[str, float]:
-    """Returns the rate of MLPerf's ResNet-50, v1.5, for v1 as well.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Emulation:
+    """The accelerator that stands for the model in a run, as the result names it."""
 
-    No figure is published for v1, which takes 6 % less work.
-    """
-    return {"resnet50": rate, "resnet50_v1.5": rate}
+    accelerator: str
+    model: str
+    figure: Figure
 
+    def step_seconds(self, batch_size: int) -> float:
+        """Returns the seconds that a step with `batch_size` examples takes."""
+        return batch_size / self.figure.images_per_second
 
-ACCELERATORS = {
-    "v100": Accelerator(
-        train={
-            "resnet50": 1276.0,
-            "resnet152": 518.0,
-            "vgg16": 456.0,
-            "inception_v3": 771.0,
-            "inception_v4": 357.0,
-        },
-        infer={
-            "resnet50": 3857.0,
-            "resnet152": 1759.0,
-            "vgg16": 1409.0,
-            "inception_v3": 2443.0,
-            "inception_v4": 1184.0,
-        },
-        source=_LAMBDA,
-    ),
-    # VGG-16 is left out of training: the log's 70 images/s must be an error of the log.
-    "a100": Accelerator(
-        train={
-            "resnet50": 1990.0,
-            "resnet152": 905.0,
-            "inception_v3": 1175.0,
-            "inception_v4": 639.0,
-        },
-        infer={
-            "resnet50": 6467.0,
-            "resnet152": 2981.0,
-            "vgg16": 2777.0,
-            "inception_v3": 3962.0,
-            "inception_v4": 1888.0,
-        },
-        source=_LAMBDA,
-    ),
-    "h100": Accelerator(train=_resnet50(400 / 0.224), source=_MLPERF_STORAGE),
-    "a100_mlperf_storage": Accelerator(
-        train=_resnet50(400 / 0.435), source=_MLPERF_STORAGE
-    ),
-    "h100_mlperf": Accelerator(
-        train=_resnet50(7006.0),
-        source="MLPerf Training v3.0, DGX H100, 56,050 images/s on 8",
-    ),
-}
+    def as_json(self) -> dict[str, Any]:
+        """Returns the names, the figure and its basis as a dict that JSON can hold."""
+        return {
+            "accelerator": self.accelerator,
+            "model": self.model,
+            "examples_per_second": self.figure.images_per_second,
+            "basis": self.figure.basis,
+            "ratio": self.figure.ratio,
+            "base": self.figure.base,
+            "source": self.figure.source,
+        }
+
+    def __str__(self) -> str:
+        return f"Emulated: {self.model} on {self.accelerator}, {self.figure}"
 
 
-def step_seconds(name: str, model: str, mode: str, batch_size: int) -> float:
-    """Returns the seconds that a step of a model takes on an accelerator.
+def find(
+    known: Mapping[str, Accelerator], name: str, model: str, mode: str
+) -> Emulation:
+    """Returns the emulation of a model on an accelerator.
 
     Args:
-        name: A key of ACCELERATORS.
+        known: Accelerators by name.
+        name: The accelerator.
         model: A key of `catalog.MODELS`.
         mode: "train" or "infer".
-        batch_size: Examples in a step.
 
     Raises:
-        ValueError: If no figure is published for the model.
+        ValueError: If the accelerator is not known, or has no figure for the model.
     """
-    accelerator = ACCELERATORS[name]
-    rates = accelerator.infer if mode == "infer" else accelerator.train
-    if model not in rates:
-        known = ", ".join(sorted(rates)) or "nothing"
+    if name not in known:
         raise ValueError(
-            f"--emulate={name} knows how fast {known} is with --mode={mode}, got "
-            f"--model={model}. Give --step_time_ms instead."
+            f"--emulate must be one of {', '.join(sorted(known))}, got {name}. "
+            "--accelerators_file adds others."
         )
-    return batch_size / rates[model]
+    figures = known[name].infer if mode == "infer" else known[name].train
+    if model not in figures:
+        raise ValueError(
+            f"--emulate={name} knows how fast {', '.join(sorted(figures)) or 'nothing'}"
+            f" is with --mode={mode}, got --model={model}, for which no figure is "
+            "published. Give --step_time_ms or --accelerators_file instead."
+        )
+    return Emulation(accelerator=name, model=model, figure=figures[model])
+
+
+def parse(
+    settings: Mapping[str, Any],
+    path: str,
+    *,
+    taken: Collection[str],
+    models: Collection[str],
+) -> dict[str, Accelerator]:
+    """Returns the accelerators of a file: {name: {source, train, infer}}.
+
+    `train` and `infer` give images a second by model; one of them may be left out.
+
+    Args:
+        settings: What the file holds.
+        path: Name of the file, for errors.
+        taken: Names that the file must not use.
+        models: Names of the models.
+
+    Raises:
+        ValueError: If a name is taken, a key or model is unknown, or a value has the
+            wrong type or is not above 0. The message has the path of the value.
+    """
+    where = f"--accelerators_file={path}"
+    if not settings:
+        raise ValueError(f"{where} must hold an accelerator at least, got none.")
+    for name in settings:
+        if name in taken:
+            raise ValueError(
+                f"{where}: {name} is the name of a built-in accelerator; choose "
+                "another."
+            )
+    return {
+        name: _parse_one(value, f"{where}: {name}", models)
+        for name, value in settings.items()
+    }
+
+
+def _parse_one(value: Any, where: str, models: Collection[str]) -> Accelerator:
+    keys = ("source", "train", "infer")
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"{where} must be a table of {', '.join(keys)}, got {value!r}."
+        )
+    if unknown := sorted(value.keys() - set(keys)):
+        raise ValueError(f"{where} may hold {', '.join(keys)}; got {unknown[0]}.")
+    source = value.get("source")
+    if not isinstance(source, str) or not source:
+        raise ValueError(
+            f"{where}.source must be a text that says where the figures come from, got "
+            f"{source!r}."
+        )
+    if not value.get("train") and not value.get("infer"):
+        raise ValueError(f"{where} must hold figures in train or infer, got none.")
+    train, infer = (
+        _parse_figures(value.get(mode, {}), f"{where}.{mode}", source, models)
+        for mode in ("train", "infer")
+    )
+    return Accelerator(train=train, infer=infer)
+
+
+def _parse_figures(
+    value: Any, where: str, source: str, models: Collection[str]
+) -> dict[str, Figure]:
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"{where} must be a table of images a second by model, got {value!r}."
+        )
+    for model, rate in value.items():
+        if model not in models:
+            raise ValueError(
+                f"{where}.{model} must be one of the models "
+                f"{', '.join(sorted(models))}."
+            )
+        is_number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
+        if not is_number or not 0 < rate < math.inf:
+            raise ValueError(
+                f"{where}.{model} must be images a second, a number above 0, got "
+                f"{rate!r}."
+            )
+    return {
+        model: Figure(images_per_second=float(rate), source=source)
+        for model, rate in value.items()
+    }

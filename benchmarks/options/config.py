@@ -43,7 +43,9 @@ class Config:
     data_format: str = "NHWC"
     xla: bool = False
     emulate: str | None = None
+    accelerators_file: str | None = None
     step_time_ms: float | None = None
+    read_only: bool = False
     cache: str = "as_is"
     allow_nan: bool = False
     rank_timeout: float = 300.0
@@ -58,7 +60,7 @@ class Config:
         self._check_data()
         self._check_bars()
         self._check_elastic()
-        self._check_emulated()
+        _check_emulated(self)
 
     def _check_data(self) -> None:
         if self.synthetic == (self.data_dir is not None):
@@ -115,20 +117,6 @@ class Config:
         """Whether the model is replaced by the time that its step takes."""
         return self.emulate is not None or self.step_time_ms is not None
 
-    def _check_emulated(self) -> None:
-        if self.emulate is not None and self.step_time_ms is not None:
-            raise ValueError(
-                "--emulate and --step_time_ms exclude each other, "
-                f"got {self.emulate} and {self.step_time_ms}."
-            )
-        has_model = self.mode == "eval" or self.checkpoint_dir is not None
-        if self.is_emulated and has_model:
-            raise ValueError(
-                "An emulated accelerator computes nothing: --emulate and "
-                "--step_time_ms go with --mode=train and --mode=infer, and without "
-                "--checkpoint_dir."
-            )
-
     @property
     def kind(self) -> str:
         """Whether the run is "real", "synthetic" (no records) or "emulated"."""
@@ -139,3 +127,29 @@ class Config:
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
+
+
+def _check_emulated(config: Config) -> None:
+    if config.emulate is not None and config.step_time_ms is not None:
+        raise ValueError(
+            "--emulate and --step_time_ms exclude each other, "
+            f"got {config.emulate} and {config.step_time_ms}."
+        )
+    if config.accelerators_file is not None and config.emulate is None:
+        raise ValueError(
+            f"--accelerators_file={config.accelerators_file} adds names for "
+            "--emulate, which must be given."
+        )
+    if config.read_only and (not config.is_emulated or config.synthetic or config.bars):
+        raise ValueError(
+            "--read_only reads records and decodes none, so that no model can take "
+            "them: it must have --data_dir and --emulate or --step_time_ms, and "
+            "no --bars."
+        )
+    has_model = config.mode == "eval" or config.checkpoint_dir is not None
+    if config.is_emulated and has_model:
+        raise ValueError(
+            "An emulated accelerator computes nothing: --emulate and "
+            "--step_time_ms go with --mode=train and --mode=infer, and without "
+            "--checkpoint_dir."
+        )

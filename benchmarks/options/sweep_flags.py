@@ -4,7 +4,6 @@ In: the command line, the file of --sweep_file, and a preset. Out: a `Sweep`.
 """
 
 import dataclasses
-import json
 import pathlib
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.options import preset_flag
+from benchmarks.options import preset_flag, settings_file
 from benchmarks.sweeps.plan import NO_ACCELERATOR, SCALINGS, Sweep
 from benchmarks.sweeps.presets import PRESETS
 
@@ -148,7 +147,9 @@ def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
         "arguments": arguments or None,
         "horovodrun_arguments": shlex.split(_HOROVODRUN_ARGUMENTS.value or "") or None,
     }
-    in_file = read_file(_SWEEP_FILE.value) if _SWEEP_FILE.value else {}
+    in_file = (
+        settings_file.read("sweep_file", _SWEEP_FILE.value) if _SWEEP_FILE.value else {}
+    )
     chosen = {name: value for name, value in given.items() if value is not None}
     return make_sweep({**_preset(preset_flag.PRESET.value), **in_file, **chosen})
 
@@ -168,31 +169,6 @@ def _numbers(name: str, values: Sequence[str] | None) -> list[int] | None:
         raise ValueError(
             f"--{name} must be whole numbers, got {','.join(values)}."
         ) from None
-
-
-def read_file(path: str) -> dict[str, Any]:
-    """Reads settings from a file: TOML if its name ends in .toml, else JSON.
-
-    Raises:
-        ValueError: If the file is not valid, or holds no object.
-        OSError: If it cannot be read.
-    """
-    text = pathlib.Path(path).read_text(encoding="utf-8")
-    try:
-        found = _parse_toml(text) if path.endswith(".toml") else json.loads(text)
-    except ValueError as error:  # the base class of both parsers' errors
-        raise ValueError(f"--sweep_file={path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"--sweep_file={path} must hold an object, got {text[:40]!r}.")
-    return found
-
-
-def _parse_toml(text: str) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ImportError:
-        raise ValueError("TOML needs Python 3.11; write it as JSON.") from None
-    return tomllib.loads(text)
 
 
 def make_sweep(settings: Mapping[str, Any]) -> Sweep:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags, logging
 
-from benchmarks.models import accelerators
-from benchmarks.options import train_flags
+from benchmarks.options import emulation, train_flags
 from benchmarks.options.config import Config
 from benchmarks.reporting.gates import Gate
 
@@ -64,10 +63,7 @@ def check(arguments: Sequence[str]) -> None:
         _check_exists(pathlib.Path(config.tuning), "tuning")
     if config.mode != "train" and config.checkpoint_dir is not None:
         _check_exists(pathlib.Path(config.checkpoint_dir), "checkpoint_dir")
-    if config.emulate is not None:
-        accelerators.step_seconds(
-            config.emulate, config.model, config.mode, config.batch_size or 1
-        )
+    emulation.of_config(config)
 
 
 def _check_exists(path: pathlib.Path, flag: str) -> None:

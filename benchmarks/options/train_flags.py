@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from benchmarks.models import accelerators, catalog
+from benchmarks.models import catalog, published
 from benchmarks.options import config
 from benchmarks.system import residency
 
@@ -124,18 +124,31 @@ _DATA_FORMAT = flags.DEFINE_enum(
     "Whether the model has channels last or first. NCHW needs a GPU or --xla.",
 )
 _XLA = flags.DEFINE_bool("xla", False, "Compile the step with XLA.")
-_EMULATE = flags.DEFINE_enum(
+_EMULATE = flags.DEFINE_string(
     "emulate",
     None,
-    sorted(accelerators.ACCELERATORS),
-    "Replace the model by its published step time on this accelerator. The input path "
-    "and the copy to the device stay real.",
+    "Replace the model by its step time on this accelerator: any of "
+    f"{', '.join(sorted(published.ACCELERATORS))}, or a name in --accelerators_file. "
+    "The result says where the figure was published, or from which figure it is "
+    "scaled. The input path and the copy to the device stay real.",
+)
+_ACCELERATORS_FILE = flags.DEFINE_string(
+    "accelerators_file",
+    None,
+    "JSON or TOML file of other accelerators for --emulate: "
+    '{"NAME": {"source": "TEXT", "train": {"MODEL": IMAGES_PER_SECOND}, "infer": {}}}.',
 )
 _STEP_TIME_MS = flags.DEFINE_float(
     "step_time_ms",
     None,
     "Replace the model by this step time, in milliseconds.",
     lower_bound=0.0,
+)
+_READ_ONLY = flags.DEFINE_bool(
+    "read_only",
+    False,
+    "Read records and decode none of them, which is what storage benchmarks measure. "
+    "Goes with --emulate or --step_time_ms.",
 )
 _CACHE = flags.DEFINE_enum(
     "cache",
@@ -211,7 +224,9 @@ def config_from_flags() -> config.Config:
         data_format=_DATA_FORMAT.value,
         xla=_XLA.value,
         emulate=_EMULATE.value,
+        accelerators_file=_ACCELERATORS_FILE.value,
         step_time_ms=_STEP_TIME_MS.value,
+        read_only=_READ_ONLY.value,
         cache=_CACHE.value,
         allow_nan=_ALLOW_NAN.value,
         rank_timeout=_RANK_TIMEOUT.value,

@@ -11,8 +11,11 @@ from typing import Any
 
 from benchmarks.options.config import Config
 
-# Real data at this share of the synthetic rate: the input does not limit the model.
-_WELL_FED = 0.97
+NAMES = ("input", "synthetic", "real")
+
+_WELL_FED = 0.97  # real over synthetic: the input does not limit the model
+_SAME = 0.95  # rates that differ less agree: MLPerf Storage's limit for repeated runs
+_FULL = 0.9  # share of the cores from which on they are the limit
 
 
 def configs(config: Config) -> dict[str, Config]:
@@ -23,7 +26,9 @@ def configs(config: Config) -> dict[str, Config]:
     """
     one = dataclasses.replace(config, bars=False, repeat=1, require=())
     return {
-        "input": dataclasses.replace(one, emulate=None, step_time_ms=0.0),
+        "input": dataclasses.replace(
+            one, emulate=None, accelerators_file=None, step_time_ms=0.0
+        ),
         "synthetic": dataclasses.replace(
             one,
             data_dir=None,
@@ -36,53 +41,135 @@ def configs(config: Config) -> dict[str, Config]:
     }
 
 
-def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the rates of the three runs, their ratios, and a sentence about them.
+def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[str, Any]:
+    """Returns the figures of the three runs, and what they say together.
 
     Args:
         results: The figures of each run, by the name of its bar.
+        num_cores: Cores of all ranks together.
+
+    Returns:
+        Of each bar the rate in examples a second and the share of the cores that it
+        kept busy, 0 to 1; the ratios of rates; `case`, a word, and `sentence`.
     """
-    rates = {name: result["examples_per_second"] for name, result in results.items()}
+    rates = {name: results[name]["examples_per_second"] for name in NAMES}
+    cpu = {name: results[name]["cpu_seconds_per_example"] for name in NAMES}
+    bars = Bars(rates=rates, cpu_seconds=cpu, num_cores=num_cores)
     return {
         **{f"{name}_examples_per_second": rate for name, rate in rates.items()},
+        **{f"{name}_cores_busy": bars.cores_busy(name) for name in NAMES},
         "real_over_synthetic": rates["real"] / rates["synthetic"],
         "input_over_synthetic": rates["input"] / rates["synthetic"],
-        "sentence": _sentence(rates["input"], rates["synthetic"], rates["real"]),
+        "case": bars.case,
+        "sentence": _sentence(bars),
     }
 
 
-def _sentence(feeds: float, takes: float, real: float) -> str:
-    """Returns what limits the run, in words.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bars:
+    """The three runs: "input" alone, the model alone on "synthetic" data, and "real".
 
-    Args:
-        feeds: Images a second of the input alone.
-        takes: Images a second of the model on synthetic data.
-        real: Images a second of both together.
+    Attributes:
+        rates: Examples a second of each run.
+        cpu_seconds: CPU seconds of an example in each run.
+        num_cores: Cores of all ranks together.
     """
+
+    rates: Mapping[str, float]
+    cpu_seconds: Mapping[str, float]
+    num_cores: int
+
+    def cores_busy(self, name: str) -> float:
+        """Returns the share of the cores that a run kept busy, 0 to 1."""
+        return self.rates[name] * self.cpu_seconds[name] / self.num_cores
+
+    @property
+    def overlapped(self) -> float:
+        """Rate of input and model that work at the same time and share nothing."""
+        return min(self.rates["input"], self.rates["synthetic"])
+
+    @property
+    def in_turn(self) -> float:
+        """Rate of input and model that take turns: their times of an example add up."""
+        return 1 / (1 / self.rates["input"] + 1 / self.rates["synthetic"])
+
+    @property
+    def cores_needed(self) -> float:
+        """Share of the cores that both need at the overlapped rate; it may exceed 1.
+
+        The CPU seconds of an example are those of both runs alone, added up.
+        """
+        cost = self.cpu_seconds["input"] + self.cpu_seconds["synthetic"]
+        return self.overlapped * cost / self.num_cores
+
+    @property
+    def lacks_cores(self) -> bool:
+        """Whether the cores explain a rate below the overlapped one."""
+        return max(self.cores_needed, self.cores_busy("real")) >= _FULL
+
+    @property
+    def case(self) -> str:
+        """One word for what limits the run.
+
+        Input and model overlap, so that both together should reach
+        overlapped = min(input, synthetic). The first rule that holds decides:
+
+        "well_fed": real >= 0.97 synthetic. The model gets what it takes.
+        "input_binds", "model_binds": real >= 0.95 overlapped. The slower of the two
+            explains the rate; 5 % is the difference that repeated runs may have.
+        "compete": each alone is faster than both together, by more than that. The cores
+            explain it: the CPU seconds of both, added up, need >= 0.9 of the cores at
+            the overlapped rate, or both together kept >= 0.9 of them busy. Otherwise
+            memory or the way to the device do, if real >= 0.95 in_turn, where
+            in_turn = 1 / (1 / input + 1 / synthetic).
+        "unexplained": even taking turns would be faster, and cores are free.
+        """
+        real = self.rates["real"]
+        if real >= _WELL_FED * self.rates["synthetic"]:
+            return "well_fed"
+        if real >= _SAME * self.overlapped:
+            is_slower = self.rates["input"] < self.rates["synthetic"]
+            return "input_binds" if is_slower else "model_binds"
+        if self.lacks_cores or real >= _SAME * self.in_turn:
+            return "compete"
+        return "unexplained"
+
+
+def _sentence(bars: Bars) -> str:
+    """Returns the case in words, with its figures and what to do."""
+    feeds, takes, real = (bars.rates[name] for name in NAMES)
     reached = f"real data reaches {real / takes:.0%} of synthetic"
-    if real / takes >= _WELL_FED:
-        return (
-            f"The model binds: {reached}, and the input alone could feed "
-            f"{feeds / takes:.1f} times as many images."
-        )
-    if feeds < takes:
-        return (
-            f"The input binds: {reached}; alone it feeds {feeds:,.0f} images/s, "
-            f"{feeds / takes:.0%} of what the model takes in."
-        )
-    return (
-        f"Input and model hold each other back: {reached}, although the input alone "
-        f"feeds {feeds / takes:.1f} times what the model takes in. They compete for "
-        "cores, for memory or for the way to the device."
+    alone = (
+        f"alone the input feeds {feeds:,.0f} images/s and the model takes "
+        f"{takes:,.0f}, together they reach {real:,.0f}"
     )
+    free = f"{max(0, 1 - bars.cores_busy('real')):.0%} of the cores are free"
+    resource = (
+        f"cores: {alone}, as the work of both at {bars.overlapped:,.0f} would need "
+        f"{bars.cores_needed:.0%} of the cores. Add cores, or make the input cheaper."
+        if bars.lacks_cores
+        else f"memory or for the way to the device: {alone}, although {free}. Look at "
+        "the copies to the device, and bind ranks to NUMA nodes."
+    )
+    return {
+        "well_fed": f"The model is well fed: {reached}, and the input alone feeds "
+        f"{feeds / takes:.1f} times what the model takes. Nothing needs to be done.",
+        "model_binds": f"The model binds: {reached}, although the input alone feeds "
+        f"{feeds / takes:.1f} times what the model takes. Prefetch more batches, or "
+        "repeat the run to see whether the difference is noise.",
+        "input_binds": f"The input binds: {reached}; alone it feeds {feeds:,.0f} "
+        f"images/s, {feeds / takes:.0%} of what the model takes. Tune the pipeline, or "
+        "give it more cores or faster storage.",
+        "compete": f"Input and model compete for {resource}",
+        "unexplained": f"Neither input nor model explains the rate: {alone}, taking "
+        f"turns would reach {bars.in_turn:,.0f}, and {free}. Compare the states of the "
+        "cache and the other load of the three runs, and repeat them.",
+    }[bars.case]
 
 
 def lines(figures: Mapping[str, Any]) -> list[str]:
     """Returns the bars as lines of text; the longest bar has 40 characters."""
-    rates = {
-        name: figures[f"{name}_examples_per_second"]
-        for name in ("input", "synthetic", "real")
-    }
+    rates = {name: figures[f"{name}_examples_per_second"] for name in NAMES}
     scale = 40 / max(rates.values())
     return [
         *(

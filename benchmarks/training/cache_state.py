@@ -50,7 +50,9 @@ class Batches:
         """Makes the next batch the first one after a state; nothing is read yet."""
         pipeline = self._setting.pipeline
         dataset = pipeline.build(state=state, num_epochs=num_epochs)
-        self._iterator = iter(steps.to_device(dataset))
+        if not self._setting.config.read_only:  # a GPU has no place for strings
+            dataset = steps.to_device(dataset)
+        self._iterator = iter(dataset)
 
     def stop(self) -> None:
         """Ends all reading; batches that were read ahead are lost."""

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.models import accelerators
 from benchmarks.training import metrics, steps
 from benchmarks.training.checkpoint import Checkpoint
 from benchmarks.training.recorder import Step
@@ -162,10 +161,8 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Feeds an accelerator that is not there; no model is built."""
     config = setting.config
-    if config.emulate is not None:
-        seconds = accelerators.step_seconds(
-            config.emulate, config.model, config.mode, config.batch_size
-        )
+    if setting.emulation is not None:
+        seconds = setting.emulation.step_seconds(config.batch_size)
     else:
         seconds = config.step_time_ms / 1e3
     function = steps.make_emulated_step(setting, ranks, seconds)

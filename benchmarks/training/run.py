@@ -44,6 +44,13 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
     setting = make_setting(config, ranks, seat=seat)
     if ranks.is_first:
         print(_header(setting, ranks), setting.pipeline, sep="\n", flush=True)
+        if setting.emulation is not None:
+            print(setting.emulation, flush=True)
+        if setting.config.read_only:
+            print(
+                "Records are read and not decoded: what storage benchmarks measure",
+                flush=True,
+            )
 
     measure = _measure_bars if config.bars else _measure
     measured = [measure(setting, ranks) for _ in range(config.repeat)]
@@ -59,6 +66,7 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
         "config": setting.config.as_json(),
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,
+        "emulation": setting.emulation and setting.emulation.as_json(),
         **figures,
         "environment": environment.of_run(ranks, setting.index),
     }
@@ -99,7 +107,8 @@ def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
         name: _measure(make_setting(config, ranks, seat=setting.seat), ranks)
         for name, config in bars.configs(setting.config).items()
     }
-    figures = results["real"] | {"bars": bars.compare(results)}
+    num_cores = sum(ranks.gather(setting.seat.num_threads))
+    figures = results["real"] | {"bars": bars.compare(results, num_cores)}
     return figures | _not_finite(results.values())
 
 
@@ -145,8 +154,9 @@ def _write_report(
         folder.mkdir(exist_ok=True)
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
     name = f"{now}-{config.mode}-{config.model}-x{result['num_ranks']}"
-    batch = next(iter(setting.pipeline.build().take(1)))
-    names = [text.partition(",")[0] for text in setting.class_names]
-    tfpipe.contact_sheet(batch, class_names=names).save(folder / f"{name}.png")
+    if not config.read_only:
+        batch = next(iter(setting.pipeline.build().take(1)))
+        names = [text.partition(",")[0] for text in setting.class_names]
+        tfpipe.contact_sheet(batch, class_names=names).save(folder / f"{name}.png")
     # The JSON is written last: a report with a JSON file is complete.
     output.write(result, folder / f"{name}.json")

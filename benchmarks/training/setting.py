@@ -14,6 +14,8 @@ from benchmarks.distributed import numa
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
+from benchmarks.models.accelerators import Emulation
+from benchmarks.options import emulation
 from benchmarks.options.config import Config
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.steady_state import ReadAhead
@@ -41,6 +43,7 @@ class Setting:
         class_names: Name of each class of the data. A model may have more outputs than
             there are classes; the first ones are these.
         seat: The cores of this rank.
+        emulation: The accelerator of --emulate; None without.
     """
 
     config: Config
@@ -48,6 +51,7 @@ class Setting:
     num_records: int
     class_names: tuple[str, ...]
     seat: Seat
+    emulation: Emulation | None = None
 
     @property
     def index(self) -> Any:
@@ -162,9 +166,11 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         learning_rate=config.learning_rate or model.learning_rate,
     )
     model.check_image_size(config.image_size)
+    accelerator = emulation.of_config(config)
     tuning = make_tuning(seat, ranks)
     if config.synthetic:
-        return _synthetic(config, tuning, seat)
+        synthetic = _synthetic(config, tuning, seat)
+        return dataclasses.replace(synthetic, emulation=accelerator)
     pipeline = _pipeline(config, ranks, tuning)
     index = pipeline.source.index
     names = tuple(text for _, text in index.classes)
@@ -174,6 +180,7 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         num_records=index.num_records(pipeline.source.split),
         class_names=names,
         seat=seat,
+        emulation=accelerator,
     )
 
 
@@ -205,6 +212,7 @@ def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pip
         on_error=config.on_error,
         max_faults=config.max_faults,
         whole_batches=config.whole_batches,
+        decode=not config.read_only,
         tuning=tuning,
     )
     if config.tuning is not None:

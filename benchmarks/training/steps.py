@@ -370,7 +370,7 @@ def _outcome(sums: Sums) -> Outcome:
 def _num_examples(batch: Batch) -> int:
     if "mask" in batch:
         return int(batch["mask"].numpy().sum())
-    return int(batch["image"].shape[0])
+    return int(batch["label"].shape[0])
 
 
 def _copy(batch: Batch, places: dict[str, npt.NDArray[Any]]) -> None:

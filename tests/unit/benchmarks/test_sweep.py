@@ -11,7 +11,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from benchmarks import sweep
-from benchmarks.options import sweep_flags
+from benchmarks.options import settings_file, sweep_flags
 from benchmarks.reporting import output
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
@@ -286,7 +286,7 @@ def test_file_that_cannot_be(
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ValueError, match=message):
-        sweep_flags.make_sweep(sweep_flags.read_file(str(tmp_path / name)))
+        sweep_flags.make_sweep(settings_file.read("sweep_file", str(tmp_path / name)))
 
 
 def test_file_is_read_and_flags_count_more(tmp_path: pathlib.Path) -> None:
@@ -329,7 +329,7 @@ def test_file_of_toml(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text('ranks = [1, 2]\nrun_timeout = 60\narguments = ["--synthetic"]\n')
 
-    found = sweep_flags.make_sweep(sweep_flags.read_file(str(path)))
+    found = sweep_flags.make_sweep(settings_file.read("sweep_file", str(path)))
 
     assert found == Sweep(ranks=(1, 2), run_timeout=60, arguments=SYNTHETIC)
 

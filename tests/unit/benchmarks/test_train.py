@@ -68,7 +68,23 @@ def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, st
         ),
         (
             {"data_dir": "{data}", "batch_size": 4, "emulate": "h100"},
-            "--emulate=h100 knows how fast resnet50, resnet50_v1.5 is with",
+            "--model=tiny, for which no figure is published",
+        ),
+        (
+            {"data_dir": "{data}", "batch_size": 4, "emulate": "h1000"},
+            "--emulate must be one of a100, ",
+        ),
+        (
+            {"data_dir": "{data}", "emulate": "own", "accelerators_file": "/absent"},
+            "No such file or directory: '/absent'",
+        ),
+        (
+            {
+                "data_dir": "{data}",
+                "emulate": "own",
+                "accelerators_file": "{data}/index.json",
+            },
+            "must be a table of source, train, infer, got",
         ),
         (
             {"data_dir": "{data}", "model": "inception_v4", "image_size": 32},
@@ -209,3 +225,46 @@ def test_three_bars_of_repeated_runs(
     assert result["bars"]["sentence"] in printed
     assert result["reproducibility"]["examples_per_second_per_run"] == [98.0, 99.0]
     assert "2 runs differ by 1.0%, " in printed
+
+
+def test_accelerator_of_a_file_is_named_in_the_result(
+    capsys: pytest.CaptureFixture[str], data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('[own]\nsource = "measured here"\n[own.train]\ntiny = 2000\n')
+
+    _, result, printed = _result(
+        capsys,
+        data_dir,
+        emulate="own",
+        accelerators_file=str(path),
+        step_time_ms=None,
+    )
+
+    assert result["emulated_seconds_per_step"] == 4 / 2000
+    assert result["emulation"] == {
+        "accelerator": "own",
+        "model": "tiny",
+        "examples_per_second": 2000.0,
+        "basis": "published",
+        "ratio": None,
+        "base": None,
+        "source": "measured here",
+    }
+    assert (
+        "Emulated: tiny on own, 2,000 images/s, published (measured here)\n" in printed
+    )
+
+
+def test_run_that_only_reads_says_so(
+    capsys: pytest.CaptureFixture[str], data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    code, result, printed = _result(
+        capsys, data_dir, read_only=True, report_dir=str(tmp_path)
+    )
+
+    text = "Records are read and not decoded: what storage benchmarks measure\n"
+    assert (code, result["emulation"]) == (0, None)
+    assert result["config"]["read_only"]
+    assert text in printed
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]

@@ -22,6 +22,22 @@ from benchmarks.options.config import Config
             "--bars and --checkpoint_dir exclude each other",
         ),
         (
+            {"data_dir": "x", "accelerators_file": "own.json"},
+            "--accelerators_file=own.json adds names for --emulate, which must be",
+        ),
+        (
+            {"data_dir": "x", "read_only": True},
+            "--read_only reads records and decodes none.* must have --data_dir and",
+        ),
+        (
+            {"synthetic": True, "read_only": True, "step_time_ms": 1.0},
+            "--read_only reads records and decodes none",
+        ),
+        (
+            {"data_dir": "x", "read_only": True, "step_time_ms": 1.0, "bars": True},
+            "--read_only .* and no --bars",
+        ),
+        (
             {"data_dir": "x", "emulate": "h100", "step_time_ms": 1.0},
             "--emulate and --step_time_ms exclude each other",
         ),

@@ -10,6 +10,7 @@ from benchmarks.studies import (
     conversion,
     conversion_scale,
     decode,
+    dlio,
     monitoring,
     parity,
     realism,
@@ -19,8 +20,8 @@ from benchmarks.studies import (
 from benchmarks.studies.loaders import __main__ as loaders
 
 STUDIES = [
-    *(conversion, conversion_scale, decode, monitoring, parity, realism),
-    *(shuffle_memory, tuning, loaders),
+    *(conversion, conversion_scale, decode, dlio, monitoring, parity),
+    *(realism, shuffle_memory, tuning, loaders),
 ]
 
 

@@ -1,0 +1,37 @@
+"""Settings in a file that a flag names: JSON, or TOML if the name ends in .toml.
+
+In: the name of the flag and of the file. Out: a dict.
+"""
+
+import json
+import pathlib
+from typing import Any
+
+
+def read(flag: str, path: str) -> dict[str, Any]:
+    """Reads the settings that a file holds.
+
+    Args:
+        flag: Name of the flag that names the file, for errors.
+        path: The file.
+
+    Raises:
+        ValueError: If the file is not valid, or holds no object.
+        OSError: If it cannot be read.
+    """
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    try:
+        found = _parse_toml(text) if path.endswith(".toml") else json.loads(text)
+    except ValueError as error:  # the base class of both parsers' errors
+        raise ValueError(f"--{flag}={path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"--{flag}={path} must hold an object, got {text[:40]!r}.")
+    return found
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:
+        raise ValueError("TOML needs Python 3.11; write it as JSON.") from None
+    return tomllib.loads(text)
