@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import statistics
 import time
 
 import keras
@@ -231,8 +232,8 @@ def test_training_step_tells_waiting_for_others_from_its_own_work(
     fast, slow = rank_pool.run(_sync_seconds_in_training)
 
     for waited, late in zip(fast, slow, strict=True):
-        assert min(waited) > 0.1
-        assert max(late) < 0.1
+        assert statistics.median(waited) > 0.1
+        assert statistics.median(late) < 0.1
         assert len({*waited, *late}) == 6  # each step looks at the clock anew
 
 
