@@ -21,7 +21,7 @@ from benchmarks.options import train_arguments
         (["--dry_run"], "--dry_run is no flag of benchmarks.train: .* before --"),
         (["--require=ua>=0.9"], "A gate's metric must be one of .*; got 'ua'"),
         (["--require=au=0.9"], "--require must be a metric, one of"),
-        (["--emulate=h100", "--model=vgg16"], "--emulate=h100 .*, got --model=vgg16"),
+        (["--emulate=h100_mlperf", "--model=vgg16"], "h100_mlperf .*--model=vgg16"),
         (["--nosynthetic", "--data_dir=/nowhere"], "/nowhere/index.json is not"),
         (["--tuning=/nowhere.json"], "--tuning must be there, and /nowhere.json"),
         (
