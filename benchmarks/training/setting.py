@@ -11,8 +11,10 @@ import tfpipe
 from benchmarks.distributed import numa
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.watch import Beat
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
+from benchmarks.reporting.progress import Progress
 
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
@@ -36,6 +38,8 @@ class Setting:
         class_names: Name of each class of the data. A model may have more outputs than
             there are classes; the first ones are these.
         seat: The cores of this rank.
+        beat: Reports of this rank to the watch over the ranks.
+        progress: Reports of this rank to the reader of stderr.
     """
 
     config: Config
@@ -43,6 +47,8 @@ class Setting:
     num_records: int
     class_names: tuple[str, ...]
     seat: Seat
+    beat: Beat = dataclasses.field(default_factory=Beat)
+    progress: Progress = dataclasses.field(default_factory=Progress)
 
     @property
     def steps_per_epoch(self) -> int:

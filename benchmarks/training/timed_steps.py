@@ -22,7 +22,7 @@ import tqdm
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.distributed.watch import Beat, watched
+from benchmarks.reporting.progress import Progress
 from benchmarks.system import telemetry
 from benchmarks.training import metrics, steps
 from benchmarks.training.recorder import Recorder, Step, Trace
@@ -81,10 +81,10 @@ def run_steps(
     recorder = Recorder(setting.num_records)
     config = setting.config
     sampler = telemetry.Sampler(config.data_dir)
-    watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
-    with sampler, watch as beat:
-        done = _steps(setting, dataset, function, num_warmup + num_timed, ranks, beat)
+    with sampler, setting.beat.loop():
+        done = _steps(setting, dataset, function, num_warmup + num_timed, ranks)
         for number, step in enumerate(done):
+            _tell(setting.progress, step, number + 1, num_steps)
             if number == 0:
                 first_batch_seconds += step.wait_seconds
             recorder.add(step, state.epoch)
@@ -99,6 +99,7 @@ def run_steps(
                 ranks.gather(None)  # a barrier: all ranks start together
                 recorder.start_timing()
                 sampler.start_timing()
+        setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
     sampled = ranks.gather((sampler.figures(), ranks.local_rank))
     figures = {
@@ -117,10 +118,11 @@ def _steps(
     function: StepFunction,
     num_steps: int,
     ranks: Ranks,
-    beat: Beat,
 ) -> Iterator[Step]:
     """Yields each step when it is done, and shows a progress bar on rank 0."""
     timer = tfpipe.StepTimer(setting.pipeline.source.batch_size)
+    beat, progress = setting.beat, setting.progress
+    progress.begin("filling the pipeline")
     num_done = 0
     disable = None if ranks.is_first else True  # None: only on a terminal
     with tqdm.tqdm(
@@ -128,6 +130,8 @@ def _steps(
     ) as bar:
         for batch in itertools.islice(timer.batches(dataset), num_steps):
             beat.fed()
+            if num_done == 0:
+                progress.begin("compiling the step")
             outcome = function(batch)
             wait_seconds, seconds = timer.end_step()
             yield Step(
@@ -146,6 +150,18 @@ def _steps(
             beat(num_done)
     if num_done < num_steps:
         raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
+
+
+def _tell(
+    progress: Progress, step: Step, num_done: int, num_steps: tuple[int, int]
+) -> None:
+    """Reports a step, and the phase that begins after it, if one does."""
+    num_warmup, num_timed = num_steps
+    progress.step(step.num_examples, step.wait_seconds)
+    if num_done == max(1, num_warmup):
+        progress.begin("timed", num_timed)
+    elif num_done == 1:
+        progress.begin("warm-up", num_warmup)
 
 
 def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:

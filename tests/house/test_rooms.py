@@ -25,6 +25,7 @@ AT_THE_TOP = {
 
 KERAS_MODULES = {
     "benchmarks/models/architectures.py",
+    "benchmarks/models/catalog.py",
     "benchmarks/training/loop.py",
     "benchmarks/training/steps.py",
     "tfpipe/training/callbacks.py",
