@@ -28,16 +28,19 @@ class Metric(NamedTuple):
         scale: Factor from the value in the result to the metric, as 1e3 from s to ms.
         is_ratio: Whether the metric is a ratio, so that a limit may be in percent.
         at_most_one: Whether the metric is a share, 0 to 1.
+        is_timed: Whether the metric is of the timed steps, so that it says nothing of a
+            run that was not in a steady state.
     """
 
     key: str
     scale: float = 1.0
     is_ratio: bool = False
     at_most_one: bool = False
+    is_timed: bool = True
 
 
-def _share(key: str) -> Metric:
-    return Metric(key, is_ratio=True, at_most_one=True)
+def _share(key: str, *, is_timed: bool = True) -> Metric:
+    return Metric(key, is_ratio=True, at_most_one=True, is_timed=is_timed)
 
 
 METRICS: Mapping[str, Metric] = {
@@ -45,7 +48,7 @@ METRICS: Mapping[str, Metric] = {
     "sync": _share("sync_fraction"),
     "au": _share("accelerator_utilization"),
     "au_mlperf_storage": _share("accelerator_utilization_mlperf_storage"),
-    "accuracy": _share("accuracy"),
+    "accuracy": _share("accuracy", is_timed=False),
     "host_cpu": _share("telemetry.host_cpu_fraction"),
     "real/synthetic": Metric("bars.real_over_synthetic", is_ratio=True),
     "input/synthetic": Metric("bars.input_over_synthetic", is_ratio=True),
@@ -55,7 +58,7 @@ METRICS: Mapping[str, Metric] = {
     "consumed_mb_per_second": Metric("consumed_megabytes_per_second"),
     "storage_mb_per_second": Metric("storage_megabytes_per_second"),
     "cpu_ms_per_example": Metric("cpu_seconds_per_example", 1e3),
-    "first_batch_seconds": Metric("time_to_first_batch_seconds"),
+    "first_batch_seconds": Metric("time_to_first_batch_seconds", is_timed=False),
     **{f"p{p}_step_ms": Metric(f"step_seconds_p{p}", 1e3) for p in (50, 90, 95, 99)},
 }
 
@@ -129,21 +132,46 @@ class Gate:
     def __str__(self) -> str:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"
 
-    def check(self, result: Mapping[str, Any]) -> Verdict:
-        """Checks whether a result passes; a result without the metric does not."""
+    def measured(self, result: Mapping[str, Any]) -> float | None:
+        """Returns the metric of a result, in its unit; None if the result has none.
+
+        A value that is not a number is NaN.
+        """
         metric = METRICS[self.metric]
         value: Any = result
         for part in metric.key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value * metric.scale
+
+    def margin(self, measured: float) -> float:
+        """Returns by how much a value is on the good side of the limit, in its unit."""
+        distance = measured - self.limit
+        return distance if self.comparison.startswith(">") else -distance
+
+    def check(self, result: Mapping[str, Any]) -> Verdict:
+        """Checks whether a result passes; a result without the metric does not.
+
+        No metric of the timed steps passes if the run did not reach a steady state.
+        """
+        metric, measured = METRICS[self.metric], self.measured(result)
+        if measured is None:
             return Verdict(
                 False,
                 f"{self} is not met: the result has no {metric.key}, which "
                 "such a run does not measure.",
             )
-        if math.isnan(value):
+        if math.isnan(measured):
             return Verdict(False, f"{self} is not met: {metric.key} is not a number.")
-        measured = value * metric.scale
+        steady = result.get("steady_state", {"reached": True})
+        if metric.is_timed and not steady["reached"]:
+            text = steady["text"]
+            return Verdict(
+                False,
+                f"{self} is not met: got {self._show(measured)}, "
+                f"{text[0].lower()}{text[1:]}",
+            )
         passed = _COMPARISONS[self.comparison](measured, self.limit)
         met = "is met" if passed else "is not met"
         return Verdict(passed, f"{self} {met}: got {self._show(measured)}.")
@@ -155,5 +183,23 @@ class Gate:
 
 
 def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the verdict of each gate on a result: gate, passed and text, for JSON."""
-    return [{"gate": str(gate), **gate.check(result)._asdict()} for gate in gates]
+    """Returns the verdict of each gate on a result, for JSON.
+
+    The keys are gate, passed, text, measured, limit and margin; the last three are in
+    the unit of the metric. margin is below 0 on the wrong side of the limit. measured
+    and margin are None if the result has no such number.
+    """
+    return [_document(gate, result) for gate in gates]
+
+
+def _document(gate: Gate, result: Mapping[str, Any]) -> dict[str, Any]:
+    measured = gate.measured(result)
+    if measured is not None and not math.isfinite(measured):
+        measured = None
+    return {
+        "gate": str(gate),
+        **gate.check(result)._asdict(),
+        "measured": measured,
+        "limit": gate.limit,
+        "margin": None if measured is None else gate.margin(measured),
+    }
