@@ -18,16 +18,22 @@ same round, the median of the rounds. Absolute figures hold for this machine, an
 images/s only where nothing else runs on it. The last line on stdout is one JSON object.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags as absl_flags
 
-from benchmarks.options import train_flags
-from benchmarks.reporting import environment, output
-from benchmarks.studies import decode_variants, interleaved
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
+from benchmarks.studies import interleaved
+
+# TensorFlow takes seconds to import: functions import what imports it.
+if TYPE_CHECKING:
+    from benchmarks.studies import decode_variants
 
 # Flags of the training command that this study reads, for --help.
 for _name in ("data_dir", "image_size", "batch_size"):
@@ -69,6 +75,8 @@ def compare(
         OSError: If a run fails; the message holds what it printed.
         ValueError: If a variant is not known, or needs a folder that is not given.
     """
+    from benchmarks.studies import decode_variants
+
     unknown = set(variants) - decode_variants.VARIANTS.keys()
     if unknown:
         raise ValueError(
@@ -98,6 +106,8 @@ def main(argv: list[str]) -> int:
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
     config = train_flags.config_from_flags()
+    from benchmarks.studies import decode_variants
+
     job = decode_variants.Job(
         data_dir=str(config.data_dir),
         rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
@@ -115,6 +125,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     report: dict[str, Any] = {
         "command": "benchmarks.studies.decode",
         "schema_version": 1,
@@ -136,4 +148,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})
