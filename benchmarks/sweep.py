@@ -29,7 +29,7 @@ from typing import Any
 import tqdm
 from absl import app, flags
 
-from benchmarks.options import sweep_flags
+from benchmarks.options import command, sweep_flags
 from benchmarks.reporting import output
 from benchmarks.sweeps import scaling
 from benchmarks.sweeps.plan import Result, Run, Series, Sweep, estimate_seconds
@@ -289,4 +289,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})
