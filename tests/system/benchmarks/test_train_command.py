@@ -16,7 +16,6 @@ from absl import flags
 from absl.testing import flagsaver
 
 from benchmarks import train
-
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
