@@ -19,9 +19,12 @@ says whether the cache was warm.
 Under horovodrun all ranks measure at the same time, each with its share of the records,
 and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks,
 other figures are of rank 0. On stdout: tables, and one JSON object as the last line.
-With --report_dir the object and a picture are stored for python -m benchmarks.report.
+With --report_dir the object and a picture are stored for python -m benchmarks.report;
+the object is printed before a file is written. On stderr: a line every 10 s.
 Exit code: 0 done, 1 an error.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import datetime
@@ -31,21 +34,22 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
 import tfpipe
-from benchmarks.distributed import numa, ranks
-from benchmarks.distributed.numa import Seat
-from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
-from benchmarks.options import input_flags, train_flags
+from benchmarks.options import command, input_flags
 from benchmarks.options.input_flags import InputConfig
-from benchmarks.reporting import charts, environment, output
-from benchmarks.training.setting import make_tuning, recipe_of
+from benchmarks.reporting import output
+from benchmarks.reporting.progress import Progress
 
-flags.adopt_module_key_flags(train_flags)
+# TensorFlow takes seconds to import: functions import what imports it.
+if TYPE_CHECKING:
+    from benchmarks.distributed.numa import Seat
+    from benchmarks.distributed.ranks import Ranks
+
 flags.adopt_module_key_flags(input_flags)
 
 
@@ -65,6 +69,8 @@ def make_pipeline(
     """
     if config.pipeline is not None:
         return _pipeline_of(config.pipeline, world)
+    from benchmarks.training.setting import recipe_of
+
     model = catalog.MODELS[config.model]
     preset = getattr(tfpipe, config.preset)
     pipeline: tfpipe.Pipeline = preset(
@@ -108,13 +114,15 @@ class Measured:
         pipeline: The pipeline to measure; after `tune` the tuned one.
         seat: Cores and threads of this rank.
         results: Figures by key of the JSON object.
-        picture: The profile as a PNG file.
+        profile: What the profile found; None without it.
+        search: What the search of a tuning found; None without it.
     """
 
     pipeline: tfpipe.Pipeline
     seat: Seat
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
-    picture: bytes | None = None
+    profile: tfpipe.Profile | None = None
+    search: tfpipe.Search | None = None
 
 
 def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
@@ -138,7 +146,7 @@ def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
     world.gather(None)
     found = tfpipe.profile(measured.pipeline, seconds=config.seconds / 3)
     measured.results["profile"] = found.as_json()
-    measured.picture = charts.draw(found)
+    measured.profile = found
     return str(found)
 
 
@@ -159,9 +167,8 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
         time_limit=config.time_limit,
     )
     measured.pipeline = found.pipeline
+    measured.search = found
     measured.results["tune"] = found.as_json()
-    if config.tuning is not None and world.is_first:
-        found.save(config.tuning)
     return str(found)
 
 
@@ -187,18 +194,25 @@ _PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
 def run(
     config: InputConfig, world: Ranks, *, seat: Seat | None = None
 ) -> dict[str, Any]:
-    """Runs the parts that the config names and returns the result, for JSON.
+    """Runs the parts that the config names, prints and stores what they find.
 
     Args:
         config: Settings of the command.
         world: The ranks of this run.
         seat: Cores and threads of this rank; None: an equal part of the host.
 
+    Returns:
+        The result, for JSON.
+
     Raises:
         ValueError: If the config does not fit the data or the pipeline.
         TfpipeError: If the data set is not complete.
-        OSError: If a file cannot be written.
+        OSError: If a file cannot be written; the result was printed before.
     """
+    from benchmarks.distributed import numa
+    from benchmarks.reporting import environment
+    from benchmarks.training.setting import make_tuning
+
     if config.report_dir and world.is_first:
         # First, so that an unusable folder is known before the work.
         pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
@@ -207,10 +221,13 @@ def run(
     measured = Measured(make_pipeline(config, world, tuning), seat)
     if world.is_first:
         print(measured.pipeline, flush=True)
-    for part in config.do:
-        text = _PARTS[part](config, world, measured)
-        if world.is_first:
-            print(f"\n{part}\n{text}", flush=True)
+    progress = Progress()
+    with progress.shown(is_first=world.is_first):
+        for number, part in enumerate(config.do, 1):
+            progress.begin(f"{part}, part {number} of {len(config.do)}")
+            text = _PARTS[part](config, world, measured)
+            if world.is_first:
+                print(f"\n{part}\n{text}", flush=True)
     result = {
         "command": "benchmarks.input",
         "schema_version": 1,
@@ -220,8 +237,9 @@ def run(
         **measured.results,
         "environment": environment.of_run(world, _index(measured.pipeline)),
     }
-    if config.report_dir and world.is_first:
-        _write_report(pathlib.Path(config.report_dir), measured.picture, result)
+    if world.is_first:
+        output.print_line(result)
+        output.write_each(_files(config, measured, result))
     return result
 
 
@@ -230,31 +248,42 @@ def _index(pipeline: tfpipe.Pipeline) -> Any:
     return getattr(pipeline.source, "index", None)
 
 
-def _write_report(
-    folder: pathlib.Path, picture: bytes | None, result: dict[str, Any]
-) -> None:
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
-    output.write(result, folder / f"{now}-input.json")
-    if picture is not None:
-        (folder / f"{now}-input.png").write_bytes(picture)
+def _files(
+    config: InputConfig, measured: Measured, result: dict[str, Any]
+) -> dict[pathlib.Path, Callable[[], object]]:
+    """Returns the files to write, each with the function that writes it."""
+    from benchmarks.reporting import charts
+
+    files: dict[pathlib.Path, Callable[[], object]] = {}
+    profile, search = measured.profile, measured.search
+    if config.tuning is not None and search is not None:
+        files[pathlib.Path(config.tuning)] = lambda: search.save(config.tuning)
+    if config.report_dir:
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+        path = pathlib.Path(config.report_dir, f"{now}-input.json")
+        if profile is not None:
+            image = path.with_suffix(".png")
+            files[image] = lambda: image.write_bytes(charts.draw(profile))
+        # The JSON is written last: a report with a JSON file is complete.
+        files[path] = lambda: output.write(result, path)
+    return files
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs and prints the parts that the flags ask for."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
-    train_flags.quiet_libraries()
     try:
         config = input_flags.config_from_flags()
+        from benchmarks.distributed import numa, ranks
+
         world = ranks.connect()
-        result = run(config, world, seat=numa.take_seat(world))
+        run(config, world, seat=numa.take_seat(world))
     except (ValueError, OSError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    if world.is_first:
-        output.print_line(result)
     return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, input_flags.GROUPS)

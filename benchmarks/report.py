@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
+from benchmarks.options import command
 from benchmarks.reporting import output, page
 
 _RESULTS = flags.DEFINE_string(
@@ -57,4 +58,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

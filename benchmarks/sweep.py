@@ -37,7 +37,7 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks.options import sweep_flags, train_arguments
+from benchmarks.options import command, sweep_flags, train_arguments
 from benchmarks.reporting import output
 from benchmarks.sweeps import tables
 from benchmarks.sweeps.plan import Run, Sweep
@@ -173,4 +173,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

@@ -18,9 +18,11 @@ total, and one JSON object as the last line. In it, examples_per_second is the w
 all ranks over their common time; stall_fraction is the share of the time that a rank
 waited for input, accelerator_utilization the share that it computed, both of the worst
 rank; `steady_state` says whether the rate is that of the input, or of what was read
-ahead; `records` counts how often each record was used, over all ranks; `cache` says how
-much of the files was in the page cache before and after. Exit code: 0 done, 1 an error,
-2 done but a gate of --require was not met.
+ahead; `records` counts how often each record was used, over all ranks; `cache` says
+whether the timed steps were fed by storage or by memory. The result is printed before a
+file is written. On stderr: a bar on a terminal, else a line every 10 s. Exit code: 0
+done, 1 an error, 2 done but a gate of --require was not met, or the runs of --repeat
+did not agree.
 """
 
 import sys
@@ -29,10 +31,8 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks.distributed import numa, ranks
-from benchmarks.options import train_flags
+from benchmarks.options import command, train_flags
 from benchmarks.reporting import mlperf_storage, output
-from benchmarks.training import bars, metrics, run
 from tfpipe import errors
 
 flags.adopt_module_key_flags(train_flags)
@@ -40,6 +40,8 @@ flags.adopt_module_key_flags(train_flags)
 
 def print_result(result: dict[str, Any]) -> None:
     """Prints a few lines for people, then the JSON line for scripts."""
+    from benchmarks.training import bars, metrics
+
     for epoch in result.get("epochs", ()):
         print(
             f"epoch {epoch['epoch']:3}  loss {epoch['loss']:.4f}  "
@@ -55,6 +57,8 @@ def print_result(result: dict[str, Any]) -> None:
     print(result["host_load"]["text"])
     if result.get("not_finite_loss"):
         print(f"Not sound: {result['not_finite_loss']['text']}")
+    if padding := result.get("padding_fraction"):
+        print(f"Padding: {padding:.1%} of the batches were no records")
     if "cache" in result:
         print(f"Page cache {result['cache']['text']}")
         print(result["cache"]["size_rule"]["text"])
@@ -67,28 +71,39 @@ def print_result(result: dict[str, Any]) -> None:
     output.print_line(result)
 
 
+def exit_code(result: dict[str, Any]) -> int:
+    """Returns 2 if a gate is not met or repeated runs disagree, else 0."""
+    agree = result.get("reproducibility", {}).get("reproducible", True)
+    return 0 if agree and all(gate["passed"] for gate in result["gates"]) else 2
+
+
 def main(argv: Sequence[str]) -> int:
+    """Runs what the flags say, prints the result, and returns the exit code."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
-    train_flags.quiet_libraries()
     try:
         config = train_flags.config_from_flags()
+        # These import TensorFlow, which takes seconds: the flags are right by now.
+        from benchmarks.distributed import numa, ranks
+        from benchmarks.training import run
+
         world = ranks.connect()
         # take_seat is collective: it would hang if an elastic run lost a rank in it.
         seat = None if config.elastic else numa.take_seat(world)
-        result = run.run(config, world, seat=seat)
+        result = run.run(config, world, seat=seat, show=print_result)
     except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     # Rank 0 gives the exit code: horovodrun ends all ranks as soon as one fails.
     if not world.now().is_first:
         return 0
-    print_result(result)
     if run.is_broken(result, config):
         print(f"Error: {result['not_finite_loss']['text']}", file=sys.stderr)
         return 1
-    return 0 if all(gate["passed"] for gate in result["gates"]) else 2
+    if "checkpoint_error" in result:  # it was printed when it happened
+        return 1
+    return exit_code(result)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, train_flags.GROUPS)

@@ -22,12 +22,12 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from converters.inputs import classtree, ilsvrc
 from converters.jobs import side_files
 from converters.jobs.job import Job
-from converters.options import command, job, shared
+from converters.options import command, job, shared, start
 
 shared.input_dir()
 flags.adopt_module_key_flags(shared)
@@ -177,4 +177,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    start.run(main)

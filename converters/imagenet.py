@@ -29,11 +29,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from converters.inputs import boxes, classes, expected, ilsvrc
 from converters.jobs.job import Job
-from converters.options import command, job, shared
+from converters.options import command, job, shared, start
 from tfpipe import host
 
 shared.input_dir()
@@ -114,4 +114,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    start.run(main)

@@ -39,7 +39,7 @@ from absl import app, flags
 
 from converters.engines import processes
 from converters.inputs import classes
-from converters.options import shared
+from converters.options import shared, start
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import host
 
@@ -370,4 +370,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    start.run(main)

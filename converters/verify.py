@@ -41,7 +41,7 @@ from absl import app, flags
 from converters.checks import adopt, dataset, shard
 from converters.checks.shard import Result
 from converters.jobs import work_dir
-from converters.options import shared
+from converters.options import shared, start
 from tfpipe import errors, host
 from tfpipe.shards import index
 
@@ -210,4 +210,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    start.run(main)

@@ -11,13 +11,35 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """How far a rank is: number of steps done, and whether it has the next batch."""
+    """How far a rank is.
+
+    Attributes:
+        step: Number of steps done.
+        is_fed: Whether the rank has the batch of the next step.
+        loop: Number of beginnings and ends of loops over steps: odd within a loop, even
+            before, between and after loops, where no step is due.
+    """
 
     step: int = 0
     is_fed: bool = False
+    loop: int = 1
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether a step is due."""
+        return self.loop % 2 == 1
+
+    @property
+    def order(self) -> tuple[int, int, bool]:
+        """Sorts places: a rank of a smaller place is behind."""
+        return self.loop, self.step, self.is_fed
 
     def __str__(self) -> str:
-        return f"after step {self.step}" if self.step else "before the first step ended"
+        if self.step:
+            return f"after step {self.step}"
+        if self.is_in_loop:
+            return "before the first step ended"
+        return "before the first step"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -94,7 +116,11 @@ class Liveness:
     def _lateness(self, now: float) -> str | None:
         # Only the ranks farthest behind delay the run: the others wait for them.
         running = [peer for peer in self.peers.values() if not peer.is_done]
-        last = min((peer.place for peer in running), default=None)
+        if not running:
+            return None
+        last = min((peer.place for peer in running), key=lambda place: place.order)
+        if not last.is_in_loop:
+            return None
         late = [p for p in running if p.place == last and now - p.moved > self.timeout]
         if not late:
             return None

@@ -38,15 +38,22 @@ class Beat:
     """The loop's reports to the watch; a call costs about a microsecond."""
 
     def __init__(self) -> None:
-        self.place = Place()
+        self.place = Place(loop=0)
+
+    @contextlib.contextmanager
+    def loop(self) -> Iterator[None]:
+        """Reports that steps are due while the block runs; no step is due outside."""
+        self.place = Place(loop=self.place.loop + 1)
+        yield
+        self.place = Place(self.place.step, loop=self.place.loop + 1)
 
     def __call__(self, step: int) -> None:
         """Reports that `step` steps are done; the rank now waits for its next batch."""
-        self.place = Place(step)
+        self.place = Place(step, loop=self.place.loop)
 
     def fed(self) -> None:
         """Reports that the batch of the next step has arrived."""
-        self.place = Place(self.place.step, True)
+        self.place = self.place._replace(is_fed=True)
 
 
 def end_process(message: str) -> None:
@@ -74,8 +81,8 @@ def watched(
 
     Args:
         ranks: All ranks.
-        timeout: Seconds that a rank may stay without a new step or batch; also before
-            the first step.
+        timeout: Seconds that a rank may stay without a new step or batch within
+            `Beat.loop`, also before the first step; and without a report anywhere.
         is_elastic: Whether elastic Horovod handles a rank that dies, by an error in the
             other ranks. A rank that is stopped or gets no data still ends the others.
         end: Called with the message if a rank is lost, in another thread.

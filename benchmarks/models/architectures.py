@@ -1,10 +1,11 @@
-"""Architectures that Keras Applications lacks: ResNet-50 v1.5, GoogLeNet, Inception-v4.
+"""Architectures: those of Keras Applications, three that it lacks, and a tiny one.
 
 In: image size and number of classes. Out: a Keras model from normalized images to
 logits. Data format and dtype policy are Keras' current ones, as in Keras Applications.
 catalog.py gives the models their names.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -46,6 +47,79 @@ def channel_axis() -> int:
 def make_logits(features: Tensor, num_classes: int) -> Tensor:
     """Adds the last layer: float32 [batch, num_classes] under any dtype policy."""
     return layers.Dense(num_classes, dtype="float32", name="logits")(features)
+
+
+def resnet50(image_size: int, num_classes: int) -> keras.Model:
+    """Returns ResNet-50 of Keras Applications."""
+    return _application(keras.applications.ResNet50, image_size, num_classes)
+
+
+def resnet101(image_size: int, num_classes: int) -> keras.Model:
+    """Returns ResNet-101 of Keras Applications."""
+    return _application(keras.applications.ResNet101, image_size, num_classes)
+
+
+def resnet152(image_size: int, num_classes: int) -> keras.Model:
+    """Returns ResNet-152 of Keras Applications."""
+    return _application(keras.applications.ResNet152, image_size, num_classes)
+
+
+def inception_v3(image_size: int, num_classes: int) -> keras.Model:
+    """Returns Inception-v3 of Keras Applications."""
+    return _application(keras.applications.InceptionV3, image_size, num_classes)
+
+
+def _application(
+    make: Callable[..., keras.Model], image_size: int, num_classes: int
+) -> keras.Model:
+    """Returns a network of Keras Applications with float32 logits."""
+    image = image_input(image_size)
+    features = _features(make, image, pooling="avg")
+    logits = make_logits(features.output, num_classes)
+    return keras.Model(image, logits, name=features.name)
+
+
+def vgg16(image_size: int, num_classes: int) -> keras.Model:
+    """Returns VGG-16, model D of the paper, with the dropout that Keras leaves out.
+
+    Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
+    Recognition", 2014, section 3.1. The first dense layer grows with the image size.
+    """
+    image = image_input(image_size)
+    features = _features(keras.applications.VGG16, image, pooling=None)
+    x = layers.Flatten()(features.output)
+    for _ in range(2):
+        x = layers.Dense(4096, activation="relu")(x)
+        x = layers.Dropout(0.5)(x)
+    return keras.Model(image, make_logits(x, num_classes), name="vgg16")
+
+
+def _features(
+    make: Callable[..., keras.Model], image: keras.KerasTensor, *, pooling: str | None
+) -> keras.Model:
+    return make(
+        weights=None,
+        include_top=False,
+        input_tensor=image,
+        input_shape=image.shape[1:],
+        pooling=pooling,
+    )
+
+
+def tiny(image_size: int, num_classes: int) -> keras.Model:
+    """Returns a model of four strided convolutions, for tests and demonstrations.
+
+    It learns a few classes on a CPU within minutes.
+    """
+    image = x = image_input(image_size)
+    for filters in (16, 32, 64, 128):
+        x = layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False)(x)
+        # Momentum 0.9, as runs are short: the moving statistics must settle within one
+        # epoch.
+        x = layers.BatchNormalization(axis=channel_axis(), momentum=0.9)(x)
+        x = layers.ReLU()(x)
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(image, make_logits(x, num_classes), name="tiny")
 
 
 def resnet50_v1_5(image_size: int, num_classes: int) -> keras.Model:

@@ -1,18 +1,15 @@
 """Models by name: how to build each, its published settings, and its image recipe.
 
 In: a name. Out: a Keras model from normalized images [batch, size, size, 3] to logits
-[batch, classes]. Models of Keras Applications and a tiny one are here, the others in
-architectures.py.
+[batch, classes]. Keras is imported when a model is built, because it takes seconds and
+a command needs the names alone to parse its flags.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import keras
-
-from benchmarks.models import architectures
-from benchmarks.models.architectures import image_input, make_logits
+if TYPE_CHECKING:
+    import keras
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,8 +17,9 @@ class Model:
     """One model of the benchmark.
 
     Attributes:
-        architecture: (image_size, num_classes) -> keras.Model that returns logits,
-            float32 [batch, num_classes].
+        architecture: Name of the function in architectures.py that builds the model:
+            (image_size, num_classes) -> keras.Model that returns logits, float32
+            [batch, num_classes].
         image_size: Height and width of the images in the publication, in pixels.
         min_image_size: Smallest image size that the architecture accepts, in pixels.
         batch_size: Default number of examples a step and rank.
@@ -32,7 +30,7 @@ class Model:
             size, trained or not; None if the model is not published.
     """
 
-    architecture: Callable[[int, int], keras.Model]
+    architecture: str
     image_size: int
     min_image_size: int
     batch_size: int
@@ -52,7 +50,7 @@ class Model:
                 f"{image_size}. It was published with {self.image_size}."
             )
 
-    def build(self, image_size: int, num_classes: int) -> keras.Model:
+    def build(self, image_size: int, num_classes: int) -> "keras.Model":
         """Returns the model with new weights.
 
         Data format and dtype policy are Keras' current ones.
@@ -61,68 +59,16 @@ class Model:
             ValueError: If images are too small for the model.
         """
         self.check_image_size(image_size)
-        return self.architecture(image_size, num_classes)
+        from benchmarks.models import architectures
 
-
-def _application(
-    make: Callable[..., keras.Model], image_size: int, num_classes: int
-) -> keras.Model:
-    """Returns a network of Keras Applications with float32 logits."""
-    image = image_input(image_size)
-    features = _features(make, image, pooling="avg")
-    logits = make_logits(features.output, num_classes)
-    return keras.Model(image, logits, name=features.name)
-
-
-def _vgg16(image_size: int, num_classes: int) -> keras.Model:
-    """Returns VGG-16, model D of the paper, with the dropout that Keras leaves out.
-
-    Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
-    Recognition", 2014, section 3.1. The first dense layer grows with the image size.
-    """
-    image = image_input(image_size)
-    features = _features(keras.applications.VGG16, image, pooling=None)
-    x = keras.layers.Flatten()(features.output)
-    for _ in range(2):
-        x = keras.layers.Dense(4096, activation="relu")(x)
-        x = keras.layers.Dropout(0.5)(x)
-    return keras.Model(image, make_logits(x, num_classes), name="vgg16")
-
-
-def _features(
-    make: Callable[..., keras.Model], image: keras.KerasTensor, *, pooling: str | None
-) -> keras.Model:
-    return make(
-        weights=None,
-        include_top=False,
-        input_tensor=image,
-        input_shape=image.shape[1:],
-        pooling=pooling,
-    )
-
-
-def tiny(image_size: int, num_classes: int) -> keras.Model:
-    """Returns a model of four strided convolutions, for tests and demonstrations.
-
-    It learns a few classes on a CPU within minutes.
-    """
-    image = x = image_input(image_size)
-    for filters in (16, 32, 64, 128):
-        x = keras.layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False)(
-            x
+        model: keras.Model = getattr(architectures, self.architecture)(
+            image_size, num_classes
         )
-        # Momentum 0.9, as runs are short: the moving statistics must settle within one
-        # epoch.
-        x = keras.layers.BatchNormalization(
-            axis=architectures.channel_axis(), momentum=0.9
-        )(x)
-        x = keras.layers.ReLU()(x)
-    x = keras.layers.GlobalAveragePooling2D()(x)
-    return keras.Model(image, make_logits(x, num_classes), name="tiny")
+        return model
 
 
 _RESNET = Model(
-    architecture=functools.partial(_application, keras.applications.ResNet50),
+    architecture="resnet50",
     image_size=224,
     min_image_size=32,
     batch_size=256,
@@ -139,22 +85,22 @@ _RESNET = Model(
 MODELS = {
     "resnet50": _RESNET,
     "resnet50_v1.5": dataclasses.replace(
-        _RESNET, architecture=architectures.resnet50_v1_5, num_parameters=25_610_152
+        _RESNET, architecture="resnet50_v1_5", num_parameters=25_610_152
     ),
     "resnet101": dataclasses.replace(
         _RESNET,
-        architecture=functools.partial(_application, keras.applications.ResNet101),
+        architecture="resnet101",
         batch_size=128,
         num_parameters=44_707_176,
     ),
     "resnet152": dataclasses.replace(
         _RESNET,
-        architecture=functools.partial(_application, keras.applications.ResNet152),
+        architecture="resnet152",
         batch_size=128,
         num_parameters=60_419_944,
     ),
     "vgg16": Model(
-        architecture=_vgg16,
+        architecture="vgg16",
         image_size=224,
         min_image_size=32,
         batch_size=128,
@@ -164,7 +110,7 @@ MODELS = {
     ),
     # Caffe's reference model has the same number of parameters.
     "googlenet": Model(
-        architecture=architectures.googlenet,
+        architecture="googlenet",
         image_size=224,
         min_image_size=1,
         batch_size=128,
@@ -173,7 +119,7 @@ MODELS = {
         num_parameters=6_998_552,
     ),
     "inception_v3": Model(
-        architecture=functools.partial(_application, keras.applications.InceptionV3),
+        architecture="inception_v3",
         image_size=299,
         min_image_size=75,
         batch_size=128,
@@ -184,7 +130,7 @@ MODELS = {
     # 42,648,232 trained parameters (batch normalization has beta, no gamma) and 63,168
     # moving statistics.
     "inception_v4": Model(
-        architecture=architectures.inception_v4,
+        architecture="inception_v4",
         image_size=299,
         min_image_size=75,
         batch_size=128,
@@ -193,7 +139,7 @@ MODELS = {
         num_parameters=42_711_400,
     ),
     "tiny": Model(
-        architecture=tiny,
+        architecture="tiny",
         image_size=64,
         min_image_size=1,
         batch_size=64,

@@ -8,12 +8,25 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.options import preset_flag, train_flags
+from benchmarks.options import command, preset_flag, shared_flags
 
-flags.adopt_module_key_flags(preset_flag)
+GROUPS = {
+    "What to measure": (
+        *("data_dir", "preset", "pipeline", "do", "seconds"),
+        *("model", "image_size", "batch_size", "seed", "whole_batches"),
+    ),
+    "How tune may search": (
+        *("time_limit", "cpu_budget", "ram_budget_gb", "disk_budget_gb", "cache_dir"),
+        "any_order",
+    ),
+    "What is kept": ("tuning", "report_dir"),
+}
 
 PRESETS = ("imagenet_train", "imagenet_eval")
 PARTS = ("throughput", "profile", "tune", "headspace")
+
+flags.adopt_module_key_flags(preset_flag)
+flags.adopt_module_key_flags(shared_flags)
 
 _PIPELINE = flags.DEFINE_string(
     "pipeline",
@@ -125,8 +138,14 @@ def config_from_flags() -> InputConfig:
     """Returns the values of the flags; no other function reads them.
 
     Raises:
-        ValueError: If flags contradict each other.
+        ValueError: If flags contradict each other, or one is given that has no effect.
     """
+    if _PIPELINE.value is not None:
+        names = ["preset", "image_size", "batch_size", "whole_batches"]
+        command.refuse(names, "--pipeline")
+    if "tune" not in _DO.value:
+        names = [*GROUPS["How tune may search"], "tuning"]
+        command.refuse(names, f"--do={','.join(_DO.value)}, which has no tune,")
     ram = _RAM_BUDGET_GB.value
     return InputConfig(
         pipeline=_PIPELINE.value,
@@ -139,5 +158,5 @@ def config_from_flags() -> InputConfig:
         disk_budget_bytes=int(_DISK_BUDGET_GB.value * 1e9),
         cache_dir=_CACHE_DIR.value,
         any_order=_ANY_ORDER.value,
-        **train_flags.shared(),
+        **shared_flags.shared(),
     )

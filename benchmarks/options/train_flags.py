@@ -1,22 +1,35 @@
-"""The flags of benchmarks.train, some of which other benchmarks use too.
+"""The flags of benchmarks.train.
 
-In: the command line. Out: a `Config`. Each flag is defined once in the package.
+In: the command line. Out: a `Config`. Each flag is defined once in the package; those
+that other benchmarks take too are in shared_flags.py.
 """
 
-from typing import Any
+from absl import flags
 
-from absl import flags, logging
-
-from benchmarks.models import catalog, published
-from benchmarks.options import config
+from benchmarks.models import published
+from benchmarks.options import command, config, shared_flags
+from benchmarks.reporting import gates
 from benchmarks.system import residency
 
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of a converted data set, with its index.json."
-)
-_MODEL = flags.DEFINE_enum(
-    "model", "resnet50", sorted(catalog.MODELS), "Which model to train or evaluate."
-)
+GROUPS = {
+    "What to run": (
+        *("data_dir", "model", "mode", "synthetic", "batch_size", "image_size"),
+    ),
+    "How long": ("num_steps", "num_epochs", "num_warmup_steps"),
+    "How the input is made": ("tuning", "whole_batches", "on_error", "max_faults"),
+    "How the model computes": (
+        *("precision", "data_format", "xla", "learning_rate", "num_classes", "seed"),
+    ),
+    "An accelerator in place of the model": (
+        *("emulate", "accelerators_file", "step_time_ms", "read_only"),
+    ),
+    "What is compared and required": ("cache", "bars", "repeat", "require"),
+    "What is kept": ("report_dir", "checkpoint_dir"),
+    "When something goes wrong": ("rank_timeout", "elastic", "allow_nan"),
+}
+
+flags.adopt_module_key_flags(shared_flags)
+
 _MODE = flags.DEFINE_enum(
     "mode",
     "train",
@@ -24,18 +37,6 @@ _MODE = flags.DEFINE_enum(
     "train: optimize on the train split and time the steps. eval: accuracy on the "
     "validation split, every record once, of the newest checkpoint. infer: the model "
     "forward only, on the validation split again and again, timed.",
-)
-_BATCH_SIZE = flags.DEFINE_integer(
-    "batch_size",
-    None,
-    "Examples in a batch of each rank. Default: the model's own.",
-    lower_bound=1,
-)
-_IMAGE_SIZE = flags.DEFINE_integer(
-    "image_size",
-    None,
-    "Height and width of the images in pixels. Default: the model's published size.",
-    lower_bound=32,
 )
 _NUM_STEPS = flags.DEFINE_integer(
     "num_steps",
@@ -71,37 +72,12 @@ _CHECKPOINT_DIR = flags.DEFINE_string(
     None,
     "Save the model here after each epoch, and resume from the newest checkpoint here.",
 )
-_REPORT_DIR = flags.DEFINE_string(
-    "report_dir",
-    None,
-    "Write the result (JSON) and a picture of the first batch here, for "
-    "python -m benchmarks.report.",
-)
-_SEED = flags.DEFINE_integer(
-    "seed",
-    0,
-    "Seed of weights, order and augmentation; the same on all ranks.",
-    lower_bound=0,
-    # The converters define --seed too; only tests import both packages.
-    allow_override=True,
-)
 _ON_ERROR = flags.DEFINE_enum(
     "on_error",
     "raise",
     ["raise", "skip"],
     "At a damaged record or image: raise stops and names it; skip leaves it out, and "
     "counts and names it in the result.",
-)
-_TUNING = flags.DEFINE_string(
-    "tuning",
-    None,
-    "JSON file of a tuning: benchmarks.input writes it, benchmarks.train reads it.",
-)
-_WHOLE_BATCHES = flags.DEFINE_bool(
-    "whole_batches",
-    False,
-    "Decode and crop whole batches at once: the same batches, which cost less with the "
-    "native op. Not for recipes that distort colors.",
 )
 _NUM_CLASSES = flags.DEFINE_integer(
     "num_classes",
@@ -175,7 +151,8 @@ _REQUIRE = flags.DEFINE_list(
     "require",
     [],
     "Gates that the result must meet, such as stall<=3%,au>=0.9,real/synthetic>=0.97. "
-    "The exit code is 2 if a gate is not met.",
+    "The exit code is 2 if a gate is not met. The metrics: "
+    f"{', '.join(gates.METRICS)}.",
 )
 _ALLOW_NAN = flags.DEFINE_bool(
     "allow_nan",
@@ -207,8 +184,9 @@ def config_from_flags() -> config.Config:
     """Returns the values of the flags.
 
     Raises:
-        ValueError: If flags contradict each other.
+        ValueError: If flags contradict each other, or one is given that has no effect.
     """
+    _refuse_unused()
     return config.Config(
         mode=_MODE.value,
         num_steps=_NUM_STEPS.value,
@@ -234,25 +212,21 @@ def config_from_flags() -> config.Config:
         bars=_BARS.value,
         repeat=_REPEAT.value,
         require=_REQUIRE.value,
-        **shared(),
+        **shared_flags.shared(),
     )
 
 
-def shared() -> dict[str, Any]:
-    """Returns the values of the flags that benchmarks.input uses too, by name."""
-    return {
-        "data_dir": _DATA_DIR.value,
-        "model": _MODEL.value,
-        "image_size": _IMAGE_SIZE.value,
-        "batch_size": _BATCH_SIZE.value,
-        "seed": _SEED.value,
-        "tuning": _TUNING.value,
-        "whole_batches": _WHOLE_BATCHES.value,
-        "report_dir": _REPORT_DIR.value,
-    }
-
-
-def quiet_libraries() -> None:
-    """Hides TensorFlow's INFO messages, unless --verbosity asks for them."""
-    if not flags.FLAGS["verbosity"].present:
-        logging.set_verbosity(logging.WARNING)
+def _refuse_unused() -> None:
+    """Refuses flags that would be in the result and had no effect on it."""
+    if _MODE.value != "train":
+        command.refuse(["learning_rate"], f"--mode={_MODE.value}")
+    if _MODE.value == "eval":
+        command.refuse(["num_steps", "num_epochs", "num_warmup_steps"], "--mode=eval")
+    if _SYNTHETIC.value:
+        names = ["tuning", "whole_batches", "on_error", "max_faults"]
+        command.refuse(names, "--synthetic")
+    if _EMULATE.value is not None or _STEP_TIME_MS.value is not None:
+        names = ["precision", "data_format", "xla", "learning_rate"]
+        command.refuse(names, "An emulated accelerator")
+    if _ON_ERROR.value == "raise":
+        command.refuse(["max_faults"], "--on_error=raise")

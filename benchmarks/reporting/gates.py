@@ -139,21 +139,38 @@ class Gate:
     def __str__(self) -> str:
         return f"{self.metric}{self.comparison}{self._show(self.limit)}"
 
-    def check(self, result: Mapping[str, Any]) -> Verdict:
-        """Checks whether a result passes; a result without the metric does not."""
+    def measured(self, result: Mapping[str, Any]) -> float | None:
+        """Returns the metric of a result, in its unit; None if the result has none.
+
+        A value that is not a number is NaN.
+        """
         metric = METRICS[self.metric]
         value: Any = result
         for part in metric.key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value * metric.scale
+
+    def margin(self, measured: float) -> float:
+        """Returns by how much a value is on the good side of the limit, in its unit."""
+        distance = measured - self.limit
+        return distance if self.comparison.startswith(">") else -distance
+
+    def check(self, result: Mapping[str, Any]) -> Verdict:
+        """Checks whether a result passes; a result without the metric does not.
+
+        No metric of the timed steps passes if the run did not reach a steady state.
+        """
+        metric, measured = METRICS[self.metric], self.measured(result)
+        if measured is None:
             return Verdict(
                 False,
                 f"{self} is not met: the result has no {metric.key}, which "
                 "such a run does not measure.",
             )
-        if math.isnan(value):
+        if math.isnan(measured):
             return Verdict(False, f"{self} is not met: {metric.key} is not a number.")
-        measured = value * metric.scale
         steady = result.get("steady_state", {"reached": True})
         if metric.is_timed and not steady["reached"]:
             text = steady["text"]
@@ -173,14 +190,26 @@ class Gate:
 
 
 def check(gates: Sequence[Gate], result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the verdict of each gate on a result: gate, passed and text, for JSON.
+    """Returns the verdict of each gate on a result, for JSON.
 
-    A run whose loss was not finite meets no gate.
+    The keys are gate, passed, text, measured, limit and margin; the last three are in
+    the unit of the metric. margin is below 0 on the wrong side of the limit. measured
+    and margin are None if the result has no such number. A run whose loss was not
+    finite meets no gate.
     """
-    if result.get("not_finite_loss"):
-        text = result["not_finite_loss"]["text"]
-        return [
-            {"gate": str(gate), "passed": False, "text": f"{gate} is not met: {text}"}
-            for gate in gates
-        ]
-    return [{"gate": str(gate), **gate.check(result)._asdict()} for gate in gates]
+    return [_document(gate, result) for gate in gates]
+
+
+def _document(gate: Gate, result: Mapping[str, Any]) -> dict[str, Any]:
+    verdict, measured = gate.check(result), gate.measured(result)
+    if broken := result.get("not_finite_loss"):
+        verdict = Verdict(False, f"{gate} is not met: {broken['text']}")
+    if measured is not None and not math.isfinite(measured):
+        measured = None
+    return {
+        "gate": str(gate),
+        **verdict._asdict(),
+        "measured": measured,
+        "limit": gate.limit,
+        "margin": None if measured is None else gate.margin(measured),
+    }

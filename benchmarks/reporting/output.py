@@ -5,11 +5,12 @@ one line, and the object indented in a file. It is strict JSON: NaN and infinity
 RFC 8259 does not have, become null.
 """
 
+import contextlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -21,11 +22,41 @@ def write(result: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """
     path = pathlib.Path(path)
     part = path.with_name(f".{path.name}.part")
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(json.dumps(strict(result), indent=1, allow_nan=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(json.dumps(strict(result), indent=1, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        _remove(part)
+        raise
+
+
+def write_each(writers: Mapping[pathlib.Path, Callable[[], object]]) -> None:
+    """Writes several files, each of them also if another one fails.
+
+    Args:
+        writers: Path -> function that writes it; the file is removed if it fails.
+
+    Raises:
+        OSError: If a function failed; the message names each such file and its error.
+    """
+    problems = []
+    for path, write_one in writers.items():
+        try:
+            write_one()
+        except Exception as error:  # a picture may fail in any way
+            _remove(path)
+            problems.append(f"{path} could not be written: {error}.")
+    if problems:
+        raise OSError(f"{' '.join(problems)} The result is complete on stdout.")
+
+
+def _remove(path: pathlib.Path) -> None:
+    """Removes a file if it is there and its folder still exists."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def print_line(result: Mapping[str, Any]) -> None:

@@ -36,7 +36,8 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks.reporting import environment, output
+from benchmarks.options import command
+from benchmarks.reporting import output
 
 _RAW_DIR = flags.DEFINE_string(
     "raw_dir", None, "An ImageNet-style tree; its train/ is converted.", required=True
@@ -257,6 +258,8 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     result = {
         "command": "benchmarks.studies.conversion",
         "schema_version": 2,
@@ -269,4 +272,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

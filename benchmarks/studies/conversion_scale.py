@@ -31,7 +31,8 @@ from typing import Any
 import PIL.Image
 from absl import app, flags
 
-from benchmarks.reporting import environment, output
+from benchmarks.options import command
+from benchmarks.reporting import output
 
 _SCALE_DIR = flags.DEFINE_string(
     "scale_dir", None, "Folder to create for the trees and to remove.", required=True
@@ -306,6 +307,8 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     result = {
         "command": "benchmarks.studies.conversion_scale",
         "schema_version": 1,
@@ -320,4 +323,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

@@ -18,16 +18,22 @@ same round, the median of the rounds. Absolute figures hold for this machine, an
 images/s only where nothing else runs on it. The last line on stdout is one JSON object.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags as absl_flags
 
-from benchmarks.options import train_flags
-from benchmarks.reporting import environment, output
-from benchmarks.studies import decode_variants, interleaved
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
+from benchmarks.studies import interleaved
+
+# TensorFlow takes seconds to import: functions import what imports it.
+if TYPE_CHECKING:
+    from benchmarks.studies import decode_variants
 
 # Flags of the training command that this study reads, for --help.
 for _name in ("data_dir", "image_size", "batch_size"):
@@ -69,6 +75,8 @@ def compare(
         OSError: If a run fails; the message holds what it printed.
         ValueError: If a variant is not known, or needs a folder that is not given.
     """
+    from benchmarks.studies import decode_variants
+
     unknown = set(variants) - decode_variants.VARIANTS.keys()
     if unknown:
         raise ValueError(
@@ -93,11 +101,23 @@ def _name(folder: str | None) -> str | None:
     return folder and pathlib.Path(folder).resolve().name
 
 
+def _variants() -> list[str]:
+    """Returns the variants that the flags name; by default all that have data."""
+    from benchmarks.studies.decode_variants import REWRITTEN, VARIANTS
+
+    if _VARIANTS.value is not None:
+        return list(_VARIANTS.value)
+    has_rewritten = _REWRITTEN_DATA_DIR.value is not None
+    return [name for name in VARIANTS if has_rewritten or name not in REWRITTEN]
+
+
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
     config = train_flags.config_from_flags()
+    from benchmarks.studies import decode_variants
+
     job = decode_variants.Job(
         data_dir=str(config.data_dir),
         rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
@@ -105,16 +125,13 @@ def main(argv: list[str]) -> int:
         batch_size=config.batch_size or 64,
         **interleaved.image_counts(),
     )
-    variants = _VARIANTS.value
-    if variants is None:
-        variants = list(decode_variants.VARIANTS)
-        if job.rewritten_data_dir is None:
-            variants = [n for n in variants if n not in decode_variants.REWRITTEN]
     try:
-        figures = compare(job, variants, interleaved.num_rounds())
+        figures = compare(job, _variants(), interleaved.num_rounds())
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     report: dict[str, Any] = {
         "command": "benchmarks.studies.decode",
         "schema_version": 1,
@@ -135,4 +152,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

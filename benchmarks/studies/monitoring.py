@@ -15,6 +15,8 @@ not grow with the step, so it shows best where the step is short, as in the seco
 command. The last line on stdout is one JSON object.
 """
 
+from __future__ import annotations
+
 import collections
 import itertools
 import statistics
@@ -22,17 +24,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+import lazy_loader
 from absl import app, flags as absl_flags
 
 import tfpipe
-from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
-from benchmarks.options import train_flags
-from benchmarks.reporting import environment, output
-from benchmarks.training.setting import Setting, make_setting
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
+
+if TYPE_CHECKING:
+    from benchmarks.training.setting import Setting
+
+# TensorFlow takes seconds to import: it is imported when it is first used.
+tf = lazy_loader.load("tensorflow")
 
 absl_flags.adopt_module_key_flags(train_flags)
 
@@ -150,6 +156,9 @@ def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    from benchmarks.distributed.ranks import Ranks
+    from benchmarks.training.setting import make_setting
+
     try:
         setting = make_setting(train_flags.config_from_flags(), Ranks())
         num_steps = setting.config.num_steps or _DEFAULT_NUM_STEPS
@@ -157,6 +166,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     report = {
         "command": "benchmarks.studies.monitoring",
         "schema_version": 1,
@@ -170,4 +181,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

@@ -19,23 +19,27 @@ shows how sensitive that model is to the pixels; it is not an accuracy. The last
 stdout is one JSON object.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import lazy_loader
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from absl import app, flags as absl_flags
 
 import tfpipe
 from benchmarks.models import catalog
-from benchmarks.options import train_flags
+from benchmarks.options import command, train_flags
 from benchmarks.options.config import Config
-from benchmarks.reporting import environment, output
-from benchmarks.training.setting import recipe_of
+from benchmarks.reporting import output
+
+# TensorFlow takes seconds to import: it is imported when it is first used.
+tf = lazy_loader.load("tensorflow")
 
 # Flags of the training command that this study reads, for --help.
 for _name in ("data_dir", "image_size", "model", "checkpoint_dir", "seed"):
@@ -44,9 +48,10 @@ _PARITY_RESULT = absl_flags.DEFINE_string(
     "parity_result", None, "File to write the JSON object to as well."
 )
 
-Example = dict[str, tf.Tensor]
-Crop = tfpipe.CenterCrop | tfpipe.RandomCrop
-Classify = Callable[[tf.Tensor], tf.Tensor]
+if TYPE_CHECKING:
+    Example = dict[str, tf.Tensor]
+    Crop = tfpipe.CenterCrop | tfpipe.RandomCrop
+    Classify = Callable[[tf.Tensor], tf.Tensor]
 
 _EQUAL_PSNR = 100.0
 _SPLITS = ("train", "validation")
@@ -201,6 +206,8 @@ def _classifier(config: Config, image_size: int) -> Classify:
             f"--checkpoint_dir {config.checkpoint_dir} must hold a checkpoint, got "
             "none. Train with it first, or leave the flag out."
         )
+    from benchmarks.training.setting import recipe_of
+
     pipeline = tfpipe.imagenet_eval(
         config.data_dir or "", recipe=recipe_of(config.model), image_size=image_size
     )
@@ -243,6 +250,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     report = {
         "command": "benchmarks.studies.parity",
         "schema_version": 1,
@@ -261,4 +270,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

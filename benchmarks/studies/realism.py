@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from absl import app, flags
 
 import tfpipe
+from benchmarks.options import command
 from benchmarks.reporting import output
 
 _REAL_DIR = flags.DEFINE_string(
@@ -218,4 +219,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

@@ -13,6 +13,8 @@ Read `windows`, the growth in windows. The last line on stdout is one JSON objec
 code 2 if windows of 1024 records take more than two windows with one arena.
 """
 
+from __future__ import annotations
+
 import os
 import pathlib
 import subprocess
@@ -22,8 +24,8 @@ from typing import Any
 from absl import app, flags as absl_flags
 
 import tfpipe
-from benchmarks.options import train_flags
-from benchmarks.reporting import environment, output
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
 
 absl_flags.declare_key_flag("data_dir")  # for --help
 _RESULT = absl_flags.DEFINE_string(
@@ -122,6 +124,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     report = {
         "command": "benchmarks.studies.shuffle_memory",
         "schema_version": 1,
@@ -139,4 +143,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

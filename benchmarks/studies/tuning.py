@@ -17,6 +17,8 @@ compares ratios to the profiled pipeline, predicted over measured. The last line
 stdout is one JSON object.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import statistics
@@ -26,12 +28,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
+import lazy_loader
 from absl import app, flags as absl_flags
 
 import tfpipe
-from benchmarks.options import train_flags
-from benchmarks.reporting import environment, output
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
+
+# TensorFlow takes seconds to import: it is imported when it is first used.
+tf = lazy_loader.load("tensorflow")
 
 absl_flags.declare_key_flag("data_dir")  # for --help
 _RESULT = absl_flags.DEFINE_string(
@@ -265,6 +270,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     report = {
         "command": "benchmarks.studies.tuning",
         "schema_version": 1,
@@ -276,4 +283,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

@@ -5,6 +5,7 @@ while one is saved leaves the older ones: each checkpoint is complete or absent.
 """
 
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ class Checkpoint:
 
     The folder need not be visible to the hosts of other ranks.
 
+    Attributes:
+        error: The error of the last checkpoint that could not be saved; None if each
+            was.
+
     Args:
         folder: Folder of the checkpoints; None to save and load nothing.
         trackables: The objects to save, by name.
@@ -35,6 +40,7 @@ class Checkpoint:
         variables: Sequence[tf.Variable],
         ranks: Ranks,
     ) -> None:
+        self.error: str | None = None
         self._ranks = ranks
         self._data = tfpipe.SavedState()
         self._variables = variables
@@ -71,6 +77,9 @@ class Checkpoint:
     def save(self, state: tfpipe.State) -> None:
         """Writes a checkpoint if this is rank 0 and there is a folder.
 
+        A checkpoint that cannot be written, as on a full disk, is an error on stderr
+        and in `error`; the run goes on, because its figures do not depend on it.
+
         Args:
             state: How far the data was read.
         """
@@ -79,4 +88,12 @@ class Checkpoint:
             # The number follows the newest one in the folder, so that a resumed run
             # never overwrites a checkpoint of an earlier run.
             newest = self._manager.latest_checkpoint or "-0"
-            self._manager.save(checkpoint_number=int(newest.rpartition("-")[2]) + 1)
+            number = int(newest.rpartition("-")[2]) + 1
+            try:
+                self._manager.save(checkpoint_number=number)
+            except (OSError, tf.errors.OpError) as error:
+                self.error = (
+                    f"--checkpoint_dir={self._manager.directory} must hold checkpoint "
+                    f"{number}, which could not be written: {error}"
+                )
+                print(f"Error: {self.error}", file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ rank dies, the steps since the last commit are lost: the other ranks return to t
 commit and share the rest of the epoch anew. Every record is still used once an epoch.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 import tfpipe
 from benchmarks.distributed.ranks import Committed, Ranks, run_elastic
+from benchmarks.distributed.watch import watched
 from benchmarks.training import loop, metrics, steps
 from benchmarks.training.recorder import Step
 from benchmarks.training.setting import Setting, make_setting
@@ -38,15 +40,21 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     start = training.checkpoint(setting, ranks).restore() or tfpipe.State()
 
     def work(world: Ranks, committed: Committed) -> dict[str, Any]:
-        here = make_setting(setting.config, world)
-        figures = loop.train_from(
-            training,
-            training.checkpoint(here, world),
-            here,
-            world,
-            tfpipe.State.from_json(committed.place),
-            after_step=_committer(committed, world),
-        )
+        # Each change of ranks needs a new watch.
+        with watched(world, setting.config.rank_timeout, is_elastic=True) as beat:
+            here = dataclasses.replace(
+                make_setting(setting.config, world),
+                beat=beat,
+                progress=setting.progress,
+            )
+            figures = loop.train_from(
+                training,
+                training.checkpoint(here, world),
+                here,
+                world,
+                tfpipe.State.from_json(committed.place),
+                after_step=_committer(committed, world),
+            )
         return figures | {
             "records": metrics.coverage([committed.counts]),
             "num_ranks_at_start": ranks.num_ranks,

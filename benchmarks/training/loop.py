@@ -7,7 +7,7 @@ model, restores its weights, makes the step function and hands it to
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -17,7 +17,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.training import metrics, steps
 from benchmarks.training.checkpoint import Checkpoint
-from benchmarks.training.recorder import Step
+from benchmarks.training.recorder import Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.timed_steps import run_steps
 
@@ -65,7 +65,7 @@ def train_from(
     ranks: Ranks,
     state: tfpipe.State,
     *,
-    after_step: Callable[[Step, tfpipe.State], None] | None = None,
+    after_step: Callable[[Step, tfpipe.State], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Trains from a place in the data on, and times the steps.
 
@@ -107,6 +107,7 @@ def train_from(
         **metrics.learning(done.traces),
         "not_finite_loss": not_finite,
         "num_parameters": model.count_params(),
+        **({"checkpoint_error": checkpoint.error} if checkpoint.error else {}),
     }
 
 
@@ -129,6 +130,7 @@ def evaluate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     _report_faults(setting)
     return {
         **done.figures,
+        "padding_fraction": _padding(setting, done.traces),
         "loss": result["epochs"][-1]["loss"],
         "accuracy": result["accuracy"],
         "num_evaluated": result["epochs"][-1]["num_examples"],
@@ -155,7 +157,11 @@ def infer(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     function = steps.make_infer_step(model, setting)
     start = tfpipe.State()
     done = run_steps(setting, ranks, function, setting.num_steps(start), start)
-    return {**done.figures, "num_parameters": model.count_params()}
+    return {
+        **done.figures,
+        "padding_fraction": _padding(setting, done.traces),
+        "num_parameters": model.count_params(),
+    }
 
 
 def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
@@ -168,7 +174,17 @@ def _emulate(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     function = steps.make_emulated_step(setting, ranks, seconds)
     start = tfpipe.State()
     done = run_steps(setting, ranks, function, setting.num_steps(start), start)
-    return {**done.figures, "emulated_seconds_per_step": seconds}
+    figures = {**done.figures, "emulated_seconds_per_step": seconds}
+    if config.mode == "infer":
+        figures["padding_fraction"] = _padding(setting, done.traces)
+    return figures
+
+
+def _padding(setting: Setting, traces: Sequence[Trace]) -> float:
+    """Returns the share of the timed batches of all ranks that was no record."""
+    num_steps = sum(len(trace.wait_seconds) for trace in traces)
+    num_examples = sum(trace.num_examples for trace in traces)
+    return 1 - num_examples / (num_steps * setting.config.batch_size)
 
 
 def _restore(model: keras.Model, setting: Setting, ranks: Ranks) -> tfpipe.State:

@@ -5,9 +5,13 @@ the first batch, which rank 0 writes. `run` and `_measure` show the whole way fr
 data to the result, in the order in which it happens.
 """
 
+import contextlib
+import dataclasses
 import datetime
 import pathlib
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -15,8 +19,11 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.watch import Beat, watched
 from benchmarks.options.config import Config
 from benchmarks.reporting import environment, gates, mlperf_storage, output
+from benchmarks.reporting.gates import Gate
+from benchmarks.reporting.progress import Progress
 from benchmarks.training import bars, cache_state, elastic, loop
 from benchmarks.training.setting import Setting, make_setting
 
@@ -26,8 +33,20 @@ FAILED_DIR = "failed"
 _LOOPS = {"train": loop.train, "eval": loop.evaluate, "infer": loop.infer}
 
 
-def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, Any]:
+def run(
+    config: Config,
+    ranks: Ranks,
+    *,
+    seat: Seat | None = None,
+    show: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
     """Runs what the config says and returns the result document, on every rank.
+
+    Args:
+        config: The config of the run.
+        ranks: All ranks.
+        seat: The cores of this rank; None if ranks are not bound to cores.
+        show: Called with the result on rank 0, before a file is written.
 
     Raises:
         ValueError: If the config does not fit the data or the checkpoint, or the page
@@ -37,23 +56,42 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
     """
     # Gates and folders that cannot be used are errors before the work starts.
     required = [gates.Gate.parse(text) for text in config.require]
-    if config.report_dir and ranks.is_first:
-        pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
+    progress = Progress()
+    with _watched(config, ranks) as beat, progress.shown(is_first=ranks.is_first):
+        if config.report_dir and ranks.is_first:
+            pathlib.Path(config.report_dir).mkdir(parents=True, exist_ok=True)
+        # Reads the index of the data set and composes the pipeline of this rank.
+        setting = dataclasses.replace(
+            make_setting(config, ranks, seat=seat), beat=beat, progress=progress
+        )
+        if ranks.is_first:
+            print("\n".join(_header(setting, ranks)), flush=True)
+        result = _result(setting, ranks, required)
+    # What was measured is told before a file can fail or another rank can be lost.
+    if ranks.now().is_first:
+        if show is not None:
+            show(result)
+        if config.report_dir:
+            _write_report(pathlib.Path(config.report_dir), setting, result)
+    return result
 
-    # Reads the index of the data set and composes the pipeline of this rank.
-    setting = make_setting(config, ranks, seat=seat)
-    if ranks.is_first:
-        print(_header(setting, ranks), setting.pipeline, sep="\n", flush=True)
-        if setting.emulation is not None:
-            print(setting.emulation, flush=True)
-        if setting.config.read_only:
-            print(
-                "Records are read and not decoded: what storage benchmarks measure",
-                flush=True,
-            )
 
+def _watched(config: Config, ranks: Ranks) -> AbstractContextManager[Beat]:
+    """Watches the ranks, except in elastic training, which watches them by itself."""
+    if config.elastic:
+        return contextlib.nullcontext(Beat())
+    return watched(ranks, config.rank_timeout)
+
+
+def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[str, Any]:
+    """Measures as often as the config says and returns the result document."""
+    config = setting.config
     measure = _measure_bars if config.bars else _measure
-    measured = [measure(setting, ranks) for _ in range(config.repeat)]
+    measured = []
+    for number in range(config.repeat):
+        measured.append(measure(setting, ranks))
+        if config.repeat > 1:
+            _tell(f"run {number + 1} of {config.repeat}", measured[-1], ranks)
     ranks = ranks.now()
 
     figures = _median(measured) | _not_finite(measured)
@@ -63,7 +101,7 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
         "command": "benchmarks.train",
         "schema_version": SCHEMA_VERSION,
         "kind": config.kind,
-        "config": setting.config.as_json(),
+        "config": config.as_json(),
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,
         "emulation": setting.emulation and setting.emulation.as_json(),
@@ -71,8 +109,6 @@ def run(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> dict[str, 
         "environment": environment.of_run(ranks, setting.index),
     }
     result["gates"] = gates.check(required, result)
-    if config.report_dir and ranks.is_first:
-        _write_report(pathlib.Path(config.report_dir), setting, result)
     return result
 
 
@@ -81,9 +117,18 @@ def is_broken(result: dict[str, Any], config: Config) -> bool:
     return result.get("not_finite_loss") is not None and not config.allow_nan
 
 
+def _tell(name: str, figures: dict[str, Any], ranks: Ranks) -> None:
+    """Prints the rate of one of several runs, so that a lost run costs only itself."""
+    if ranks.now().is_first:
+        rate = figures["examples_per_second"]
+        print(f"{name}: {rate:.1f} images/s", file=sys.stderr, flush=True)
+
+
 def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Runs one setting once and returns its figures."""
+    setting.progress.begin("preparing the page cache")
     cache_before = cache_state.prepare(setting, ranks)
+    setting.progress.begin("building the model")
     config = setting.config
     work = elastic.train if config.elastic else _LOOPS[config.mode]
     try:
@@ -103,10 +148,15 @@ def _measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
 
 def _measure_bars(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     """Measures input alone, model alone, and both; returns the figures of both."""
-    results = {
-        name: _measure(make_setting(config, ranks, seat=setting.seat), ranks)
-        for name, config in bars.configs(setting.config).items()
-    }
+    results = {}
+    for name, config in bars.configs(setting.config).items():
+        one = dataclasses.replace(
+            make_setting(config, ranks, seat=setting.seat),
+            beat=setting.beat,
+            progress=setting.progress,
+        )
+        results[name] = _measure(one, ranks)
+        _tell(f"{name} alone" if name != "real" else "both", results[name], ranks)
     num_cores = sum(ranks.gather(setting.seat.num_threads))
     figures = results["real"] | {"bars": bars.compare(results, num_cores)}
     return figures | _not_finite(results.values())
@@ -121,8 +171,8 @@ def _not_finite(measured: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {"not_finite_loss": next(filter(None, everything), None)}
 
 
-def _header(setting: Setting, ranks: Ranks) -> str:
-    """Returns one line about the share of the host that a rank may use."""
+def _header(setting: Setting, ranks: Ranks) -> list[str]:
+    """Returns lines on a rank's share of the host, the pipeline and the model."""
     tuning, nodes = setting.pipeline.tuning, setting.seat.nodes
     parts = [
         f"Ranks: {ranks.num_ranks}, of which {ranks.num_local_ranks} on this host",
@@ -132,7 +182,14 @@ def _header(setting: Setting, ranks: Ranks) -> str:
         parts.append(f"RAM for its buffers: {tuning.ram_budget_bytes / 1e9:.1f} GB")
     if nodes:
         parts.append(f"NUMA node: {', '.join(map(str, nodes))}")
-    return "; ".join(parts)
+    lines = ["; ".join(parts), str(setting.pipeline)]
+    if setting.emulation is not None:
+        lines.append(str(setting.emulation))
+    if setting.config.read_only:
+        lines.append(
+            "Records are read and not decoded: what storage benchmarks measure"
+        )
+    return lines
 
 
 def _median(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -147,6 +204,9 @@ def _write_report(
     """Writes `<time>-<mode>-<model>-x<ranks>.json` and the `.png` of a batch.
 
     The result of a run that broke goes to the folder `failed`, which no page reads.
+
+    Raises:
+        OSError: If a file cannot be written; the other one is written if it can be.
     """
     config = setting.config
     if is_broken(result, config):
@@ -154,9 +214,14 @@ def _write_report(
         folder.mkdir(exist_ok=True)
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
     name = f"{now}-{config.mode}-{config.model}-x{result['num_ranks']}"
-    if not config.read_only:
+
+    def draw() -> None:
         batch = next(iter(setting.pipeline.build().take(1)))
         names = [text.partition(",")[0] for text in setting.class_names]
-        tfpipe.contact_sheet(batch, class_names=names).save(folder / f"{name}.png")
+        sheet = tfpipe.contact_sheet(batch, class_names=names)
+        sheet.save(folder / f"{name}.png")
+
     # The JSON is written last: a report with a JSON file is complete.
-    output.write(result, folder / f"{name}.json")
+    pictures = {} if config.read_only else {folder / f"{name}.png": draw}
+    path = folder / f"{name}.json"
+    output.write_each({**pictures, path: lambda: output.write(result, path)})

@@ -13,11 +13,13 @@ import tfpipe
 from benchmarks.distributed import numa
 from benchmarks.distributed.numa import Seat
 from benchmarks.distributed.ranks import Ranks
+from benchmarks.distributed.watch import Beat
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Emulation
 from benchmarks.options import emulation
 from benchmarks.options.config import Config
 from benchmarks.reporting import steady_state
+from benchmarks.reporting.progress import Progress
 from benchmarks.reporting.steady_state import ReadAhead
 
 _DEFAULT_WARMUP_STEPS = 10
@@ -44,6 +46,8 @@ class Setting:
             there are classes; the first ones are these.
         seat: The cores of this rank.
         emulation: The accelerator of --emulate; None without.
+        beat: Reports of this rank to the watch over the ranks.
+        progress: Reports of this rank to the reader of stderr.
     """
 
     config: Config
@@ -52,6 +56,8 @@ class Setting:
     class_names: tuple[str, ...]
     seat: Seat
     emulation: Emulation | None = None
+    beat: Beat = dataclasses.field(default_factory=Beat)
+    progress: Progress = dataclasses.field(default_factory=Progress)
 
     @property
     def index(self) -> Any:

@@ -20,8 +20,8 @@ import tqdm
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.distributed.watch import Beat, watched
 from benchmarks.reporting import steady_state
+from benchmarks.reporting.progress import Progress
 from benchmarks.system import host_load, telemetry, time_series
 from benchmarks.training import metrics
 from benchmarks.training.cache_state import Batches, Meter
@@ -53,8 +53,8 @@ def run_steps(
     state: tfpipe.State,
     *,
     num_epochs: int | None = None,
-    end_epoch: Callable[[tfpipe.State], None] | None = None,
-    after_step: Callable[[Step, tfpipe.State], None] | None = None,
+    end_epoch: Callable[[tfpipe.State], None] = lambda _: None,
+    after_step: Callable[[Step, tfpipe.State], None] = lambda *_: None,
 ) -> Outcome:
     """Runs warm-up and timed steps, on all ranks together.
 
@@ -84,42 +84,52 @@ def run_steps(
     first_batch_seconds = time.perf_counter() - started
     meter = Meter(setting, ranks, batches, state if num_warmup == 0 else None)
     recorder = Recorder(setting.num_records, setting.read_ahead(state))
-    config = setting.config
     sampler = telemetry.Sampler(
-        config.data_dir, files=setting.files, num_bytes=setting.num_bytes
+        setting.config.data_dir, files=setting.files, num_bytes=setting.num_bytes
     )
-    watch = watched(ranks, config.rank_timeout, is_elastic=config.elastic)
-    with sampler, watch as beat:
-        done = _steps(setting, state, batches, function, sum(num_steps), ranks, beat)
+    with sampler, setting.beat.loop():
+        done = _steps(setting, state, batches, function, sum(num_steps), ranks)
         for number, step in enumerate(done):
+            _tell(setting.progress, step, number + 1, num_steps)
             if number == 0:
                 first_batch_seconds += step.wait_seconds
             recorder.add(step, state.epoch)
             state = setting.pipeline.source.advance(state)
-            if after_step is not None:
-                after_step(step, state)
+            after_step(step, state)
             if state.step == 0:
                 with recorder.untimed(), sampler.paused():
                     meter.end_epoch(state, is_last=number + 1 == sum(num_steps))
-                    if end_epoch is not None:
-                        end_epoch(state)
+                    end_epoch(state)
             if number + 1 == num_warmup:
                 meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
                 sampler.start_timing()  # first: it takes some milliseconds
                 recorder.start_timing()
+        setting.progress.begin("joining the figures of all ranks")
         traces = ranks.gather(recorder.trace())
     if number < num_warmup:  # the last step was still a warm-up step
         raise ValueError(metrics.not_finite_loss(traces)["text"])
     figures = {
-        **metrics.summarize(traces, record_bytes=setting.record_bytes),
-        **_faults(setting, ranks),
+        **_figures(setting, ranks, sampler, traces),
         "time_to_first_batch_seconds": max(ranks.gather(first_batch_seconds)),
         "num_warmup_steps": num_warmup,
         "epoch_reads": meter.finish(traces),
-        **_over_time(ranks, sampler, traces),
     }
     return Outcome(traces=traces, state=state, figures=figures)
+
+
+def _figures(
+    setting: Setting,
+    ranks: Ranks,
+    sampler: telemetry.Sampler,
+    traces: Sequence[Trace],
+) -> dict[str, Any]:
+    """Returns the figures of the steps, of the damaged records, and of the hosts."""
+    return {
+        **metrics.summarize(traces, record_bytes=setting.record_bytes),
+        **_faults(setting, ranks),
+        **_over_time(ranks, sampler, traces),
+    }
 
 
 def _over_time(
@@ -156,13 +166,14 @@ def _steps(
     function: StepFunction,
     num_steps: int,
     ranks: Ranks,
-    beat: Beat,
 ) -> Iterator[Step]:
     """Yields each step when it is done, and shows a progress bar on rank 0."""
     source = setting.pipeline.source
     timer = tfpipe.StepTimer(source.batch_size)
     starts = source.window_starts(state)
     begun = steady_state.windows_begun(starts, source.batch_size)
+    beat, progress = setting.beat, setting.progress
+    progress.begin("filling the pipeline")
     num_done = 0
     disable = None if ranks.is_first else True  # None: only on a terminal
     with tqdm.tqdm(
@@ -170,6 +181,8 @@ def _steps(
     ) as bar:
         for batch in itertools.islice(timer.batches(batches), num_steps):
             beat.fed()
+            if num_done == 0:
+                progress.begin("compiling the step")
             outcome = function(batch)
             wait_seconds, seconds = timer.end_step()
             yield Step(
@@ -191,6 +204,18 @@ def _steps(
                 return
     if num_done < num_steps:
         raise RuntimeError(f"The input ended after {num_done} of {num_steps} steps.")
+
+
+def _tell(
+    progress: Progress, step: Step, num_done: int, num_steps: tuple[int, int]
+) -> None:
+    """Reports a step, and the phase that begins after it, if one does."""
+    num_warmup, num_timed = num_steps
+    progress.step(step.num_examples, step.wait_seconds)
+    if num_done == max(1, num_warmup):
+        progress.begin("timed", num_timed)
+    elif num_done == 1:
+        progress.begin("warm-up", num_warmup)
 
 
 def _record_ids(batch: Batch) -> npt.NDArray[np.int64]:

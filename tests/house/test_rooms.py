@@ -93,6 +93,25 @@ def test_converters_and_shards_import_without_tensorflow() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_commands_of_benchmarks_parse_flags_before_heavy_imports() -> None:
+    """Their help comes within 2 s, because these packages take seconds to import."""
+    names = [f"benchmarks.{name}" for name in sorted(AT_THE_TOP["benchmarks"])]
+    for path in (ROOT / "benchmarks/studies").rglob("*.py"):
+        if "command.run(main" in path.read_text():
+            module = name_of(path).removesuffix(".py").replace("/", ".")
+            names.append(module)
+    code = f"""import importlib.util, sys
+for name in {names}:
+    importlib.import_module(name)
+    for heavy in ("tensorflow", "keras", "horovod", "matplotlib"):
+        found = type(sys.modules.get(heavy))
+        assert found in (type(None), importlib.util._LazyModule), (name, heavy)
+"""
+
+    assert len(names) > 12
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_public_names_are_complete_and_importable() -> None:
     assert sorted(HOMES) == sorted(tfpipe.__all__)
     for name, home in HOMES.items():

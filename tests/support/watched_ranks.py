@@ -81,7 +81,7 @@ def main() -> int:
     folder, timeout, *words = sys.argv[1:]
     world = ranks.connect()
     try:
-        with watched(world, float(timeout)) as beat:
+        with watched(world, float(timeout)) as beat, beat.loop():
             take_steps(world, beat, 10_000, pathlib.Path(folder), "starve" in words)
     except Exception as error:
         print(f"Error: own {error}", file=sys.stderr)

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ COMMANDS = (
     "converters.verify",
     "benchmarks.studies.conversion",
     "benchmarks.train",
+    "benchmarks.input",
+    "benchmarks.sweep",
     "benchmarks.report",
     "benchmarks.studies.realism",
 )
@@ -34,13 +37,36 @@ def _run(*command: object, **options: object) -> subprocess.CompletedProcess[str
 
 @pytest.mark.parametrize("module", COMMANDS)
 def test_help_teaches(warm_python: WarmPython, module: str) -> None:
-    text = warm_python.run("-m", module, "--help").stdout
+    done = warm_python.run("-m", module, "--help")
+    text = done.stdout
 
+    assert (done.returncode, done.stderr) == (0, "")
     assert f"python -m {module} " in text, "an example"
     assert "JSON object" in " ".join(text.split()), "what the last line is"
     source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
     for flag in re.findall(r'flags\.DEFINE_\w+\(\s*"(\w+)"', source):
         assert f"--{flag}: " in text or f"--[no]{flag}: " in text
+
+
+def test_help_of_training_takes_less_than_two_seconds_of_cpu() -> None:
+    """A new Python; the CPU time, because the machine may be busy."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = _run(sys.executable, "-m", "benchmarks.train", "--help", cwd=ROOT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    assert done.returncode == 0
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
+
+
+def test_flag_of_another_command_names_that_command(warm_python: WarmPython) -> None:
+    flags = ("--data_dir=x", "--cache=cold", "--require=au>=0.99")
+
+    done = warm_python.run("-m", "benchmarks.input", *flags)
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "Unknown command line flag 'cache'." in line
+    assert "It is a flag of benchmarks.train." in line
 
 
 def test_unknown_model_lists_the_known_ones(warm_python: WarmPython) -> None:

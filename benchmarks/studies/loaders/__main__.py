@@ -30,8 +30,8 @@ from typing import Any
 
 from absl import app, flags as absl_flags
 
-from benchmarks.options import train_flags
-from benchmarks.reporting import environment, output
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
 from benchmarks.studies import interleaved
 from benchmarks.studies.loaders.images import Job
 from benchmarks.studies.loaders.peers import PEERS
@@ -225,6 +225,8 @@ def _report(
     ]
     config = dataclasses.asdict(jobs[0])
     del config["peer_dir"]
+    from benchmarks.reporting import environment
+
     return {
         "command": "benchmarks.studies.loaders",
         "schema_version": 1,
@@ -259,4 +261,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

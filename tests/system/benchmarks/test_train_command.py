@@ -1,12 +1,21 @@
 """python -m benchmarks.train as a user runs it: on one rank, on two, with errors."""
 
+import json
+import os
 import pathlib
 import random
+import re
 import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
+from benchmarks import train
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
@@ -24,14 +33,35 @@ def _run(ranks: Ranks, data_dir: pathlib.Path, **fields: Any) -> dict[str, Any]:
     return run.run(config, ranks)
 
 
+PROGRESS = re.compile(
+    r"\[0\]<stderr>:\[ *\d+ s\] (?P<phase>[a-z -]+)"
+    r"(: step \d+ of \d+(, [\d.]+ images/s, waited [\d.]+%)?(, \d+ s left)?)?"
+)
+
+
 def test_two_ranks_share_each_epoch_and_report_it(records_dir: pathlib.Path) -> None:
-    done = horovodrun.run(
-        2,
-        *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
-        *("--batch_size=20", "--num_epochs=2"),
+    """Their stderr has lines of rank 0 about the progress, and nothing else."""
+    environment = horovodrun.environment(TFPIPE_PROGRESS_SECONDS="0.2")
+    del environment["TF_CPP_MIN_LOG_LEVEL"]
+    done = subprocess.run(
+        horovodrun.command(
+            2,
+            *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
+            *("--batch_size=20", "--num_epochs=2"),
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
 
     result = horovodrun.result(done)
+    # Lines of horovodrun itself have no rank.
+    told = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    found = [PROGRESS.fullmatch(line) for line in told]
+    assert all(found), told
+    phases = {match["phase"] for match in found if match}
+    assert phases >= {"building the model", "compiling the step"}
     assert "Img/sec per rank: " in done.stdout
     assert "Total img/sec on 2 rank(s): " in done.stdout
     assert result["num_ranks"] == 2
@@ -187,3 +217,67 @@ def test_the_page_cache_before_and_after_is_told(data_dir: pathlib.Path) -> None
     text = result["cache"]["text"]
     assert text.startswith("warm in the timed steps: storage gave 0.0% of the")
     assert text.endswith("100.0% of the files were in memory before.")
+
+
+KILLED_RANK = """
+import os, signal
+from benchmarks.distributed import ranks
+from benchmarks.options.config import Config
+from benchmarks.training import loop, run
+
+def train(setting, world):
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    world.gather(None)
+
+run._LOOPS["train"] = train
+config = Config(data_dir={data_dir!r}, model="tiny", batch_size=2, image_size=32)
+run.run(config, ranks.connect())
+"""
+
+
+def test_rank_killed_before_the_first_step_is_named(data_dir: pathlib.Path) -> None:
+    code = KILLED_RANK.format(data_dir=str(data_dir))
+
+    done = horovodrun.run(2, "-c", code)
+
+    assert done.returncode != 0
+    words = f"Error: Rank 1 ({socket.gethostname()}) of 2 ended without an error"
+    assert f"[0]<stderr>:{words}" in done.stderr
+    assert "its last report was before the first step." in done.stderr
+
+
+@pytest.fixture
+def full_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A file system of one page, which is full."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, check=False).returncode:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        (folder / "filler").write_bytes(bytes(4096))
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_disk_costs_the_files_and_no_figure(
+    data_dir: pathlib.Path,
+    full_disk: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fields = {"image_size": 32, "batch_size": 4, "num_steps": 2, "num_warmup_steps": 1}
+    folders = {f"{name}_dir": str(full_disk) for name in ("report", "checkpoint")}
+    flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(model="tiny", data_dir=str(data_dir), **folders, **fields):
+        code = train.main(["train"])
+
+    printed = capsys.readouterr()
+    assert code == 1
+    assert json.loads(printed.out.splitlines()[-1])["num_timed_steps"] == 2
+    errors = [line for line in printed.err.splitlines() if "Error: " in line]
+    checkpoint, report = errors
+    assert "must hold checkpoint 1, which could not be written" in checkpoint
+    assert ".png could not be written: [Errno 28]" in report
+    assert ".json could not be written: [Errno 28]" in report

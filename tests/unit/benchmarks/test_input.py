@@ -1,6 +1,8 @@
 """python -m benchmarks.input: pipelines of the user's own, and errors."""
 
+import json
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -66,3 +68,25 @@ def test_wrong_flags_are_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("Error: ")
     assert message in line
+
+
+def test_report_folder_that_vanishes_costs_no_figure(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "own_pipeline.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(
+        benchmark, "_PARTS", {"throughput": lambda *_: shutil.rmtree("out") or "text"}
+    )
+    config = InputConfig(
+        pipeline="own_pipeline:make", do=("throughput",), report_dir="out"
+    )
+
+    with pytest.raises(OSError, match=r"-input\.json could not be written"):
+        benchmark.run(config, Ranks())
+
+    printed = capsys.readouterr().out.splitlines()
+    assert json.loads(printed[-1])["command"] == "benchmarks.input"

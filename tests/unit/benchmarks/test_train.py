@@ -217,8 +217,9 @@ def test_three_bars_of_repeated_runs(
 
     monkeypatch.setattr(run, "_measure", measure)
 
-    _, result, printed = _result(capsys, data_dir, bars=True, repeat=2)
+    code, result, printed = _result(capsys, data_dir, bars=True, repeat=2)
 
+    assert code == 0
     # The result is the slower one of two.
     assert result["examples_per_second"] == 98.0
     assert result["bars"]["real_over_synthetic"] == 0.98
@@ -268,3 +269,59 @@ def test_run_that_only_reads_says_so(
     assert result["config"]["read_only"]
     assert text in printed
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+def test_runs_that_disagree_are_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    data_dir: pathlib.Path,
+) -> None:
+    rates = iter([100.0, 110.0])
+    _, one, _ = _result(capsys, data_dir)
+    monkeypatch.setattr(
+        run, "_measure", lambda *_: one | {"examples_per_second": next(rates)}
+    )
+
+    code, result, printed = _result(capsys, data_dir, repeat=2)
+
+    assert code == 2
+    assert not result["reproducibility"]["reproducible"]
+    assert "NOT within the 5%" in printed
+
+
+def test_padding_of_batches_is_told(
+    capsys: pytest.CaptureFixture[str], data_dir: pathlib.Path
+) -> None:
+    """7 records fill 2 batches of 4: 10 steps after the first one pad 5 of 40."""
+    _, result, printed = _result(capsys, data_dir, mode="infer")
+
+    assert result["padding_fraction"] == pytest.approx(1 / 8)
+    assert "Padding: 12.5% of the batches were no records" in printed
+
+
+def test_report_folder_that_vanishes_costs_no_figure(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
+    folder = tmp_path / "report"
+
+    def sheet(*_: object, **__: object) -> None:
+        assert folder.exists()
+        shutil.rmtree(folder)
+        raise RuntimeError("no picture")
+
+    monkeypatch.setattr(run.tfpipe, "contact_sheet", sheet)
+    flags.FLAGS.mark_as_parsed()
+    values = {"data_dir": str(data_dir), "report_dir": str(folder), **EMULATED}
+    with flagsaver.flagsaver(model="tiny", **values):
+        code = train.main(["train"])
+    printed = capsys.readouterr()
+
+    assert code == 1
+    result = json.loads(printed.out.splitlines()[-1])
+    assert result["examples_per_second"] > 0
+    (line,) = printed.err.splitlines()
+    assert "-train-tiny-x1.png could not be written: no picture." in line
+    assert "-train-tiny-x1.json could not be written: [Errno 2]" in line

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.models import catalog
+from benchmarks.models import architectures, catalog
 from benchmarks.options.config import Config
 from benchmarks.training import loop, steps
 from benchmarks.training.setting import Setting, make_setting
@@ -137,4 +137,4 @@ def test_published_size_gives_logits() -> None:
 
 def test_smallest_image_size_is_no_larger_than_needed() -> None:
     with pytest.raises(ValueError, match=r"empty output|negative"):
-        catalog.MODELS["inception_v4"].architecture(74, 7)
+        architectures.inception_v4(74, 7)

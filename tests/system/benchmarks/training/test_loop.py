@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.models import catalog
+from benchmarks.models import architectures
 from benchmarks.options.config import Config
 from benchmarks.training import loop, run
 from benchmarks.training.setting import make_setting
@@ -167,7 +167,7 @@ def test_inference_goes_through_the_split_again_and_again(
     rate = result["examples_per_second"] * result["timed_seconds"]
     assert rate == pytest.approx(7 + 7)  # padding does not count
     assert result["time_to_first_batch_seconds"] > 0
-    assert result["num_parameters"] == catalog.tiny(32, 1000).count_params()
+    assert result["num_parameters"] == architectures.tiny(32, 1000).count_params()
     assert not {"loss_first", "accuracy", "epochs"} & set(result)
 
 

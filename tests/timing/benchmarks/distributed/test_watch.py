@@ -45,7 +45,8 @@ def _run(*loops: Callable[[Beat], None]) -> list[list[str]]:
 
     def run(ranks: Ranks, loop: Callable[[Beat], None]) -> None:
         try:
-            with watched(ranks, TIMEOUT, end=said[ranks.rank].append) as beat:
+            watch = watched(ranks, TIMEOUT, end=said[ranks.rank].append)
+            with watch as beat, beat.loop():
                 loop(beat)
         except Exception as error:
             said[ranks.rank].append(f"raised {error}")

@@ -59,6 +59,15 @@ def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
         # A rank that is done is neither late nor silent.
         ([(Place(9), 50, 50, True), (Place(5), 3, 0.1, False)], None),
         ([(Place(9), 50, 50, True), (Place(9), 50, 50, True)], None),
+        # A rank that is not in a loop yet, or between two loops, is never late, nor is
+        # one that waits for it.
+        ([(Place(loop=0), 50, 0.1, False), (Place(loop=0), 50, 0.1, False)], None),
+        ([(Place(9, loop=2), 50, 0.1, False), (Place(loop=3), 50, 0.1, False)], None),
+        # The second loop counts its steps from 0.
+        (
+            [(Place(9, loop=1), 11, 0.1, False), (Place(1, loop=3), 11, 0.1, False)],
+            "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), after step 9.",
+        ),
         (
             [(Place(9), 50, 50, True), (Place(8), 11, 0.1, False)],
             "Rank 1 (node1) of 2 got no batch for 10 s (--rank_timeout), after step 8",

@@ -108,13 +108,45 @@ def test_verdicts_are_for_json_and_in_order():
     found = gates.check(wanted, {"stall_fraction": 0.0, "examples_per_second": 1.5})
 
     assert json.loads(json.dumps(found)) == [
-        {"gate": "stall<=3%", "passed": True, "text": "stall<=3% is met: got 0%."},
+        {
+            "gate": "stall<=3%",
+            "passed": True,
+            "text": "stall<=3% is met: got 0%.",
+            "measured": 0.0,
+            "limit": 0.03,
+            "margin": 0.03,
+        },
         {
             "gate": "examples_per_second>=1000",
             "passed": False,
             "text": "examples_per_second>=1000 is not met: got 1.5.",
+            "measured": 1.5,
+            "limit": 1000.0,
+            "margin": -998.5,
         },
     ]
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_no_number_has_no_margin(value):
+    (found,) = gates.check([Gate.parse("p99_step_ms<=50")], {"step_seconds_p99": value})
+
+    assert (found["measured"], found["margin"]) == (None, None)
+    assert not found["passed"]
+
+
+def test_timed_metrics_of_a_run_without_steady_state_do_not_pass():
+    steady = {"reached": False, "text": "Timing began too early."}
+    result = {"stall_fraction": 0.0, "accuracy": 0.9, "steady_state": steady}
+
+    stall, accuracy = (
+        gate.check(result)
+        for gate in (Gate.parse("stall<=3%"), Gate.parse("accuracy>=0.8"))
+    )
+
+    assert not stall.passed
+    assert stall.text == "stall<=3% is not met: got 0%, timing began too early."
+    assert accuracy.passed
 
 
 @pytest.mark.parametrize("metric", gates.METRICS)
@@ -145,4 +177,7 @@ def test_a_run_whose_loss_was_not_finite_meets_no_gate():
         "gate": "stall<=3%",
         "passed": False,
         "text": "stall<=3% is not met: It was NaN.",
+        "measured": 0.0,
+        "limit": 0.03,
+        "margin": 0.03,
     }

@@ -1,0 +1,33 @@
+"""The start of a command: flags are parsed, or help is printed with exit code 0.
+
+In: the function of a command. Out: the end of the process.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from absl import app
+
+_HELP = ("help", "helpshort", "helpfull", "helpxml", "?")
+
+
+def run(main: Callable[[Any], int]) -> NoReturn:
+    """Parses the flags, calls the function of a command, and ends the process.
+
+    Args:
+        main: Takes the arguments without flags and returns the exit code.
+    """
+    app.run(main, flags_parser=_parse)
+    raise AssertionError("app.run ends the process")
+
+
+def _parse(argv: list[str]) -> list[str]:
+    try:
+        arguments: list[str] = app.parse_flags_with_usage(argv)
+    except SystemExit:
+        # absl ends a process that has printed its help with 1, the code of an error.
+        if any(word.startswith("-") and word.lstrip("-") in _HELP for word in argv):
+            sys.exit(0)
+        raise
+    return arguments
