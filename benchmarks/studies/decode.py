@@ -106,10 +106,10 @@ def main(argv: list[str]) -> int:
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
     from benchmarks.reporting import environment
-    from benchmarks.studies import decode_variants
+    from benchmarks.studies.decode_variants import REWRITTEN, VARIANTS, Job
 
     config = train_flags.config_from_flags()
-    job = decode_variants.Job(
+    job = Job(
         data_dir=str(config.data_dir),
         rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
         image_size=config.image_size or 224,
@@ -118,9 +118,8 @@ def main(argv: list[str]) -> int:
     )
     variants = _VARIANTS.value
     if variants is None:
-        variants = list(decode_variants.VARIANTS)
-        if job.rewritten_data_dir is None:
-            variants = [n for n in variants if n not in decode_variants.REWRITTEN]
+        left_out = REWRITTEN if job.rewritten_data_dir is None else frozenset()
+        variants = [name for name in VARIANTS if name not in left_out]
     try:
         figures = compare(job, variants, interleaved.num_rounds())
     except (OSError, ValueError) as error:
