@@ -115,10 +115,11 @@ def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
-    config = train_flags.config_from_flags()
-    from benchmarks.studies import decode_variants
+    from benchmarks.reporting import environment
+    from benchmarks.studies.decode_variants import REWRITTEN, VARIANTS, Job
 
-    job = decode_variants.Job(
+    config = train_flags.config_from_flags()
+    job = Job(
         data_dir=str(config.data_dir),
         rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
         image_size=config.image_size or 224,
@@ -130,8 +131,6 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    from benchmarks.reporting import environment
-
     report: dict[str, Any] = {
         "command": "benchmarks.studies.decode",
         "schema_version": 1,
