@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.sweeps import scaling
+from benchmarks.reporting import scaling
 
 
 def _row(point: scaling.Point) -> tuple[float | None, ...]:
