@@ -19,7 +19,7 @@ says whether the cache was warm.
 Under horovodrun all ranks measure at the same time, each with its share of the records,
 and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks,
 other figures are of rank 0. On stdout: tables, and one JSON object as the last line.
-With --report_dir the object and a picture are stored for python -m benchmarks.report.
+With --report_dir the object is stored for python -m benchmarks.report.
 Exit code: 0 done, 1 an error.
 """
 
@@ -42,7 +42,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options import input_flags, train_flags
 from benchmarks.options.input_flags import InputConfig
-from benchmarks.reporting import charts, environment, output
+from benchmarks.reporting import environment, output
 from benchmarks.training.setting import make_tuning, recipe_of
 
 flags.adopt_module_key_flags(train_flags)
@@ -108,13 +108,11 @@ class Measured:
         pipeline: The pipeline to measure; after `tune` the tuned one.
         seat: Cores and threads of this rank.
         results: Figures by key of the JSON object.
-        picture: The profile as a PNG file.
     """
 
     pipeline: tfpipe.Pipeline
     seat: Seat
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
-    picture: bytes | None = None
 
 
 def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
@@ -138,7 +136,6 @@ def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
     world.gather(None)
     found = tfpipe.profile(measured.pipeline, seconds=config.seconds / 3)
     measured.results["profile"] = found.as_json()
-    measured.picture = charts.draw(found)
     return str(found)
 
 
@@ -221,17 +218,13 @@ def run(
         "environment": environment.describe(),
     }
     if config.report_dir and world.is_first:
-        _write_report(pathlib.Path(config.report_dir), measured.picture, result)
+        _write_report(pathlib.Path(config.report_dir), result)
     return result
 
 
-def _write_report(
-    folder: pathlib.Path, picture: bytes | None, result: dict[str, Any]
-) -> None:
+def _write_report(folder: pathlib.Path, result: dict[str, Any]) -> None:
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     output.write(result, folder / f"{now}-input.json")
-    if picture is not None:
-        (folder / f"{now}-input.png").write_bytes(picture)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -21,7 +21,8 @@ from benchmarks.reporting.results import Collection, Group, Result
 
 _PICTURE_WIDTH = 720
 _PICTURES_BYTES = 1_200_000  # of all pictures together, so that a page is under 3 MB
-_CACHE_STATES = {"cold", "warm", "mixed", "unknown"}
+_MAX_SENTENCES = 4
+_BUSY = 0.05  # of the host, taken by others
 
 
 def make_page(
@@ -124,15 +125,22 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
     """Returns the sentences that a reader must know: their class, and the text."""
     found = []
     for group in collection.groups:
-        found.append(("", f"{group.label}: {_reached(group)}"))
-        for result in group.results:
-            found += [(mark, f"{group.label}: {t}") for mark, t in _warnings(result)]
+        if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many
+            found.append(("", f"{group.label}: {_reached(group)}"))
+        found += [
+            ("warn", f"{group.label}: {text}")
+            for result in group.results
+            for text in _warnings(result)
+        ]
+        if group.median.get("stragglers.cause"):
+            found.append(
+                ("warn", f"{group.label}: {group.median.text('stragglers.text')}")
+            )
     for sweep in collection.sweeps:
         for failure in sweep.items("failed"):
             if isinstance(failure, Mapping):
                 text = f"{failure.get('run', 'a run')}: {failure.get('error', '')}"
                 found.append(("warn", f"A run of the sweep failed. {text}"))
-        found += [("", t) for p in ("find_ranks.text",) if (t := sweep.text(p))]
     return list(dict.fromkeys(found))
 
 
@@ -155,26 +163,23 @@ def _reached(group: Group) -> str:
     return f"{text}."
 
 
-def _warnings(result: Result) -> list[tuple[str, str]]:
-    """Returns what makes the figures of a result doubtful, and who is slow."""
+def _warnings(result: Result) -> list[str]:
+    """Returns what makes the figures of a result doubtful."""
     found = []
     if result.get("steady_state.reached") is False:
-        text = result.text("steady_state.text") or "The run did not reach steady state."
-        found.append(("warn", text))
-    if (asked := result.text("config.cache")) in ("cold", "warm") and (
-        result.cache in _CACHE_STATES - {asked}
-    ):
-        found.append(("warn", f"--cache={asked} was asked for: {result.cache}."))
+        text = result.text("steady_state.text")
+        found.append(text or "The run did not reach its steady state.")
+    asked, measured = result.text("config.cache"), result.text("cache.label")
+    if asked in ("cold", "warm") and measured and measured != asked:
+        found.append(f"--cache={asked} was asked for, but the cache was {measured}.")
     if result.get("cache.size_rule.met") is False:
-        found.append(("warn", result.text("cache.size_rule.text")))
-    if result.get("stragglers.cause"):
-        found.append(("warn", result.text("stragglers.text")))
-    if (others := result.number("host_load.others_cpu_fraction")) and others > 0.05:
-        found.append(("warn", result.text("host_load.text")))
+        found.append(result.text("cache.size_rule.text"))
+    if (result.number("host_load.others_cpu_fraction") or 0) > _BUSY:
+        found.append(result.text("host_load.text"))
     if result.get("reproducibility.reproducible") is False:
         spread = result.number("reproducibility.spread")
-        found.append(("warn", f"Its repeats differ by {percent(spread)}."))
-    return [(mark, text) for mark, text in found if text]
+        found.append(f"Its repeats differ by {percent(spread)}.")
+    return [text for text in found if text]
 
 
 def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
@@ -191,7 +196,7 @@ def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
         sentence += f"{', '.join(words)}."
     return {
         "sentence": sentence,
-        "table": tables.changes(found) if found else None,
+        "table": tables.changes(found),
         "only_old": [group.label for group in only_old],
         "only_new": [group.label for group in only_new],
         "left_out": old.left_out,

@@ -82,7 +82,9 @@ class Result:
 
     @property
     def data(self) -> str:
-        """Name of the data set: its own, or else the name of its folder."""
+        """Name of the data set, or else of its folder; empty if it is synthetic."""
+        if self.kind == "synthetic":
+            return ""
         folder = self.text("config.data_dir").rstrip("/").rpartition("/")[2]
         return self.text("environment.data.name") or folder
 

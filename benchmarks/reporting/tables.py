@@ -5,12 +5,17 @@ nothing to show.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.reporting import compare
-from benchmarks.reporting.charts.frame import amount, milliseconds, percent
-from benchmarks.reporting.compare import Change, Pair
+from benchmarks.reporting.charts.frame import (
+    amount,
+    milliseconds,
+    percent,
+    with_interval,
+)
+from benchmarks.reporting.compare import FIGURES, Change, Pair
 from benchmarks.reporting.results import Collection, Group, Result, as_number
 
 
@@ -22,20 +27,34 @@ class Cell(NamedTuple):
         note: A second line, in small letters.
         mark: A class of the style sheet: good, bad, warn, differs, badge.
         link: Name of the place on the page that it leads to.
+        is_number: Whether it stands at the right, below the other numbers.
     """
 
     text: str
     note: str = ""
     mark: str = ""
     link: str = ""
+    is_number: bool = False
+
+
+def _number(text: str, note: str = "") -> Cell:
+    return Cell(text, note, is_number=True)
 
 
 class Table(NamedTuple):
-    """A table; the first cell of a row is its heading."""
+    """A table.
+
+    Attributes:
+        caption: Its name.
+        columns: Heading of each column.
+        rows: The first cell of a row is the row's heading.
+        text: How to read it.
+    """
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    text: str = ""
 
 
 def all_gates(collection: Collection) -> list[tuple[Group, Result, Mapping[str, Any]]]:
@@ -49,47 +68,52 @@ def all_gates(collection: Collection) -> list[tuple[Group, Result, Mapping[str, 
 
 
 def gates(collection: Collection) -> Table | None:
-    rows = []
-    for group, result, gate in all_gates(collection):
-        passed = gate.get("passed") is True
+    """Returns a row for each run with gates; runs that miss one come first."""
+    found: dict[int, tuple[Group, dict[str, list[Mapping[str, Any]]]]] = {}
+    names: dict[str, None] = {}
+    for group, _, gate in all_gates(collection):
         name = str(gate.get("gate", "?"))
-        number = as_number(gate.get("measured"))
-        repeat = f"repeat {result.name}" if len(group.results) > 1 else ""
-        rows.append(
-            [
-                Cell(name),
-                Cell(
-                    "✓ Met" if passed else "✗ Not met", "", "good" if passed else "bad"
-                ),
-                Cell(group.label, repeat, "", f"run-{group.number}"),
-                Cell("—" if number is None else _gate_number(name, number)),
-                Cell(_margin(gate)),
-                Cell(str(gate.get("text") or "")),
-            ]
-        )
-    if not rows:
+        names[name] = None
+        _, own = found.setdefault(group.number, (group, {}))
+        own.setdefault(name, []).append(gate)
+    if not found:
         return None
-    rows.sort(key=lambda row: row[1].mark)  # bad before good
-    columns = ("Gate", "Verdict", "Run", "Measured", "By how much", "In words")
-    return Table("Gates, those not met first", columns, rows)
+    rows = [
+        [
+            Cell(group.label, link=f"run-{group.number}"),
+            *(_gate(own[name]) if name in own else Cell("—") for name in names),
+        ]
+        for group, own in found.values()
+    ]
+    rows.sort(key=lambda row: all(cell.mark != "bad" for cell in row))
+    return Table("Gates, runs that miss one first", ["Run", *names], rows)
 
 
-def _gate_number(gate: str, value: float) -> str:
-    return percent(value) if "%" in gate else f"{value:,.6g}"
+def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
+    """Returns the verdict of the worst repeat, and by how much it meets the limit."""
+    missed = [gate for gate in repeats if gate.get("passed") is not True]
+    among = missed or repeats
+    worst = min(among, key=lambda gate: m if (m := _margin(gate)) is not None else 0)
+    margin, measured = _margin(worst), as_number(worst.get("measured"))
+    # A gate may be refused although its limit is met: its text says why.
+    if margin is None or measured is None or (missed and margin >= 0):
+        note = str(worst.get("text") or "")
+    else:
+        is_share = "%" in str(worst.get("gate", ""))
+        value = percent(measured) if is_share else f"{measured:,.6g}"
+        size = f"{abs(margin) * 100:.1f} points" if is_share else f"{abs(margin):,.3g}"
+        note = f"{value}, {size} {'short' if missed else 'to spare'}"
+    if missed and len(repeats) > 1:
+        note += f", in {len(missed)} of {len(repeats)} repeats"
+    return Cell("✗ Not met" if missed else "✓ Met", note, "bad" if missed else "good")
 
 
-def _margin(gate: Mapping[str, Any]) -> str:
-    """Returns the distance between measured value and limit."""
-    margin = as_number(gate.get("margin"))
+def _margin(gate: Mapping[str, Any]) -> float | None:
+    """Returns the distance to the limit, below 0 on the wrong side of it."""
     measured, limit = as_number(gate.get("measured")), as_number(gate.get("limit"))
-    if margin is None and measured is not None and limit is not None:
-        margin = measured - limit
-    if margin is None:
-        return "—"
-    size = abs(margin)
-    if "%" in str(gate.get("gate", "")):
-        return f"{size * 100:.1f} points"
-    return f"{size:,.3g}"
+    if measured is None or limit is None:
+        return as_number(gate.get("margin"))
+    return limit - measured if "<" in str(gate.get("gate", "")) else measured - limit
 
 
 def runs(groups: Sequence[Group]) -> Table | None:
@@ -97,54 +121,59 @@ def runs(groups: Sequence[Group]) -> Table | None:
         return None
     columns = (
         *("Run", "Kind", "Started, host", "Ranks", "Batch", "Page cache"),
-        *("Images/s ± 95%", "AU", "Stall", "Step p50 / p99, ms", "Storage, MB/s"),
+        *("Images/s ± 95%", "AU", "Stall", "Step, ms", "Storage, MB/s"),
         *("CPU", "GPU"),
     )
-    caption = (
-        "Runs. AU is the share of the time in which the accelerators computed, stall "
-        "the share in which they waited for input. Repeats share a row: their means "
-        "are shown, with the 95% interval over repeats; the interval of a single run "
-        "is over its steps."
+    text = (
+        "AU is the share of the time in which the accelerators computed, stall the "
+        "share in which they waited for input. Repeats share a row, which shows their "
+        "means and the 95% interval over repeats; the interval of a single run is "
+        "over its steps."
     )
-    return Table(caption, columns, [_run(group) for group in groups])
+    return Table("Runs", columns, [_run(group) for group in groups], text)
 
 
 def _run(group: Group) -> list[Cell]:
     result, estimate = group.median, compare.rate(group)
+    mode = result.text("config.mode")
+    name = result.text("config.model") or "unknown model"
     hosts = list(dict.fromkeys(h for r in group.results for h in r.hosts))
     host = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" * (len(hosts) > 3))
-    steps = [milliseconds(group.mean(f"step_seconds_p{p}")) for p in (50, 99)]
-    count = len(group.rates)
-    repeats = f"{count} repeats" if count > 1 else ""
-    cache = result.cache or "—"
-    mark = {"cold": "cold", "warm": "warm", "mixed": "warn"}.get(result.cache, "")
+    middle, slow = (milliseconds(group.mean(f"step_seconds_p{p}")) for p in (50, 99))
+    repeats = f"{len(group.rates)} repeats" if len(group.rates) > 1 else ""
+    rate = "—" if estimate is None else with_interval(estimate.mean, estimate.interval)
+    storage = amount(group.mean("storage_megabytes_per_second"))
+    cache = result.cache
+    day, _, time = result.started.partition(" ")
+    clock = f"{time} UTC" if time else ""
     return [
-        Cell(group.label, result.data, "", f"run-{group.number}"),
+        Cell(
+            f"{group.number}. {name}{'' if mode in ('', 'train') else f' {mode}'}",
+            result.data,
+            "",
+            f"run-{group.number}",
+        ),
         Cell(result.kind, result.accelerator, f"badge {result.kind}"),
-        Cell(result.started or "—", host),
-        Cell(_whole(result.number("num_ranks"))),
-        Cell(_whole(result.number("config.batch_size"))),
-        Cell(cache, result.text("cache.text"), mark),
-        Cell(_with_interval(estimate), repeats),
-        Cell(percent(group.mean("accelerator_utilization"))),
-        Cell(percent(group.mean("stall_fraction"))),
-        Cell(" / ".join(steps)),
-        Cell(amount(group.mean("storage_megabytes_per_second"))),
-        Cell(percent(group.mean("telemetry.host_cpu_fraction"))),
-        Cell(percent(_gpu(result))),
+        Cell(day or "—", ", ".join(filter(None, (clock, host))), "date"),
+        _number(_whole(result.number("num_ranks"))),
+        _number(_whole(result.number("config.batch_size"))),
+        Cell(
+            cache or "—",
+            result.text("cache.text"),
+            "warn wide" if cache == "mixed" else "wide",
+        ),
+        _number(rate, repeats),
+        _number(percent(group.mean("accelerator_utilization"))),
+        _number(percent(group.mean("stall_fraction"))),
+        _number(f"p50 {middle}", f"p99 {slow}"),
+        _number(storage),
+        _number(percent(group.mean("telemetry.host_cpu_fraction"))),
+        _number(percent(_gpu(result))),
     ]
 
 
 def _whole(value: float | None) -> str:
     return "—" if value is None else f"{value:,g}"
-
-
-def _with_interval(estimate: compare.Estimate | None) -> str:
-    if estimate is None:
-        return "—"
-    interval = estimate.interval
-    half = "" if interval is None else f" ± {amount(interval)}"
-    return f"{amount(estimate.mean)}{half}"
 
 
 def _gpu(result: Result) -> float | None:
@@ -155,50 +184,51 @@ def _gpu(result: Result) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def changes(pairs: Iterable[Pair]) -> Table:
-    rows = [
-        [
-            Cell(
-                pair.new.label, "; ".join(pair.differing), "", f"run-{pair.new.number}"
-            ),
-            Cell(change.figure.title),
-            *(Cell(_figure(change, value)) for value in (change.before, change.after)),
-            Cell(_change(change)),
-            Cell(_noise(change), change.basis and f"of {change.basis}"),
-            Cell(
-                change.verdict,
-                "",
-                {"better": "good", "worse": "bad"}.get(change.verdict, ""),
-            ),
-        ]
-        for pair in pairs
-        for change in pair.changes
+def changes(pairs: Sequence[Pair]) -> Table | None:
+    """Returns the change of each figure: a row for each run that both sets have."""
+    if not pairs:
+        return None
+    figures = [
+        figure
+        for figure in FIGURES
+        if any(change.figure == figure for pair in pairs for change in pair.changes)
     ]
-    columns = ("Run", "Figure", "Before", "After", "Change", "Noise", "Verdict")
-    caption = (
-        "Changes. A change is beyond the noise if it is larger than the 95% interval "
-        "of the difference, over repeats or over the steps of a single run. Steps vary "
-        "less than repeats do: with --repeat the verdict is safer."
+    rows = []
+    for pair in pairs:
+        known = {change.figure: change for change in pair.changes}
+        number = pair.new.number
+        rows.append(
+            [
+                Cell(pair.new.label, "; ".join(pair.differing), "", f"run-{number}"),
+                *(_change(known.get(figure)) for figure in figures),
+            ]
+        )
+    text = (
+        "A change is beyond the noise if it is larger than the "
+        "95% interval of the difference, over repeats or over the steps of a single "
+        "run. Steps vary less than repeats do: with --repeat the verdict is safer."
     )
-    return Table(caption, columns, rows)
+    columns = ["Run", *(figure.title for figure in figures)]
+    return Table("Change of each figure", columns, rows, text)
 
 
-def _figure(change: Change, value: float) -> str:
-    return percent(value) if change.figure.is_share else amount(value)
-
-
-def _change(change: Change) -> str:
+def _change(change: Change | None) -> Cell:
+    """Returns a change, its verdict, both values and the noise."""
+    if change is None:
+        return Cell("—")
     if change.figure.is_share:
-        return f"{(change.after - change.before) * 100:+.1f} points"
-    return "—" if change.relative is None else f"{change.relative:+.1%}"
-
-
-def _noise(change: Change) -> str:
-    if change.noise is None:
-        return "unknown"
-    if change.figure.is_share:
-        return f"± {change.noise * 100:.1f} points"
-    return f"± {change.noise / abs(change.before):.1%}" if change.before else "—"
+        text = f"{(change.after - change.before) * 100:+.1f} points"
+        noise = "" if change.noise is None else f"± {change.noise * 100:.1f} points"
+        values = f"{percent(change.before)} → {percent(change.after)}"
+    else:
+        text = "—" if change.relative is None else f"{change.relative:+.1%}"
+        part = change.noise and change.before and change.noise / abs(change.before)
+        noise = "" if change.noise is None else f"± {part:.1%}"
+        values = f"{amount(change.before)} → {amount(change.after)}"
+    noise = f"noise {noise} of {change.basis}" if noise else "noise unknown"
+    mark = {"better": "good", "worse": "bad"}.get(change.verdict, "")
+    word = "" if change.verdict == "unknown" else f", {change.verdict}"
+    return Cell(f"{text}{word}", f"{values}, {noise}", mark)
 
 
 def trials(result: Result) -> Table | None:
@@ -211,8 +241,8 @@ def trials(result: Result) -> Table | None:
         rows.append(
             [
                 Cell(str(trial.get("name", "?"))),
-                Cell(amount(as_number(trial.get("elements_per_second")))),
-                Cell(milliseconds(as_number(trial.get("cpu_seconds_per_element")))),
+                _number(amount(as_number(trial.get("elements_per_second")))),
+                _number(milliseconds(as_number(trial.get("cpu_seconds_per_element")))),
                 Cell(f"{ratio} of {trial.get('against', '?')}"),
             ]
         )
@@ -229,7 +259,7 @@ def environment(collection: Collection) -> Table | None:
         found = result.get("environment")
         if not isinstance(found, Mapping) or not found:
             continue
-        values = {str(key): _shown(str(key), found[key]) for key in found}
+        values = _flat(found)
         names, _ = columns.setdefault(repr(sorted(values.items())), ([], values))
         if name not in names:
             names.append(name)
@@ -247,15 +277,29 @@ def environment(collection: Collection) -> Table | None:
     return Table("Versions and hardware of the runs", ["", *heads], rows)
 
 
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Returns name -> text of each value; a name within another has both."""
+    found = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{key} ")
+        else:
+            found[f"{above}{key}"] = _shown(str(key), value)
+    return found
+
+
 def _shown(key: str, value: Any) -> str:
     """Returns a value of an environment as a text."""
     number = as_number(value)
     if number is not None:
         if key.endswith("bytes"):
             return f"{number / 1e9:,.1f} GB"
-        return f"{number:,.6g}"
+        return f"{number:,.0f}" if number.is_integer() else f"{number:,.6g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{k}: {_shown(str(k), v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
-        return "; ".join(_shown(key, item) for item in value) or "none"
+        texts = [_shown(key, item) for item in value]
+        counts = {text: texts.count(text) for text in texts}
+        many = (f"{n} times {text}" if n > 1 else text for text, n in counts.items())
+        return "; ".join(many) or "none"
     return "none" if value is None else re.sub(r"\s+", " ", str(value))

@@ -100,7 +100,9 @@ class Page:
 
     def requests(self) -> list[str]:
         """Returns the addresses that the page asked for, its own file included."""
-        sent = [e for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        sent = [
+            e for e in self.events if e.get("method") == "Network.requestWillBeSent"
+        ]
         return [event["params"]["request"]["url"] for event in sent]
 
 

@@ -21,6 +21,7 @@ from benchmarks.reporting.charts.frame import (
     milliseconds,
     percent,
     spec,
+    with_interval,
 )
 from benchmarks.reporting.results import Group, Result, as_number
 
@@ -69,6 +70,7 @@ def _rates(bars: Sequence[Spec]) -> Spec:
         "type": "quantitative",
         "title": "images/s",
         "scale": {"domain": [0, most * 1.2 or 1]},  # room for the number
+        "axis": {"tickCount": 5},
     }
     tooltip = [
         {"field": "what", "type": "nominal", "title": "what"},
@@ -133,7 +135,7 @@ def storages(groups: Sequence[Group]) -> Chart | None:
                     group.label,
                     result.data,
                     result.cache or "unknown",
-                    f"{amount(rate)} ± {amount(half or None)}",
+                    with_interval(rate, half or None),
                     percent(group.mean("accelerator_utilization")),
                     amount(group.mean("storage_megabytes_per_second")),
                 ]
@@ -183,7 +185,7 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
         num_ranks = max(map(len, parts.values()), default=0)
         if num_ranks < 2:
             continue
-        if text := result.text("stragglers.text"):
+        if result.get("stragglers.cause") and (text := result.text("stragglers.text")):
             sentences.append(f"{group.label}: {text}")
         bars = [
             {"rank": f"rank {rank}", "part": name, "ms": value * 1e3, "order": place}
@@ -228,7 +230,12 @@ def _stacked(
                 "sort": None,
                 "axis": labels_axis(),
             },
-            "x": {"field": "ms", "type": "quantitative", "title": "ms a step"},
+            "x": {
+                "field": "ms",
+                "type": "quantitative",
+                "title": "ms a step",
+                "axis": {"tickCount": 5},
+            },
             "color": {"field": "part", "type": "nominal", **colors(parts)},
             "order": {"field": "order", "type": "quantitative"},
             "tooltip": [

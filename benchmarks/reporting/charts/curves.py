@@ -108,19 +108,21 @@ def _over_time(groups: Sequence[Group], place: int) -> Chart:
 def knee(resident: Points) -> float | None:
     """Returns when the share of the data in memory stops growing.
 
-    It is the first time at which the share is within 2 points of its largest value.
-    None if the share does not grow by 10 points, or grows until the end.
+    It is the first time at which 99 % of the whole rise is done. None if the share
+    rises by less than 10 points, or still rises in the last tenth of the time.
 
     Args:
         resident: Seconds, and the share of the data in memory, 0 to 1.
     """
-    if len(resident) < 3:
+    if not resident:
         return None
+    (first, before), (last, _) = resident[0], resident[-1]
     most = max(share for _, share in resident)
-    if most - resident[0][1] < _LEAST_RISE:
+    if most - before < _LEAST_RISE:
         return None
-    place = next(i for i, (_, share) in enumerate(resident) if share >= most - 0.02)
-    return resident[place][0] if place < len(resident) - 2 else None
+    full = before + 0.99 * (most - before)
+    time = next(second for second, share in resident if share >= full)
+    return time if time <= first + 0.9 * (last - first) else None
 
 
 def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str:
@@ -165,7 +167,7 @@ def _lines(
         "field": "s",
         "type": "quantitative",
         "title": "seconds",
-        "axis": {"grid": False},
+        "axis": {"grid": False, "tickCount": 6},
     }
     y: Spec = {"field": "v", "type": "quantitative", "title": None}
     y["axis"] = {"format": form, "tickCount": 4}
@@ -370,7 +372,9 @@ def _learning(groups: Sequence[Group], place: int) -> Chart:
 
 def _epoch_lines(rows: Sequence[Spec], form: str, labels: Sequence[str]) -> Spec:
     x: dict[str, Any] = {"field": "epoch", "type": "quantitative", "title": "epoch"}
-    x["axis"] = {"tickMinStep": 1, "format": "d", "grid": False}
+    epochs = sorted({row["epoch"] for row in rows})
+    step = -(-len(epochs) // 10)
+    x["axis"] = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
     y = {"field": "v", "type": "quantitative", "title": None}
     y["axis"] = {"format": form, "tickCount": 4}
     return spec(

@@ -153,3 +153,12 @@ def percent(value: float | None) -> str:
 def milliseconds(seconds: float | None) -> str:
     """Returns seconds as a number of milliseconds, or a dash."""
     return amount(None if seconds is None else seconds * 1e3)
+
+
+def with_interval(value: float, half: float | None) -> str:
+    """Returns a number and half the width of its interval, with as many decimals."""
+    text = amount(value)
+    if half is None:
+        return text
+    decimals = len(text.partition(".")[2])
+    return f"{text} ± {half:,.{decimals}f}"

@@ -17,6 +17,7 @@ from benchmarks.reporting.charts.frame import (
     amount,
     percent,
     spec,
+    with_interval,
 )
 from benchmarks.reporting.results import Group, Result, as_number
 
@@ -51,7 +52,9 @@ def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | 
             series.label,
             str(point.num_ranks),
             str(point.num_repeats),
-            _with_interval(point),
+            with_interval(
+                point.examples_per_second, point.examples_per_second_interval
+            ),
             amount(point.speedup),
             _efficiency(point),
             _met(series, point),
@@ -165,13 +168,6 @@ def _sentence(series: Series) -> str:
     return text
 
 
-def _with_interval(point: scaling.Point) -> str:
-    text = amount(point.examples_per_second)
-    if point.examples_per_second_interval is not None:
-        text += f" ± {amount(point.examples_per_second_interval)}"
-    return text
-
-
 def _efficiency(point: scaling.Point) -> str:
     text = percent(point.efficiency)
     low, high = point.efficiency_low, point.efficiency_high
@@ -226,7 +222,7 @@ def _layers(ranks: Sequence[int]) -> list[Spec]:
     line = {"type": "line", "stroke": _COLORS[_MEASURED]}
     rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
     ends = {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
-    point = {"type": "point", "filled": True, "size": 90, "opacity": 1}
+    point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
     return [
         {"mark": dashed, "encoding": {"x": x, "y": {**y, "field": "ideal"}}},
         {"transform": has_rate, "mark": line, "encoding": {"x": x, "y": y}},
