@@ -257,7 +257,8 @@ def command_line(result: Result) -> str:
         more = map(str, result.items("sweep.run.horovodrun_arguments"))
         words = ["horovodrun", "-np", f"{num_ranks:g}", *more, *words]
     for key, value in config.items() if isinstance(config, Mapping) else ():
-        if value in (None, False, "", []) or key == "report_dir":
+        # Zero is a value, although it equals False.
+        if value is None or value is False or value in ("", []) or key == "report_dir":
             continue
         if isinstance(value, list | tuple):
             value = ",".join(map(str, value))

@@ -217,6 +217,16 @@ def read(places: Sequence[pathlib.Path], *, flag: str = "--results") -> Collecti
             f"got none. {' '.join(left_out)} Make one with python -m benchmarks.train "
             "--report_dir=FOLDER.".replace("  ", " ")
         )
+    return collect(found, left_out)
+
+
+def collect(found: Sequence[Result], left_out: Sequence[str] = ()) -> Collection:
+    """Returns results by their command, and repeats grouped.
+
+    Args:
+        found: Results with different names.
+        left_out: A sentence for each file that is not among them.
+    """
     by_command = {
         command: [r for r in found if r.get("command") == command]
         for command in (TRAIN, INPUT, SWEEP)
