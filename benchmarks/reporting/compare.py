@@ -174,24 +174,28 @@ def pairs(
 ) -> tuple[list[Pair], list[Group], list[Group]]:
     """Finds the runs that both sets have, and compares their figures.
 
-    Runs belong together if mode, model, ranks, batch, data and --cache are equal.
-    Among several such runs the one with the fewest other differences is taken.
+    Runs belong together if mode, model, ranks, batch, data and --cache are equal. Among
+    several such runs those with the fewest other differences are paired first.
 
     Returns:
         The pairs in the order of `new`, the groups only in `old`, and those only in
         `new`.
     """
-    left = list(old)
-    found, only_new = [], []
-    for group in new:
-        same = [g for g in left if _identity(g.median) == _identity(group.median)]
-        if not same:
-            only_new.append(group)
-            continue
-        partner = min(same, key=lambda g: len(_differences(g.median, group.median)))
-        left.remove(partner)
-        found.append(_pair(partner, group))
-    return found, left, only_new
+    candidates = sorted(
+        (len(_differences(before.median, after.median)), place, other)
+        for place, after in enumerate(new)
+        for other, before in enumerate(old)
+        if _identity(before.median) == _identity(after.median)
+    )
+    partner: dict[int, int] = {}
+    for _, place, other in candidates:
+        if place not in partner and other not in partner.values():
+            partner[place] = other
+    return (
+        [_pair(old[partner[place]], new[place]) for place in sorted(partner)],
+        [group for other, group in enumerate(old) if other not in partner.values()],
+        [group for place, group in enumerate(new) if place not in partner],
+    )
 
 
 def _pair(old: Group, new: Group) -> Pair:
