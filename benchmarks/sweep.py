@@ -30,7 +30,8 @@ import tqdm
 from absl import app, flags
 
 from benchmarks.options import sweep_flags
-from benchmarks.reporting import output, scaling
+from benchmarks.reporting import output
+from benchmarks.sweeps import scaling
 from benchmarks.sweeps.plan import Result, Run, Series, Sweep, estimate_seconds
 from benchmarks.sweeps.run import FAILED_DIR, keep_result, read_result
 

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.reporting import results, scaling
+from benchmarks.reporting import intervals, results
 from benchmarks.reporting.results import Group, Result
 
 _Z_95 = 1.96  # a deviation of a result is this many standard deviations of its steps
@@ -66,7 +66,7 @@ class Estimate(NamedTuple):
         """Half the width of the 95 % interval; None if it is unknown."""
         if self.variance is None:
             return None
-        return scaling.t_95(self.degrees) * math.sqrt(self.variance)
+        return intervals.t_95(self.degrees) * math.sqrt(self.variance)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +164,7 @@ def change(figure: Figure, old: Estimate, new: Estimate) -> Change:
                     (new.variance, new.degrees),
                 )
             )
-        noise = scaling.t_95(max(1.0, degrees)) * math.sqrt(variance)
+        noise = intervals.t_95(max(1.0, degrees)) * math.sqrt(variance)
     basis = "repeats" if old.basis == new.basis == "repeats" else "steps"
     return Change(figure, old.mean, new.mean, noise, basis if noise is not None else "")
 

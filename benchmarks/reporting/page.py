@@ -137,6 +137,9 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
                 ("warn", f"{group.label}: {group.median.text('stragglers.text')}")
             )
     for sweep in collection.sweeps:
+        for answer in sweep.items("find_ranks.answers"):
+            if isinstance(answer, Mapping) and (text := answer.get("text")):
+                found.append(("", f"{answer.get('model', '')}: {text}"))
         for failure in sweep.items("failed"):
             if isinstance(failure, Mapping):
                 text = f"{failure.get('run', 'a run')}: {failure.get('error', '')}"

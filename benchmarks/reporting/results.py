@@ -11,6 +11,7 @@ import math
 import pathlib
 import re
 import statistics
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
 # of its figures: they change no figure.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
 _TIME_IN_NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
+_MAX_NAME = 60  # letters of a name in a label
 _PICTURES = (".jpg", ".jpeg", ".png")
 
 
@@ -309,16 +311,29 @@ def _labels(results: Sequence[Result]) -> list[str]:
     ]
 
 
+def short_name(text: str) -> str:
+    """Returns a name that can stand within a sentence: short, in its own direction.
+
+    A name from right to left is enclosed in Unicode's isolates (UAX 9), so that it does
+    not turn the words around it.
+    """
+    if len(text) > _MAX_NAME:
+        text = f"{text[: _MAX_NAME // 2]}…{text[-_MAX_NAME // 2 :]}"
+    if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text):
+        return f"\u2068{text}\u2069"
+    return text
+
+
 def _parts(result: Result) -> dict[str, str]:
     ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
     mode = result.text("config.mode")
     kind = f"{result.kind} {result.accelerator}".strip()
     return {
         "mode": "" if mode == "train" else mode,
-        "model": result.text("config.model") or "unknown model",
+        "model": short_name(result.text("config.model")) or "unknown model",
         "ranks": "" if ranks is None else f"{ranks:g} rank{'s' if ranks != 1 else ''}",
         "batch": "" if batch is None else f"batch {batch:g}",
         "kind": "" if kind == "real" else kind,
-        "data": result.data,
+        "data": short_name(result.data),
         "cache": result.cache if result.cache != "as_is" else "",
     }

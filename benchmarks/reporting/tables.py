@@ -16,7 +16,13 @@ from benchmarks.reporting.charts.frame import (
     with_interval,
 )
 from benchmarks.reporting.compare import FIGURES, Change, Pair
-from benchmarks.reporting.results import Collection, Group, Result, as_number
+from benchmarks.reporting.results import (
+    Collection,
+    Group,
+    Result,
+    as_number,
+    short_name,
+)
 
 
 class Cell(NamedTuple):
@@ -136,7 +142,7 @@ def runs(groups: Sequence[Group]) -> Table | None:
 def _run(group: Group) -> list[Cell]:
     result, estimate = group.median, compare.rate(group)
     mode = result.text("config.mode")
-    name = result.text("config.model") or "unknown model"
+    name = short_name(result.text("config.model")) or "unknown model"
     hosts = list(dict.fromkeys(h for r in group.results for h in r.hosts))
     host = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" * (len(hosts) > 3))
     middle, slow = (milliseconds(group.mean(f"step_seconds_p{p}")) for p in (50, 99))

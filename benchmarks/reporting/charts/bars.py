@@ -126,7 +126,8 @@ def storages(groups: Sequence[Group]) -> Chart | None:
             result, estimate = group.median, compare.rate(group)
             half = (estimate and estimate.interval) or 0.0
             rate = estimate.mean if estimate else 0.0
-            what = f"{result.data}, {result.cache or 'cache unknown'} ({group.number})"
+            cache = result.cache or "cache unknown"
+            what = f"{results.short_name(result.data)}, {cache} ({group.number})"
             bars.append(
                 {"what": what, "rate": rate, "low": rate - half, "high": rate + half}
             )
@@ -162,7 +163,7 @@ def _without_storage(group: Group) -> str:
     ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
     kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
     return (
-        f"{result.text('config.model')}, {amount_or(ranks)} "
+        f"{results.short_name(result.text('config.model'))}, {amount_or(ranks)} "
         f"rank{'s' if ranks != 1 else ''}, batch {amount_or(batch)}{kind}"
     )
 

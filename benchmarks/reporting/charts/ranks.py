@@ -6,10 +6,11 @@ gates are met.
 """
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.reporting import results, scaling
+from benchmarks.reporting import intervals, results
 from benchmarks.reporting.charts.frame import (
     Chart,
     Plot,
@@ -25,6 +26,19 @@ _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
 
 
+class Point(NamedTuple):
+    """Figures of one number of ranks, named as in the document of a sweep."""
+
+    num_ranks: int
+    num_repeats: int
+    examples_per_second: float
+    examples_per_second_interval: float | None
+    efficiency: float | None
+    efficiency_low: float | None
+    efficiency_high: float | None
+    speedup: float | None
+
+
 class Series(NamedTuple):
     """Runs that differ only in their number of ranks.
 
@@ -35,7 +49,7 @@ class Series(NamedTuple):
     """
 
     label: str
-    points: Sequence[scaling.Point]
+    points: Sequence[Point]
     passing: Sequence[int] | None
 
 
@@ -104,17 +118,38 @@ def _series(groups: Sequence[Group], *, is_weak: bool) -> Series:
     batch = first.number("config.batch_size") or 0
     whole = batch * (first.number("num_ranks") or 1)
     words = [
-        first.text("config.model"),
+        results.short_name(first.text("config.model")),
         f"batch {batch:g} a rank" if is_weak else f"batch {whole:g} in all",
         "" if first.kind == "real" else f"{first.kind} {first.accelerator}".strip(),
-        first.data,
+        results.short_name(first.data),
         first.cache,
     ]
     passing = [n for n, found in sorted(gates.items()) if found and _are_met(found)]
     label = ", ".join(word for word in words if word)
-    return Series(
-        label, scaling.points(rates), passing if any(gates.values()) else None
-    )
+    return Series(label, _points(rates), passing if any(gates.values()) else None)
+
+
+def _points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
+    """Returns a point for each number of ranks, from the images/s of its repeats."""
+    single = rates.get(1, ())
+    found = []
+    for num_ranks, repeats in sorted(rates.items()):
+        mean = statistics.fmean(repeats)
+        speedup = mean / statistics.fmean(single) if single else None
+        low, high = intervals.ratio_interval(repeats, single)
+        found.append(
+            Point(
+                num_ranks,
+                len(repeats),
+                mean,
+                intervals.mean_interval(repeats),
+                speedup and speedup / num_ranks,
+                low and low / num_ranks,
+                high and high / num_ranks,
+                speedup,
+            )
+        )
+    return found
 
 
 def _are_met(gates: Sequence[Any]) -> bool:
@@ -139,11 +174,11 @@ def _of_sweeps(sweeps: Sequence[Result]) -> list[Series]:
     return found
 
 
-def _point(values: Any) -> scaling.Point | None:
+def _point(values: Any) -> Point | None:
     """Returns a point of a sweep's document; None if it lacks ranks or rate."""
     if not isinstance(values, Mapping):
         return None
-    names = scaling.Point.__dataclass_fields__
+    names = Point._fields
     numbers = {name: as_number(values.get(name)) for name in names}
     if not numbers["num_ranks"] or not numbers["examples_per_second"]:
         return None
@@ -151,7 +186,7 @@ def _point(values: Any) -> scaling.Point | None:
         "num_ranks": int(numbers["num_ranks"]),
         "num_repeats": int(numbers["num_repeats"] or 1),
     }
-    return scaling.Point(**numbers | whole)
+    return Point(**numbers | whole)
 
 
 def _sentence(series: Series) -> str:
@@ -168,7 +203,7 @@ def _sentence(series: Series) -> str:
     return text
 
 
-def _efficiency(point: scaling.Point) -> str:
+def _efficiency(point: Point) -> str:
     text = percent(point.efficiency)
     low, high = point.efficiency_low, point.efficiency_high
     if point.num_ranks > 1 and low is not None and high is not None:
@@ -176,7 +211,7 @@ def _efficiency(point: scaling.Point) -> str:
     return text
 
 
-def _met(series: Series, point: scaling.Point) -> str:
+def _met(series: Series, point: Point) -> str:
     if series.passing is None:
         return "—"
     return "met" if point.num_ranks in series.passing else "not met"

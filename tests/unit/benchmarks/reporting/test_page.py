@@ -210,7 +210,7 @@ def test_any_text_stays_a_text(text: str) -> None:
     names = collections.Counter(
         row["run"] for row in json.loads(plots)["time-1-0"]["data"]["values"]
     )
-    assert next(iter(names)).startswith(f"1. {text}, 2 ranks")
+    assert next(iter(names)).startswith(f"1. {results.short_name(text)}, 2 ranks")
 
 
 def test_command_line_repeats_a_run() -> None:
@@ -289,7 +289,7 @@ def test_command_writes_the_page(
     code = _main(results=[str(tmp_path)], output=str(path))
 
     assert code == 0
-    left_out = Parsed(path.read_text()).texts("li", dir="auto")[-2:]
+    left_out = Parsed(path.read_text()).texts("li")[-2:]
     assert "broken.json is left out: it cannot be read as JSON" in left_out[0]
     assert "index.json is left out: it is no result" in left_out[1]
     printed = capsys.readouterr()

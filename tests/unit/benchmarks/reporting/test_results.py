@@ -132,3 +132,9 @@ def test_rates_of_repeats_within_a_result_are_all_counted() -> None:
     )
 
     assert found.groups[0].rates == [1.0, 3.0, 2.0]
+
+
+def test_a_name_in_a_sentence_is_short_and_keeps_to_its_direction() -> None:
+    assert results.short_name("name") == "name"
+    assert results.short_name("a" * 40 + "b" * 40) == "a" * 30 + "…" + "b" * 30
+    assert results.short_name("\u05d0 1") == "\u2068\u05d0 1\u2069"

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.reporting import scaling
+from benchmarks.sweeps import scaling
 
 
 def _row(point: scaling.Point) -> tuple[float | None, ...]:
@@ -93,20 +93,6 @@ def test_interval_holds_the_truth_as_often_as_it_says() -> None:
 
     # 380 are expected; the deviation of the count is 4.4. Rounding down adds a few.
     assert 368 <= held <= 395
-
-
-@pytest.mark.parametrize(
-    ("degrees", "expected"),
-    [(1, 12.706), (1.9, 12.706), (2, 4.303), (30, 2.042), (39, 2.042), (1e6, 1.980)],
-)
-def test_t_is_never_too_small(degrees: float, expected: float) -> None:
-    assert scaling.t_95(degrees) == expected
-
-
-def test_interval_of_a_mean() -> None:
-    # Deviation 1, three values: 4.303 / sqrt(3).
-    assert scaling.mean_interval([99, 100, 101]) == pytest.approx(4.303 / math.sqrt(3))
-    assert scaling.mean_interval([100.0]) is None
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
