@@ -66,7 +66,7 @@ class Result:
 
     @property
     def kind(self) -> str:
-        """What was run: real, synthetic or emulated."""
+        """Kind of the run: real, synthetic or emulated."""
         if kind := self.text("kind"):
             return kind
         if self.get("config.synthetic"):
@@ -219,10 +219,10 @@ def read(places: Sequence[pathlib.Path], *, flag: str = "--results") -> Collecti
             f"got none. {' '.join(left_out)} Make one with python -m benchmarks.train "
             "--report_dir=FOLDER.".replace("  ", " ")
         )
-    return collect(found, left_out)
+    return collect(found, left_out=left_out)
 
 
-def collect(found: Sequence[Result], left_out: Sequence[str] = ()) -> Collection:
+def collect(found: Sequence[Result], *, left_out: Sequence[str] = ()) -> Collection:
     """Returns results by their command, and repeats grouped.
 
     Args:

@@ -63,7 +63,10 @@ class Table(NamedTuple):
     text: str = ""
 
 
-def all_gates(collection: Collection) -> list[tuple[Group, Result, Mapping[str, Any]]]:
+def all_gates(
+    collection: Collection,
+) -> list[tuple[Group, Result, Mapping[str, Any]]]:
+    """Returns every gate with its result and the group of that."""
     return [
         (group, result, gate)
         for group in collection.groups
@@ -123,6 +126,7 @@ def _margin(gate: Mapping[str, Any]) -> float | None:
 
 
 def runs(groups: Sequence[Group]) -> Table | None:
+    """Returns a row for each group, with everything that its figures depend on."""
     if not groups:
         return None
     columns = (

@@ -109,53 +109,56 @@ def storages(groups: Sequence[Group]) -> Chart | None:
     """Draws runs side by side that differ in their data or in its cache state only."""
     alike: dict[str, list[Group]] = {}
     for group in groups:
-        result = group.median
-        if result.data and compare.rate(group) is not None:
+        if group.median.data and compare.rate(group) is not None:
             others = {
                 key: value
-                for key, value in results.settings(result).items()
+                for key, value in results.settings(group.median).items()
                 if key not in ("data_dir", "cache", "num_steps", "num_epochs")
             }
             alike.setdefault(json.dumps(others, sort_keys=True), []).append(group)
-    plots, rows = [], []
-    for same in alike.values():
-        if len({(g.median.data, g.median.cache) for g in same}) < 2:
-            continue
-        bars = []
-        for group in same:
-            result, estimate = group.median, compare.rate(group)
-            half = (estimate and estimate.interval) or 0.0
-            rate = estimate.mean if estimate else 0.0
-            cache = result.cache or "cache unknown"
-            what = f"{results.short_name(result.data)}, {cache} ({group.number})"
-            bars.append(
-                {"what": what, "rate": rate, "low": rate - half, "high": rate + half}
-            )
-            rows.append(
-                [
-                    group.label,
-                    result.data,
-                    result.cache or "unknown",
-                    with_interval(rate, half or None),
-                    percent(group.mean("accelerator_utilization")),
-                    amount(group.mean("storage_megabytes_per_second")),
-                ]
-            )
-        plots.append(Plot(_without_storage(same[0]), _rates(bars)))
-    if not plots:
+    shown = [
+        same
+        for same in alike.values()
+        if len({(group.median.data, group.median.cache) for group in same}) > 1
+    ]
+    if not shown:
         return None
     return Chart(
         "storages",
         "Storages and cache states side by side",
         [
             "The runs of a group differ only in where their data is and in how much of "
-            "it was in memory. The line at the end of a bar is its 95 % interval."
+            "it was in memory. The line at the end of a bar is its 95% interval."
         ],
         [],
-        plots,
+        [
+            Plot(_without_storage(same[0]), _rates([_storage_bar(g) for g in same]))
+            for same in shown
+        ],
         ["Run", "Data", "Page cache", "Images/s", "AU", "Storage, MB/s"],
-        rows,
+        [_storage_row(group) for same in shown for group in same],
     )
+
+
+def _storage_bar(group: Group) -> Spec:
+    result, estimate = group.median, compare.rate(group)
+    rate = estimate.mean if estimate else 0.0
+    half = (estimate and estimate.interval) or 0.0
+    cache = result.cache or "cache unknown"
+    what = f"{results.short_name(result.data)}, {cache} ({group.number})"
+    return {"what": what, "rate": rate, "low": rate - half, "high": rate + half}
+
+
+def _storage_row(group: Group) -> list[str]:
+    result, estimate = group.median, compare.rate(group)
+    return [
+        group.label,
+        result.data,
+        result.cache or "unknown",
+        with_interval(estimate.mean, estimate.interval) if estimate else "—",
+        percent(group.mean("accelerator_utilization")),
+        amount(group.mean("storage_megabytes_per_second")),
+    ]
 
 
 def _without_storage(group: Group) -> str:
@@ -163,13 +166,12 @@ def _without_storage(group: Group) -> str:
     ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
     kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
     return (
-        f"{results.short_name(result.text('config.model'))}, {amount_or(ranks)} "
-        f"rank{'s' if ranks != 1 else ''}, batch {amount_or(batch)}{kind}"
+        f"{results.short_name(result.text('config.model'))}, {_whole(ranks)} "
+        f"rank{'s' if ranks != 1 else ''}, batch {_whole(batch)}{kind}"
     )
 
 
-def amount_or(value: float | None) -> str:
-    """Returns a whole number, or a question mark."""
+def _whole(value: float | None) -> str:
     return "?" if value is None else f"{value:g}"
 
 

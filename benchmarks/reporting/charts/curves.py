@@ -24,6 +24,8 @@ from benchmarks.reporting.results import Group, Result, as_number
 
 _MAX_POINTS = 200  # of a curve; a result may have 600
 _TABLE_ROWS = 12
+# Points that nobody sees, but that show their numbers when pointed at.
+_UNSEEN = {"type": "point", "filled": True, "opacity": 0, "size": 120}
 _LEAST_RISE = 0.1  # of the resident share, for a cache that was filled in the run
 
 
@@ -163,12 +165,8 @@ def _lines(
     ]
     marks = [{"s": time, "run": label} for label, time in knees.items()]
     form = ".0%" if curve.is_share else ",.4~r"
-    x = {
-        "field": "s",
-        "type": "quantitative",
-        "title": "seconds",
-        "axis": {"grid": False, "tickCount": 6},
-    }
+    x: Spec = {"field": "s", "type": "quantitative", "title": "seconds"}
+    x["axis"] = {"grid": False, "tickCount": 6}
     y: Spec = {"field": "v", "type": "quantitative", "title": None}
     y["axis"] = {"format": form, "tickCount": 4}
     if curve.is_share:
@@ -180,25 +178,18 @@ def _lines(
         {"field": "v", "type": "quantitative", "title": curve.title, "format": form},
     ]
     encoding = {"x": x, "y": y, "color": hue}
-    # Points that nobody sees, but that show their numbers when pointed at.
-    dots = {"type": "point", "filled": True, "opacity": 0, "size": 120}
     layers: list[Spec] = [
         {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": encoding},
         {
-            "mark": dots,
-            "encoding": {**encoding, "tooltip": tooltip},
+            "mark": _UNSEEN,
+            "encoding": encoding | {"tooltip": tooltip},
             "params": [_zoom()],
         },
     ]
     if marks:
-        dashed = {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5}
-        layers.append(
-            {
-                "data": {"values": marks},
-                "mark": dashed,
-                "encoding": {"x": x, "color": hue},
-            }
-        )
+        rule = {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5}
+        knee_layer = {"mark": rule, "encoding": {"x": x, "color": hue}}
+        layers.append({"data": {"values": marks}, **knee_layer})
     return spec(rows, height=130, layer=layers)
 
 
@@ -295,7 +286,7 @@ def _step_times(groups: Sequence[Group], place: int) -> Chart:
                 "encoding": encoding,
             },
             {
-                "mark": {"type": "point", "filled": True, "opacity": 0, "size": 120},
+                "mark": _UNSEEN,
                 "encoding": {**encoding, "tooltip": tooltip},
             },
         ],

@@ -1,4 +1,4 @@
-"""What all charts have in common: their parts, their colours, and the library.
+"""Parts, colours and library that all charts have in common.
 
 In: rows of numbers. Out: specifications in which a colour is a variable of the page's
 style sheet, so that one drawing is right in light, in dark and on paper. Specifications
