@@ -22,7 +22,8 @@ from benchmarks.reporting.charts.frame import (
 )
 from benchmarks.reporting.results import Group, Result, as_number
 
-_MAX_POINTS = 200  # of a curve; a result may have 600
+# Points of a curve, of which a result may have 600; a page of many runs stays small.
+_MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
 _TABLE_ROWS = 12
 # Points that nobody sees, but that show their numbers when pointed at.
 _UNSEEN = {"type": "point", "filled": True, "opacity": 0, "size": 120}
@@ -58,8 +59,10 @@ Points = list[tuple[float, float]]
 def over_time(groups: Sequence[Group]) -> list[Chart]:
     """Draws every figure over time, with a line where the cache of a run is full."""
     known = [group for group in groups if _series(group.median)]
+    share = _POINTS_OF_ALL_RUNS // max(1, len(known))
+    num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
     return [
-        _over_time(known[start : start + MAX_COLORS], place)
+        _over_time(known[start : start + MAX_COLORS], place, num_points)
         for place, start in enumerate(range(0, len(known), MAX_COLORS))
     ]
 
@@ -80,7 +83,7 @@ def _series(result: Result) -> dict[str, Points]:
     return found
 
 
-def _over_time(groups: Sequence[Group], place: int) -> Chart:
+def _over_time(groups: Sequence[Group], place: int, num_points: int) -> Chart:
     measured = {group.label: _series(group.median) for group in groups}
     labels = list(measured)
     knees = {
@@ -91,7 +94,13 @@ def _over_time(groups: Sequence[Group], place: int) -> Chart:
     plots = [
         Plot(curve.title, _lines(curve, runs, labels, knees))
         for curve in _CURVES
-        if (runs := {lb: s[curve.key] for lb, s in measured.items() if curve.key in s})
+        if (
+            runs := {
+                label: _thinned(series[curve.key], num_points)
+                for label, series in measured.items()
+                if curve.key in series
+            }
+        )
     ]
     sentences = [_knee_sentence(lb, knees[lb], measured[lb]) for lb in knees]
     if knees:
@@ -143,9 +152,9 @@ def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str
     return f"{text} Mean before and after: {', '.join(changes)}." if changes else text
 
 
-def _thinned(points: Points) -> Points:
-    """Returns at most `_MAX_POINTS` points, each the mean of its neighbours."""
-    width = -(-len(points) // _MAX_POINTS)
+def _thinned(points: Points, num_points: int) -> Points:
+    """Returns at most so many points, each the mean of its neighbours."""
+    width = -(-len(points) // num_points)
     parts = [points[start : start + width] for start in range(0, len(points), width)]
     return [
         (part[-1][0], statistics.fmean(value for _, value in part)) for part in parts
@@ -161,7 +170,7 @@ def _lines(
     rows = [
         {"s": second, "v": value, "run": label}
         for label, points in runs.items()
-        for second, value in _thinned(points)
+        for second, value in points
     ]
     marks = [{"s": time, "run": label} for label, time in knees.items()]
     form = ".0%" if curve.is_share else ",.4~r"
@@ -255,19 +264,26 @@ def _shares(result: Result) -> list[Spec]:
 def _step_times(groups: Sequence[Group], place: int) -> Chart:
     labels = [group.label for group in groups]
     rows = [row | {"run": g.label} for g in groups for row in _shares(g.median)]
-    x = {
-        "field": "ms",
-        "type": "quantitative",
-        "title": "ms a step, logarithmic",
-        "scale": {"type": "log", "nice": False},
-        "axis": {"grid": False, "format": ",.3~r"},
-    }
-    y = {
-        "field": "share",
-        "type": "quantitative",
-        "title": "share of the steps",
-        "axis": {"format": ".0%", "tickCount": 4},
-    }
+    return Chart(
+        f"steps-{place + 1}",
+        "Time of a step" if not place else f"Time of a step, more runs ({place + 1})",
+        [
+            "Steps in a second hump, at the right, had to wait: for storage, or for a "
+            "new shuffle window."
+        ],
+        legend(labels),
+        [Plot("All ranks", _histogram(rows, labels))],
+        ["Run", *(title for title, _ in _STEP_TIMES)],
+        [[group.label, *_percentiles(group)] for group in groups],
+    )
+
+
+def _histogram(rows: Sequence[Spec], labels: Sequence[str]) -> Spec:
+    x: Spec = {"field": "ms", "type": "quantitative", "title": "ms a step, logarithmic"}
+    x["scale"] = {"type": "log", "nice": False}
+    x["axis"] = {"grid": False, "format": ",.3~r"}
+    y: Spec = {"field": "share", "type": "quantitative", "title": "share of the steps"}
+    y["axis"] = {"format": ".0%", "tickCount": 4}
     hue = {"field": "run", "type": "nominal", **colors(labels)}
     number = {"type": "quantitative", "format": ",.3~r"}
     tooltip = [
@@ -277,31 +293,14 @@ def _step_times(groups: Sequence[Group], place: int) -> Chart:
         {"field": "share", "type": "quantitative", "format": ".1%"},
     ]
     encoding = {"x": x, "y": y, "color": hue}
-    drawing = spec(
+    line = {"type": "line", "interpolate": "step-after"}
+    return spec(
         rows,
         height=220,
         layer=[
-            {
-                "mark": {"type": "line", "interpolate": "step-after"},
-                "encoding": encoding,
-            },
-            {
-                "mark": _UNSEEN,
-                "encoding": {**encoding, "tooltip": tooltip},
-            },
+            {"mark": line, "encoding": encoding},
+            {"mark": _UNSEEN, "encoding": {**encoding, "tooltip": tooltip}},
         ],
-    )
-    return Chart(
-        f"steps-{place + 1}",
-        "Time of a step" if not place else f"Time of a step, more runs ({place + 1})",
-        [
-            "Steps in a second hump, at the right, had to wait: for storage, or for a "
-            "new shuffle window."
-        ],
-        legend(labels),
-        [Plot("All ranks", drawing)],
-        ["Run", *(title for title, _ in _STEP_TIMES)],
-        [[group.label, *_percentiles(group)] for group in groups],
     )
 
 

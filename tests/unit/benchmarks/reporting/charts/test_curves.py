@@ -1,5 +1,6 @@
 """benchmarks.reporting.charts.curves: time, steps, learning."""
 
+import json
 from typing import Any
 
 import pytest
@@ -115,3 +116,13 @@ def test_learning_has_loss_and_accuracy() -> None:
         ["2", "0.50", "—"],
     ]
     assert [len(plot.spec["data"]["values"]) for plot in chart.plots] == [2, 1]
+
+
+def test_a_page_of_many_runs_stays_small() -> None:
+    runs = [sample_results.train(num_ranks=count) for count in range(1, 41)]
+
+    charts = curves.over_time(_groups(*runs))
+
+    drawn = [plot.spec for chart in charts for plot in chart.plots]
+    assert len(charts) == 7
+    assert len(json.dumps(drawn)) < 1_200_000
