@@ -19,8 +19,8 @@ says whether the cache was warm.
 Under horovodrun all ranks measure at the same time, each with its share of the records,
 and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks,
 other figures are of rank 0. On stdout: tables, and one JSON object as the last line.
-With --report_dir the object and a picture are stored for python -m benchmarks.report;
-the object is printed before a file is written. On stderr: a line every 10 s.
+With --report_dir the object is stored for python -m benchmarks.report; it is printed
+before a file is written. On stderr: a line every 10 s.
 Exit code: 0 done, 1 an error.
 """
 
@@ -114,14 +114,12 @@ class Measured:
         pipeline: The pipeline to measure; after `tune` the tuned one.
         seat: Cores and threads of this rank.
         results: Figures by key of the JSON object.
-        profile: What the profile found; None without it.
         search: What the search of a tuning found; None without it.
     """
 
     pipeline: tfpipe.Pipeline
     seat: Seat
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
-    profile: tfpipe.Profile | None = None
     search: tfpipe.Search | None = None
 
 
@@ -146,7 +144,6 @@ def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
     world.gather(None)
     found = tfpipe.profile(measured.pipeline, seconds=config.seconds / 3)
     measured.results["profile"] = found.as_json()
-    measured.profile = found
     return str(found)
 
 
@@ -252,19 +249,13 @@ def _files(
     config: InputConfig, measured: Measured, result: dict[str, Any]
 ) -> dict[pathlib.Path, Callable[[], object]]:
     """Returns the files to write, each with the function that writes it."""
-    from benchmarks.reporting import charts
-
     files: dict[pathlib.Path, Callable[[], object]] = {}
-    profile, search = measured.profile, measured.search
+    search = measured.search
     if config.tuning is not None and search is not None:
         files[pathlib.Path(config.tuning)] = lambda: search.save(config.tuning)
     if config.report_dir:
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
         path = pathlib.Path(config.report_dir, f"{now}-input.json")
-        if profile is not None:
-            image = path.with_suffix(".png")
-            files[image] = lambda: image.write_bytes(charts.draw(profile))
-        # The JSON is written last: a report with a JSON file is complete.
         files[path] = lambda: output.write(result, path)
     return files
 

@@ -1,11 +1,16 @@
-"""Makes one HTML page of the results in a folder.
+"""Makes one HTML page of results.
 
   python -m benchmarks.report --results=DIR --output=report.html
+  python -m benchmarks.report --results=DIR1,DIR2,sweep.json --output=report.html
+  python -m benchmarks.report --results=NEW --compare=OLD --output=report.html
 
-DIR is the --report_dir of one or more runs of benchmarks.train or benchmarks.input. The
-page needs no other file. It shows a table of the training runs, a chart of loss and
-accuracy over the epochs, and the first batch of each mode as the model sees it; for the
-input it shows the cost of each stage, the bottleneck, and the result of tuning.
+DIR is the --report_dir of runs of benchmarks.train or benchmarks.input, or the
+--sweep_dir of a sweep; a single JSON file is read too. The page begins with the gates
+and by how much each is met. A table of the runs, charts with their numbers, and all
+that is needed to repeat a run follow. Runs of equal settings are repeats and share a
+row. --compare adds the change of each figure and whether it is beyond the noise. The
+page needs no other file and no network. A JSON file that is no result is left out, and
+the page names it.
 
 The packages of the extra `report` are needed: pip install 'tfpipe[report]'. On stdout:
 the path of the page, and one JSON object as the last line. Exit code: 0 done, 1 an
@@ -19,10 +24,14 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from benchmarks.options import command
-from benchmarks.reporting import output, page
+from benchmarks.reporting import output, page, results
+from benchmarks.reporting.charts import frame
 
-_RESULTS = flags.DEFINE_string(
-    "results", None, "Folder with the JSON results of runs.", required=True
+_RESULTS = flags.DEFINE_list(
+    "results", None, "Folders with the JSON results of runs, or files.", required=True
+)
+_COMPARE = flags.DEFINE_list(
+    "compare", None, "Folders or files with older results to compare with."
 )
 _OUTPUT = flags.DEFINE_string("output", None, "HTML file to write.", required=True)
 
@@ -31,26 +40,34 @@ def main(argv: Sequence[str]) -> int:
     """Writes the page that the flags ask for."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
-    folder, path = pathlib.Path(_RESULTS.value), pathlib.Path(_OUTPUT.value)
+    path = pathlib.Path(_OUTPUT.value)
     try:
-        results = page.read_results(folder)
-        path.write_text(page.make_page(results, folder), encoding="utf-8")
+        collection = results.read([pathlib.Path(name) for name in _RESULTS.value])
+        old = None
+        if _COMPARE.value:
+            places = [pathlib.Path(name) for name in _COMPARE.value]
+            old = results.read(places, flag="--compare")
+        text = page.make_page(collection, old=old, library=frame.library())
+        path.write_text(text, encoding="utf-8")
     except ImportError as error:
         print(
-            f"Error: The page needs Jinja2 and matplotlib, which must be installed: "
-            f"{error}. Install them with: pip install 'tfpipe[report]'",
+            f"Error: The page needs Jinja2 and vl-convert-python, which must be "
+            f"installed: {error}. Install them with: pip install 'tfpipe[report]'",
             file=sys.stderr,
         )
         return 1
     except (ValueError, OSError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    for reason in collection.left_out:
+        print(f"Note: {reason}", file=sys.stderr)
     print(path)
     output.print_line(
         {
             "command": "benchmarks.report",
             "schema_version": 1,
-            "num_results": len(results),
+            "num_results": len(collection.results) + len(collection.sweeps),
+            "num_left_out": len(collection.left_out),
             "output": str(path),
         }
     )

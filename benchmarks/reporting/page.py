@@ -1,166 +1,282 @@
-"""One HTML page about the results in a folder.
+"""One HTML page about results: a document that needs no other file.
 
-In: the JSON results of benchmarks.train and benchmarks.input, and the pictures beside
-them. Out: one string of HTML that needs no other file. The templates are in
-`templates/`; they escape every text, so a name in a result cannot become markup.
+In: a `Collection`, and an older one to compare with. Out: one string of HTML. The
+templates are in `templates/`; they escape every text, so a name in a result cannot
+become markup. This module says what stands on the page, the templates how it looks.
 """
 
 import base64
-import json
+import io
 import pathlib
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.reporting import charts
+import PIL.Image
 
-Result = dict[str, Any]
+from benchmarks.reporting import compare, results, tables
+from benchmarks.reporting.charts import bars, curves, frame, ranks
+from benchmarks.reporting.charts.frame import Chart, amount, milliseconds, percent
+from benchmarks.reporting.results import Collection, Group, Result
 
-_INPUT = "benchmarks.input"
-_WORK = {"train": "Training", "infer": "Inference with"}
-_MODES = (*_WORK, "eval")
-
-# Title of a column -> the text of its cell for a result of benchmarks.train.
-_COLUMNS: Mapping[str, Callable[[Result], str]] = {
-    "Run": lambda r: f"{r['config']['mode']} {r['config']['model']}",
-    "Ranks": lambda r: str(r["num_ranks"]),
-    "Batch a rank": lambda r: str(r["config"]["batch_size"]),
-    "Images/s": lambda r: f"{r['examples_per_second']:,.1f}",
-    "Images/s a rank": lambda r: ", ".join(
-        f"{value:,.1f}" for value in r["examples_per_second_per_rank"]
-    ),
-    "Wait, ms a step": lambda r: f"{r['wait_seconds_per_step'] * 1e3:.2f}",
-    "Compute, ms a step": lambda r: f"{r['compute_seconds_per_step'] * 1e3:.2f}",
-    "Stall": lambda r: f"{r['stall_fraction']:.1%}",
-    "CPU, ms an image": lambda r: f"{r['cpu_seconds_per_example'] * 1e3:.2f}",
-    "Accuracy": lambda r: f"{r['accuracy']:.1%}" if "accuracy" in r else "-",
-    "Timed steps": lambda r: str(r["num_timed_steps"]),
-}
+_PICTURE_WIDTH = 720
+_PICTURES_BYTES = 1_200_000  # of all pictures together, so that a page is under 3 MB
+_MAX_SENTENCES = 4
+_BUSY = 0.05  # of the host, taken by others
 
 
-def read_results(folder: pathlib.Path) -> dict[str, Result]:
-    """Reads the results of a folder: file name without suffix -> result, oldest first.
-
-    Raises:
-        ValueError: If the folder holds no result, or a JSON file is not a result.
-    """
-    results = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-            if result["command"] == "benchmarks.sweep":
-                continue  # it sums up the results beside it
-            result["config"], result["pipeline"], result["environment"]
-            if result["command"] != _INPUT:
-                result["examples_per_second"]
-                if (mode := result["config"]["mode"]) not in _MODES:
-                    raise ValueError(
-                        f"mode must be of {', '.join(_MODES)}, got {mode!r}"
-                    )
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path} must be a result of benchmarks.train or benchmarks.input: "
-                f"{error!r}. Remove it."
-            ) from error
-        results[path.stem] = result
-    if not results:
-        raise ValueError(
-            f"--results {folder} must hold JSON results, got none. Make some with "
-            f"python -m benchmarks.train --report_dir={folder}."
-        )
-    return results
-
-
-def make_page(results: Mapping[str, Result], folder: pathlib.Path) -> str:
+def make_page(
+    collection: Collection, *, old: Collection | None = None, library: str
+) -> str:
     """Returns the page as HTML.
 
     Args:
-        results: What `read_results` returned; at least one.
-        folder: Folder of the pictures: `<name of the result>.png`, where there is one.
+        collection: The results.
+        old: Results to compare them with.
+        library: What `frame.library` returned.
 
     Raises:
-        ImportError: If Jinja2 or matplotlib is not installed.
+        ImportError: If Jinja2 is not installed.
     """
     import jinja2
+    import markupsafe
 
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("benchmarks.reporting"),
         autoescape=True,  # Jinja2 escapes nothing unless it is told to
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    inputs = {name: r for name, r in results.items() if r["command"] == _INPUT}
-    runs = {name: r for name, r in results.items() if name not in inputs}
+    charts = _charts(collection)
     return templates.get_template("page.html.j2").render(
-        headline=[line for result in runs.values() for line in _sentences(result)],
-        columns=list(_COLUMNS),
-        runs=[_run(result, folder / f"{name}.png") for name, result in runs.items()],
-        inputs=[_input(r, folder / f"{name}.png") for name, r in inputs.items()],
-        charts=[
-            charts.draw_epochs(r["epochs"]) for r in runs.values() if "epochs" in r
-        ],
-        environment=next(iter(results.values()))["environment"],
+        verdict=_verdict(collection),
+        gates=tables.gates(collection),
+        findings=_findings(collection),
+        left_out=collection.left_out,
+        runs=tables.runs(collection.groups),
+        inputs=[_input(result) for result in collection.inputs],
+        comparison=None if old is None else _comparison(old, collection),
+        charts=charts,
+        plots={
+            f"{chart.name}-{place}": plot.spec
+            for chart in charts
+            for place, plot in enumerate(chart.plots)
+        },
+        chart_config=frame.CONFIG,
+        details=_details(collection),
+        environment=tables.environment(collection),
+        summary=_summary(collection),
+        # The library's own code, none of it from a result.
+        library=markupsafe.Markup(library),
     )
 
 
-def _sentences(result: Result) -> list[str]:
-    """Returns what a run of benchmarks.train found, in a sentence or two."""
-    config, ranks = result["config"], result["num_ranks"]
-    on = f"on {ranks} rank{'s' if ranks > 1 else ''}"
-    if emulated := config.get("emulate") or config.get("step_time_ms"):
-        on += f", an emulated accelerator ({emulated}),"
-    sentences = [result["bars"]["sentence"]] if "bars" in result else []
-    if config["mode"] == "eval":
-        sentences.append(
-            f"{config['model']} is right on {result['accuracy']:.1%} of "
-            f"{result['num_evaluated']:,} validation images ({on})."
-        )
-    else:
-        sentences.append(
-            f"{_WORK[config['mode']]} {config['model']} {on} reached "
-            f"{result['examples_per_second']:,.0f} images/s and waited for input "
-            f"{result['stall_fraction']:.1%} of the time."
-        )
-    return sentences
+def _charts(collection: Collection) -> list[Chart]:
+    groups = collection.groups
+    found = [
+        *curves.over_time(groups),
+        ranks.scaling_chart(groups, collection.sweeps),
+        bars.three_bars(groups),
+        bars.storages(groups),
+        bars.per_rank(groups),
+        *curves.step_times(groups),
+        bars.pipeline_costs(collection.inputs),
+        *curves.learning(groups),
+    ]
+    return [chart for chart in found if chart is not None]
 
 
-def _run(result: Result, picture: pathlib.Path) -> dict[str, Any]:
-    """Returns what the template shows of a run of benchmarks.train."""
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _summary(collection: Collection) -> str:
+    """Returns what the page is about: results, hosts, dates."""
+    found = collection.results
+    parts = [_count(len(found) + len(collection.sweeps), "result")]
+    hosts = {host for result in found for host in result.hosts}
+    if hosts:
+        parts.append(_count(len(hosts), "host"))
+    days = sorted({result.started[:10] for result in found if result.started})
+    if days:
+        first, last = days[0], days[-1]
+        parts.append(first if first == last else f"{first} to {last}")
+    return " · ".join(parts)
+
+
+def _verdict(collection: Collection) -> tuple[str, str]:
+    """Returns a class of the style sheet, and whether all gates are met in words."""
+    passed = [gate.get("passed") is True for _, _, gate in tables.all_gates(collection)]
+    failed = passed.count(False)
+    if not passed:
+        return "none", "No gate was set for these runs."
+    if not failed:
+        whole = "The gate is" if len(passed) == 1 else f"All {len(passed)} gates are"
+        return "good", f"{whole} met."
+    if len(passed) == 1:
+        return "bad", "The gate is not met."
+    verb = "is" if failed == 1 else "are"
+    return "bad", f"{failed} of {len(passed)} gates {verb} not met."
+
+
+def _findings(collection: Collection) -> list[tuple[str, str]]:
+    """Returns the sentences that a reader must know: their class, and the text."""
+    found = []
+    for group in collection.groups:
+        if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many
+            found.append(("", f"{group.label}: {_reached(group)}"))
+        found += [
+            ("warn", f"{group.label}: {text}")
+            for result in group.results
+            for text in _warnings(result)
+        ]
+        if group.median.get("stragglers.cause"):
+            found.append(
+                ("warn", f"{group.label}: {group.median.text('stragglers.text')}")
+            )
+    for sweep in collection.sweeps:
+        for answer in sweep.items("find_ranks.answers"):
+            if isinstance(answer, Mapping) and (text := answer.get("text")):
+                found.append(("", f"{answer.get('model', '')}: {text}"))
+        for failure in sweep.items("failed"):
+            if isinstance(failure, Mapping):
+                text = f"{failure.get('run', 'a run')}: {failure.get('error', '')}"
+                found.append(("warn", f"A run of the sweep failed. {text}"))
+    return list(dict.fromkeys(found))
+
+
+def _reached(group: Group) -> str:
+    """Returns what a run found, in a sentence."""
+    result, estimate = group.median, compare.rate(group)
+    if result.text("config.mode") == "eval":
+        accuracy, count = group.mean("accuracy"), result.number("num_evaluated")
+        of = "" if count is None else f" of {count:,.0f} validation images"
+        return f"right on {percent(accuracy)}{of}."
+    if estimate is None:
+        return "the result has no images/s."
+    text = f"{amount(estimate.mean)} images/s"
+    if (stall := group.mean("stall_fraction")) is not None:
+        text += f", waiting for input {percent(stall)} of the time"
+    if result.kind == "emulated":
+        text += f"; the accelerator is emulated ({result.accelerator or 'unknown'})"
+    if result.kind == "synthetic":
+        text += "; the data is synthetic, nothing was read"
+    return f"{text}."
+
+
+def _warnings(result: Result) -> list[str]:
+    """Returns what makes the figures of a result doubtful."""
+    found = []
+    if result.get("steady_state.reached") is False:
+        text = result.text("steady_state.text")
+        found.append(text or "The run did not reach its steady state.")
+    asked, measured = result.text("config.cache"), result.text("cache.label")
+    if asked in ("cold", "warm") and measured and measured != asked:
+        found.append(f"--cache={asked} was asked for, but the cache was {measured}.")
+    if result.get("cache.size_rule.met") is False:
+        found.append(result.text("cache.size_rule.text"))
+    if (result.number("host_load.others_cpu_fraction") or 0) > _BUSY:
+        found.append(result.text("host_load.text"))
+    if result.get("reproducibility.reproducible") is False:
+        spread = result.number("reproducibility.spread")
+        found.append(f"Its repeats differ by {percent(spread)}.")
+    return [text for text in found if text]
+
+
+def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
+    found, only_old, only_new = compare.pairs(old.groups, new.groups)
+    changes = [change for pair in found for change in pair.changes]
+    counts = {
+        verdict: sum(change.verdict == verdict for change in changes)
+        for verdict in ("worse", "better", "within the noise", "unknown")
+    }
+    words = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    sentence = "No run is in both sets of results."
+    if found:
+        sentence = f"{_count(len(changes), 'figure')} of {_count(len(found), 'run')}: "
+        sentence += f"{', '.join(words)}."
     return {
-        "mode": result["config"]["mode"],
-        "cells": [cell(result) for cell in _COLUMNS.values()],
-        "pipeline": "\n".join(result["pipeline"]),
-        "picture": _base64(picture),
+        "sentence": sentence,
+        "table": tables.changes(found),
+        "only_old": [group.label for group in only_old],
+        "only_new": [group.label for group in only_new],
+        "left_out": old.left_out,
     }
 
 
-def _input(result: Result, picture: pathlib.Path) -> dict[str, Any]:
+def _input(result: Result) -> dict[str, Any]:
     """Returns what the template shows of benchmarks.input: the parts that were run."""
     sentences = []
-    if "throughput" in result:
+    rate = result.number("examples_per_second")
+    if rate is not None:
+        cpu = milliseconds(result.number("cpu_seconds_per_example"))
         sentences.append(
-            f"Alone it feeds {result['examples_per_second']:,.0f} images/s at "
-            f"{result['cpu_seconds_per_example'] * 1e3:.2f} ms of CPU time each."
+            f"Alone it feeds {amount(rate)} images/s at {cpu} ms of CPU time each."
         )
-    if "profile" in result:
-        sentences.append(result["profile"]["bottleneck"]["sentence"])
-    sentences += [
-        result[part]["sentence"] for part in ("tune", "headspace") if part in result
-    ]
-    trials = [
-        (
-            trial["name"],
-            f"{trial['elements_per_second']:,.1f}",
-            f"{trial['cpu_seconds_per_element'] * 1e3:.2f}",
-            f"{trial['ratio']:.2f} of {trial['against']}",
-        )
-        for trial in result.get("tune", {}).get("trials", ())
-        if not trial["error"]
-    ]
-    return {"sentences": sentences, "trials": trials, "picture": _base64(picture)}
+    paths = ("profile.bottleneck.sentence", "tune.sentence", "headspace.sentence")
+    sentences += [text for path in paths if (text := result.text(path))]
+    return {"name": result.name, "sentences": sentences, "table": tables.trials(result)}
 
 
-def _base64(path: pathlib.Path) -> str | None:
-    if not path.exists():
+def _details(collection: Collection) -> list[dict[str, Any]]:
+    """Returns what is needed to repeat each run: flags, pipeline, first batch."""
+    budget = _PICTURES_BYTES
+    found = []
+    shown = [
+        (f"run-{g.number}", g.label, g.median, g.results) for g in collection.groups
+    ]
+    shown += [
+        (f"input-{place}", f"Input: {result.name}", result, [result])
+        for place, result in enumerate(collection.inputs, 1)
+    ]
+    for name, label, result, repeats in shown:
+        # The picture of benchmarks.input is a chart of an older version.
+        path = None if result.get("command") == results.INPUT else result.picture
+        picture = None if path is None else _jpeg(path)
+        is_too_much = picture is not None and len(picture) > budget
+        budget -= 0 if picture is None or is_too_much else len(picture)
+        found.append(
+            {
+                "name": name,
+                "label": label,
+                "files": [repeat.name for repeat in repeats],
+                "command": command_line(result),
+                "pipeline": "\n".join(map(str, result.items("pipeline"))),
+                "picture": None if is_too_much else picture,
+                "is_picture_left_out": is_too_much,
+            }
+        )
+    return found
+
+
+def command_line(result: Result) -> str:
+    """Returns the command that repeats a run, from the options that it stored."""
+    config = result.get("config")
+    words = ["python", "-m", str(result.get("command"))]
+    num_ranks = result.number("num_ranks") or 1
+    if num_ranks > 1:
+        more = map(str, result.items("sweep.run.horovodrun_arguments"))
+        words = ["horovodrun", "-np", f"{num_ranks:g}", *more, *words]
+    for key, value in config.items() if isinstance(config, Mapping) else ():
+        # Zero is a value, although it equals False.
+        if value is None or value is False or value in ("", []) or key == "report_dir":
+            continue
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        words.append(f"--{key}" if value is True else f"--{key}={value}")
+    return shlex.join(words)
+
+
+def _jpeg(path: pathlib.Path) -> str | None:
+    """Returns a picture as a small JPEG in base64; None if it cannot be read."""
+    try:
+        with PIL.Image.open(path) as picture:
+            picture = picture.convert("RGB")
+            picture.thumbnail((_PICTURE_WIDTH, _PICTURE_WIDTH))
+            file = io.BytesIO()
+            picture.save(file, "JPEG", quality=70, optimize=True)
+    except (OSError, ValueError):
         return None
-    return base64.b64encode(path.read_bytes()).decode()
+    return base64.b64encode(file.getvalue()).decode()

@@ -116,7 +116,7 @@ def main(argv: list[str]) -> int:
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
     from benchmarks.reporting import environment
-    from benchmarks.studies.decode_variants import REWRITTEN, VARIANTS, Job
+    from benchmarks.studies.decode_variants import Job
 
     config = train_flags.config_from_flags()
     job = Job(

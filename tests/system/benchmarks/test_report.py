@@ -1,16 +1,87 @@
-"""python -m benchmarks.report over the results of real runs."""
+"""python -m benchmarks.report over real results, and its pages in a real browser."""
 
 import json
 import pathlib
 import subprocess
 import sys
+from collections.abc import Generator
+
+import pytest
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
-from benchmarks.reporting import page
+from benchmarks.reporting import results
 from benchmarks.training import run
+from tests.support import browser, sample_results
 
 ROOT = pathlib.Path(__file__).parents[3]
+MAX_BYTES = 3_000_000
+NAMES = ("مجموعة بيانات", "画像データ 🦊", "</script><b onload='1'>", "long" * 90)
+
+
+def _report(*flags: str) -> str:
+    """Returns the last line that the command printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.report", *flags],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The page of results of every kind, with names of any script, and a comparison."""
+    folder = tmp_path_factory.mktemp("made-up")
+    found = sample_results.every_kind()
+    for name in NAMES:
+        document = sample_results.train(model=name, data=f"/data/{name}", num_ranks=2)
+        del document["environment"]["data"]
+        found[f"name-{len(found)}"] = document
+    old = {"old": sample_results.train(rate=700, number=900)}
+    new = sample_results.write(folder / "new", found)
+    before = sample_results.write(folder / "old", old)
+    path = folder / "made-up.html"
+    _report(f"--results={new}", f"--compare={before}", f"--output={path}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tab() -> Generator[browser.Page]:
+    program = browser.find()
+    if program is None:
+        pytest.skip("No Chromium is installed: apt-get install -y chromium")
+    with browser.open_page(program) as page:
+        yield page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_page_in_a_browser(
+    made_up: pathlib.Path, tab: browser.Page, width: int, scheme: str
+) -> None:
+    tab.open(made_up, width=width, scheme=scheme)
+
+    assert tab.complaints() == []
+    outside = [u for u in tab.requests() if not u.startswith(("data:", "file:"))]
+    assert outside == []
+    assert tab.value("document.documentElement.scrollWidth") <= width
+    drawings = "[...document.querySelectorAll('.drawing')]"
+    marks = "d.querySelectorAll('svg .mark-rect path, svg .mark-line path')"
+    num_marks = tab.value(f"{drawings}.map(d => {marks}.length)")
+    assert len(num_marks) > 30
+    assert min(num_marks) > 0
+    # The charts have the colours of the scheme, from the style sheet.
+    ink = tab.value(
+        "getComputedStyle(document.querySelector('.drawing svg text')).fill"
+    )
+    assert ink == {"light": "rgb(84, 92, 102)", "dark": "rgb(169, 177, 187)"}[scheme]
+
+
+def test_page_is_small(made_up: pathlib.Path) -> None:
+    assert made_up.stat().st_size < MAX_BYTES
 
 
 def test_page_of_a_training_and_an_evaluation(
@@ -27,24 +98,16 @@ def test_page_of_a_training_and_an_evaluation(
     run.run(Config(num_epochs=2, **fields), Ranks())
     run.run(Config(mode="eval", **fields), Ranks())
     path = tmp_path / "report.html"
-    command = [sys.executable, "-m", "benchmarks.report", f"--results={tmp_path}"]
 
-    done = subprocess.run(
-        [*command, f"--output={path}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    line = _report(f"--results={tmp_path}", f"--output={path}")
 
-    results = page.read_results(tmp_path)
-    assert sorted(r["config"]["mode"] for r in results.values()) == ["eval", "train"]
-    trained = next(r for r in results.values() if r["config"]["mode"] == "train")
+    found = {r.text("config.mode"): r for r in results.read([tmp_path]).results}
+    assert sorted(found) == ["eval", "train"]
     text = path.read_text()
-    assert f"{trained['examples_per_second']:,.0f} images/s" in text
-    assert "validation images (on 1 rank)" in text
-    assert text.count("<svg") == 1
-    assert text.count("data:image/png;base64,") == 2
+    assert f"{found['train'].number('examples_per_second'):,.0f}" in text
+    assert "validation images" in text
+    assert 'id="learning-1"' in text
+    assert text.count("data:image/jpeg;base64,") == 2
     assert "RandomCrop(image_size=32" in text
     assert "CenterCrop(image_size=32" in text
-    assert json.loads(done.stdout.splitlines()[-1])["num_results"] == 2
+    assert json.loads(line)["num_results"] == 2

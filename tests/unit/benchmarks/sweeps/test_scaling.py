@@ -95,20 +95,6 @@ def test_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert 368 <= held <= 395
 
 
-@pytest.mark.parametrize(
-    ("degrees", "expected"),
-    [(1, 12.706), (1.9, 12.706), (2, 4.303), (30, 2.042), (39, 2.042), (1e6, 1.980)],
-)
-def test_t_is_never_too_small(degrees: float, expected: float) -> None:
-    assert scaling.t_95(degrees) == expected
-
-
-def test_interval_of_a_mean() -> None:
-    # Deviation 1, three values: 4.303 / sqrt(3).
-    assert scaling.mean_interval([99, 100, 101]) == pytest.approx(4.303 / math.sqrt(3))
-    assert scaling.mean_interval([100.0]) is None
-
-
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan])
 def test_rate_that_cannot_be_is_an_error(rate: float) -> None:
     with pytest.raises(ValueError, match=r"must be above 0, got .* on 2 ranks"):

@@ -1,0 +1,297 @@
+"""Charts of bars: three bars, storages, ranks, and the costs of a pipeline.
+
+In: groups, or results of benchmarks.input. Out: charts whose bars lie, because the
+names at their left may be long.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from benchmarks.reporting import compare, results
+from benchmarks.reporting.charts.frame import (
+    Chart,
+    Plot,
+    Spec,
+    amount,
+    bar_height,
+    color,
+    colors,
+    labels_axis,
+    legend,
+    milliseconds,
+    percent,
+    spec,
+    with_interval,
+)
+from benchmarks.reporting.results import Group, Result, as_number
+
+_BARS = {"input": "input alone", "synthetic": "model alone", "real": "both together"}
+_PARTS = {"wait": "waiting for input", "compute": "computing", "sync": "other ranks"}
+_COSTS = {"cpu": "processor", "wait": "waiting"}
+
+
+def three_bars(groups: Sequence[Group]) -> Chart | None:
+    """Draws the input alone, the model alone, and both, for each run with --bars."""
+    plots, rows, sentences = [], [], []
+    for group in groups:
+        values = {
+            name: group.mean(f"bars.{key}_examples_per_second")
+            for key, name in _BARS.items()
+        }
+        known = {name: value for name, value in values.items() if value is not None}
+        if not known:
+            continue
+        if sentence := group.median.text("bars.sentence"):
+            sentences.append(f"{group.label}: {sentence}")
+        bars = [{"what": name, "rate": value} for name, value in known.items()]
+        plots.append(Plot(group.label, _rates(bars)))
+        ratio = group.mean("bars.real_over_synthetic")
+        rows.append([group.label, *map(amount, values.values()), percent(ratio)])
+    if not plots:
+        return None
+    columns = ["Run", *(f"{name}, images/s" for name in _BARS.values())]
+    return Chart(
+        "bars",
+        "Input alone, model alone, both together",
+        sentences,
+        [],
+        plots,
+        [*columns, "both over model alone"],
+        rows,
+    )
+
+
+def _rates(bars: Sequence[Spec]) -> Spec:
+    """Returns bars of images/s with the number at the end of each."""
+    y = {"field": "what", "type": "nominal", "sort": None, "axis": labels_axis()}
+    most = max(max(bar["rate"], bar.get("high", 0)) for bar in bars)
+    x = {
+        "field": "rate",
+        "type": "quantitative",
+        "title": "images/s",
+        "scale": {"domain": [0, most * 1.2 or 1]},  # room for the number
+        "axis": {"tickCount": 5},
+    }
+    tooltip = [
+        {"field": "what", "type": "nominal", "title": "what"},
+        {
+            "field": "rate",
+            "type": "quantitative",
+            "title": "images/s",
+            "format": ",.1f",
+        },
+    ]
+    text = {"type": "text", "align": "left", "dx": 5}
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar"},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "tooltip": tooltip,
+                "color": {"value": color(0)},
+            },
+        }
+    ]
+    place = "rate"
+    if any("high" in bar for bar in bars):
+        place = "high"
+        ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
+        rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
+        layers.append({"mark": rule, "encoding": {**ends, "y": y}})
+    number = {"field": "rate", "type": "quantitative", "format": ",.0f"}
+    x_text = {"field": place, "type": "quantitative"}
+    layers.append({"mark": text, "encoding": {"x": x_text, "y": y, "text": number}})
+    return spec(bars, height=bar_height(len(bars)), layer=layers)
+
+
+def storages(groups: Sequence[Group]) -> Chart | None:
+    """Draws runs side by side that differ in their data or in its cache state only."""
+    alike: dict[str, list[Group]] = {}
+    for group in groups:
+        if group.median.data and compare.rate(group) is not None:
+            others = {
+                key: value
+                for key, value in results.settings(group.median).items()
+                if key not in ("data_dir", "cache", "num_steps", "num_epochs")
+            }
+            alike.setdefault(json.dumps(others, sort_keys=True), []).append(group)
+    shown = [
+        same
+        for same in alike.values()
+        if len({(group.median.data, group.median.cache) for group in same}) > 1
+    ]
+    if not shown:
+        return None
+    return Chart(
+        "storages",
+        "Storages and cache states side by side",
+        [
+            "The runs of a group differ only in where their data is and in how much of "
+            "it was in memory. The line at the end of a bar is its 95% interval."
+        ],
+        [],
+        [
+            Plot(_without_storage(same[0]), _rates([_storage_bar(g) for g in same]))
+            for same in shown
+        ],
+        ["Run", "Data", "Page cache", "Images/s", "AU", "Storage, MB/s"],
+        [_storage_row(group) for same in shown for group in same],
+    )
+
+
+def _storage_bar(group: Group) -> Spec:
+    result, estimate = group.median, compare.rate(group)
+    rate = estimate.mean if estimate else 0.0
+    half = (estimate and estimate.interval) or 0.0
+    cache = result.cache or "cache unknown"
+    what = f"{results.short_name(result.data)}, {cache} ({group.number})"
+    return {"what": what, "rate": rate, "low": rate - half, "high": rate + half}
+
+
+def _storage_row(group: Group) -> list[str]:
+    result, estimate = group.median, compare.rate(group)
+    return [
+        group.label,
+        result.data,
+        result.cache or "unknown",
+        with_interval(estimate.mean, estimate.interval) if estimate else "—",
+        percent(group.mean("accelerator_utilization")),
+        amount(group.mean("storage_megabytes_per_second")),
+    ]
+
+
+def _without_storage(group: Group) -> str:
+    result = group.median
+    ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
+    kind = "" if result.kind == "real" else f", {result.kind} {result.accelerator}"
+    return (
+        f"{results.short_name(result.text('config.model'))}, {_whole(ranks)} "
+        f"rank{'s' if ranks != 1 else ''}, batch {_whole(batch)}{kind}"
+    )
+
+
+def _whole(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}"
+
+
+def per_rank(groups: Sequence[Group]) -> Chart | None:
+    """Draws where each rank spends its step: input, computing, other ranks."""
+    plots, rows, sentences = [], [], []
+    for group in groups:
+        result = group.median
+        parts = {
+            name: result.numbers(f"{key}_seconds_per_step_per_rank")
+            for key, name in _PARTS.items()
+        }
+        parts = {name: values for name, values in parts.items() if values}
+        num_ranks = max(map(len, parts.values()), default=0)
+        if num_ranks < 2:
+            continue
+        if result.get("stragglers.cause") and (text := result.text("stragglers.text")):
+            sentences.append(f"{group.label}: {text}")
+        bars = [
+            {"rank": f"rank {rank}", "part": name, "ms": value * 1e3, "order": place}
+            for place, (name, values) in enumerate(parts.items())
+            for rank, value in enumerate(values)
+            if value is not None
+        ]
+        plots.append(
+            Plot(group.label, _stacked(bars, "rank", num_ranks, list(_PARTS.values())))
+        )
+        for rank in range(num_ranks):
+            cells = [
+                milliseconds(values[rank] if rank < len(values) else None)
+                for values in (parts.get(name, []) for name in _PARTS.values())
+            ]
+            rows.append([group.label, str(rank), *cells])
+    if not plots:
+        return None
+    return Chart(
+        "ranks",
+        "What each rank waits for",
+        sentences,
+        legend(list(_PARTS.values())),
+        plots,
+        ["Run", "Rank", *(f"{name}, ms a step" for name in _PARTS.values())],
+        rows,
+    )
+
+
+def _stacked(
+    bars: Sequence[Spec], name: str, num_bars: int, parts: Sequence[str]
+) -> Spec:
+    """Returns bars of milliseconds that are made of parts."""
+    return spec(
+        bars,
+        height=bar_height(num_bars),
+        mark={"type": "bar"},
+        encoding={
+            "y": {
+                "field": name,
+                "type": "nominal",
+                "sort": None,
+                "axis": labels_axis(),
+            },
+            "x": {
+                "field": "ms",
+                "type": "quantitative",
+                "title": "ms a step",
+                "axis": {"tickCount": 5},
+            },
+            "color": {"field": "part", "type": "nominal", **colors(parts)},
+            "order": {"field": "order", "type": "quantitative"},
+            "tooltip": [
+                {"field": name, "type": "nominal"},
+                {"field": "part", "type": "nominal"},
+                {"field": "ms", "type": "quantitative", "format": ",.2f"},
+            ],
+        },
+    )
+
+
+def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
+    """Draws the cost of each stage, from profiles of benchmarks.input."""
+    plots, rows, sentences = [], [], []
+    for result in inputs:
+        stages = [s for s in result.items("profile.stages") if isinstance(s, Mapping)]
+        count = result.number("profile.examples_per_output") or 1
+        bars = []
+        for place, stage in enumerate(stages):
+            name = f"{place} {stage.get('name', '')}"
+            cells = []
+            for order, (key, part) in enumerate(_COSTS.items()):
+                seconds = as_number(stage.get(f"{key}_seconds_per_output"))
+                cells.append(milliseconds(seconds and seconds / count))
+                if seconds is not None:
+                    ms = seconds / count * 1e3
+                    bar = {"stage": name, "part": part, "ms": ms, "order": order}
+                    bars.append(bar)
+            most = as_number(stage.get("max_rate"))
+            rows.append([name, *cells, amount(most and most * count)])
+        if bars:
+            plots.append(Plot(result.name, _costs(bars, len(stages))))
+            if sentence := result.text("profile.bottleneck.sentence"):
+                sentences.append(sentence)
+    if not plots:
+        return None
+    return Chart(
+        "pipeline-costs",
+        "What each stage of the pipeline costs",
+        sentences,
+        legend(list(_COSTS.values())),
+        plots,
+        [
+            "Stage",
+            "Processor, ms an image",
+            "Waiting, ms an image",
+            "Could do, images/s",
+        ],
+        rows,
+    )
+
+
+def _costs(bars: Sequence[Spec], num_stages: int) -> Spec:
+    made = _stacked(bars, "stage", num_stages, list(_COSTS.values()))
+    made["encoding"]["x"]["title"] = "ms an image, in one thread"
+    return made

@@ -1,0 +1,389 @@
+"""Charts of lines: figures over time, the time of a step, and learning.
+
+In: groups. Out: charts with at most six runs each, so that colours stay apart; the
+median repeat stands for a group.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.reporting.charts.frame import (
+    MAX_COLORS,
+    Chart,
+    Plot,
+    Spec,
+    amount,
+    colors,
+    legend,
+    milliseconds,
+    percent,
+    spec,
+)
+from benchmarks.reporting.results import Group, Result, as_number
+
+# Points of a curve, of which a result may have 600; a page of many runs stays small.
+_MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
+_TABLE_ROWS = 12
+# Points that nobody sees, but that show their numbers when pointed at.
+_UNSEEN = {"type": "point", "filled": True, "opacity": 0, "size": 120}
+_LEAST_RISE = 0.1  # of the resident share, for a cache that was filled in the run
+
+
+class Curve(NamedTuple):
+    """A figure of `time_series`: its key, its name, and whether it is a share."""
+
+    key: str
+    title: str
+    is_share: bool = False
+
+
+_CURVES = (
+    Curve("examples_per_second", "Images/s"),
+    Curve("wait_fraction", "Waiting for input", True),
+    Curve("storage_megabytes_per_second", "From storage, MB/s"),
+    Curve("resident_fraction", "Data in memory", True),
+    Curve("host_cpu_fraction", "Processors of the hosts", True),
+    Curve("gpu_utilization", "GPUs", True),
+)
+
+_STEP_TIMES = (
+    *((f"p{p}, ms", f"step_seconds_p{p}") for p in (50, 90, 95, 99)),
+    ("wait p99 of steps with a new window, ms", "window_steps.wait_seconds_p99"),
+    ("wait p99 of other steps, ms", "other_steps.wait_seconds_p99"),
+)
+
+Points = list[tuple[float, float]]
+
+
+def over_time(groups: Sequence[Group]) -> list[Chart]:
+    """Draws every figure over time, with a line where the cache of a run is full."""
+    known = [group for group in groups if _series(group.median)]
+    share = _POINTS_OF_ALL_RUNS // max(1, len(known))
+    num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
+    return [
+        _over_time(known[start : start + MAX_COLORS], place, num_points)
+        for place, start in enumerate(range(0, len(known), MAX_COLORS))
+    ]
+
+
+def _series(result: Result) -> dict[str, Points]:
+    """Returns seconds and value of each figure that was measured."""
+    seconds = result.numbers("time_series.seconds")
+    found = {}
+    for curve in _CURVES:
+        values = result.numbers(f"time_series.{curve.key}")
+        points = [
+            (second, value)
+            for second, value in zip(seconds, values, strict=False)
+            if second is not None and value is not None
+        ]
+        if len(points) > 1:
+            found[curve.key] = points
+    return found
+
+
+def _over_time(groups: Sequence[Group], place: int, num_points: int) -> Chart:
+    measured = {group.label: _series(group.median) for group in groups}
+    labels = list(measured)
+    knees = {
+        label: time
+        for label, series in measured.items()
+        if (time := knee(series.get("resident_fraction", []))) is not None
+    }
+    plots = [
+        Plot(curve.title, _lines(curve, runs, labels, knees))
+        for curve in _CURVES
+        if (
+            runs := {
+                label: _thinned(series[curve.key], num_points)
+                for label, series in measured.items()
+                if curve.key in series
+            }
+        )
+    ]
+    sentences = [_knee_sentence(lb, knees[lb], measured[lb]) for lb in knees]
+    if knees:
+        sentences.append("A dashed line stands where a cache is full.")
+    return Chart(
+        f"time-{place + 1}",
+        "Over time" if not place else f"Over time, more runs ({place + 1})",
+        sentences,
+        legend(labels),
+        plots,
+        ["Run", "Second", *(curve.title for curve in _CURVES)],
+        [row for label in labels for row in _table(label, measured[label])],
+    )
+
+
+def knee(resident: Points) -> float | None:
+    """Returns when the share of the data in memory stops growing.
+
+    It is the first time at which 99 % of the whole rise is done. None if the share
+    rises by less than 10 points, or still rises in the last tenth of the time.
+
+    Args:
+        resident: Seconds, and the share of the data in memory, 0 to 1.
+    """
+    if not resident:
+        return None
+    (first, before), (last, _) = resident[0], resident[-1]
+    most = max(share for _, share in resident)
+    if most - before < _LEAST_RISE:
+        return None
+    full = before + 0.99 * (most - before)
+    time = next(second for second, share in resident if share >= full)
+    return time if time <= first + 0.9 * (last - first) else None
+
+
+def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str:
+    text = f"{label}: the cache is full after {amount(time)} s."
+    changes = []
+    for key, unit in (
+        ("storage_megabytes_per_second", "MB/s from storage"),
+        ("examples_per_second", "images/s"),
+    ):
+        points = series.get(key, [])
+        before = [value for second, value in points if second <= time]
+        after = [value for second, value in points if second > time]
+        if before and after:
+            means = (amount(statistics.fmean(part)) for part in (before, after))
+            changes.append(f"{' → '.join(means)} {unit}")
+    return f"{text} Mean before and after: {', '.join(changes)}." if changes else text
+
+
+def _thinned(points: Points, num_points: int) -> Points:
+    """Returns at most so many points, each the mean of its neighbours."""
+    width = -(-len(points) // num_points)
+    parts = [points[start : start + width] for start in range(0, len(points), width)]
+    return [
+        (part[-1][0], statistics.fmean(value for _, value in part)) for part in parts
+    ]
+
+
+def _lines(
+    curve: Curve,
+    runs: Mapping[str, Points],
+    labels: Sequence[str],
+    knees: Mapping[str, float],
+) -> Spec:
+    rows = [
+        {"s": second, "v": value, "run": label}
+        for label, points in runs.items()
+        for second, value in points
+    ]
+    marks = [{"s": time, "run": label} for label, time in knees.items()]
+    form = ".0%" if curve.is_share else ",.4~r"
+    x: Spec = {"field": "s", "type": "quantitative", "title": "seconds"}
+    x["axis"] = {"grid": False, "tickCount": 6}
+    y: Spec = {"field": "v", "type": "quantitative", "title": None}
+    y["axis"] = {"format": form, "tickCount": 4}
+    if curve.is_share:
+        y["scale"] = {"domain": [0, 1], "clamp": True}
+    hue = {"field": "run", "type": "nominal", **colors(labels)}
+    tooltip = [
+        {"field": "run", "type": "nominal"},
+        {"field": "s", "type": "quantitative", "title": "seconds", "format": ",.1f"},
+        {"field": "v", "type": "quantitative", "title": curve.title, "format": form},
+    ]
+    encoding = {"x": x, "y": y, "color": hue}
+    layers: list[Spec] = [
+        {"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": encoding},
+        {
+            "mark": _UNSEEN,
+            "encoding": encoding | {"tooltip": tooltip},
+            "params": [_zoom()],
+        },
+    ]
+    if marks:
+        rule = {"type": "rule", "strokeDash": [4, 4], "strokeWidth": 1.5}
+        knee_layer = {"mark": rule, "encoding": {"x": x, "color": hue}}
+        layers.append({"data": {"values": marks}, **knee_layer})
+    return spec(rows, height=130, layer=layers)
+
+
+def _zoom() -> Spec:
+    """Returns zooming in time by Shift and wheel: a wheel alone scrolls the page."""
+    return {
+        "name": "zoom",
+        "bind": "scales",
+        "select": {
+            "type": "interval",
+            "encodings": ["x"],
+            "zoom": "wheel![event.shiftKey]",
+            "translate": "[pointerdown[event.pointerType === 'mouse'], "
+            "window:pointerup] > window:pointermove!",
+        },
+    }
+
+
+def _table(label: str, series: Mapping[str, Points]) -> list[list[str]]:
+    """Returns some rows of numbers, at equal distances in time."""
+    times = sorted({second for points in series.values() for second, _ in points})
+    step = max(1, len(times) // _TABLE_ROWS)
+    rows = []
+    for time in times[step - 1 :: step]:
+        cells = []
+        for curve in _CURVES:
+            points = series.get(curve.key, [])
+            value = dict(points).get(time)
+            cells.append((percent if curve.is_share else amount)(value))
+        rows.append([label, amount(time), *cells])
+    return rows
+
+
+def step_times(groups: Sequence[Group]) -> list[Chart]:
+    """Draws how many steps take how long."""
+    known = [group for group in groups if _shares(group.median)]
+    return [
+        _step_times(known[start : start + MAX_COLORS], place)
+        for place, start in enumerate(range(0, len(known), MAX_COLORS))
+    ]
+
+
+def _shares(result: Result) -> list[Spec]:
+    """Returns the bins of the step histogram with their share of all steps."""
+    edges = result.numbers("step_histogram.edges_seconds")
+    counts = result.numbers("step_histogram.counts")
+    total = sum(count or 0 for count in counts)
+    if not total or len(edges) != len(counts) + 1 or None in edges:
+        return []
+    known = [edge * 1e3 for edge in edges if edge is not None]
+    if min(known) <= 0:  # the axis is logarithmic
+        return []
+    shares = [(count or 0) / total for count in counts]
+    # A last bin of nothing ends the line of steps at the last edge.
+    return [
+        {"ms": low, "high": high, "share": share}
+        for low, high, share in zip(
+            known, [*known[1:], known[-1]], [*shares, 0.0], strict=True
+        )
+    ]
+
+
+def _step_times(groups: Sequence[Group], place: int) -> Chart:
+    labels = [group.label for group in groups]
+    rows = [row | {"run": g.label} for g in groups for row in _shares(g.median)]
+    return Chart(
+        f"steps-{place + 1}",
+        "Time of a step" if not place else f"Time of a step, more runs ({place + 1})",
+        [
+            "Steps in a second hump, at the right, had to wait: for storage, or for a "
+            "new shuffle window."
+        ],
+        legend(labels),
+        [Plot("All ranks", _histogram(rows, labels))],
+        ["Run", *(title for title, _ in _STEP_TIMES)],
+        [[group.label, *_percentiles(group)] for group in groups],
+    )
+
+
+def _histogram(rows: Sequence[Spec], labels: Sequence[str]) -> Spec:
+    x: Spec = {"field": "ms", "type": "quantitative", "title": "ms a step, logarithmic"}
+    x["scale"] = {"type": "log", "nice": False}
+    x["axis"] = {"grid": False, "format": ",.3~r"}
+    y: Spec = {"field": "share", "type": "quantitative", "title": "share of the steps"}
+    y["axis"] = {"format": ".0%", "tickCount": 4}
+    hue = {"field": "run", "type": "nominal", **colors(labels)}
+    number = {"type": "quantitative", "format": ",.3~r"}
+    tooltip = [
+        {"field": "run", "type": "nominal"},
+        {"field": "ms", "title": "from, ms", **number},
+        {"field": "high", "title": "to, ms", **number},
+        {"field": "share", "type": "quantitative", "format": ".1%"},
+    ]
+    encoding = {"x": x, "y": y, "color": hue}
+    line = {"type": "line", "interpolate": "step-after"}
+    return spec(
+        rows,
+        height=220,
+        layer=[
+            {"mark": line, "encoding": encoding},
+            {"mark": _UNSEEN, "encoding": {**encoding, "tooltip": tooltip}},
+        ],
+    )
+
+
+def _percentiles(group: Group) -> list[str]:
+    return [milliseconds(group.mean(path)) for _, path in _STEP_TIMES]
+
+
+def learning(groups: Sequence[Group]) -> list[Chart]:
+    """Draws loss and accuracy over the epochs of training."""
+    known = [group for group in groups if _epochs(group.median)]
+    return [
+        _learning(known[start : start + MAX_COLORS], place)
+        for place, start in enumerate(range(0, len(known), MAX_COLORS))
+    ]
+
+
+def _epochs(result: Result) -> list[tuple[float, float | None, float | None]]:
+    """Returns number from 1, loss and accuracy of each epoch."""
+    return [
+        (
+            epoch + 1,
+            as_number(item.get("loss")),
+            as_number(item.get("accuracy")),
+        )
+        for item in result.items("epochs")
+        if isinstance(item, Mapping)
+        and (epoch := as_number(item.get("epoch"))) is not None
+    ]
+
+
+def _learning(groups: Sequence[Group], place: int) -> Chart:
+    labels = [group.label for group in groups]
+    measured = {group.label: _epochs(group.median) for group in groups}
+    plots = []
+    for column, title, form in ((1, "Loss", ",.3~r"), (2, "Accuracy", ".0%")):
+        rows = [
+            {"epoch": item[0], "v": item[column], "run": label}
+            for label, items in measured.items()
+            for item in items
+            if item[column] is not None
+        ]
+        if rows:
+            plots.append(Plot(f"{title} in training", _epoch_lines(rows, form, labels)))
+    rows_of_table = [
+        [label, f"{epoch:g}", amount(loss), percent(accuracy)]
+        for label, items in measured.items()
+        for epoch, loss, accuracy in items
+    ]
+    return Chart(
+        f"learning-{place + 1}",
+        "Learning" if not place else f"Learning, more runs ({place + 1})",
+        [],
+        legend(labels),
+        plots,
+        ["Run", "Epoch", "Loss", "Accuracy"],
+        rows_of_table,
+    )
+
+
+def _epoch_lines(rows: Sequence[Spec], form: str, labels: Sequence[str]) -> Spec:
+    x: dict[str, Any] = {"field": "epoch", "type": "quantitative", "title": "epoch"}
+    epochs = sorted({row["epoch"] for row in rows})
+    step = -(-len(epochs) // 10)
+    x["axis"] = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
+    y = {"field": "v", "type": "quantitative", "title": None}
+    y["axis"] = {"format": form, "tickCount": 4}
+    return spec(
+        rows,
+        height=160,
+        mark={"type": "line", "point": True},
+        encoding={
+            "x": x,
+            "y": y,
+            "color": {"field": "run", "type": "nominal", **colors(labels)},
+            "tooltip": [
+                {"field": "run", "type": "nominal"},
+                {"field": "epoch", "type": "quantitative"},
+                {
+                    "field": "v",
+                    "type": "quantitative",
+                    "title": "value",
+                    "format": form,
+                },
+            ],
+        },
+    )

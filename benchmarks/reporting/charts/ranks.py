@@ -1,0 +1,275 @@
+"""Chart of scaling: images/s of N ranks beside N times one rank.
+
+In: groups that differ in their number of ranks, and documents of benchmarks.sweep. Out:
+a chart with a drawing for each series, and in words the largest number of ranks whose
+gates are met.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.reporting import intervals, results
+from benchmarks.reporting.charts.frame import (
+    Chart,
+    Plot,
+    Spec,
+    amount,
+    percent,
+    spec,
+    with_interval,
+)
+from benchmarks.reporting.results import Group, Result, as_number
+
+_MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
+_COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
+
+
+class Point(NamedTuple):
+    """Figures of one number of ranks, named as in the document of a sweep."""
+
+    num_ranks: int
+    num_repeats: int
+    examples_per_second: float
+    examples_per_second_interval: float | None
+    efficiency: float | None
+    efficiency_low: float | None
+    efficiency_high: float | None
+    speedup: float | None
+
+
+class Series(NamedTuple):
+    """Runs that differ only in their number of ranks.
+
+    Attributes:
+        label: What they have in common.
+        points: The figures of each number of ranks.
+        passing: The numbers of ranks whose gates were all met; None without gates.
+    """
+
+    label: str
+    points: Sequence[Point]
+    passing: Sequence[int] | None
+
+
+def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | None:
+    """Draws the rate of each series over the number of ranks."""
+    found = _of_groups(groups)
+    # The page of a sweep's folder has the runs themselves, which say more.
+    found += [] if found else _of_sweeps(sweeps)
+    if not found:
+        return None
+    columns = ["Series", "Ranks", "Runs", "Images/s", "Speed-up", "Efficiency"]
+    rows = [
+        [
+            series.label,
+            str(point.num_ranks),
+            str(point.num_repeats),
+            with_interval(
+                point.examples_per_second, point.examples_per_second_interval
+            ),
+            amount(point.speedup),
+            _efficiency(point),
+            _met(series, point),
+        ]
+        for series in found
+        for point in series.points
+    ]
+    return Chart(
+        "scaling",
+        "Ranks against the ideal line",
+        [_sentence(series) for series in found],
+        list(_COLORS.items()),
+        [Plot(series.label, _drawing(series)) for series in found],
+        [*columns, "Gates"],
+        rows,
+    )
+
+
+def _of_groups(groups: Sequence[Group]) -> list[Series]:
+    alike: dict[str, list[Group]] = {}
+    for group in groups:
+        result = group.median
+        ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
+        if not group.rates or min(group.rates) <= 0 or not ranks or ranks < 1:
+            continue
+        common = results.settings(result) | {"num_ranks": 0, "batch_size": 0}
+        same = json.dumps([common, result.cache], sort_keys=True)
+        alike.setdefault(f"{same} weak {batch}", []).append(group)
+        if batch:
+            alike.setdefault(f"{same} strong {batch * ranks}", []).append(group)
+    return [
+        _series(same, is_weak=" strong " not in key)
+        for key, same in alike.items()
+        if len({group.median.number("num_ranks") for group in same}) > 1
+    ]
+
+
+def _series(groups: Sequence[Group], *, is_weak: bool) -> Series:
+    rates: dict[int, list[float]] = {}
+    gates: dict[int, list[Any]] = {}
+    for group in groups:
+        num_ranks = int(group.median.number("num_ranks") or 1)
+        rates.setdefault(num_ranks, []).extend(group.rates)
+        found = [gate for result in group.results for gate in result.items("gates")]
+        gates.setdefault(num_ranks, []).extend(found)
+    first = groups[0].median
+    batch = first.number("config.batch_size") or 0
+    whole = batch * (first.number("num_ranks") or 1)
+    words = [
+        results.short_name(first.text("config.model")),
+        f"batch {batch:g} a rank" if is_weak else f"batch {whole:g} in all",
+        "" if first.kind == "real" else f"{first.kind} {first.accelerator}".strip(),
+        results.short_name(first.data),
+        first.cache,
+    ]
+    passing = [n for n, found in sorted(gates.items()) if found and _are_met(found)]
+    label = ", ".join(word for word in words if word)
+    return Series(label, _points(rates), passing if any(gates.values()) else None)
+
+
+def _points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
+    """Returns a point for each number of ranks, from the images/s of its repeats."""
+    single = rates.get(1, ())
+    found = []
+    for num_ranks, repeats in sorted(rates.items()):
+        mean = statistics.fmean(repeats)
+        speedup = mean / statistics.fmean(single) if single else None
+        low, high = intervals.ratio_interval(repeats, single)
+        found.append(
+            Point(
+                num_ranks,
+                len(repeats),
+                mean,
+                intervals.mean_interval(repeats),
+                speedup and speedup / num_ranks,
+                low and low / num_ranks,
+                high and high / num_ranks,
+                speedup,
+            )
+        )
+    return found
+
+
+def _are_met(gates: Sequence[Any]) -> bool:
+    return all(isinstance(g, Mapping) and g.get("passed") is True for g in gates)
+
+
+def _of_sweeps(sweeps: Sequence[Result]) -> list[Series]:
+    found = []
+    for sweep in sweeps:
+        for series in sweep.items("series"):
+            if not isinstance(series, Mapping):
+                continue
+            points = [
+                point for one in series.get("points") or () if (point := _point(one))
+            ]
+            words = (series.get(key) for key in ("model", "scaling", "data_dir"))
+            label = ", ".join(str(word) for word in words if word)
+            if batch := series.get("batch_size"):
+                label += f", batch {batch}"
+            if points:
+                found.append(Series(label, points, None))
+    return found
+
+
+def _point(values: Any) -> Point | None:
+    """Returns a point of a sweep's document; None if it lacks ranks or rate."""
+    if not isinstance(values, Mapping):
+        return None
+    names = Point._fields
+    numbers = {name: as_number(values.get(name)) for name in names}
+    if not numbers["num_ranks"] or not numbers["examples_per_second"]:
+        return None
+    whole = {
+        "num_ranks": int(numbers["num_ranks"]),
+        "num_repeats": int(numbers["num_repeats"] or 1),
+    }
+    return Point(**numbers | whole)
+
+
+def _sentence(series: Series) -> str:
+    last = series.points[-1]
+    rate = amount(last.examples_per_second)
+    text = f"{series.label}: {last.num_ranks} ranks reach {rate} images/s"
+    if last.efficiency is not None:
+        text += f", {percent(last.efficiency)} of {last.num_ranks} times one rank"
+    text += "."
+    if series.passing:
+        text += f" The largest number of ranks that passes is {max(series.passing)}."
+    elif series.passing is not None:
+        text += " No number of ranks passes its gates."
+    return text
+
+
+def _efficiency(point: Point) -> str:
+    text = percent(point.efficiency)
+    low, high = point.efficiency_low, point.efficiency_high
+    if point.num_ranks > 1 and low is not None and high is not None:
+        text += f" ({percent(low)} to {percent(high)})"
+    return text
+
+
+def _met(series: Series, point: Point) -> str:
+    if series.passing is None:
+        return "—"
+    return "met" if point.num_ranks in series.passing else "not met"
+
+
+def _drawing(series: Series) -> Spec:
+    first = series.points[0]
+    one = first.examples_per_second / first.num_ranks
+    rows = [{"ranks": 0, "ideal": 0.0}]
+    for point in series.points:
+        half = point.examples_per_second_interval or 0.0
+        rate = point.examples_per_second
+        row = {
+            "ranks": point.num_ranks,
+            "ideal": one * point.num_ranks,
+            "rate": rate,
+            "low": max(0.0, rate - half),
+            "high": rate + half,
+        }
+        passes = point.num_ranks in (series.passing or ())
+        rows.append(row | {"state": _PASSES if passes else _MEASURED})
+    return spec(rows, height=280, layer=_layers([p.num_ranks for p in series.points]))
+
+
+def _layers(ranks: Sequence[int]) -> list[Spec]:
+    axis = {"values": list(ranks), "format": "d", "grid": False}
+    x = {"field": "ranks", "type": "quantitative", "title": "ranks", "axis": axis}
+    y: Spec = {"field": "rate", "type": "quantitative", "title": "images/s"}
+    state = {"field": "state", "type": "nominal", "legend": None}
+    scale = {"domain": list(_COLORS), "range": list(_COLORS.values())}
+    has_rate = [{"filter": "isValid(datum.rate)"}]
+    tooltip = [
+        {"field": "ranks", "type": "quantitative"},
+        {
+            "field": "rate",
+            "type": "quantitative",
+            "title": "images/s",
+            "format": ",.0f",
+        },
+        {"field": "ideal", "type": "quantitative", "format": ",.0f"},
+    ]
+    dashed = {"type": "line", "strokeDash": [5, 4], "stroke": _COLORS[_IDEAL]}
+    line = {"type": "line", "stroke": _COLORS[_MEASURED]}
+    rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
+    ends = {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
+    point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
+    return [
+        {"mark": dashed, "encoding": {"x": x, "y": {**y, "field": "ideal"}}},
+        {"transform": has_rate, "mark": line, "encoding": {"x": x, "y": y}},
+        {"transform": has_rate, "mark": rule, "encoding": {"x": x, **ends}},
+        {
+            "transform": has_rate,
+            "mark": point,
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": {**state, "scale": scale},
+                "tooltip": tooltip,
+            },
+        },
+    ]

@@ -1,0 +1,236 @@
+"""Comparison of two sets of runs: the change of each figure, and whether it is noise.
+
+In: two collections of results. Out: a `Change` for each figure of each run that both
+have. A figure is a mean with its variance: over the repeats of a run, or over its steps
+where there is one run. The interval of a change is Welch's (Biometrika 34, 1947).
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.reporting import intervals, results
+from benchmarks.reporting.results import Group, Result
+
+_Z_95 = 1.96  # a deviation of a result is this many standard deviations of its steps
+
+
+class Figure(NamedTuple):
+    """A figure that is compared.
+
+    Attributes:
+        title: Its name, with the unit.
+        path: Where a result holds it, with dots.
+        scale: Factor from the value in the result to the unit of the title.
+        more_is_better: Whether a larger value is an improvement.
+        is_share: Whether the value is 0 to 1, so that a change is in points.
+    """
+
+    title: str
+    path: str
+    scale: float = 1.0
+    more_is_better: bool = False
+    is_share: bool = False
+
+
+FIGURES = (
+    Figure("Images/s", "examples_per_second", more_is_better=True),
+    Figure(
+        "Accelerator utilization", "accelerator_utilization", 1, True, is_share=True
+    ),
+    Figure("Stall", "stall_fraction", is_share=True),
+    Figure("Step p99, ms", "step_seconds_p99", 1e3),
+    Figure("CPU, ms an image", "cpu_seconds_per_example", 1e3),
+)
+
+
+class Estimate(NamedTuple):
+    """A mean and how sure it is.
+
+    Attributes:
+        mean: The mean.
+        variance: Variance of the mean; None if there is nothing to estimate it from.
+        degrees: Degrees of freedom of the variance.
+        basis: What the variance comes from: repeats, steps or nothing.
+    """
+
+    mean: float
+    variance: float | None = None
+    degrees: float = 0
+    basis: str = ""
+
+    @property
+    def interval(self) -> float | None:
+        """Half the width of the 95 % interval; None if it is unknown."""
+        if self.variance is None:
+            return None
+        return intervals.t_95(self.degrees) * math.sqrt(self.variance)
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A figure of a run before and after.
+
+    Attributes:
+        figure: The figure.
+        before: Its mean in the old results, in the unit of its title.
+        after: Its mean in the new ones.
+        noise: Half the width of the 95 % interval of after - before; None if unknown.
+        basis: What the noise comes from: repeats or steps.
+    """
+
+    figure: Figure
+    before: float
+    after: float
+    noise: float | None
+    basis: str
+
+    @property
+    def relative(self) -> float | None:
+        """The change as a part of the old value; None if that is 0."""
+        return (self.after - self.before) / self.before if self.before else None
+
+    @property
+    def verdict(self) -> str:
+        """One of: better, worse, within the noise, unknown."""
+        change = self.after - self.before
+        if self.noise is None:
+            return "unknown"
+        if abs(change) <= self.noise:
+            return "within the noise"
+        return "better" if (change > 0) == self.figure.more_is_better else "worse"
+
+
+class Pair(NamedTuple):
+    """A run that both sets have.
+
+    Attributes:
+        old: The run in the old results.
+        new: The run in the new ones.
+        differing: Each option that differs: its name, old and new value.
+        changes: The figures that both have.
+    """
+
+    old: Group
+    new: Group
+    differing: Sequence[str]
+    changes: Sequence[Change]
+
+
+def rate(group: Group) -> Estimate | None:
+    """Returns the images/s of a group; None if no result has them."""
+    if len(group.rates) != 1:
+        return _of_repeats(group.rates)
+    (mean,) = group.rates
+    result = group.results[0]
+    deviation = result.number("examples_per_second_deviation")
+    steps = result.number("num_timed_steps") or 0
+    if deviation is None or steps < 2:
+        return Estimate(mean)
+    # Neighbouring steps resemble each other, so this is the least that the noise is.
+    return Estimate(mean, (deviation / _Z_95) ** 2 / steps, steps - 1, "steps")
+
+
+def _of_repeats(values: Sequence[float]) -> Estimate | None:
+    if not values:
+        return None
+    mean = statistics.fmean(values)
+    if len(values) == 1:
+        return Estimate(mean)
+    variance = statistics.variance(values) / len(values)
+    return Estimate(mean, variance, len(values) - 1, "repeats")
+
+
+def _estimate(group: Group, figure: Figure) -> Estimate | None:
+    if figure.path == "examples_per_second":
+        return rate(group)
+    known = [v for r in group.results if (v := r.number(figure.path)) is not None]
+    return _of_repeats([value * figure.scale for value in known])
+
+
+def change(figure: Figure, old: Estimate, new: Estimate) -> Change:
+    """Compares two means of a figure; see `Change`."""
+    noise = None
+    if old.variance is not None and new.variance is not None:
+        variance = old.variance + new.variance
+        degrees = min(old.degrees, new.degrees)
+        if variance:
+            degrees = variance**2 / sum(
+                part**2 / freedom
+                for part, freedom in (
+                    (old.variance, old.degrees),
+                    (new.variance, new.degrees),
+                )
+            )
+        noise = intervals.t_95(max(1.0, degrees)) * math.sqrt(variance)
+    basis = "repeats" if old.basis == new.basis == "repeats" else "steps"
+    return Change(figure, old.mean, new.mean, noise, basis if noise is not None else "")
+
+
+def pairs(
+    old: Sequence[Group], new: Sequence[Group]
+) -> tuple[list[Pair], list[Group], list[Group]]:
+    """Finds the runs that both sets have, and compares their figures.
+
+    Runs belong together if mode, model, ranks, batch, data and --cache are equal. Among
+    several such runs those with the fewest other differences are paired first.
+
+    Returns:
+        The pairs in the order of `new`, the groups only in `old`, and those only in
+        `new`.
+    """
+    candidates = sorted(
+        (len(_differences(before.median, after.median)), place, other)
+        for place, after in enumerate(new)
+        for other, before in enumerate(old)
+        if _identity(before.median) == _identity(after.median)
+    )
+    partner: dict[int, int] = {}
+    for _, place, other in candidates:
+        if place not in partner and other not in partner.values():
+            partner[place] = other
+    return (
+        [_pair(old[partner[place]], new[place]) for place in sorted(partner)],
+        [group for other, group in enumerate(old) if other not in partner.values()],
+        [group for place, group in enumerate(new) if place not in partner],
+    )
+
+
+def _pair(old: Group, new: Group) -> Pair:
+    changes = []
+    for figure in FIGURES:
+        before, after = _estimate(old, figure), _estimate(new, figure)
+        if before is not None and after is not None:
+            changes.append(change(figure, before, after))
+    return Pair(old, new, _differences(old.median, new.median), changes)
+
+
+def _identity(result: Result) -> tuple[Any, ...]:
+    config = ("mode", "model", "batch_size", "image_size", "precision", "cache", "bars")
+    values = (result.get(f"config.{key}") for key in config)
+    where = (result.kind, result.accelerator, result.data)
+    return (*map(str, values), *where, result.number("num_ranks"))
+
+
+def _differences(old: Result, new: Result) -> list[str]:
+    found = []
+    if old.cache != new.cache:
+        found.append(f"page cache: {old.cache or '?'} → {new.cache or '?'}")
+    for name, before, after in (
+        ("", results.settings(old), results.settings(new)),
+        ("environment ", results.environment(old), results.environment(new)),
+    ):
+        found += [
+            f"{name}{key}: {before.get(key)} → {after.get(key)}"
+            for key in sorted(before.keys() | after.keys())
+            if key != "data_dir" and _text(before, key) != _text(after, key)
+        ]
+    return found
+
+
+def _text(values: Mapping[str, Any], key: str) -> str:
+    # A result of an older version lacks the options that came later.
+    value = values.get(key)
+    return "" if value in (None, False, [], {}) else str(value)

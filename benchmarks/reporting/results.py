@@ -1,0 +1,339 @@
+"""Results as a page needs them: read from several places, and repeats grouped.
+
+In: folders with the JSON results of benchmarks.train, benchmarks.input and
+benchmarks.sweep, or single files. Out: a `Collection`. Every key of a result may be
+missing or have another type, because results of older versions are read too.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import statistics
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
+
+# Options that say where a run kept its files or how long it waited, and what was asked
+# of its figures: they change no figure.
+_NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
+_TIME_IN_NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
+_MAX_NAME = 60  # letters of a name in a label
+_PICTURES = (".jpg", ".jpeg", ".png")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """One JSON document.
+
+    Attributes:
+        name: Name of its file without suffix, unique in a `Collection`.
+        document: The JSON object.
+        picture: Picture of the first batch, or None.
+    """
+
+    name: str
+    document: Mapping[str, Any]
+    picture: pathlib.Path | None = None
+
+    def get(self, path: str) -> Any:
+        """Returns the value at a path with dots; None where a part is missing."""
+        value: Any = self.document
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def number(self, path: str) -> float | None:
+        """Returns a finite number, or None where there is none."""
+        return as_number(self.get(path))
+
+    def numbers(self, path: str) -> list[float | None]:
+        """Returns a list with None for every item that is no finite number."""
+        return [as_number(item) for item in self.items(path)]
+
+    def items(self, path: str) -> list[Any]:
+        """Returns a list; an empty one where there is none."""
+        value = self.get(path)
+        return list(value) if isinstance(value, list | tuple) else []
+
+    def text(self, path: str) -> str:
+        """Returns a text; an empty one where there is none."""
+        value = self.get(path)
+        return value if isinstance(value, str) else ""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the run: real, synthetic or emulated."""
+        if kind := self.text("kind"):
+            return kind
+        if self.get("config.synthetic"):
+            return "synthetic"
+        times = (self.get("config.emulate"), self.get("config.step_time_ms"))
+        return "real" if times == (None, None) else "emulated"
+
+    @property
+    def accelerator(self) -> str:
+        """The emulated accelerator or step time; an empty text where there is none."""
+        if name := self.text("config.emulate"):
+            return name
+        milliseconds = self.number("config.step_time_ms")
+        return "" if milliseconds is None else f"{milliseconds:g} ms a step"
+
+    @property
+    def data(self) -> str:
+        """Name of the data set, or else of its folder; empty if it is synthetic."""
+        if self.kind == "synthetic":
+            return ""
+        folder = self.text("config.data_dir").rstrip("/").rpartition("/")[2]
+        return self.text("environment.data.name") or folder
+
+    @property
+    def cache(self) -> str:
+        """Measured state of the page cache, or the state that was asked for."""
+        return self.text("cache.label") or self.text("cache.state")
+
+    @property
+    def started(self) -> str:
+        """Date and time in UTC, to the minute; an empty text where it is unknown."""
+        if text := self.text("started_at"):
+            return text[:16].replace("T", " ")
+        if found := _TIME_IN_NAME.search(self.name):
+            year, month, day, hour, minute, _ = found.groups()
+            return f"{year}-{month}-{day} {hour}:{minute}"
+        return ""
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names of the hosts."""
+        hosts = self.items("environment.hosts")
+        names = [host.get("name") for host in hosts if isinstance(host, Mapping)]
+        return [name for name in names if isinstance(name, str)]
+
+    @property
+    def rates(self) -> list[float]:
+        """Images/s of each run that the result holds; several with --repeat."""
+        several = self.numbers("reproducibility.examples_per_second_per_run")
+        one = [self.number("examples_per_second")]
+        return [rate for rate in several or one if rate is not None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """Runs of equal settings and environment, which are repeats of each other.
+
+    Attributes:
+        number: Number of the group on the page, from 1.
+        label: What makes the group different from the others, with its number.
+        results: At least one.
+    """
+
+    number: int
+    label: str
+    results: Sequence[Result]
+
+    @property
+    def median(self) -> Result:
+        """The repeat of the median rate, which stands for all in a chart."""
+        ordered = sorted(
+            self.results, key=lambda r: r.number("examples_per_second") or 0
+        )
+        return ordered[(len(ordered) - 1) // 2]
+
+    @property
+    def rates(self) -> list[float]:
+        """Images/s of all repeats."""
+        return [rate for result in self.results for rate in result.rates]
+
+    def mean(self, path: str) -> float | None:
+        """Returns the mean of a figure over the repeats that have it."""
+        known = [v for r in self.results if (v := r.number(path)) is not None]
+        return statistics.fmean(known) if known else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """Everything that was read.
+
+    Attributes:
+        groups: Training, evaluation and inference.
+        inputs: Results of benchmarks.input.
+        sweeps: Documents of benchmarks.sweep.
+        left_out: A sentence for each JSON file that is not shown.
+    """
+
+    groups: Sequence[Group]
+    inputs: Sequence[Result]
+    sweeps: Sequence[Result]
+    left_out: Sequence[str]
+
+    @property
+    def results(self) -> list[Result]:
+        """All results but the sweeps' own documents."""
+        return [*(r for group in self.groups for r in group.results), *self.inputs]
+
+
+def as_number(value: Any) -> float | None:
+    """Returns a value that is a finite number, and None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:  # a whole number of JSON may be too large
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def read(places: Sequence[pathlib.Path], *, flag: str = "--results") -> Collection:
+    """Reads the results of folders and files.
+
+    Args:
+        places: Folders, whose `*.json` are read, and JSON files.
+        flag: Name of the flag that gave them, for the error.
+
+    Raises:
+        ValueError: If there is no result in any of them.
+        OSError: If a place does not exist or cannot be read.
+    """
+    found: list[Result] = []
+    left_out: list[str] = []
+    for path in dict.fromkeys(path for place in places for path in _files(place)):
+        document, reason = _document(path)
+        if document is None:
+            left_out.append(f"{path} is left out: {reason}")
+            continue
+        taken = {result.name for result in found}
+        name = (
+            path.stem if path.stem not in taken else f"{path.parent.name}/{path.stem}"
+        )
+        while name in taken:
+            name += "'"
+        picture = next(
+            (p for s in _PICTURES if (p := path.with_suffix(s)).exists()), None
+        )
+        found.append(Result(name, document, picture))
+    if not found:
+        raise ValueError(
+            f"{flag}={','.join(map(str, places))} must hold at least one JSON result, "
+            f"got none. {' '.join(left_out)} Make one with python -m benchmarks.train "
+            "--report_dir=FOLDER.".replace("  ", " ")
+        )
+    return collect(found, left_out=left_out)
+
+
+def collect(found: Sequence[Result], *, left_out: Sequence[str] = ()) -> Collection:
+    """Returns results by their command, and repeats grouped.
+
+    Args:
+        found: Results with different names.
+        left_out: A sentence for each file that is not among them.
+    """
+    by_command = {
+        command: [r for r in found if r.get("command") == command]
+        for command in (TRAIN, INPUT, SWEEP)
+    }
+    return Collection(
+        _groups(by_command[TRAIN]), by_command[INPUT], by_command[SWEEP], left_out
+    )
+
+
+def _files(place: pathlib.Path) -> list[pathlib.Path]:
+    if not place.exists():
+        raise FileNotFoundError(
+            f"{place} must be a folder or a JSON file, got nothing."
+        )
+    return sorted(place.glob("*.json")) if place.is_dir() else [place]
+
+
+def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
+    """Returns the result in a file, or None and the reason why it is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        return None, f"it cannot be read as JSON ({error})."
+    command = document.get("command") if isinstance(document, dict) else None
+    if command not in (TRAIN, INPUT, SWEEP):
+        what = f"its command is {command}" if isinstance(command, str) else "no command"
+        return None, f"it is no result of a benchmark ({what})."
+    return document, ""
+
+
+def settings(result: Result) -> dict[str, Any]:
+    """Returns the options and the number of ranks, which repeats have in common."""
+    config = result.get("config")
+    options = dict(config) if isinstance(config, Mapping) else {}
+    kept = {key: options[key] for key in sorted(options.keys() - _NOT_SETTINGS)}
+    return {"num_ranks": result.get("num_ranks"), "kind": result.kind, **kept}
+
+
+def environment(result: Result) -> dict[str, Any]:
+    """Returns versions and hardware, without the names of hosts."""
+    found = result.get("environment")
+    return (
+        {k: found[k] for k in found if k != "hosts"} if isinstance(found, dict) else {}
+    )
+
+
+def _groups(results: Sequence[Result]) -> list[Group]:
+    """Returns the repeats together, and the groups in an order that reads well."""
+    repeats: dict[str, list[Result]] = {}
+    for result in results:
+        same = [settings(result), result.cache, environment(result)]
+        repeats.setdefault(json.dumps(same, sort_keys=True), []).append(result)
+    ordered = sorted(repeats.values(), key=lambda group: _order(group[0]))
+    labels = _labels([group[0] for group in ordered])
+    return [
+        Group(number, f"{number}. {label}", group)
+        for number, (label, group) in enumerate(zip(labels, ordered, strict=True), 1)
+    ]
+
+
+def _order(result: Result) -> tuple[Any, ...]:
+    names = (result.text("config.mode"), result.text("config.model"))
+    where = (result.kind, result.accelerator, result.data)
+    numbers = ("config.batch_size", "num_ranks")
+    sizes = (result.number(path) or 0 for path in numbers)
+    return (*names, *where, result.cache, *sizes, result.started, result.name)
+
+
+def _labels(results: Sequence[Result]) -> list[str]:
+    """Returns model and ranks of each run, and whatever else differs between runs."""
+    parts = [_parts(result) for result in results]
+    always = {"model", "ranks"}
+    differing = {
+        key for key in (parts[0] if parts else ()) if len({p[key] for p in parts}) > 1
+    }
+    return [
+        ", ".join(p[key] for key in p if key in always | differing and p[key])
+        for p in parts
+    ]
+
+
+def short_name(text: str) -> str:
+    """Returns a name that can stand within a sentence: short, in its own direction.
+
+    A name from right to left is enclosed in Unicode's isolates (UAX 9), so that it does
+    not turn the words around it.
+    """
+    if len(text) > _MAX_NAME:
+        text = f"{text[: _MAX_NAME // 2]}…{text[-_MAX_NAME // 2 :]}"
+    if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text):
+        return f"\u2068{text}\u2069"
+    return text
+
+
+def _parts(result: Result) -> dict[str, str]:
+    ranks, batch = result.number("num_ranks"), result.number("config.batch_size")
+    mode = result.text("config.mode")
+    kind = f"{result.kind} {result.accelerator}".strip()
+    return {
+        "mode": "" if mode == "train" else mode,
+        "model": short_name(result.text("config.model")) or "unknown model",
+        "ranks": "" if ranks is None else f"{ranks:g} rank{'s' if ranks != 1 else ''}",
+        "batch": "" if batch is None else f"batch {batch:g}",
+        "kind": "" if kind == "real" else kind,
+        "data": short_name(result.data),
+        "cache": result.cache if result.cache != "as_is" else "",
+    }

@@ -1,0 +1,80 @@
+"""benchmarks.reporting.charts.ranks: ranks against the ideal line."""
+
+from typing import Any
+
+from benchmarks.reporting import results
+from benchmarks.reporting.charts import ranks
+from benchmarks.reporting.results import Group, Result
+from tests.support import sample_results
+
+
+def _groups(*documents: dict[str, Any]) -> list[Group]:
+    found = [Result(str(place), document) for place, document in enumerate(documents)]
+    return list(results.collect(found).groups)
+
+
+def _run(num_ranks: int, rate: float, passed: bool | None = True, **more: Any) -> Any:
+    document = sample_results.train(num_ranks=num_ranks, **more)
+    gates = [] if passed is None else [{"gate": "au>=0.9", "passed": passed}]
+    return document | {"examples_per_second": rate, "gates": gates}
+
+
+def test_rates_stand_beside_the_ideal_and_the_largest_passing_is_named() -> None:
+    chart = ranks.scaling_chart(
+        _groups(_run(1, 100.0), _run(1, 104.0), _run(2, 190.0), _run(4, 300.0, False)),
+        [],
+    )
+
+    assert chart is not None
+    rows = chart.plots[0].spec["data"]["values"][1:]
+    assert [(row["ranks"], row["rate"], row["ideal"]) for row in rows] == [
+        *((1, 102.0, 102.0), (2, 190.0, 204.0), (4, 300.0, 408.0))
+    ]
+    assert rows[0]["low"] < 102.0 < rows[0]["high"]
+    assert [row["state"] for row in rows] == ["gates are met"] * 2 + ["measured"]
+    (sentence,) = chart.sentences
+    assert "4 ranks reach 300 images/s, 73.5% of 4 times one rank." in sentence
+    assert sentence.endswith("The largest number of ranks that passes is 2.")
+
+
+def test_a_repeat_that_misses_its_gate_counts() -> None:
+    chart = ranks.scaling_chart(
+        _groups(_run(1, 100.0, False), _run(2, 190.0), _run(2, 191.0, False)), []
+    )
+
+    assert chart is not None
+    assert chart.sentences[0].endswith("No number of ranks passes its gates.")
+
+
+def test_strong_scaling_keeps_the_global_batch() -> None:
+    documents = [
+        _run(num_ranks, 100.0, None, config={"batch_size": 64 // num_ranks})
+        for num_ranks in (1, 2)
+    ]
+
+    chart = ranks.scaling_chart(_groups(*documents), [])
+
+    assert chart is not None
+    assert [plot.title for plot in chart.plots] == [
+        "resnet50, batch 64 in all, imagenet-1k, warm"
+    ]
+    assert "passes" not in chart.sentences[0]
+
+
+def test_one_number_of_ranks_has_no_line() -> None:
+    assert ranks.scaling_chart(_groups(_run(2, 100.0)), []) is None
+
+
+def test_document_of_a_sweep_is_drawn_unless_its_runs_are_there() -> None:
+    sweep = Result("sweep", sample_results.sweep())
+
+    alone = ranks.scaling_chart([], [sweep])
+    beside = ranks.scaling_chart(_groups(_run(1, 100.0), _run(2, 190.0)), [sweep])
+
+    assert alone is not None
+    assert [row[1] for row in alone.rows] == ["1", "2", "4"]
+    assert alone.rows[2][3:6] == ["2,900 ± 58", "3.87", "96.7% (94.7% to 98.7%)"]
+    assert beside is not None
+    assert len(beside.plots) == 1
+    odd = Result("odd", {"series": [{"points": [{"num_ranks": 1}, 3]}, None]})
+    assert ranks.scaling_chart([], [odd]) is None
