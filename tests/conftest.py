@@ -1,10 +1,13 @@
 """Fixtures: raw trees of tiny images, and what is made of them, once a session."""
 
+import functools
 import os
 import pathlib
 import shutil
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support import long_conversion
 from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
@@ -53,3 +56,31 @@ def uninterrupted(
 ) -> long_conversion.Uninterrupted:
     """Folder of 1230 images, and digests of the files of a whole conversion of them."""
     return long_conversion.make_input(tmp_path_factory.mktemp("uninterrupted"))
+
+
+class FilesAndRanks(LoadFileScheduling):
+    """Gives a file to one worker, and all files with tests on `rank_pool` to the same.
+
+    Ranks take CPU time also while they wait, so a pair in each worker is a waste.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "ranks" if uses_rank_pool(self.config.rootpath / file) else file
+
+
+@functools.cache
+def uses_rank_pool(path: pathlib.Path) -> bool:
+    return "rank_pool: RankPool" in path.read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Producer
+) -> FilesAndRanks | None:
+    return FilesAndRanks(config, log) if config.option.dist == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests on the shared ranks are the longest group, and begin first."""
+    items.sort(key=lambda item: not uses_rank_pool(item.path))

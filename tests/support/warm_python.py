@@ -9,10 +9,14 @@ import json
 import os
 import pathlib
 import runpy
+import signal
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
+
+# A program that takes longer is stuck, and ends with SIGALRM.
+MAX_SECONDS = 120
 
 
 class WarmPython:
@@ -66,6 +70,7 @@ def main() -> None:
 
 def _run(arguments: list[str], folder: pathlib.Path) -> None:
     """Runs a program in this process, whose exit code is then that of the program."""
+    signal.alarm(MAX_SECONDS)
     for name, number in (("stdout", 1), ("stderr", 2)):
         with open(folder / name, "wb") as file:
             os.dup2(file.fileno(), number)

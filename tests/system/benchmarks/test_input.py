@@ -1,48 +1,43 @@
-"""python -m benchmarks.input as a user runs it, alone and under horovodrun."""
+"""python -m benchmarks.input as a user runs it, and its search on two ranks."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
+import time
+from unittest import mock
+
+import psutil
 
 import tfpipe
+from benchmarks.distributed.ranks import Ranks
 from benchmarks.options import input_flags
 from benchmarks.reporting import page
+from tests.support.rank_pool import RankPool
+from tests.support.warm_python import WarmPython
+from tfpipe.tuner import search
 
-ROOT = pathlib.Path(__file__).parents[3]
+# Enough that CPU time, which is counted in ticks of 10 ms, tells the threads apart.
+NUM_BATCHES = 500
 
-
-def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    program = pathlib.Path(sys.executable)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={
-            **os.environ,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "PYTHONPATH": str(ROOT),
-            "PATH": path,
-            **environment,
-        },
-    )
+# Which setting is found does not matter here, so that races may be short.
+TURN_SECONDS = 0.02
+QUICK_COMMAND = f"""
+from absl import app
+from benchmarks import input
+from tfpipe.tuner import search
+search._TURN_SECONDS = {TURN_SECONDS}
+app.run(input.main)
+"""
 
 
 def test_all_four_answers_and_their_page(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path
+    data_dir: pathlib.Path, tmp_path: pathlib.Path, warm_python: WarmPython
 ) -> None:
     tuning, results = tmp_path / "tuning.json", tmp_path / "results"
 
-    done = _run(
-        [
-            *(sys.executable, "-m", "benchmarks.input", f"--data_dir={data_dir}"),
-            *("--model=tiny", "--image_size=32", "--batch_size=4", "--seconds=0.3"),
-            *("--time_limit=15", f"--tuning={tuning}", f"--report_dir={results}"),
-        ]
+    done = warm_python.run(
+        *("-c", QUICK_COMMAND, f"--data_dir={data_dir}"),
+        *("--model=tiny", "--image_size=32", "--batch_size=4", "--seconds=0.3"),
+        *("--time_limit=1", f"--tuning={tuning}", f"--report_dir={results}"),
     )
 
     assert done.returncode == 0, done.stderr
@@ -66,55 +61,58 @@ def test_all_four_answers_and_their_page(
     assert text.count("data:image/png;base64,") == 1
 
 
+def _cpu_by_thread(process: psutil.Process) -> dict[int, float]:
+    return {one.id: one.user_time + one.system_time for one in process.threads()}
+
+
+def _use_tuned(ranks: Ranks, data_dir: pathlib.Path) -> tuple[int, int, int]:
+    """Tunes with the budgets of the host and reads on.
+
+    Returns:
+        Number of busy threads, bytes of memory that were added, bytes of the budget.
+    """
+    place = {"rank": ranks.rank, "num_ranks": ranks.num_ranks}
+    pipeline = tfpipe.imagenet_train(
+        data_dir, image_size=224, batch_size=4, shuffle="none", **place
+    )
+    with mock.patch.object(search, "_TURN_SECONDS", TURN_SECONDS):
+        found = tfpipe.search_tuning(
+            pipeline,
+            cpu_budget=2,
+            ram_budget_bytes=400_000_000,
+            num_local_ranks=ranks.num_local_ranks,
+            time_limit=1,
+        )
+    batches = iter(found.pipeline.build(num_epochs=None))
+    next(batches)
+    ranks.gather(None)
+    process = psutil.Process()
+    at_rest = _cpu_by_thread(process)
+    time.sleep(0.5)
+    before, memory = _cpu_by_thread(process), process.memory_info().rss
+    # Horovod's thread polls, also while no batch is made.
+    polling = {
+        name for name, now in before.items() if now - at_rest.get(name, 0) > 0.05
+    }
+    for _ in range(NUM_BATCHES):
+        next(batches)
+    spent = {
+        name: now - before.get(name, 0)
+        for name, now in _cpu_by_thread(process).items()
+        if name not in polling and name != process.pid
+    }
+    total = sum(spent.values())
+    busy = sum(seconds > 0.3 * total for seconds in spent.values())
+    budget = found.setting.tuning.ram_budget_bytes
+    return busy, process.memory_info().rss - memory, budget
+
+
 def test_two_ranks_share_the_budgets(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path
+    data_dir: pathlib.Path, rank_pool: RankPool
 ) -> None:
     """Both ranks together use no more threads and memory, as the kernel counts them."""
-    script = f"""
-import json
-import time
-import psutil
-import tfpipe
-from benchmarks.distributed import ranks
+    told = rank_pool.run(_use_tuned, data_dir)
 
-process = psutil.Process()
-
-def cpu_by_thread():
-    return {{one.id: one.user_time + one.system_time for one in process.threads()}}
-
-def resident():
-    return process.memory_info().rss
-
-world = ranks.connect()
-pipeline = tfpipe.imagenet_train({str(data_dir)!r}, image_size=224, batch_size=4,
-    rank=world.rank, num_ranks=world.num_ranks, shuffle="none")
-found = tfpipe.search_tuning(pipeline, cpu_budget=2, ram_budget_bytes=400_000_000,
-    num_local_ranks=world.num_local_ranks, time_limit=10)
-batches = iter(found.pipeline.build(num_epochs=None))
-next(batches)
-world.gather(None)
-at_rest = cpu_by_thread()
-time.sleep(0.5)
-before, memory = cpu_by_thread(), resident()
-# Horovod's thread polls, also while no batch is made.
-polling = {{name for name, now in before.items() if now - at_rest.get(name, 0) > 0.05}}
-for _ in range(150):
-    next(batches)
-spent = {{name: now - before.get(name, 0) for name, now in cpu_by_thread().items()
-         if name not in polling and name != process.pid}}
-total = sum(spent.values())
-busy = sum(seconds > 0.3 * total for seconds in spent.values())
-told = world.gather([busy, resident() - memory, found.setting.tuning.ram_budget_bytes])
-if world.is_first:
-    print("TOLD" + json.dumps(told))
-"""
-    program = str(pathlib.Path(sys.executable).with_name("horovodrun"))
-
-    done = _run([program, "-np", "2", sys.executable, "-c", script])
-
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if "TOLD" in line]
-    told = json.loads(line.partition("TOLD")[2])
     busy, memory, budget = zip(*told, strict=True)
     assert sum(budget) == 400_000_000
     assert 1 <= sum(busy) <= 2

@@ -22,7 +22,7 @@ from benchmarks.options.config import Config
 from benchmarks.training import run
 from tests.support import horovodrun
 from tests.support.data import convert, make_tree
-from tests.support.rank_pool import RankPool
+from tests.support.rank_pool import RankPool, RanksFailedError
 
 NUM_CLASSES = 10
 CHANCE = 1 / NUM_CLASSES
@@ -77,16 +77,15 @@ def test_two_ranks_share_each_epoch_and_report_it(records_dir: pathlib.Path) -> 
     assert result["loss_last"] < result["loss_first"]
 
 
-def test_wrong_arguments_end_all_ranks(records_dir: pathlib.Path) -> None:
-    done = horovodrun.run(
-        2,
-        *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
-        "--batch_size=501",
-    )
+def test_wrong_arguments_end_all_ranks(
+    records_dir: pathlib.Path, rank_pool: RankPool
+) -> None:
+    with pytest.raises(RanksFailedError) as caught:
+        rank_pool.run(_run, records_dir, batch_size=501)
 
-    assert done.returncode != 0
-    output = done.stdout + done.stderr
-    assert "1000 records cannot give 2 ranks a batch of 501 each" in output
+    for error in caught.value.errors:
+        assert error is not None
+        assert "1000 records cannot give 2 ranks a batch of 501 each" in error
 
 
 def test_two_ranks_share_three_uneven_shards_with_a_prime_number_of_records(

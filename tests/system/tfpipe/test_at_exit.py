@@ -1,14 +1,14 @@
 """A process ends although a dataset that calls Python is still being read."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 from tests.support.torture import rounds
+from tests.support.warm_python import WarmPython
 
 
-def test_a_process_ends_while_a_daemon_thread_waits(data_dir: pathlib.Path) -> None:
+def test_a_process_ends_while_a_daemon_thread_waits(
+    data_dir: pathlib.Path, warm_python: WarmPython
+) -> None:
     script = f"""
 import threading, tensorflow as tf, tfpipe
 made = tfpipe.imagenet_train({str(data_dir)!r}, image_size=32, batch_size=4,
@@ -25,19 +25,16 @@ def read():
 threading.Thread(target=read, daemon=True).start()
 started.wait()
 """
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", script]
-
     # Without waiting every fifth one was killed by a signal.
     for _ in range(rounds(few=2, many=20)):
-        done = subprocess.run(
-            command, timeout=120, env=environment, capture_output=True, text=True
-        )
+        done = warm_python.run("-c", script)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
 
 
-def test_a_process_ends_in_the_middle_of_an_epoch(data_dir: pathlib.Path) -> None:
+def test_a_process_ends_in_the_middle_of_an_epoch(
+    data_dir: pathlib.Path, warm_python: WarmPython
+) -> None:
     script = f"""
 import tfpipe
 pipeline = tfpipe.imagenet_train({str(data_dir)!r}, image_size=32, batch_size=4,
@@ -45,9 +42,7 @@ pipeline = tfpipe.imagenet_train({str(data_dir)!r}, image_size=32, batch_size=4,
 batches = iter(pipeline.build(num_epochs=None))
 next(batches)
 """
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", script]
-
     # Without `at_exit` every third one hung.
     for _ in range(rounds(few=2, many=20)):
-        subprocess.run(command, check=True, timeout=120, env=environment)
+        done = warm_python.run("-c", script)
+        assert done.returncode == 0, done.stderr

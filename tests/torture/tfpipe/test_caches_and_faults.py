@@ -16,6 +16,7 @@ import numpy as np
 
 import tfpipe
 from tests.support.damage import NUM_TRAIN, flip, places, spoil_jpeg
+from tests.support.torture import rounds
 
 PARSE = tfpipe.Parse(label_base=1)
 CENTER = tfpipe.CenterCrop(image_size=8, fraction=1.0, crop_op="stock")
@@ -118,7 +119,7 @@ def check_same(sound, plain, cached, bad):
 
 
 @hypothesis.settings(
-    max_examples=int(os.environ.get("TFPIPE_EXAMPLES", "8")),
+    max_examples=int(os.environ.get("TFPIPE_EXAMPLES", rounds(few=4, many=100))),
     derandomize="TFPIPE_EXAMPLES" not in os.environ,
     deadline=None,
     # A smaller case costs many more: each takes seconds.

@@ -1,28 +1,40 @@
-"""benchmarks.distributed.ranks: on three ranks, on two, and without Horovod."""
+"""benchmarks.distributed.ranks: on two ranks, and without Horovod."""
+
+import contextlib
+import io
+import json
 
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.distributed import ranks
 from benchmarks.distributed.ranks import Ranks
-from tests.support import horovodrun
 from tests.support.rank_pool import RankPool
 from tests.support.warm_python import WarmPython
 
 
-def test_ranks_prove_themselves() -> None:
-    done = horovodrun.run(3, "-m", "benchmarks.distributed.ranks")
+def _prove(_: Ranks) -> tuple[int, str]:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = ranks.main()
+    return code, out.getvalue()
 
-    result = horovodrun.result(done)
-    assert (result["num_ranks"], result["sum"]) == (3, 3)
+
+def test_ranks_prove_themselves(rank_pool: RankPool) -> None:
+    """The command that `make venv` runs under horovodrun."""
+    (code, text), other = rank_pool.run(_prove)
+
+    result = json.loads(text)
+    assert (code, result["num_ranks"], result["sum"]) == (0, 2, 1)
+    assert other == (0, "")
 
 
-def _communicate(ranks: Ranks) -> tuple[object, ...]:
-    variable = tf.Variable(float(ranks.rank + 5))
-    ranks.broadcast([variable])
-    average = tf.function(lambda tensor: ranks.average([tensor, 2 * tensor]))
-    means = average(tf.constant([ranks.rank, 10.0]))
-    gathered = ranks.gather({"rank": ranks.rank})
-    local = (ranks.local_rank, ranks.num_local_ranks, ranks.now() == ranks)
+def _communicate(world: Ranks) -> tuple[object, ...]:
+    variable = tf.Variable(float(world.rank + 5))
+    world.broadcast([variable])
+    average = tf.function(lambda tensor: world.average([tensor, 2 * tensor]))
+    means = average(tf.constant([world.rank, 10.0]))
+    gathered = world.gather({"rank": world.rank})
+    local = (world.local_rank, world.num_local_ranks, world.now() == world)
     return local, float(variable), np.array(means).tolist(), gathered
 
 

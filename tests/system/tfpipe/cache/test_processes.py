@@ -22,14 +22,24 @@ def fill(data_dir, directory, calls, rank, num_ranks, delay):
     pathlib.Path(f"{calls}.{rank}").write_text(repr(as_list(pipeline.build())))
 
 
-def start(*arguments):
-    process = multiprocessing.get_context("spawn").Process(target=fill, args=arguments)
-    process.start()
-    return process
+@pytest.fixture(scope="module")
+def start():
+    """Starts `fill` in a process: a fork of one that has imported TensorFlow."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+
+    def start(*arguments):
+        process = context.Process(target=fill, args=arguments)
+        process.start()
+        return process
+
+    return start
 
 
 @pytest.mark.parametrize("num_ranks", [2, 1])
-def test_processes_fill_one_cache_at_the_same_time(data_dir, tmp_path, num_ranks):
+def test_processes_fill_one_cache_at_the_same_time(
+    start, data_dir, tmp_path, num_ranks
+):
     """As two ranks, or as two runs that make the same records."""
     calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
     processes = [
@@ -53,7 +63,7 @@ def test_processes_fill_one_cache_at_the_same_time(data_dir, tmp_path, num_ranks
     assert len(noted(calls)) == count
 
 
-def test_killed_process_leaves_what_it_kept(data_dir, tmp_path):
+def test_killed_process_leaves_what_it_kept(start, data_dir, tmp_path):
     calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
     process = start(data_dir, directory, calls, 0, 1, 0.2)
     while len(noted(calls)) < 17:

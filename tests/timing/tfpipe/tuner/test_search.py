@@ -6,7 +6,7 @@ import pytest
 
 import tfpipe
 from tests.support.artificial import decoded_again_and_again
-from tfpipe.tuner import placement
+from tfpipe.tuner import placement, search
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def found(data_dir):
     """A search where a cache of what is costly fits."""
     pipeline = decoded_again_and_again(data_dir)
     return pipeline, tfpipe.search_tuning(
-        pipeline, time_limit=20, ram_budget_bytes=10**9
+        pipeline, time_limit=5, ram_budget_bytes=10**9
     )
 
 
@@ -43,8 +43,10 @@ def test_the_setting_that_was_found_is_loaded_and_gives_the_same_elements(
 
 
 def test_a_pipeline_that_cannot_be_run_as_given_is_tuned_within_its_budgets(
-    data_dir, tmp_path
+    data_dir, tmp_path, monkeypatch
 ):
+    # The budgets do not ask which setting is fastest.
+    monkeypatch.setattr(search, "_TURN_SECONDS", 0.02)
     pipeline = decoded_again_and_again(data_dir)
     cache = tfpipe.Cache("ram", max_bytes=1)
     stages = [*pipeline.stages[:1], cache, *pipeline.stages[1:]]
@@ -52,7 +54,7 @@ def test_a_pipeline_that_cannot_be_run_as_given_is_tuned_within_its_budgets(
 
     result = tfpipe.search_tuning(
         given,
-        time_limit=20,
+        time_limit=1,
         ram_budget_bytes=100,
         disk_budget_bytes=10**9,
         cache_dir=tmp_path,
