@@ -16,6 +16,7 @@ NAMES = ("input", "synthetic", "real")
 _WELL_FED = 0.97  # real over synthetic: the input does not limit the model
 _SAME = 0.95  # rates that differ less agree: MLPerf Storage's limit for repeated runs
 _FULL = 0.9  # share of the cores from which on they are the limit
+_QUIET = 0.05  # share of the cores that others may take without a remark
 
 
 def configs(config: Config) -> dict[str, Config]:
@@ -54,7 +55,13 @@ def compare(results: Mapping[str, Mapping[str, Any]], num_cores: int) -> dict[st
     """
     rates = {name: results[name]["examples_per_second"] for name in NAMES}
     cpu = {name: results[name]["cpu_seconds_per_example"] for name in NAMES}
-    bars = Bars(rates=rates, cpu_seconds=cpu, num_cores=num_cores)
+    load = results["real"].get("host_load", {})
+    bars = Bars(
+        rates=rates,
+        cpu_seconds=cpu,
+        num_cores=num_cores,
+        others_busy=load.get("others_cpu_fraction") or 0.0,
+    )
     return {
         **{f"{name}_examples_per_second": rate for name, rate in rates.items()},
         **{f"{name}_cores_busy": bars.cores_busy(name) for name in NAMES},
@@ -73,11 +80,14 @@ class Bars:
         rates: Examples a second of each run.
         cpu_seconds: CPU seconds of an example in each run.
         num_cores: Cores of all ranks together.
+        others_busy: Share of the cores that processes outside the run took from the
+            real run, 0 to 1.
     """
 
     rates: Mapping[str, float]
     cpu_seconds: Mapping[str, float]
     num_cores: int
+    others_busy: float = 0.0
 
     def cores_busy(self, name: str) -> float:
         """Returns the share of the cores that a run kept busy, 0 to 1."""
@@ -104,8 +114,12 @@ class Bars:
 
     @property
     def lacks_cores(self) -> bool:
-        """Whether the cores explain a rate below the overlapped one."""
-        return max(self.cores_needed, self.cores_busy("real")) >= _FULL
+        """Whether the cores explain a rate below the overlapped one.
+
+        Cores that others take are not there for the run.
+        """
+        used = max(self.cores_needed, self.cores_busy("real"))
+        return used + self.others_busy >= _FULL
 
     @property
     def case(self) -> str:
@@ -119,7 +133,8 @@ class Bars:
             explains the rate; 5 % is the difference that repeated runs may have.
         "compete": each alone is faster than both together, by more than that. The cores
             explain it: the CPU seconds of both, added up, need >= 0.9 of the cores at
-            the overlapped rate, or both together kept >= 0.9 of them busy. Otherwise
+            the overlapped rate, or both together kept >= 0.9 of them busy; the cores
+            that other processes took are added to both shares. Otherwise
             memory or the way to the device do, if real >= 0.95 in_turn, where
             in_turn = 1 / (1 / input + 1 / synthetic).
         "unexplained": even taking turns would be faster, and cores are free.
@@ -143,7 +158,14 @@ def _sentence(bars: Bars) -> str:
         f"alone the input feeds {feeds:,.0f} images/s and the model takes "
         f"{takes:,.0f}, together they reach {real:,.0f}"
     )
-    free = f"{max(0, 1 - bars.cores_busy('real')):.0%} of the cores are free"
+    left = 1 - bars.cores_busy("real") - bars.others_busy
+    free = f"{max(0, left):.0%} of the cores are free"
+    others = ""
+    if bars.others_busy > _QUIET:
+        others = (
+            f" Other processes took {bars.others_busy:.0%} of the cores: repeat the "
+            "runs on a quiet host."
+        )
     resource = (
         f"cores: {alone}, as the work of both at {bars.overlapped:,.0f} would need "
         f"{bars.cores_needed:.0%} of the cores. Add cores, or make the input cheaper."
@@ -160,10 +182,10 @@ def _sentence(bars: Bars) -> str:
         "input_binds": f"The input binds: {reached}; alone it feeds {feeds:,.0f} "
         f"images/s, {feeds / takes:.0%} of what the model takes. Tune the pipeline, or "
         "give it more cores or faster storage.",
-        "compete": f"Input and model compete for {resource}",
+        "compete": f"Input and model compete for {resource}{others}",
         "unexplained": f"Neither input nor model explains the rate: {alone}, taking "
         f"turns would reach {bars.in_turn:,.0f}, and {free}. Compare the states of the "
-        "cache and the other load of the three runs, and repeat them.",
+        "cache and the other load of the three runs, and repeat them." + others,
     }[bars.case]
 
 

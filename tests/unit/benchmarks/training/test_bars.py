@@ -143,3 +143,20 @@ def test_longest_bar_has_forty_characters() -> None:
 
     assert [line.count("█") for line in drawn] == [32, 40, 20]
     assert last == figures["sentence"]
+
+
+def test_cores_that_others_take_are_not_free() -> None:
+    results: dict[str, dict[str, Any]] = {
+        "input": {"examples_per_second": 600.0, "cpu_seconds_per_example": 1e-3},
+        "synthetic": {"examples_per_second": 600.0, "cpu_seconds_per_example": 1e-3},
+        "real": {"examples_per_second": 500.0, "cpu_seconds_per_example": 2e-3},
+    }
+    alone = bars.compare(results, 2)
+    results["real"]["host_load"] = {"others_cpu_fraction": 0.4}
+    beside_others = bars.compare(results, 2)
+
+    # 600 images/s of 2 ms need 60 % of two cores, and 500 images/s keep 50 % busy.
+    assert "compete for memory" in alone["sentence"]
+    assert "although 50% of the cores are free" in alone["sentence"]
+    assert "compete for cores" in beside_others["sentence"]
+    assert "Other processes took 40% of the cores" in beside_others["sentence"]
