@@ -75,4 +75,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main, {})
+    command.run(main, {"The page": ("results", "compare", "output")})

@@ -173,4 +173,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    command.run(main, {})
+    command.run(main, sweep_flags.GROUPS)

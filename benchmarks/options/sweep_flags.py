@@ -15,6 +15,17 @@ from benchmarks.options import preset_flag, settings_file
 from benchmarks.sweeps.plan import NO_ACCELERATOR, SCALINGS, Sweep
 from benchmarks.sweeps.presets import PRESETS
 
+GROUPS = {
+    "What to run": (
+        *("sweep_dir", "preset", "sweep_file", "data_dirs", "models", "batch_sizes"),
+        *("modes", "caches", "accelerators", "repeats"),
+    ),
+    "On how many ranks": (
+        *("ranks", "placements", "hosts", "scaling", "find_ranks", "max_ranks"),
+    ),
+    "How runs are started": ("dry_run", "run_timeout", "horovodrun_arguments"),
+}
+
 flags.adopt_module_key_flags(preset_flag)
 
 _SWEEP_DIR = flags.DEFINE_string(

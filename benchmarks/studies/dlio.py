@@ -31,15 +31,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import app, flags as absl_flags
 
 import tfpipe
-from benchmarks.options import train_flags
-from benchmarks.reporting import environment, mlperf_storage, output
+from benchmarks.options import command, shared_flags
+from benchmarks.reporting import mlperf_storage, output
 from benchmarks.studies import interleaved
 
-absl_flags.adopt_module_key_flags(train_flags)
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "batch_size"):
+    absl_flags.declare_key_flag(_name)
 absl_flags.adopt_module_key_flags(interleaved)
 
 _DLIO = absl_flags.DEFINE_string("dlio", None, "The program dlio_benchmark.")
@@ -110,6 +111,8 @@ def write_files(data_dir: str, folder: pathlib.Path, num_copies: int) -> None:
     """
     if (folder / "index.json").exists():
         return
+    import tensorflow as tf
+
     source = tfpipe.TFRecordSource(data_dir, "train")
     shards = source.index.splits["train"]
     paths = [os.path.join(data_dir, shard.name) for shard in shards]
@@ -321,7 +324,7 @@ def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
     if len(argv) > 1:
         raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
-    options = train_flags.shared()
+    options = shared_flags.shared()
     batch_size = options["batch_size"] or 32
     try:
         if not (_DLIO.value and _DLIO_DIR.value and options["data_dir"]):
@@ -332,6 +335,8 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    from benchmarks.reporting import environment
+
     report = {
         "command": "benchmarks.studies.dlio",
         "schema_version": 1,
@@ -350,4 +355,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command.run(main, {})

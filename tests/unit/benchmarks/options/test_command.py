@@ -7,8 +7,8 @@ import pytest
 from absl import app, flags
 from absl.testing import flagsaver
 
-from benchmarks import input as input_command, train
-from benchmarks.options import command, input_flags, train_flags
+from benchmarks import input as input_command, sweep, train
+from benchmarks.options import command, input_flags, sweep_flags, train_flags
 from benchmarks.reporting import gates
 
 
@@ -20,7 +20,11 @@ def _parsed() -> None:
 
 @pytest.mark.parametrize(
     ("module", "groups"),
-    [(train_flags, train_flags.GROUPS), (input_flags, input_flags.GROUPS)],
+    [
+        (train_flags, train_flags.GROUPS),
+        (input_flags, input_flags.GROUPS),
+        (sweep_flags, sweep_flags.GROUPS),
+    ],
 )
 def test_every_flag_is_in_one_group(module: ModuleType, groups: command.Groups) -> None:
     grouped = [name for names in groups.values() for name in names]
@@ -35,6 +39,7 @@ def test_every_flag_is_in_one_group(module: ModuleType, groups: command.Groups) 
     [
         (train.main, train_flags.GROUPS),
         (input_command.main, input_flags.GROUPS),
+        (sweep.main, sweep_flags.GROUPS),
     ],
 )
 def test_help_has_an_example_and_the_groups_in_their_order(
