@@ -9,7 +9,8 @@ after, because the records that it reads ahead would come from memory otherwise.
 
 import concurrent.futures
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tfpipe
@@ -27,6 +28,7 @@ _HINTS = {
     "warm": "The files do not fit in memory, or somebody evicts them.",
 }
 
+Pause = Callable[[], AbstractContextManager[None]]
 Moment = concurrent.futures.Future[Snapshot]
 
 
@@ -105,23 +107,29 @@ class Meter:
             self._stop()
         self._restart(state)
 
-    def end_epoch(self, state: tfpipe.State, *, is_last: bool) -> None:
+    def end_epoch(
+        self,
+        state: tfpipe.State,
+        pause: Pause,
+        *,
+        is_last: bool,
+    ) -> None:
         """Ends an epoch and begins the next one at a state.
 
-        In warm-up and after the last step there is nothing to do.
+        In warm-up and after the last step there is nothing to do. Only a cold run
+        pauses, because its input reads nothing meanwhile.
 
         Raises:
             ValueError: If the files do not leave the page cache of a host.
         """
         if self._begin is None or is_last:
             return
-        if self._is_cold:
+        if not self._is_cold:
+            self._next_epoch(state)
+            return
+        with pause():
             self._stop()
-        now = self._look()
-        self._epochs.append((*self._begin, now))
-        self._begin = (state.epoch, now)
-        if self._is_cold:
-            now.result()  # before the files leave
+            self._next_epoch(state).result()  # before the files leave
             self._restart(state)
 
     def finish(self, traces: Sequence[Trace]) -> list[list[EpochReads]]:
@@ -146,6 +154,13 @@ class Meter:
             for epoch, before, after in self._epochs
         ]
         return self._ranks.gather(reads)
+
+    def _next_epoch(self, state: tfpipe.State) -> Moment:
+        now = self._look()
+        if self._begin is not None:
+            self._epochs.append((*self._begin, now))
+        self._begin = (state.epoch, now)
+        return now
 
     def _look(self) -> Moment:
         return self._thread.submit(epoch_reads.snapshot, self._files)

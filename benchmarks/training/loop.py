@@ -16,6 +16,7 @@ import tensorflow as tf
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.training import metrics, steps
+from benchmarks.training.cache_state import Pause
 from benchmarks.training.checkpoint import Checkpoint
 from benchmarks.training.recorder import Step, Trace
 from benchmarks.training.setting import Setting
@@ -81,10 +82,13 @@ def train_from(
         ValueError: If no step is left to time.
     """
 
-    def end_epoch(state: tfpipe.State) -> None:
-        checkpoint.save(state)
+    def end_epoch(state: tfpipe.State, pause: Pause) -> None:
+        # A pause is not timed but the input reads on, so there is one only if needed.
+        if setting.config.checkpoint_dir is not None:
+            with pause():
+                checkpoint.save(state)
+                ranks.gather(None)  # until rank 0 has saved
         _report_faults(setting)
-        ranks.gather(None)  # until rank 0 has saved
 
     model = training.model
     function = steps.make_train_step(model, training.optimizer, setting, ranks)

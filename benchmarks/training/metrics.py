@@ -173,19 +173,22 @@ def _histogram(seconds: npt.NDArray[np.float64]) -> dict[str, Any]:
 def stragglers(traces: Sequence[Trace]) -> dict[str, Any]:
     """Returns which rank the others wait for, by how much it is slower, and why.
 
-    A rank's own time is wait and compute. slowest_over_others is the own time of the
-    slowest rank over the median of the own times of all others; 1 if there are none.
+    A rank's own time is that of its steps without the wait for other ranks: wait,
+    compute, and the sync of the rank that came last, which waited for nobody and only
+    communicated. slowest_over_others is the own time of the slowest rank over the
+    median of the own times of all others; 1 if there are none.
     cause is the part that makes up most of the difference; None if the slowest rank is
     less than 5 % slower. times_last_per_rank counts the steps in which a rank was the
     last one, which is the rank that waited least for the others. It is None if no rank
     was seen to wait for another.
     """
     wait = np.array([np.mean(trace.wait_seconds) for trace in traces])
-    own = wait + [np.mean(trace.compute_seconds) for trace in traces]
+    sync = np.array([trace.sync_seconds for trace in traces])
+    communication = sync.min(axis=0).mean()
+    own = wait + [np.mean(trace.compute_seconds) for trace in traces] + communication
     slowest = int(own.argmax())
     others = np.delete(own, slowest) if len(own) > 1 else own
     ratio = float(own[slowest] / np.median(others))
-    sync = np.array([trace.sync_seconds for trace in traces])
     times_last = np.bincount(sync.argmin(axis=0), minlength=len(traces)).tolist()
     found = {
         "slowest_rank": slowest,
@@ -213,7 +216,7 @@ def _straggler_text(found: dict[str, Any], wait_share: float) -> str:
         )
     part = f"{wait_share:.0%} is waiting for input"
     if found["cause"] == "compute":
-        part = f"{1 - wait_share:.0%} is computing"
+        part = f"{1 - wait_share:.0%} is computing and averaging"
     return (
         f"Rank {rank} holds the others back: its steps take {ratio:.2f} times as long "
         f"as theirs ({own[rank] * 1e3:.1f} ms), of which {part}."

@@ -6,7 +6,9 @@ blocked on the next batch; sync is the time from the rank's own gradients to the
 average over ranks, which is spent waiting for slower ranks; compute is the rest.
 """
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import sys
@@ -24,7 +26,7 @@ from benchmarks.reporting import steady_state
 from benchmarks.reporting.progress import Progress
 from benchmarks.system import host_load, telemetry, time_series
 from benchmarks.training import metrics
-from benchmarks.training.cache_state import Batches, Meter
+from benchmarks.training.cache_state import Batches, Meter, Pause
 from benchmarks.training.recorder import Recorder, Step, Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch, StepFunction
@@ -53,7 +55,7 @@ def run_steps(
     state: tfpipe.State,
     *,
     num_epochs: int | None = None,
-    end_epoch: Callable[[tfpipe.State], None] = lambda _: None,
+    end_epoch: Callable[[tfpipe.State, Pause], None] = lambda *_: None,
     after_step: Callable[[Step, tfpipe.State], None] = lambda *_: None,
 ) -> Outcome:
     """Runs warm-up and timed steps, on all ranks together.
@@ -68,8 +70,8 @@ def run_steps(
         num_steps: Number of warm-up steps and of timed steps.
         state: Where in the data to start.
         num_epochs: Epochs after which the data ends; None to repeat it.
-        end_epoch: Called with the state after each epoch; its time is not counted, so
-            ranks must leave it together.
+        end_epoch: Called after each epoch with the state, and with a pause whose time
+            is not counted; ranks must enter and leave the pause together.
         after_step: Called on every rank with each step and the state after it.
 
     Raises:
@@ -87,6 +89,7 @@ def run_steps(
     sampler = telemetry.Sampler(
         setting.config.data_dir, files=setting.files, num_bytes=setting.num_bytes
     )
+    pause = functools.partial(_paused, recorder, sampler)
     with sampler, setting.beat.loop():
         done = _steps(setting, state, batches, function, sum(num_steps), ranks)
         for number, step in enumerate(done):
@@ -97,9 +100,8 @@ def run_steps(
             state = setting.pipeline.source.advance(state)
             after_step(step, state)
             if state.step == 0:
-                with recorder.untimed(), sampler.paused():
-                    meter.end_epoch(state, is_last=number + 1 == sum(num_steps))
-                    end_epoch(state)
+                meter.end_epoch(state, pause, is_last=number + 1 == sum(num_steps))
+                end_epoch(state, pause)
             if number + 1 == num_warmup:
                 meter.start(state)
                 ranks.gather(None)  # a barrier: all ranks start together
@@ -116,6 +118,13 @@ def run_steps(
         "epoch_reads": meter.finish(traces),
     }
     return Outcome(traces=traces, state=state, figures=figures)
+
+
+@contextlib.contextmanager
+def _paused(recorder: Recorder, sampler: telemetry.Sampler) -> Iterator[None]:
+    """Leaves the time of the block out of all figures; the input still reads ahead."""
+    with recorder.untimed(), sampler.paused():
+        yield
 
 
 def _figures(

@@ -77,6 +77,8 @@ def test_signal_ends_it_soon_and_says_how_to_go_on(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            # A shell ignores SIGINT in what it starts in the background.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         while not num_complete(folder):
             time.sleep(0.005)

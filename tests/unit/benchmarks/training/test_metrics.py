@@ -207,7 +207,7 @@ def test_stragglers_by_their_own_time_and_by_who_is_waited_for() -> None:
         "times_last_per_rank": [0, 1, 2],
         "cause": "compute",
         "text": "Rank 1 holds the others back: its steps take 1.33 times as long as "
-        "theirs (2000.0 ms), of which 100% is computing.",
+        "theirs (2000.0 ms), of which 100% is computing and averaging.",
     }
 
 
@@ -237,6 +237,20 @@ def test_slowest_rank_against_the_median_of_the_others(
     assert found["slowest_over_others"] == pytest.approx(ratio)
     assert found["cause"] == cause
     assert re.match(text.replace("(", r"\(").replace(")", r"\)"), found["text"])
+
+
+def test_communication_belongs_to_the_step_of_every_rank() -> None:
+    """Rank 1 comes last and communicates for 0.1 s; rank 0 waits for it before."""
+    parts = [(0.0, 0.1, 0.3), (0.2, 0.1, 0.1)]
+    traces = [
+        _trace([wait], [compute], 8, sync_seconds=[sync])
+        for wait, compute, sync in parts
+    ]
+
+    found = metrics.stragglers(traces)
+
+    assert found["own_seconds_per_step_per_rank"] == pytest.approx([0.2, 0.4])
+    assert found["slowest_over_others"] == pytest.approx(2.0)
 
 
 def test_last_rank_is_unknown_if_no_rank_waits() -> None:
