@@ -26,9 +26,9 @@ def parse(arguments: Sequence[str]) -> Config:
         ValueError: If a flag is unknown, has a wrong value or contradicts another.
     """
     values = flags.FlagValues()
-    for module in (train_flags, logging):
-        for flag in flags.FLAGS.get_key_flags_for_module(module.__name__):
-            values[flag.name] = copy.deepcopy(flag)
+    of_absl = flags.FLAGS.get_key_flags_for_module(logging.__name__)
+    for flag in (*train_flags.KEY_FLAGS, *of_absl):
+        values[flag.name] = copy.deepcopy(flag)
     try:
         rest = values(["benchmarks.train", *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -73,5 +73,4 @@ def _check_exists(path: pathlib.Path, flag: str) -> None:
 
 def given_here() -> list[str]:
     """Returns the flags of benchmarks.train that this process was started with."""
-    known = flags.FLAGS.get_key_flags_for_module(train_flags.__name__)
-    return [flag.name for flag in known if flag.present]
+    return [flag.name for flag in train_flags.KEY_FLAGS if flag.present]

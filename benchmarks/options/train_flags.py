@@ -179,6 +179,10 @@ _MAX_FAULTS = flags.DEFINE_integer(
     lower_bound=0,
 )
 
+# All flags of the command as they are defined here: a module with a flag of the same
+# name, as the converters have, would replace it in absl's own list.
+KEY_FLAGS = tuple(flags.FLAGS.get_key_flags_for_module(__name__))
+
 
 def config_from_flags() -> config.Config:
     """Returns the values of the flags.

@@ -403,7 +403,7 @@ NOT_MADE = {
     *("BadIndexError", "BadRecordError", "TfpipeError", "Flip", "ToNCHW"),
     *("Bottleneck", "Fault", "Headspace", "Profile", "Search", "StageCost"),
     *("StepFigures", "StepTime", "Throughput", "Turns", "chosen_parallelism"),
-    *("cpu_model", "cpu_quota", "ram_bytes", "ram_left"),
+    *("cpu_model", "cpu_quota", "git_revision", "ram_bytes", "ram_left"),
 }
 # Below, or takes the arguments of another.
 ELSEWHERE = {
