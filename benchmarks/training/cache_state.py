@@ -125,11 +125,15 @@ class Meter:
         if self._begin is None or is_last:
             return
         if not self._is_cold:
-            self._next_epoch(state)
+            now = self._look()
+            self._epochs.append((*self._begin, now))
+            self._begin = (state.epoch, now)
             return
         with pause():
             self._stop()
-            self._next_epoch(state).result()  # before the files leave
+            now = self._look()
+            now.result()  # before the files leave
+            self._epochs.append((*self._begin, now))
             self._restart(state)
 
     def finish(self, traces: Sequence[Trace]) -> list[list[EpochReads]]:
@@ -154,13 +158,6 @@ class Meter:
             for epoch, before, after in self._epochs
         ]
         return self._ranks.gather(reads)
-
-    def _next_epoch(self, state: tfpipe.State) -> Moment:
-        now = self._look()
-        if self._begin is not None:
-            self._epochs.append((*self._begin, now))
-        self._begin = (state.epoch, now)
-        return now
 
     def _look(self) -> Moment:
         return self._thread.submit(epoch_reads.snapshot, self._files)

@@ -73,19 +73,30 @@ def _seconds_per_step(result: dict[str, Any]) -> float:
     return seconds
 
 
+def _slowed(
+    ranks: RankPool, folder: pathlib.Path, **fields: Any
+) -> tuple[dict[str, Any], float]:
+    """Checks that rank 1 is named; returns the result and how much slower a step is.
+
+    Without slow storage both ranks take as long as rank 0, which waits for nothing.
+    """
+    fields |= {"num_warmup_steps": 16, "num_steps": 40}
+    alone, _ = ranks.run(_run, None, synthetic=True, **fields)
+    result, _ = ranks.run(_run, folder, **fields)
+    found, ratio = result["stragglers"], _seconds_per_step(result) / _mean_step(alone)
+    assert (found["slowest_rank"], found["cause"]) == (1, "input")
+    assert found["slowest_over_others"] == pytest.approx(ratio, rel=0.15)
+    return result, ratio
+
+
 def test_emulated_slow_rank_is_named_with_its_ratio(
     uneven_ranks: RankPool, noise_dir: pathlib.Path
 ) -> None:
     fields = {"batch_size": 16, "step_time_ms": 80.0}
-    fields |= {"num_warmup_steps": 16, "num_steps": 40}
 
-    alone, _ = uneven_ranks.run(_run, None, synthetic=True, **fields)
-    result, _ = uneven_ranks.run(_run, noise_dir / "both", **fields)
+    result, ratio = _slowed(uneven_ranks, noise_dir / "both", **fields)
 
-    found, seconds = result["stragglers"], _seconds_per_step(result)
-    assert (found["slowest_rank"], found["cause"]) == (1, "input")
-    ratio = seconds / _mean_step(alone)
-    assert found["slowest_over_others"] == pytest.approx(ratio, rel=0.15)
+    seconds = _seconds_per_step(result)
     # Both ranks take 0.2 s for a step: one waits for input, the other for its peer.
     assert result["stall_fraction"] == pytest.approx(1 - 1 / ratio, abs=0.15)
     assert result["accelerator_utilization"] == pytest.approx(0.08 / seconds, abs=0.05)
@@ -96,16 +107,10 @@ def test_slow_rank_of_a_real_training_is_named_with_its_ratio(
     uneven_ranks: RankPool, noise_dir: pathlib.Path
 ) -> None:
     fields = {"batch_size": 16, "image_size": 96}
-    fields |= {"num_warmup_steps": 16, "num_steps": 40}
 
-    alone, _ = uneven_ranks.run(_run, None, synthetic=True, **fields)
-    result, _ = uneven_ranks.run(_run, noise_dir / "both", **fields)
+    result, _ = _slowed(uneven_ranks, noise_dir / "both", **fields)
 
     found, seconds = result["stragglers"], _seconds_per_step(result)
-    assert (found["slowest_rank"], found["cause"]) == (1, "input")
-    # Without slow storage both ranks take as long as rank 0, which waits for nothing.
-    ratio = seconds / _mean_step(alone)
-    assert found["slowest_over_others"] == pytest.approx(ratio, rel=0.15)
     _, slow = found["own_seconds_per_step_per_rank"]
     assert slow == pytest.approx(seconds, rel=0.1)
     assert "Rank 1 holds the others back: its steps take " in found["text"]

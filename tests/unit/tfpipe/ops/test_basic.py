@@ -57,7 +57,7 @@ def in_map(op, example):
 
 
 def over_seeds(function):
-    """What a function of a seed gives for the first records of an epoch."""
+    """Returns the values of a function of a seed for the first records of an epoch."""
     dataset = tf.data.Dataset.range(NUM_SEEDS).map(
         lambda number: function(tf.stack([tf.constant(7, tf.int64), number]))
     )
