@@ -7,14 +7,14 @@ as it is, or to take stages from it (`pipeline.stages`) for another pipeline.
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from tfpipe import errors
 from tfpipe.native.op import CropOp
 from tfpipe.ops.basic import Cast, Normalize, Parse, Select
 from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, Quality
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
-from tfpipe.reading.order import Shuffle
+from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, resnet
 from tfpipe.shards import index
@@ -26,30 +26,24 @@ from tfpipe.tuning import Tuning
 
 Path = str | os.PathLike[str]
 MakeRecipe = Callable[[int, Dtype, Quality], Recipe]
-OnError = Literal["raise", "skip"]
 
 
 def imagenet_train(
-    data_dir: Path,
+    data: Path | TFRecordSource,
     *,
-    split: str = "train",
+    split: str | None = None,
     recipe: MakeRecipe = resnet,
     image_size: int = 224,
-    batch_size: int = 256,
-    seed: int = 0,
-    rank: int = 0,
-    num_ranks: int = 1,
-    label_offset: int = 0,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    rank: int | None = None,
+    num_ranks: int | None = None,
+    parse: Parse | None = None,
     dtype: str = "uint8",
     quality: Quality | None = None,
     crop_op: CropOp = "auto",
     decode: bool = True,
-    shuffle: Shuffle = "window",
-    window_size: int = 1024,
     cache: Wrapper | None = None,
-    on_error: OnError = "raise",
-    max_faults: int = 100,
-    label_base: int | None = None,
     with_record_id: bool = False,
     whole_batches: bool = False,
     tuning: Tuning | None = None,
@@ -61,24 +55,29 @@ def imagenet_train(
 
     Element: batch.
         image: `dtype` [batch_size, image_size, image_size, 3]
-        label: int32 [batch_size], 0..999 with label_offset 0
+        label: int32 [batch_size], 0..999, see `Parse`
         record_id: int64 [batch_size], if `with_record_id`
-        mask: float32 [batch_size], if `on_error` is "skip"; 0 for an example that
-            stands in for a damaged one, otherwise 1; the weight of its loss
+        mask: float32 [batch_size], if the source skips damaged records; 0 for an
+            example that stands in for a damaged one, otherwise 1; the weight of its
+            loss
         encoded: string [batch_size], and height, width: int32 [batch_size], in place of
             image, if `decode` is False
 
     Args:
-        data_dir: Folder of a converted data set.
-        split: Name of the split.
+        data: Folder of a converted data set, or a `TFRecordSource` for other ways of
+            reading: its shuffling, what it does about damaged records, other names of
+            shards.
+        split: Name of the split; "train" by default. This and the next arguments up to
+            `num_ranks` are those of the source: give them there if `data` is one.
         recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or a callable
             (image_size, dtype, quality) -> Recipe.
         image_size: Height and width in pixels.
-        batch_size: Examples in a batch of this rank.
-        seed: Run seed, the same on every rank, 0 to 2**64 - 1.
-        rank: Number of this rank, 0 to num_ranks - 1.
-        num_ranks: Number of ranks.
-        label_offset: Label of the first class in the batches.
+        batch_size: Examples in a batch of this rank; 256 by default.
+        seed: Run seed, the same on every rank, 0 to 2**64 - 1; 0 by default.
+        rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
+        num_ranks: Number of ranks; 1 by default.
+        parse: How records become examples; by default as the converters write them. Its
+            label base is that of the index, unless it has one.
         dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
             device; this is the cheapest. "float32", "bfloat16" or "float16" gives
             normalized pixels.
@@ -89,14 +88,7 @@ def imagenet_train(
             which `python -m tfpipe.native` builds; "stock" uses TensorFlow's kernels
             and gives the same pixels; "auto" is "native" if it is built.
         decode: Whether to decode; otherwise batches hold the JPEG bytes.
-        shuffle: "window", "full" or "none"; see `order.Order`.
-        window_size: Records that are permuted together; two windows are in memory.
         cache: A `Cache` of the records, for slow storage.
-        on_error: "raise" stops at a record that is damaged or cannot be decoded, and
-            names it; "skip" puts another record in its place and counts it in
-            `pipeline.faults`.
-        max_faults: Number of records that may be skipped; one more raises an error.
-        label_base: Label on disk of the first class, for a data set without an index.
         with_record_id: Whether batches hold the numbers of their records.
         whole_batches: Whether the ops run on a whole batch at once. With the native op
             that is cheaper. The batches are the same. Each call takes the memory of a
@@ -107,53 +99,40 @@ def imagenet_train(
         BadIndexError: If the data set is not complete.
         ValueError: If an argument is wrong, or an epoch has no step.
     """
-    _require(image_size, recipe, max_faults, decode, with_record_id, whole_batches)
-    source = TFRecordSource(
-        data_dir,
-        split,
-        seed=seed,
-        rank=rank,
-        num_ranks=num_ranks,
-        batch_size=batch_size,
-        shuffle=shuffle,
-        window_size=window_size,
-    )
-    made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
-    names = ["label", *(["record_id"] if with_record_id else [])]
-    names += ["mask"] if on_error == "skip" else []
-    image = _encoded(names)
-    if decode:
-        image = _image(made, made.train, dtype, names, crop_op)
-    return _compose(
+    source = _source(data, "train", split, batch_size, seed, rank, num_ranks)
+    return _pipeline(
         source,
-        ops=[_parse(source, label_base, label_offset), *image],
-        device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
+        "train",
+        recipe=recipe,
+        image_size=image_size,
+        parse=parse,
+        dtype=dtype,
+        quality=quality,
+        crop_op=crop_op,
+        decode=decode,
         cache=cache,
-        faults=_faults(source, on_error, max_faults),
+        with_record_id=with_record_id,
         whole_batches=whole_batches,
         tuning=tuning,
     )
 
 
 def imagenet_eval(
-    data_dir: Path,
+    data: Path | TFRecordSource,
     *,
-    split: str = "validation",
+    split: str | None = None,
     recipe: MakeRecipe = resnet,
     image_size: int = 224,
-    batch_size: int = 256,
-    seed: int = 0,
-    rank: int = 0,
-    num_ranks: int = 1,
-    label_offset: int = 0,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    rank: int | None = None,
+    num_ranks: int | None = None,
+    parse: Parse | None = None,
     dtype: str = "uint8",
     quality: Quality | None = None,
     crop_op: CropOp = "auto",
     decode: bool = True,
     cache: Wrapper | None = None,
-    on_error: OnError = "raise",
-    max_faults: int = 100,
-    label_base: int | None = None,
     with_record_id: bool = False,
     whole_batches: bool = False,
     tuning: Tuning | None = None,
@@ -162,46 +141,103 @@ def imagenet_eval(
 
     Every rank makes the same number of steps. The last batches are padded: batches also
     hold `mask`: float32 [batch_size], 1 for a real record, 0 for padding. The arguments
-    are those of `imagenet_train` without the shuffling.
+    are those of `imagenet_train`; the split is "validation" by default. A source must
+    have `remainder="pad"`.
 
     Raises:
         BadIndexError: If the data set is not complete.
         ValueError: If an argument is wrong.
     """
-    _require(image_size, recipe, max_faults, decode, with_record_id, whole_batches)
-    source = TFRecordSource(
-        data_dir,
-        split,
-        seed=seed,
-        rank=rank,
-        num_ranks=num_ranks,
-        batch_size=batch_size,
-        shuffle="none",
-        remainder="pad",
+    source = _source(data, "validation", split, batch_size, seed, rank, num_ranks)
+    return _pipeline(
+        source,
+        "evaluate",
+        recipe=recipe,
+        image_size=image_size,
+        parse=parse,
+        dtype=dtype,
+        quality=quality,
+        crop_op=crop_op,
+        decode=decode,
+        cache=cache,
+        with_record_id=with_record_id,
+        whole_batches=whole_batches,
+        tuning=tuning,
     )
+
+
+def _source(
+    data: Path | TFRecordSource,
+    default_split: str,
+    split: str | None,
+    batch_size: int | None,
+    *numbers: int | None,
+) -> TFRecordSource:
+    """Returns the source that is given, or the one of a folder."""
+    names = ("split", "batch_size", "seed", "rank", "num_ranks")
+    values = (split, batch_size, *numbers)
+    given = {n: v for n, v in zip(names, values, strict=True) if v is not None}
+    remainder: Remainder = "drop" if default_split == "train" else "pad"
+    if not isinstance(data, TFRecordSource):
+        fields: dict[str, Any] = {"split": default_split, "batch_size": 256} | given
+        if remainder == "pad":
+            fields["shuffle"] = "none"
+        return TFRecordSource(data, remainder=remainder, **fields)
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} must be given to the TFRecordSource, got them beside "
+            "it. A preset takes them for a folder only."
+        )
+    if data.remainder != remainder:
+        raise ValueError(
+            f"The TFRecordSource must have remainder={remainder!r}, got "
+            f"{data.remainder!r}: training leaves out the records that do not fill a "
+            "step, evaluation uses every record once."
+        )
+    return data
+
+
+def _pipeline(
+    source: TFRecordSource,
+    purpose: Literal["train", "evaluate"],
+    *,
+    recipe: MakeRecipe,
+    image_size: int,
+    parse: Parse | None,
+    dtype: str,
+    quality: Quality | None,
+    crop_op: CropOp,
+    decode: bool,
+    cache: Wrapper | None,
+    with_record_id: bool,
+    whole_batches: bool,
+    tuning: Tuning | None,
+) -> Pipeline:
+    """Returns the pipeline of a preset; see `imagenet_train`."""
+    _require(image_size, recipe, parse, decode, with_record_id, whole_batches)
     made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
-    names = ["label", "mask", *(["record_id"] if with_record_id else [])]
+    names = ["label", *(["record_id"] if with_record_id else [])]
+    names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
     image = _encoded(names)
     if decode:
-        image = _image(made, made.evaluate, dtype, names, crop_op)
+        image = _image(made, getattr(made, purpose), dtype, names, crop_op)
     return _compose(
         source,
-        ops=[_parse(source, label_base, label_offset), *image],
+        ops=[_parse(source, parse), *image],
         device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
         cache=cache,
-        faults=_faults(source, on_error, max_faults),
         whole_batches=whole_batches,
         tuning=tuning,
     )
 
 
 def _require(
-    image_size: int, recipe: MakeRecipe, max_faults: int, *switches: bool
+    image_size: int, recipe: MakeRecipe, parse: Parse | None, *switches: bool
 ) -> None:
     """Checks the arguments that would otherwise fail late, or with another message."""
     errors.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
     errors.require_callable("", "recipe", recipe)
-    errors.require_int("", "max_faults", max_faults, least=0)
+    errors.require_kind("", "parse", parse, Parse, or_none=True)
     names = ("decode", "with_record_id", "whole_batches")
     for name, value in zip(names, switches, strict=True):
         errors.require_bool("", name, value)
@@ -213,11 +249,12 @@ def _compose(
     ops: Sequence[Op],
     device_ops: Sequence[Op],
     cache: Wrapper | None,
-    faults: FaultLog | None,
     whole_batches: bool,
     tuning: Tuning | None,
 ) -> Pipeline:
     """Returns the pipeline of the stages that all presets share."""
+    budget = 0 if source.on_error == "raise" else source.max_faults
+    faults = FaultLog(budget, locate=source.locate)
     made: list[Stage] = [Map(*ops, faults=faults), Batch(source.batch_size)]
     if whole_batches:
         _require_batched(ops)
@@ -250,16 +287,12 @@ def _require_batched(ops: Sequence[Op]) -> None:
             )
 
 
-def _parse(source: TFRecordSource, label_base: int | None, label_offset: int) -> Parse:
-    base = source.index.label_base if label_base is None else label_base
-    return Parse(label_base=base, label_offset=label_offset)
-
-
-def _faults(source: TFRecordSource, on_error: OnError, max_faults: int) -> FaultLog:
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be raise or skip, got {on_error!r}.")
-    budget = 0 if on_error == "raise" else max_faults
-    return FaultLog(budget, locate=source.locate)
+def _parse(source: TFRecordSource, parse: Parse | None) -> Parse:
+    """Returns the op with the label base of the index, unless it has its own."""
+    parse = parse or Parse()
+    if parse.label_base is not None:
+        return parse
+    return dataclasses.replace(parse, label_base=source.index.label_base)
 
 
 def _quality(source: TFRecordSource, image_size: int) -> Quality:

@@ -145,9 +145,10 @@ CASES: dict[str, Callable[[str, str], Case]] = {
 
 
 def _preset(data_dir: str, **options: Any) -> tfpipe.Pipeline:
-    return tfpipe.imagenet_train(
-        data_dir, image_size=64, batch_size=_BATCH_SIZE, window_size=256, **options
+    source = tfpipe.TFRecordSource(
+        data_dir, "train", batch_size=_BATCH_SIZE, window_size=256
     )
+    return tfpipe.imagenet_train(source, image_size=64, **options)
 
 
 def _with_map(pipeline: tfpipe.Pipeline, *, num_parallel_calls: int) -> tfpipe.Pipeline:

@@ -206,17 +206,23 @@ def recipe_of(model: str) -> Callable[..., tfpipe.Recipe]:
 def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pipeline:
     is_training = config.mode == "train"
     preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
-    pipeline = preset(
+    source = tfpipe.TFRecordSource(
         config.data_dir,
-        recipe=recipe_of(config.model),
-        image_size=config.image_size,
-        batch_size=config.batch_size,
+        "train" if is_training else "validation",
         seed=config.seed,
         rank=ranks.rank,
         num_ranks=ranks.num_ranks,
-        with_record_id=True,
+        batch_size=config.batch_size,
+        shuffle="window" if is_training else "none",
+        remainder="drop" if is_training else "pad",
         on_error=config.on_error,
         max_faults=config.max_faults,
+    )
+    pipeline = preset(
+        source,
+        recipe=recipe_of(config.model),
+        image_size=config.image_size,
+        with_record_id=True,
         whole_batches=config.whole_batches,
         decode=not config.read_only,
         tuning=tuning,

@@ -40,17 +40,25 @@ class Parse:
              seed: int64 [2], seed of the random ops
 
     Args:
-        label_base: Label on disk of the first class; the index states it.
+        label_base: Label on disk of the first class. The index states it, and the
+            presets take it from there if it is None; without them it must be given.
         label_offset: Label of the first class in the output.
     """
 
-    label_base: int
+    label_base: int | None = None
     label_offset: int = 0
 
     def __post_init__(self) -> None:
-        errors.settle_ints(self, ["label_base", "label_offset"])
+        errors.settle_ints(self, ["label_base"], also=[None])
+        errors.settle_ints(self, ["label_offset"])
 
     def __call__(self, example: Example) -> Example:
+        if self.label_base is None:
+            raise ValueError(
+                "Parse.label_base must be the label of the first class on disk, got "
+                "None. Take it from the index: Parse(label_base="
+                "source.index.label_base)."
+            )
         scalar = tf.io.FixedLenFeature([], tf.int64)
         # Takes a scalar as well, as tf.io.parse_single_example does.
         features = tf.io.parse_example(

@@ -9,22 +9,25 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.reading import state as state_of_run
-from tfpipe.reading.order import Order, Place, Remainder, Shuffle
+from tfpipe.reading.order import Order, Remainder, Shuffle
+from tfpipe.reading.progress import Progress
 from tfpipe.reading.split_index import SplitIndex
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.shards import index
 from tfpipe.shards.index import Index, Shard
 
+OnError = Literal["raise", "skip"]
+
 
 @dataclasses.dataclass(frozen=True)
-class TFRecordSource:
+class TFRecordSource(Progress):
     """Windows of one rank's share of a split, epoch after epoch.
 
     Element: window of w records in x extents.
@@ -53,6 +56,10 @@ class TFRecordSource:
             different ones each epoch; "pad" leaves none out and fills the last batch.
         block_length: Records of a block, the longest range that is read at once.
         window_size: Records of a window; two windows are in memory, encoded.
+        on_error: What the presets do about a record that is damaged or cannot be
+            decoded. "raise" stops at it and names it; "skip" puts another record in its
+            place and counts it in `pipeline.faults`.
+        max_faults: Number of records that may be skipped; one more raises an error.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
@@ -70,6 +77,8 @@ class TFRecordSource:
     remainder: Remainder = "drop"
     block_length: int = 32
     window_size: int = 1024
+    on_error: OnError = "raise"
+    max_faults: int = 100
 
     def __post_init__(self) -> None:
         _check(self)
@@ -108,11 +117,6 @@ class TFRecordSource:
             remainder=self.remainder,
         )
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps that every rank makes in an epoch."""
-        return self.order.num_steps()
-
     @functools.cached_property
     def digest(self) -> str:
         """A digest of what must be equal on every rank and when a run is resumed.
@@ -125,41 +129,6 @@ class TFRecordSource:
             self.shards,
             (self.split, numbers, self.shuffle, self.remainder),
         )
-
-    def place(self, state: State) -> Place:
-        """Returns the place of a state in the order of this source.
-
-        Raises:
-            ValueError: If the state belongs to other data or another order.
-        """
-        if state.digest not in ("", self.digest):
-            raise ValueError(
-                "The state must be of the same data, seed and shuffling as this source,"
-                f" {self.digest} of {self.data_dir} ({self.split}), got {state.digest}."
-            )
-        return state_of_run.place(state, self.order)
-
-    def advance(self, state: State, num_steps: int = 1) -> State:
-        """Returns the state `num_steps` later."""
-        self.place(state)  # raises if the state belongs to another source
-        later = state_of_run.advance(state, self.order, num_steps)
-        return dataclasses.replace(later, digest=self.digest)
-
-    def num_steps(self, state: State, num_epochs: int | None) -> int | None:
-        """Returns the steps from a state on in `num_epochs` epochs; None is endless."""
-        return state_of_run.num_steps(state, self.order, num_epochs)
-
-    def num_records(self, state: State, num_epochs: int | None) -> int | None:
-        """Returns the records this rank reads in `num_steps`; None is endless."""
-        steps = self.num_steps(state, num_epochs)
-        return None if steps is None else steps * self.batch_size
-
-    def window_starts(self, state: State) -> Iterator[int]:
-        """Yields how many records after a state each window begins: 0, and so on.
-
-        Epochs never end. `Interleave` reads a whole window, while it uses the last.
-        """
-        return _window_starts(self.order, self.rank, self.place(state))
 
     def in_order(self) -> "TFRecordSource":
         """Returns a source of all records of the split on one rank, in disk order."""
@@ -191,19 +160,11 @@ def _windows(source: TFRecordSource) -> Windows:
     )
 
 
-def _window_starts(order: Order, rank: int, place: Place) -> Iterator[int]:
-    start = 0
-    while True:
-        for number in order.windows(rank, place):
-            yield start
-            start += order.window(rank, place, number).take
-        place = Place(place.epoch + 1)
-
-
 def _check(source: TFRecordSource) -> None:
     sizes = ("num_ranks", "batch_size", "block_length", "window_size")
     errors.settle_ints(source, sizes, least=1)
-    errors.settle_ints(source, ["rank"], least=0)
+    errors.settle_ints(source, ["rank", "max_faults"], least=0)
+    errors.require_choice(source, "on_error", source.on_error, ("raise", "skip"))
     errors.settle_ints(source, ["seed"], least=0, most=errors.MOST_SEED)
     if source.rank >= source.num_ranks:
         raise ValueError(

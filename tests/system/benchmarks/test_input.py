@@ -73,9 +73,10 @@ def _use_tuned(ranks: Ranks, data_dir: pathlib.Path) -> tuple[int, int, int]:
         Number of busy threads, bytes of memory that were added, bytes of the budget.
     """
     place = {"rank": ranks.rank, "num_ranks": ranks.num_ranks}
-    pipeline = tfpipe.imagenet_train(
-        data_dir, image_size=224, batch_size=4, shuffle="none", **place
+    source = tfpipe.TFRecordSource(
+        data_dir, "train", batch_size=4, shuffle="none", **place
     )
+    pipeline = tfpipe.imagenet_train(source, image_size=224)
     with mock.patch.object(search, "_TURN_SECONDS", TURN_SECONDS):
         found = tfpipe.search_tuning(
             pipeline,

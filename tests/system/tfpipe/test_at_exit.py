@@ -37,8 +37,8 @@ def test_a_process_ends_in_the_middle_of_an_epoch(
 ) -> None:
     script = f"""
 import tfpipe
-pipeline = tfpipe.imagenet_train({str(data_dir)!r}, image_size=32, batch_size=4,
-    shuffle="none", cache=tfpipe.Cache("ram"))
+source = tfpipe.TFRecordSource({str(data_dir)!r}, "train", batch_size=4, shuffle="none")
+pipeline = tfpipe.imagenet_train(source, image_size=32, cache=tfpipe.Cache("ram"))
 batches = iter(pipeline.build(num_epochs=None))
 next(batches)
 """

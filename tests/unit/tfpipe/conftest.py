@@ -6,6 +6,7 @@ import pytest
 
 import tfpipe
 from tests.support.cached import DECODE, make
+from tests.support.presets import preset_over
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -13,7 +14,13 @@ def _first_pipeline(data_dir: pathlib.Path) -> None:
     """Lets AutoGraph convert, and TensorFlow load, what every pipeline needs."""
     cache = tfpipe.Cache("ram")
     for pipeline in (
-        tfpipe.imagenet_train(data_dir, image_size=8, batch_size=2, on_error="skip"),
+        preset_over(
+            tfpipe.imagenet_train,
+            data_dir,
+            image_size=8,
+            batch_size=2,
+            on_error="skip",
+        ),
         tfpipe.imagenet_eval(data_dir, image_size=8, batch_size=2, crop_op="stock"),
         make(data_dir, tfpipe.Map(*DECODE), cache, tfpipe.Batch(2), batch_size=2),
     ):

@@ -144,7 +144,7 @@ MADE = [
     (
         tfpipe.Parse,
         {"label_base": 1},
-        {"label_base": (*INT, None), "label_offset": (*INT, None)},
+        {"label_base": INT, "label_offset": (*INT, None)},
     ),
     (
         tfpipe.Pipeline,
@@ -377,6 +377,8 @@ SOURCE = {
     "window_size": (*SIZE, 1e3),
     "shuffle": ("all", 1, None),
     "remainder": ("keep", 1, None),
+    "on_error": ("ignore", 1, None),
+    "max_faults": (*INT, -1, None),
 }
 PRESET = {
     "image_size": IMAGE_SIZE,
@@ -384,15 +386,12 @@ PRESET = {
     "seed": SEED,
     "rank": (*SEED, 1),
     "num_ranks": SIZE,
-    "label_offset": (*INT, None),
-    "label_base": INT,
     "recipe": FUNCTION,
     "dtype": ("int8", 1, None),
     "quality": ("slow", 1),
     "decode": SWITCH,
     "cache": OBJECT[:2],
-    "on_error": ("ignore", 1, None),
-    "max_faults": (*INT, -1, None),
+    "parse": OBJECT[:2],
     "with_record_id": SWITCH,
     "whole_batches": SWITCH,
     "tuning": OBJECT[:2],
@@ -452,6 +451,7 @@ def test_what_is_wrong_is_refused_by_its_name(make, right, name, values):
 def test_what_is_wrong_is_refused_on_a_data_set(make, wrong, data_dir):
     right = {"data_dir": data_dir, "split": "train"}
     if make is not tfpipe.TFRecordSource:
+        right = {"data": data_dir, "split": "train"}
         right |= {"image_size": 8, "batch_size": 2}
         # The source checks these; one wrong value shows that it gets them.
         wrong = wrong | {name: wrong[name][:1] for name in SOURCE if name in wrong}
@@ -578,7 +578,7 @@ def test_what_saves_a_state_has_one(data_dir, name, values):
             "State.step must be a whole number >= 0, got -1000",
         ),
         (
-            lambda: tfpipe.Parse(label_base=-(10**30)),
+            lambda: tfpipe.Parse(label_offset=-(10**30)),
             "from -9223372036854775808 to 2**63 - 1, got",
         ),
     ],

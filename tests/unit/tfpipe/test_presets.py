@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.support.presets import preset_over
 from tfpipe.reading import order
 from tfpipe.shards import index
 
@@ -20,7 +21,7 @@ evaluate = tfpipe.imagenet_eval
 
 def make(preset, data_dir, **options):
     defaults = {"image_size": SIZE, "batch_size": 4, "with_record_id": True}
-    return preset(data_dir, **defaults | options)
+    return preset_over(preset, data_dir, **defaults | options)
 
 
 @functools.cache  # of a pipeline that another test has read
@@ -235,7 +236,8 @@ def test_labels_are_those_of_the_folders(data_dir, label_offset):
     files = index.load_catalog(data_dir, "train", ["filename"])["filename"]
     folders = [filename.split("/")[1] for filename in files]
 
-    result = batches(train, data_dir, label_offset=label_offset)
+    parse = tfpipe.Parse(label_offset=label_offset)
+    result = batches(train, data_dir, parse=parse)
 
     pairs = zip(joined(result, "record_id"), joined(result, "label"), strict=True)
     assert {number: label - label_offset for number, label in pairs} == {
@@ -249,7 +251,8 @@ def test_validation_labels_are_those_of_the_label_file(data_dir, raw_dir, label_
     files = index.load_catalog(data_dir, "validation", ["filename"])["filename"]
     numbers = [int(name.removesuffix(".JPEG").split("_")[-1]) for name in files]
 
-    result = batches(evaluate, data_dir, label_offset=label_offset)
+    parse = tfpipe.Parse(label_offset=label_offset)
+    result = batches(evaluate, data_dir, parse=parse)
 
     labels = joined(result, "label")[:NUM_VALIDATION] - label_offset
     assert labels.tolist() == [CLASS_OF[synsets[number - 1]] for number in numbers]
@@ -308,7 +311,11 @@ def test_pipeline_can_be_taken_apart_and_put_together(data_dir):
         (train, {"batch_size": 13, "num_ranks": 2}, "cannot give 2 ranks a batch of"),
         (train, {"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
         (train, {"num_ranks": 25}, "24 records cannot give 25 ranks a batch of 4"),
-        (train, {"on_error": "ignore"}, "on_error must be raise or skip, got 'ignore'"),
+        (
+            train,
+            {"on_error": "ignore"},
+            "on_error must be one of raise, skip, got 'ignore'",
+        ),
         (
             train,
             {"on_error": "skip", "max_faults": -1},
@@ -410,3 +417,31 @@ def test_images_can_be_left_encoded(data_dir):
         *(batch[name].numpy() for name in ("encoded", "height", "width")), strict=True
     ):
         assert tf.io.decode_jpeg(encoded).shape == (height, width, 3)
+
+
+@pytest.mark.parametrize(
+    ("preset", "options"),
+    [(train, {}), (evaluate, {"shuffle": "none", "remainder": "pad"})],
+)
+def test_a_source_of_ones_own_gives_the_batches_of_a_folder(data_dir, preset, options):
+    split = "train" if preset is train else "validation"
+    source = tfpipe.TFRecordSource(data_dir, split, batch_size=4, seed=3, **options)
+
+    own = preset(source, image_size=SIZE, with_record_id=True)
+
+    made = list(own.build().as_numpy_iterator())
+    assert same(made, batches(preset, data_dir, seed=3))
+
+
+def test_numbers_beside_a_source_are_refused(data_dir):
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
+
+    with pytest.raises(ValueError, match=r"batch_size, rank must be given to the TFR"):
+        train(source, batch_size=4, rank=0)
+    with pytest.raises(ValueError, match=r"must have remainder='pad', got 'drop'"):
+        evaluate(source)
+
+
+def test_parse_without_a_label_base_says_where_it_is():
+    with pytest.raises(ValueError, match=r"label_base=source\.index\.label_base"):
+        tfpipe.Parse()({})

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.native_op import each_crop_op, native_op, needs_native, on_both_ops  # noqa: F401
+from tests.support.presets import preset_over
 from tests.unit.tfpipe.ops.test_crop import KINDS, SAMPLED_SIZE, in_map
 from tests.unit.tfpipe.stages.test_faults import flip, joined, places, spoil_jpeg
 from tfpipe.ops import stateless_random
@@ -193,7 +194,7 @@ def test_numbers_are_those_that_tensorflow_draws():
 
 def batches(preset, data_dir, **options):
     defaults = {"image_size": 12, "batch_size": 5, "with_record_id": True}
-    pipeline = preset(data_dir, **defaults | options)
+    pipeline = preset_over(preset, data_dir, **defaults | options)
     dataset = pipeline.build()
     return pipeline, dataset, list(dataset.as_numpy_iterator())
 

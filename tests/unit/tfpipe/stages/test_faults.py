@@ -10,13 +10,15 @@ import tensorflow as tf
 import tfpipe
 from tests.support.damage import NUM_TRAIN, flip, places, read, spoil_jpeg
 from tests.support.data import convert, make_tree
+from tests.support.presets import preset_over
 from tfpipe.shards import lengths, records
 from tfpipe.stages import faults
 
 
 def evaluate(folder, **options):
     defaults = {"image_size": 8, "batch_size": 4, "with_record_id": True}
-    pipeline = tfpipe.imagenet_eval(folder, split="train", **defaults | options)
+    options = {"split": "train", **defaults, **options}
+    pipeline = preset_over(tfpipe.imagenet_eval, folder, **options)
     return pipeline, list(pipeline.build().as_numpy_iterator())
 
 
@@ -54,9 +56,10 @@ def test_a_flipped_byte_costs_its_record_alone(copy_dir, positions, capfd):
 def test_what_was_skipped_is_told_at_the_end_of_the_epoch(copy_dir, capfd):
     path, offset, size, _ = places(copy_dir)[5]
     flip(path, offset + size // 2)
-    pipeline = tfpipe.imagenet_train(
-        copy_dir, image_size=8, batch_size=4, on_error="skip", max_faults=1
+    source = tfpipe.TFRecordSource(
+        copy_dir, "train", batch_size=4, on_error="skip", max_faults=1
     )
+    pipeline = tfpipe.imagenet_train(source, image_size=8)
 
     dataset = pipeline.build()
     assert dataset.cardinality() == 6
@@ -513,7 +516,7 @@ def test_run_that_goes_on_with_nothing_but_damage_is_stood_in_for(copy_dir):
     for number in (20, 21, 22, 23):
         spoil_jpeg(copy_dir, number)
     options = {"image_size": 8, "batch_size": 4, "on_error": "skip", "max_faults": 4}
-    pipeline = tfpipe.imagenet_eval(copy_dir, split="train", **options)
+    pipeline = preset_over(tfpipe.imagenet_eval, copy_dir, split="train", **options)
 
     (batch,) = pipeline.build(start_step=5).as_numpy_iterator()
 
