@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.sweeps import find_ranks, scaling
+from benchmarks.reporting.charts import scaling
+from benchmarks.sweeps import find_ranks
 from benchmarks.sweeps.placement import Placement
 from benchmarks.sweeps.plan import Result, Run, Series, estimate_seconds
 from benchmarks.sweeps.session import Session, missed_gates, time_text

@@ -5,12 +5,13 @@ a chart with a drawing for each series, and in words the largest number of ranks
 gates are met.
 """
 
+import dataclasses
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.reporting import intervals, results
+from benchmarks.reporting import results
+from benchmarks.reporting.charts import scaling
 from benchmarks.reporting.charts.frame import (
     Chart,
     Plot,
@@ -20,23 +21,11 @@ from benchmarks.reporting.charts.frame import (
     spec,
     with_interval,
 )
+from benchmarks.reporting.charts.scaling import Point
 from benchmarks.reporting.results import Group, Result, as_number
 
 _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
-
-
-class Point(NamedTuple):
-    """Figures of one number of ranks, named as in the document of a sweep."""
-
-    num_ranks: int
-    num_repeats: int
-    examples_per_second: float
-    examples_per_second_interval: float | None
-    efficiency: float | None
-    efficiency_low: float | None
-    efficiency_high: float | None
-    speedup: float | None
 
 
 class Series(NamedTuple):
@@ -126,30 +115,9 @@ def _series(groups: Sequence[Group], *, is_weak: bool) -> Series:
     ]
     passing = [n for n, found in sorted(gates.items()) if found and _are_met(found)]
     label = ", ".join(word for word in words if word)
-    return Series(label, _points(rates), passing if any(gates.values()) else None)
-
-
-def _points(rates: Mapping[int, Sequence[float]]) -> list[Point]:
-    """Returns a point for each number of ranks, from the images/s of its repeats."""
-    single = rates.get(1, ())
-    found = []
-    for num_ranks, repeats in sorted(rates.items()):
-        mean = statistics.fmean(repeats)
-        speedup = mean / statistics.fmean(single) if single else None
-        low, high = intervals.ratio_interval(repeats, single)
-        found.append(
-            Point(
-                num_ranks,
-                len(repeats),
-                mean,
-                intervals.mean_interval(repeats),
-                speedup and speedup / num_ranks,
-                low and low / num_ranks,
-                high and high / num_ranks,
-                speedup,
-            )
-        )
-    return found
+    return Series(
+        label, scaling.points(rates), passing if any(gates.values()) else None
+    )
 
 
 def _are_met(gates: Sequence[Any]) -> bool:
@@ -178,11 +146,11 @@ def _point(values: Any) -> Point | None:
     """Returns a point of a sweep's document; None if it lacks ranks or rate."""
     if not isinstance(values, Mapping):
         return None
-    names = Point._fields
+    names = [field.name for field in dataclasses.fields(Point)]
     numbers = {name: as_number(values.get(name)) for name in names}
     if not numbers["num_ranks"] or not numbers["examples_per_second"]:
         return None
-    whole = {
+    whole: dict[str, Any] = {
         "num_ranks": int(numbers["num_ranks"]),
         "num_repeats": int(numbers["num_repeats"] or 1),
     }

@@ -1,11 +1,11 @@
-"""benchmarks.sweeps.scaling: tables of rates, with figures worked out by hand."""
+"""benchmarks.reporting.charts.scaling: tables of rates, with figures worked out by hand."""
 
 import math
 
 import numpy as np
 import pytest
 
-from benchmarks.sweeps import scaling
+from benchmarks.reporting.charts import scaling
 
 
 def _row(point: scaling.Point) -> tuple[float | None, ...]:
