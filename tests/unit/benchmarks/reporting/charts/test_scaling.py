@@ -1,4 +1,4 @@
-"""benchmarks.reporting.charts.scaling: tables of rates, with figures worked out by hand."""
+"""Scaling of charts and sweeps: tables of rates, with figures worked out by hand."""
 
 import math
 
