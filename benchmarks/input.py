@@ -20,7 +20,8 @@ Under horovodrun all ranks measure at the same time, each with its share of the 
 and the ranks of a host share its budgets. Rank 0 reports: rates are sums over ranks,
 other figures are of rank 0. On stdout: tables, and one JSON object as the last line.
 With --report_dir the object is stored for python -m benchmarks.report; it is printed
-before a file is written. On stderr: a line every 10 s.
+before a file is written. On stderr: a line every 10 s. With --time_limit the command
+ends in time, and `cut_off` in the object lists the parts without a result.
 Exit code: 0 done, 1 an error.
 """
 
@@ -28,8 +29,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import importlib
 import inspect
+import math
 import os
 import pathlib
 import sys
@@ -42,6 +45,7 @@ import tfpipe
 from benchmarks.models import catalog
 from benchmarks.options import command, input_flags
 from benchmarks.options.input_flags import InputConfig
+from benchmarks.options.time_limit import TimeLimit, seconds_since_start
 from benchmarks.reporting import output
 from benchmarks.reporting.progress import Progress
 
@@ -113,12 +117,14 @@ class Measured:
     Attributes:
         pipeline: The pipeline to measure; after `tune` the tuned one.
         seat: Cores and threads of this rank.
+        seconds: Seconds that the part may take.
         results: Figures by key of the JSON object.
         search: What the search of a tuning found; None without it.
     """
 
     pipeline: tfpipe.Pipeline
     seat: Seat
+    seconds: float = math.inf
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
     search: tfpipe.Search | None = None
 
@@ -127,7 +133,8 @@ def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Measures the rate without a training step; returns it as text."""
     world.gather(None)  # a barrier, so that all ranks measure at the same time
     found = tfpipe.throughput(
-        measured.pipeline.build(num_epochs=None), seconds=config.seconds
+        measured.pipeline.build(num_epochs=None),
+        seconds=min(config.seconds, measured.seconds / 2),
     )
     everyone = world.gather(found)
     measured.results["throughput"] = found.as_json()
@@ -142,7 +149,13 @@ def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
 def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Measures the cost of each stage and the bottleneck; returns them as text."""
     world.gather(None)
-    found = tfpipe.profile(measured.pipeline, seconds=config.seconds / 3)
+    # The profile takes about (number of stages + 3) * repeats * seconds.
+    num_runs = (len(measured.pipeline.stages) + 3) * _PROFILE_REPEATS
+    found = tfpipe.profile(
+        measured.pipeline,
+        seconds=min(config.seconds / 3, measured.seconds / (2 * num_runs)),
+        repeats=_PROFILE_REPEATS,
+    )
     measured.results["profile"] = found.as_json()
     return str(found)
 
@@ -161,7 +174,7 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
         cache_dir=config.cache_dir,
         num_local_ranks=world.num_local_ranks,
         any_order=config.any_order,
-        time_limit=config.time_limit,
+        time_limit=min(_TUNE_SECONDS, measured.seconds),
     )
     measured.pipeline = found.pipeline
     measured.search = found
@@ -175,10 +188,21 @@ def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
     step = steps.make_step(config.model, measured.pipeline, seed=config.seed)
     world.gather(None)
-    found = tfpipe.headspace(measured.pipeline, step, seconds=config.seconds / 2)
+    # Three turns of three kinds, for each halving of the cores.
+    num_turns = 9 * (measured.seat.num_threads.bit_length() + 1)
+    found = tfpipe.headspace(
+        measured.pipeline,
+        step,
+        seconds=min(config.seconds / 2, measured.seconds / (2 * num_turns)),
+    )
     measured.results["headspace"] = found.as_json()
     return str(found)
 
+
+_PROFILE_REPEATS = 3
+_TUNE_SECONDS = 60.0
+# How long the parts take, relative to each other.
+_WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
 
 _PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
     "throughput": throughput,
@@ -189,7 +213,11 @@ _PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
 
 
 def run(
-    config: InputConfig, world: Ranks, *, seat: Seat | None = None
+    config: InputConfig,
+    world: Ranks,
+    *,
+    seat: Seat | None = None,
+    limit: TimeLimit | None = None,
 ) -> dict[str, Any]:
     """Runs the parts that the config names, prints and stores what they find.
 
@@ -197,9 +225,11 @@ def run(
         config: Settings of the command.
         world: The ranks of this run.
         seat: Cores and threads of this rank; None: an equal part of the host.
+        limit: Time that is left for the parts; None: that of the config, from now on.
 
     Returns:
-        The result, for JSON.
+        The result, for JSON. `cut_off` lists the parts that the time limit left out; a
+        thread of the first of them may still be running.
 
     Raises:
         ValueError: If the config does not fit the data or the pipeline.
@@ -218,13 +248,7 @@ def run(
     measured = Measured(make_pipeline(config, world, tuning), seat)
     if world.is_first:
         print(measured.pipeline, flush=True)
-    progress = Progress()
-    with progress.shown(is_first=world.is_first):
-        for number, part in enumerate(config.do, 1):
-            progress.begin(f"{part}, part {number} of {len(config.do)}")
-            text = _PARTS[part](config, world, measured)
-            if world.is_first:
-                print(f"\n{part}\n{text}", flush=True)
+    cut_off = _run_parts(config, world, measured, limit or TimeLimit(config.time_limit))
     result = {
         "command": "benchmarks.input",
         "schema_version": 1,
@@ -232,12 +256,38 @@ def run(
         "pipeline": str(measured.pipeline).splitlines(),
         "num_ranks": world.num_ranks,
         **measured.results,
+        "cut_off": cut_off,
         "environment": environment.of_run(world, _index(measured.pipeline)),
     }
     if world.is_first:
         output.print_line(result)
         output.write_each(_files(config, measured, result))
     return result
+
+
+def _run_parts(
+    config: InputConfig, world: Ranks, measured: Measured, limit: TimeLimit
+) -> list[str]:
+    """Runs the parts, prints what they find, and returns those that were cut off."""
+    progress = Progress()
+    with progress.shown(is_first=world.is_first):
+        for number, part in enumerate(config.do):
+            progress.begin(f"{part}, part {number + 1} of {len(config.do)}")
+            measured.seconds = limit.share(_WEIGHTS, config.do[number:])
+            function = functools.partial(_PARTS[part], config, world, measured)
+            try:
+                text = limit.run(function)
+            except TimeoutError:
+                left = list(config.do[number:])
+                print(
+                    f"--time_limit={config.time_limit:g} is over, without the results "
+                    f"of {', '.join(left)}. Give more time, or choose with --do.",
+                    file=sys.stderr,
+                )
+                return left
+            if world.is_first:
+                print(f"\n{part}\n{text}", flush=True)
+    return []
 
 
 def _index(pipeline: tfpipe.Pipeline) -> Any:
@@ -268,11 +318,16 @@ def main(argv: Sequence[str]) -> int:
         config = input_flags.config_from_flags()
         from benchmarks.distributed import numa, ranks
 
+        limit = TimeLimit(config.time_limit, used=seconds_since_start())
         world = ranks.connect()
-        run(config, world, seat=numa.take_seat(world))
+        result = run(config, world, seat=numa.take_seat(world), limit=limit)
     except (ValueError, OSError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    if result["cut_off"]:
+        # Without waiting for the part that still runs.
+        sys.stdout.flush()
+        os._exit(0)
     return 0
 
 

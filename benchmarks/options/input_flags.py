@@ -12,12 +12,11 @@ from benchmarks.options import command, preset_flag, shared_flags
 
 GROUPS = {
     "What to measure": (
-        *("data_dir", "preset", "pipeline", "do", "seconds"),
+        *("data_dir", "preset", "pipeline", "do", "seconds", "time_limit"),
         *("model", "image_size", "batch_size", "seed", "whole_batches"),
     ),
     "How tune may search": (
-        *("time_limit", "cpu_budget", "ram_budget_gb", "disk_budget_gb", "cache_dir"),
-        "any_order",
+        *("cpu_budget", "ram_budget_gb", "disk_budget_gb", "cache_dir", "any_order"),
     ),
     "What is kept": ("tuning", "report_dir"),
 }
@@ -45,7 +44,12 @@ _SECONDS = flags.DEFINE_float(
     "seconds", 3.0, "Approximate time of each measurement.", lower_bound=0.1
 )
 _TIME_LIMIT = flags.DEFINE_float(
-    "time_limit", 60.0, "Seconds that tune may take.", lower_bound=1.0
+    "time_limit",
+    None,
+    "Seconds that the whole command may take, from its start on. The parts share them; "
+    "a part that is not done by then is cut off, and the result of the others is "
+    "printed. Default: no limit, and a minute for tune.",
+    lower_bound=1.0,
 )
 _CPU_BUDGET = flags.DEFINE_integer(
     "cpu_budget",
@@ -95,7 +99,7 @@ class InputConfig:
     batch_size: int | None = None
     seed: int = 0
     seconds: float = 3.0
-    time_limit: float = 60.0
+    time_limit: float | None = None
     cpu_budget: int | None = None
     ram_budget_bytes: int | None = None
     disk_budget_bytes: int = 0

@@ -27,6 +27,7 @@ from absl import app
 from benchmarks import input
 from tfpipe.tuner import search
 search._TURN_SECONDS = {TURN_SECONDS}
+input._TUNE_SECONDS = 1.0
 app.run(input.main)
 """
 
@@ -39,7 +40,7 @@ def test_all_four_answers_and_their_page(
     done = warm_python.run(
         *("-c", QUICK_COMMAND, f"--data_dir={data_dir}"),
         *("--model=tiny", "--image_size=32", "--batch_size=4", "--seconds=0.3"),
-        *("--time_limit=1", f"--tuning={tuning}", f"--report_dir={results}"),
+        *(f"--tuning={tuning}", f"--report_dir={results}"),
     )
 
     assert done.returncode == 0, done.stderr
@@ -107,6 +108,22 @@ def _use_tuned(ranks: Ranks, data_dir: pathlib.Path) -> tuple[int, int, int]:
     busy = sum(seconds > 0.3 * total for seconds in spent.values())
     budget = found.setting.tuning.ram_budget_bytes
     return busy, process.memory_info().rss - memory, budget
+
+
+def test_the_time_limit_bounds_the_whole_command(
+    data_dir: pathlib.Path, warm_python: WarmPython
+) -> None:
+    # Building ResNet-50 alone takes longer.
+    done = warm_python.run(
+        *("-m", "benchmarks.input", f"--data_dir={data_dir}", "--time_limit=4"),
+        *("--model=resnet50", "--image_size=32", "--batch_size=2"),
+        "--do=throughput,headspace",
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "--time_limit=4 is over, without the results of " in done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["cut_off"][-1] == "headspace"
 
 
 def test_two_ranks_share_the_budgets(

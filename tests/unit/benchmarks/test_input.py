@@ -12,6 +12,8 @@ from absl.testing import flagsaver
 from benchmarks import input as benchmark
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.input_flags import InputConfig
+from benchmarks.options.time_limit import TimeLimit
+from tests.support.clock import Clock
 
 MODULE = """
 import tfpipe
@@ -44,6 +46,40 @@ def test_a_pipeline_of_the_user_is_measured(
     ):
         with pytest.raises(ValueError, match=message):
             benchmark.run(InputConfig(pipeline=name), Ranks())
+
+
+def test_parts_that_are_done_in_time_keep_their_results(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "own_pipeline.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    clock = Clock()
+
+    def slow(_: object, __: object, measured: benchmark.Measured) -> str:
+        measured.results["profile"] = "found"
+        clock.move(60.0)
+        return "text"
+
+    monkeypatch.setattr(
+        benchmark, "_PARTS", {"profile": slow, "tune": pytest.fail, "headspace": None}
+    )
+    config = InputConfig(
+        pipeline="own_pipeline:make",
+        do=("profile", "tune", "headspace"),
+        time_limit=60.0,
+    )
+
+    limit = TimeLimit(60.0, clock=clock)
+    result = benchmark.run(config, Ranks(), limit=limit)
+
+    assert result["cut_off"] == ["tune", "headspace"]
+    assert result["profile"] == "found"
+    printed = capsys.readouterr()
+    assert json.loads(printed.out.splitlines()[-1])["cut_off"] == result["cut_off"]
+    assert "without the results of tune, headspace. Give more time" in printed.err
 
 
 @pytest.mark.parametrize(

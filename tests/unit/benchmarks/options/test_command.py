@@ -155,7 +155,7 @@ def test_flag_of_train_that_would_have_no_effect_is_refused(
     ("values", "message"),
     [
         ({"pipeline": "a:b", "batch_size": "3"}, "--pipeline does not use --batch_siz"),
-        ({"data_dir": "x", "do": "profile", "time_limit": "9"}, "use --time_limit"),
+        ({"data_dir": "x", "do": "profile", "cpu_budget": "9"}, "use --cpu_budget"),
         ({"data_dir": "x", "do": "profile", "tuning": "y"}, "not use --tuning"),
     ],
 )

@@ -1,0 +1,83 @@
+"""Time limit of a command whose parts run one after the other.
+
+In: the seconds that the command may take, and when it was started. Out: the seconds
+that each part gets, and the end of a part that takes longer.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psutil
+
+Result = TypeVar("Result")
+
+
+class TimeLimit:
+    """The seconds that a command may take, from its start on.
+
+    Args:
+        seconds: Seconds; None is as many as the parts need.
+        used: Seconds that the command has taken before.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        *,
+        used: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._end = math.inf if seconds is None else clock() - used + seconds
+
+    def left(self) -> float:
+        """Returns the seconds that are left; `math.inf` without a limit."""
+        return self._end - self._clock()
+
+    def share(self, weights: Mapping[str, float], parts: Sequence[str]) -> float:
+        """Returns the seconds for the first of the parts that are left.
+
+        Args:
+            weights: How long each part takes, relative to the others.
+            parts: The parts that are left, in order.
+        """
+        return self.left() * weights[parts[0]] / sum(weights[part] for part in parts)
+
+    def run(self, function: Callable[[], Result]) -> Result:
+        """Returns what a function returns.
+
+        Raises:
+            TimeoutError: If no time is left, or the function has not returned when the
+                time is over. It then goes on in a thread that dies with the process.
+            Exception: Any error of the function.
+        """
+        if self.left() == math.inf:
+            return function()
+        outcome: list[Any] = []
+
+        def call() -> None:
+            try:
+                outcome.append((function(), None))
+            except BaseException as error:
+                outcome.append((None, error))
+
+        thread = threading.Thread(target=call, daemon=True)
+        if self.left() > 0:
+            thread.start()
+            thread.join(self.left())
+        if not outcome:
+            raise TimeoutError
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        returned: Result = result
+        return returned
+
+
+def seconds_since_start() -> float:
+    """Returns the age of this process in seconds."""
+    return max(0.0, time.time() - psutil.Process().create_time())
