@@ -127,11 +127,7 @@ def _findings(collection: Collection) -> list[tuple[str, str]]:
     for group in collection.groups:
         if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many
             found.append(("", f"{group.label}: {_reached(group)}"))
-        found += [
-            ("warn", f"{group.label}: {text}")
-            for result in group.results
-            for text in _warnings(result)
-        ]
+        found += [("warn", f"{group.label}: {text}") for text in _doubts(group)]
         if group.median.get("stragglers.cause"):
             found.append(
                 ("warn", f"{group.label}: {group.median.text('stragglers.text')}")
@@ -166,23 +162,37 @@ def _reached(group: Group) -> str:
     return f"{text}."
 
 
-def _warnings(result: Result) -> list[str]:
-    """Returns what makes the figures of a result doubtful."""
-    found = []
+def _doubts(group: Group) -> list[str]:
+    """Returns what makes the figures of a group doubtful, each kind of doubt once."""
+    found: dict[str, list[str]] = {}
+    for result in group.results:
+        for kind, text in _warnings(result).items():
+            found.setdefault(kind, []).append(text)
+    total = len(group.results)
+    return [
+        texts[0] + (f" ({len(texts)} of {total} repeats)" if total > 1 else "")
+        for texts in found.values()
+    ]
+
+
+def _warnings(result: Result) -> dict[str, str]:
+    """Returns what makes the figures of a result doubtful, by the kind of doubt."""
+    found = {}
     if result.get("steady_state.reached") is False:
         text = result.text("steady_state.text")
-        found.append(text or "The run did not reach its steady state.")
+        found["steady"] = text or "The run did not reach its steady state."
     asked, measured = result.text("config.cache"), result.text("cache.label")
     if asked in ("cold", "warm") and measured and measured != asked:
-        found.append(f"--cache={asked} was asked for, but the cache was {measured}.")
+        text = f"--cache={asked} was asked for, but the cache was {measured}."
+        found["cache"] = text
     if result.get("cache.size_rule.met") is False:
-        found.append(result.text("cache.size_rule.text"))
+        found["size"] = result.text("cache.size_rule.text")
     if (result.number("host_load.others_cpu_fraction") or 0) > _BUSY:
-        found.append(result.text("host_load.text"))
+        found["busy"] = result.text("host_load.text")
     if result.get("reproducibility.reproducible") is False:
         spread = result.number("reproducibility.spread")
-        found.append(f"Its repeats differ by {percent(spread)}.")
-    return [text for text in found if text]
+        found["spread"] = f"Its repeats differ by {percent(spread)}."
+    return {kind: text for kind, text in found.items() if text}
 
 
 def _comparison(old: Collection, new: Collection) -> dict[str, Any]:

@@ -104,16 +104,20 @@ def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
     among = missed or repeats
     worst = min(among, key=lambda gate: m if (m := _margin(gate)) is not None else 0)
     margin, measured = _margin(worst), as_number(worst.get("measured"))
-    # A gate may be refused although its limit is met: its text says why.
-    if margin is None or measured is None or (missed and margin >= 0):
-        note = str(worst.get("text") or "")
+    text = str(worst.get("text") or "")
+    if margin is None or measured is None:
+        note = text
+    elif missed and margin >= 0:
+        # A gate may be refused although its limit is met. The findings say more.
+        is_unsteady = "steady state" in text
+        note = "limit met, but not in a steady state" if is_unsteady else text
     else:
         is_share = "%" in str(worst.get("gate", ""))
         value = percent(measured) if is_share else f"{measured:,.6g}"
         size = f"{abs(margin) * 100:.1f} points" if is_share else f"{abs(margin):,.3g}"
         note = f"{value}, {size} {'short' if missed else 'to spare'}"
     if missed and len(repeats) > 1:
-        note += f", in {len(missed)} of {len(repeats)} repeats"
+        note = note.rstrip(".") + f", in {len(missed)} of {len(repeats)} repeats"
     return Cell("✗ Not met" if missed else "✓ Met", note, "bad" if missed else "good")
 
 

@@ -269,6 +269,29 @@ def test_doubtful_figures_are_said() -> None:
     ]
 
 
+def test_repeats_with_the_same_doubt_say_it_once() -> None:
+    documents = {}
+    for name in ("a", "b"):
+        documents[name] = sample_results.train()
+        documents[name]["steady_state"] = {"reached": False, "text": f"Short {name}."}
+        documents[name]["gates"] = [
+            {
+                "gate": "au>=0.5",
+                "passed": False,
+                "text": "au>=50% is not met: got 90%, not in a steady state: short.",
+                "measured": 0.9,
+                "limit": 0.5,
+            }
+        ]
+
+    found = parse(**documents)
+
+    (doubt,) = [text for text in found.texts("li") if "Short" in text]
+    assert doubt.endswith("Short a. (2 of 2 repeats)")
+    notes = found.texts("small")
+    assert "limit met, but not in a steady state, in 2 of 2 repeats" in notes
+
+
 def _main(**values: Any) -> int:
     flags.FLAGS.mark_as_parsed()
     with flagsaver.flagsaver(**values):
