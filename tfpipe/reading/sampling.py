@@ -1,0 +1,370 @@
+"""Sampling: how often each record comes in an epoch, by weights.
+
+In: weights of classes or records, and the raw random numbers of an epoch. Out: the
+records that are drawn, with their copies. All is whole-number arithmetic in numpy, so
+the draws are equal on every machine, and each record comes exactly as often as its
+weight says, on average over all random numbers.
+"""
+
+import collections
+import dataclasses
+import decimal
+import difflib
+import fractions
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tfpipe import errors
+from tfpipe.shards.records import Ints
+
+Weight = int | float | fractions.Fraction | decimal.Decimal
+Words = npt.NDArray[np.uint64]
+
+# Fractions of a copy are counted in units of 2**-64, the values of one random word.
+_WORD_BITS = 64
+_WORD_MASK = (1 << _WORD_BITS) - 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Weights with which an epoch draws records, for data whose classes are unbalanced.
+
+    Sampling(balance=1.0)                          # every class equally often
+    Sampling(balance=0.5)                          # square-root sampling
+    Sampling(class_weights={"cat": 3, "dog": 1})   # a record of a cat 3 times as often
+    Sampling(record_weights=1 + losses)            # one weight for each record
+
+    With N draws and weights w, record i comes N * w[i] / sum(w) times in an epoch on
+    average over seeds and epochs. In each epoch it comes that often rounded down or up:
+    systematic sampling (Madow and Madow, "On the theory of systematic sampling", 1949).
+    The random ops augment each copy of a record differently.
+
+    Args:
+        balance: Share of the balancing of classes, 0 to 1. A record in a class of n
+            records gets the weight n ** -balance. 1 draws all classes equally often, 0
+            draws all records equally often, and 0.5 draws a class in proportion to the
+            square root of its size. Kang et al., "Decoupling representation and
+            classifier for long-tailed recognition", 2020, compare these. A class
+            without records is never drawn.
+        class_weights: Weight of each record of a class, >= 0, by the label of the class
+            (0 for the first class of the index) or its name in the index. Every class
+            with records must have one. A record of weight 0 is never drawn.
+        record_weights: [num_records], weight of each record of the split, >= 0, in the
+            order of the catalog, which is that of `record_id`.
+        num_draws: Records drawn in an epoch, >= 1; None is the size of the split. A
+            multiple of num_ranks * batch_size leaves out none of the records drawn.
+
+    Exactly one of balance, class_weights and record_weights must be given.
+
+    Raises:
+        ValueError: If a weight is negative or not finite, all weights are 0, or another
+            argument is wrong.
+    """
+
+    balance: float | None = None
+    class_weights: Mapping[int | str, float] | None = dataclasses.field(
+        default=None, hash=False
+    )
+    record_weights: npt.ArrayLike | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
+    num_draws: int | None = None
+    # Stands for the record weights when samplings are compared or printed.
+    record_digest: str = dataclasses.field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        names = ("balance", "class_weights", "record_weights")
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                "Exactly one of Sampling.balance, class_weights and record_weights "
+                f"must be given, got {' and '.join(given) or 'none'}."
+            )
+        errors.settle_numbers(self, ["balance"], least=0, most=1, or_none=True)
+        errors.settle_ints(self, ["num_draws"], least=1, also=[None])
+        if self.class_weights is not None:
+            errors.settle(self, "class_weights", _class_weights(self.class_weights))
+        if self.record_weights is not None:
+            weights = _record_weights(self.record_weights)
+            errors.settle(self, "record_weights", weights)
+            digest = xxhash.xxh3_128_hexdigest(weights.tobytes())
+            errors.settle(self, "record_digest", digest)
+
+    def expected_copies(
+        self,
+        num_records: int,
+        labels: Callable[[], Ints],
+        classes: Sequence[tuple[str, str]],
+    ) -> "ExpectedCopies":
+        """Returns how often each record of a split is drawn in an epoch, on average.
+
+        Args:
+            num_records: Records of the split.
+            labels: Returns int64 [num_records], the label of each record, 0 for the
+                first class; called only if the weights are those of classes.
+            classes: (synset, text) of each class, in label order.
+
+        Raises:
+            ValueError: If the weights do not fit the split, or no record has a weight.
+        """
+        weights: Sequence[Weight]
+        if self.record_weights is not None:
+            given = np.asarray(self.record_weights)
+            if len(given) != num_records:
+                raise ValueError(
+                    "Sampling.record_weights must have a weight for each of the "
+                    f"{num_records} records of the split, got {len(given)}."
+                )
+            found, group, counts = _unique(given)
+            weights = found.tolist()
+        else:
+            found, group, counts = _unique(labels())
+            if self.class_weights is not None:
+                known = _by_label(self.class_weights, classes)
+                weights = _of_classes(known, found.tolist(), classes)
+            else:
+                weights = [_balanced(n, self.balance) for n in counts.tolist()]
+        num_draws = self.num_draws or num_records
+        return _expected(weights, group, counts.tolist(), num_draws)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Draws:
+    """The records drawn in an epoch, in passes over the split.
+
+    The first pass holds each drawn record once, the second pass the second copy of each
+    record that has one, and so on.
+
+    Attributes:
+        records: int64 [num_draws], the record of each draw; rising in each pass.
+        pass_ends: int64 [num_passes], the number of draws up to the end of each pass.
+    """
+
+    records: Ints
+    pass_ends: Ints
+
+    @property
+    def pass_sizes(self) -> Ints:
+        """int64 [num_passes], number of draws in each pass."""
+        return np.diff(self.pass_ends, prepend=0)
+
+    def copies(self, numbers: Ints) -> Ints:
+        """Returns which copy of its record each of some draws is, from 0 on.
+
+        Args:
+            numbers: int64 [n], numbers of draws.
+
+        Returns:
+            int64 [n].
+        """
+        return np.searchsorted(self.pass_ends, numbers, side="right")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExpectedCopies:
+    """How often an epoch draws each record, on average over all random numbers.
+
+    Attributes:
+        whole: int64 [num_records], whole part of the average.
+        part: uint64 [num_records], the rest of the average in units of 2**-64. The sum
+            of all averages is a whole number.
+    """
+
+    whole: Ints
+    part: Words
+
+    @functools.cached_property
+    def num_draws(self) -> int:
+        """Number of records drawn in an epoch."""
+        halves = (self.part & np.uint64(0xFFFFFFFF)), (self.part >> np.uint64(32))
+        low, high = (int(half.sum()) for half in halves)
+        return int(self.whole.sum()) + ((high << 32) + low >> _WORD_BITS)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of the averages, 32 hexadecimal digits."""
+        content = self.whole.astype("<i8").tobytes(), self.part.astype("<u8").tobytes()
+        return xxhash.xxh3_128_hexdigest(b"".join(content))
+
+    def times(self, raw: Words) -> Ints:
+        """Returns how often each record is drawn: its average, rounded down or up.
+
+        The records lie on a line in random order, each as long as the fraction of its
+        average. Marks stand on the line at distances of 1 from a random start on. A
+        record with a mark is rounded up.
+
+        Args:
+            raw: uint64 [num_records + 1], random words: the start, and the sort keys
+                that give the order on the line.
+
+        Returns:
+            int64 [num_records], with the sum `num_draws`.
+        """
+        line = np.argsort(raw[1:], kind="stable")
+        part = self.part[line]
+        # A sum that passes 2**64 wraps around: the record holds a mark.
+        ends = np.cumsum(part)
+        ends += raw[0]
+        times = self.whole.copy()
+        times[line[ends < part]] += 1
+        return times
+
+    def draws(self, random: np.random.Philox) -> Draws:
+        """Returns the records that an epoch draws.
+
+        Args:
+            random: The random numbers of the epoch, from their beginning.
+        """
+        times = self.times(random.random_raw(len(self.part) + 1))
+        records = np.repeat(np.arange(len(times)), times)
+        copies = np.arange(len(records)) - np.repeat(np.cumsum(times) - times, times)
+        # numpy sorts numbers of 16 bits in linear time.
+        narrow = copies.astype(np.min_scalar_type(int(times.max())))
+        by_pass = np.argsort(narrow, kind="stable")
+        return Draws(records[by_pass], np.cumsum(np.bincount(copies)))
+
+
+def _expected(
+    weights: Sequence[Weight], group: Ints, counts: Sequence[int], num_draws: int
+) -> ExpectedCopies:
+    """Returns the averages of records whose weights are those of their groups.
+
+    An average differs from num_draws * weight / sum(weights) by less than 2**-64.
+    """
+    common = math.lcm(*{weight.as_integer_ratio()[1] for weight in weights})
+    exact = [_scaled(weight, common) for weight in weights]
+    total = sum(map(int.__mul__, exact, counts))
+    if not total:
+        raise ValueError(
+            "Sampling must leave a record with a weight > 0, but every record of the "
+            "split has the weight 0."
+        )
+    average = [(number * num_draws << _WORD_BITS) // total for number in exact]
+    whole = np.array([number >> _WORD_BITS for number in average], np.int64)[group]
+    part = np.array([number & _WORD_MASK for number in average], np.uint64)[group]
+    # All averages are rounded down: some records get the units that this leaves.
+    missing = (num_draws << _WORD_BITS) - sum(map(int.__mul__, average, counts))
+    positive = np.array([number > 0 for number in exact])[group]
+    getting = np.flatnonzero(positive)[:missing]
+    part[getting] += np.uint64(1)
+    whole[getting] += part[getting] == 0
+    return ExpectedCopies(whole, part)
+
+
+def _scaled(weight: Weight, common: int) -> int:
+    numerator, denominator = weight.as_integer_ratio()
+    return numerator * (common // denominator)
+
+
+def _unique(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints, Ints]:
+    """Returns the distinct values, the group of each value, and the groups' sizes."""
+    found, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return found, group.reshape(-1), counts
+
+
+def _balanced(count: int, balance: float | None) -> Weight:
+    """Returns count ** -balance, equal on every machine, as floats are not."""
+    if balance == 1:
+        return fractions.Fraction(1, count)
+    with decimal.localcontext(decimal.Context(prec=30)):
+        return decimal.Decimal(count) ** -decimal.Decimal(balance or 0)
+
+
+def _by_label(
+    weights: Mapping[int | str, float], classes: Sequence[tuple[str, str]]
+) -> dict[int, float]:
+    """Returns the weights by label.
+
+    Raises:
+        ValueError: If a key names no class, several classes, or a class named before.
+    """
+    named: dict[str, set[int]] = collections.defaultdict(set)
+    for label, names in enumerate(classes):
+        for name in names:
+            named[name].add(label)
+    found: dict[int, float] = {}
+    for key, weight in weights.items():
+        labels = named.get(key, set()) if isinstance(key, str) else {key}
+        if len(labels) != 1 or (classes and not labels <= set(range(len(classes)))):
+            near = difflib.get_close_matches(str(key), named, n=3, cutoff=0.5)
+            raise ValueError(
+                "A key of Sampling.class_weights must be the label of a class, "
+                f"0 to {len(classes) - 1}, or the name of one class, got {key!r}, "
+                f"which is that of {len(labels) if isinstance(key, str) else 0} "
+                f"classes.{' Close names: ' + ', '.join(near) + '.' if near else ''}"
+            )
+        (label,) = labels
+        if label in found:
+            raise ValueError(
+                "A class in Sampling.class_weights must be named once, got two keys "
+                f"for class {label}, one of them {key!r}."
+            )
+        found[label] = weight
+    return found
+
+
+def _of_classes(
+    weights: Mapping[int, float],
+    labels: Sequence[int],
+    classes: Sequence[tuple[str, str]],
+) -> list[float]:
+    """Returns the weight of each of the labels."""
+    missing = [label for label in labels if label not in weights]
+    if missing:
+        shown = [
+            f"{label} ({classes[label][1]})" if label < len(classes) else str(label)
+            for label in missing[:5]
+        ]
+        raise ValueError(
+            "Sampling.class_weights must be given for each class with records, got "
+            f"none for {len(missing)} of them: {', '.join(shown)}"
+            f"{', ...' if len(missing) > 5 else ''}. 0 never draws a class, and 1 "
+            "is the usual weight."
+        )
+    return [weights[label] for label in labels]
+
+
+def _class_weights(weights: Any) -> dict[int | str, float]:
+    """Returns class weights with plain keys and numbers."""
+    errors.require_kind("Sampling", "class_weights", weights, Mapping)
+    checked: dict[int | str, float] = {}
+    for key, weight in weights.items():
+        if not isinstance(key, str):
+            key = errors.require_int("Sampling", "class_weights keys", key)
+        name = f"class_weights[{key!r}]"
+        checked[key] = errors.require_number("Sampling", name, weight, least=0)
+    if not any(checked.values()):
+        raise ValueError(
+            f"Sampling.class_weights must have a weight > 0, got {weights!r}."
+        )
+    return checked
+
+
+def _record_weights(weights: Any) -> npt.NDArray[np.float64]:
+    """Returns record weights as an array of its own, which nobody changes."""
+    given = np.asarray(weights)
+    if given.ndim != 1 or given.dtype.kind not in "iuf":
+        raise ValueError(
+            "Sampling.record_weights must be one row of numbers, got "
+            f"{given.dtype} {list(given.shape)}."
+        )
+    checked = given.astype(np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
+    if len(wrong):
+        raise ValueError(
+            "Sampling.record_weights must be finite numbers >= 0, got "
+            f"{checked[wrong[0]]} for record {wrong[0]} and {len(wrong) - 1} more."
+        )
+    if not checked.any():
+        raise ValueError(
+            "Sampling.record_weights must have a weight > 0, got "
+            f"{len(checked)} weights that are all 0."
+        )
+    checked.setflags(write=False)
+    return checked
