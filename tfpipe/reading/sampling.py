@@ -41,9 +41,10 @@ class Sampling:
     Sampling(record_weights=1 + losses)            # one weight for each record
 
     With N draws and weights w, record i comes N * w[i] / sum(w) times in an epoch on
-    average over seeds and epochs. In each epoch it comes that often rounded down or up:
-    systematic sampling (Madow and Madow, "On the theory of systematic sampling", 1949).
-    The random ops augment each copy of a record differently.
+    average over seeds and epochs. In each epoch it comes that often rounded down or up,
+    and with weights of classes so does each class: systematic sampling (W. Madow, "On
+    the theory of systematic sampling, II", 1949). The random ops augment each copy of a
+    record differently.
 
     Args:
         balance: Share of the balancing of classes, 0 to 1. A record in a class of n
@@ -121,17 +122,19 @@ class Sampling:
                     "Sampling.record_weights must have a weight for each of the "
                     f"{num_records} records of the split, got {len(given)}."
                 )
-            found, group, counts = _unique(given)
-            weights = found.tolist()
+            found, kind, counts = _unique(given)
+            weights, group = found.tolist(), np.zeros_like(kind)
         else:
-            found, group, counts = _unique(labels())
+            found, kind, counts = _unique(labels())
+            group = kind
             if self.class_weights is not None:
                 known = _by_label(self.class_weights, classes)
                 weights = _of_classes(known, found.tolist(), classes)
             else:
                 weights = [_balanced(n, self.balance) for n in counts.tolist()]
         num_draws = self.num_draws or num_records
-        return _expected(weights, group, counts.tolist(), num_draws)
+        averages = _averages(weights, kind, counts.tolist(), num_draws)
+        return ExpectedCopies(*averages, group.astype(_narrow(int(group.max()))))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -174,10 +177,13 @@ class ExpectedCopies:
         whole: int64 [num_records], whole part of the average.
         part: uint64 [num_records], the rest of the average in units of 2**-64. The sum
             of all averages is a whole number.
+        group: unsigned [num_records], group of each record, from 0 on. A group is drawn
+            as often as its averages add up to, rounded down or up.
     """
 
     whole: Ints
     part: Words
+    group: npt.NDArray[np.unsignedinteger[Any]]
 
     @functools.cached_property
     def num_draws(self) -> int:
@@ -189,24 +195,40 @@ class ExpectedCopies:
     @functools.cached_property
     def digest(self) -> str:
         """A digest of the averages, 32 hexadecimal digits."""
-        content = self.whole.astype("<i8").tobytes(), self.part.astype("<u8").tobytes()
-        return xxhash.xxh3_128_hexdigest(b"".join(content))
+        digest = xxhash.xxh3_128()
+        for values, kind in (
+            (self.whole, "<i8"),
+            (self.part, "<u8"),
+            (self.group, "<u4"),
+        ):
+            digest.update(values.astype(kind).tobytes())
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def num_words(self) -> int:
+        """Number of random words that decide the draws of an epoch."""
+        return 1 + len(self.part) + int(self.group.max()) + 1
 
     def times(self, raw: Words) -> Ints:
         """Returns how often each record is drawn: its average, rounded down or up.
 
-        The records lie on a line in random order, each as long as the fraction of its
-        average. Marks stand on the line at distances of 1 from a random start on. A
-        record with a mark is rounded up.
+        The records lie on a line, each as long as the fraction of its average. Groups
+        follow each other in random order, as do the records of a group. Marks stand on
+        the line at distances of 1 from a random start on. A record with a mark is
+        rounded up.
 
         Args:
-            raw: uint64 [num_records + 1], random words: the start, and the sort keys
-                that give the order on the line.
+            raw: uint64 [num_words], random words: the start, the sort key of each
+                record, and the sort key of each group.
 
         Returns:
             int64 [num_records], with the sum `num_draws`.
         """
-        line = np.argsort(raw[1:], kind="stable")
+        num_records = len(self.part)
+        line = np.argsort(raw[1 : num_records + 1], kind="stable")
+        turn = np.empty(len(raw) - num_records - 1, self.group.dtype)
+        turn[np.argsort(raw[num_records + 1 :], kind="stable")] = np.arange(len(turn))
+        line = line[np.argsort(turn[self.group[line]], kind="stable")]
         part = self.part[line]
         # A sum that passes 2**64 wraps around: the record holds a mark.
         ends = np.cumsum(part)
@@ -221,21 +243,25 @@ class ExpectedCopies:
         Args:
             random: The random numbers of the epoch, from their beginning.
         """
-        times = self.times(random.random_raw(len(self.part) + 1))
+        times = self.times(random.random_raw(self.num_words))
         records = np.repeat(np.arange(len(times)), times)
         copies = np.arange(len(records)) - np.repeat(np.cumsum(times) - times, times)
-        # numpy sorts numbers of 16 bits in linear time.
-        narrow = copies.astype(np.min_scalar_type(int(times.max())))
-        by_pass = np.argsort(narrow, kind="stable")
+        by_pass = np.argsort(copies.astype(_narrow(int(times.max()))), kind="stable")
         return Draws(records[by_pass], np.cumsum(np.bincount(copies)))
 
 
-def _expected(
-    weights: Sequence[Weight], group: Ints, counts: Sequence[int], num_draws: int
-) -> ExpectedCopies:
-    """Returns the averages of records whose weights are those of their groups.
+def _averages(
+    weights: Sequence[Weight], kind: Ints, counts: Sequence[int], num_draws: int
+) -> tuple[Ints, Words]:
+    """Returns how often records are drawn, whole part and rest: see `ExpectedCopies`.
 
     An average differs from num_draws * weight / sum(weights) by less than 2**-64.
+
+    Args:
+        weights: Weights of the kinds of records.
+        kind: int64 [num_records], kind of each record.
+        counts: Number of records of each kind.
+        num_draws: Sum of the averages.
     """
     common = math.lcm(*{weight.as_integer_ratio()[1] for weight in weights})
     exact = [_scaled(weight, common) for weight in weights]
@@ -246,15 +272,15 @@ def _expected(
             "split has the weight 0."
         )
     average = [(number * num_draws << _WORD_BITS) // total for number in exact]
-    whole = np.array([number >> _WORD_BITS for number in average], np.int64)[group]
-    part = np.array([number & _WORD_MASK for number in average], np.uint64)[group]
+    whole = np.array([number >> _WORD_BITS for number in average], np.int64)[kind]
+    part = np.array([number & _WORD_MASK for number in average], np.uint64)[kind]
     # All averages are rounded down: some records get the units that this leaves.
     missing = (num_draws << _WORD_BITS) - sum(map(int.__mul__, average, counts))
-    positive = np.array([number > 0 for number in exact])[group]
+    positive = np.array([number > 0 for number in exact])[kind]
     getting = np.flatnonzero(positive)[:missing]
     part[getting] += np.uint64(1)
     whole[getting] += part[getting] == 0
-    return ExpectedCopies(whole, part)
+    return whole, part
 
 
 def _scaled(weight: Weight, common: int) -> int:
@@ -263,9 +289,14 @@ def _scaled(weight: Weight, common: int) -> int:
 
 
 def _unique(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints, Ints]:
-    """Returns the distinct values, the group of each value, and the groups' sizes."""
-    found, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return found, group.reshape(-1), counts
+    """Returns the distinct values, the number of each value's, and their counts."""
+    found, kind, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return found, kind.reshape(-1), counts
+
+
+def _narrow(most: int) -> np.dtype[Any]:
+    """Returns the smallest unsigned type: numpy sorts 16 bits in linear time."""
+    return np.min_scalar_type(most)
 
 
 def _balanced(count: int, balance: float | None) -> Weight:
