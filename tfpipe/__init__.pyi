@@ -72,6 +72,9 @@ from .profiling.measure import (
 from .profiling.profile import (
     Profile as Profile,
 )
+from .reading.sampling import (
+    Sampling as Sampling,
+)
 from .reading.source import (
     SyntheticSource as SyntheticSource,
     TFRecordSource as TFRecordSource,

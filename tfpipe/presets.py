@@ -194,6 +194,11 @@ def _source(
             f"{data.remainder!r}: training leaves out the records that do not fill a "
             "step, evaluation uses every record once."
         )
+    if data.sampling is not None and remainder == "pad":
+        raise ValueError(
+            "The TFRecordSource must have sampling=None for evaluation, which uses "
+            f"every record once, got {data.sampling!r}."
+        )
     return data
 
 

@@ -120,7 +120,7 @@ class Filled:
         return {
             "record_id": tf.ensure_shape(records, [None])[start:stop],
             "is_real": tf.ensure_shape(is_real, [None])[start:stop],
-            "epoch_seed": tf.fill([window["take"]], window["epoch_seed"]),
+            "epoch_seed": window["epoch_seed"],
         }
 
     def _find_passed_on(
@@ -200,7 +200,7 @@ def _missing(kept: store.Store, window: Example) -> Example:
         "take": tf.size(offsets, tf.int64),
         "is_real": tf.constant(True),
         "has_right_lengths": window["has_right_lengths"],
-        "epoch_seed": window["epoch_seed"],
+        "epoch_seed": tf.zeros_like(offsets),  # no op before the cache is random
     }
 
 

@@ -8,7 +8,9 @@ pure numpy, so that every property can be tested without TensorFlow.
 Records are numbered 0 to N - 1 through the shards in order. An epoch is cut into blocks
 of consecutive records and the blocks are permuted over the whole split. The ranks share
 the resulting sequence by record, so three shards feed eight ranks evenly; each rank
-cuts its share into windows and permutes the records inside each.
+cuts its share into windows and permutes the records inside each. With sampling, the
+numbers are those of the records that `draws` draws, passes take the place of shards,
+and the last step puts the records in the place of these numbers.
 """
 
 import dataclasses
@@ -22,52 +24,12 @@ import numpy.typing as npt
 
 from tfpipe import errors
 from tfpipe.reading import philox
+from tfpipe.reading.draws import Draws, ExpectedCopies
+from tfpipe.reading.ranges import RecordRanges, join
 from tfpipe.shards.records import Ints
 
 Remainder = Literal["drop", "pad"]
 Shuffle = Literal["none", "window", "full"]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class RecordRanges:
-    """Records in some order, as ranges of consecutive records.
-
-    Attributes:
-        first: int64 [num_ranges], number of the first record of each range.
-        length: int64 [num_ranges], records in each range, all > 0.
-    """
-
-    first: Ints
-    length: Ints
-
-    @functools.cached_property
-    def ends(self) -> Ints:
-        """int64 [num_ranges], the position in the order after each range."""
-        return np.cumsum(self.length)
-
-    @property
-    def num_records(self) -> int:
-        """Number of records in all ranges."""
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    def cut(self, start: int, stop: int) -> "RecordRanges":
-        """Returns the records at positions start to stop - 1, in the same order."""
-        if start >= stop:
-            return RecordRanges(np.empty(0, np.int64), np.empty(0, np.int64))
-        low = int(np.searchsorted(self.ends, start, side="right"))
-        high = int(np.searchsorted(self.ends, stop, side="left")) + 1
-        first, length = self.first[low:high].copy(), self.length[low:high].copy()
-        length[-1] -= self.ends[high - 1] - stop
-        skipped = start - (int(self.ends[low]) - int(self.length[low]))
-        first[0] += skipped
-        length[0] -= skipped
-        return RecordRanges(first, length)
-
-    def records(self) -> Ints:
-        """Returns int64 [num_records]: the number of each record, in order."""
-        starts = self.first - (self.ends - self.length)
-        records: Ints = np.repeat(starts, self.length) + np.arange(self.num_records)
-        return records
 
 
 class Phase(NamedTuple):
@@ -107,6 +69,8 @@ class Window:
         skip: Records to leave out at the start, after shuffling.
         take: Records to pass on after the skipped ones.
         real: False if the records only fill up the last batch.
+        copies: With sampling int64 [num_records], which copy of its record each of the
+            records is in the epoch, from 0 on; None if all are the first.
     """
 
     ranges: RecordRanges
@@ -114,13 +78,22 @@ class Window:
     skip: int
     take: int
     real: bool
+    copies: Ints | None = None
 
     def records(self) -> Ints:
         """Returns int64 [take]: the numbers of the records passed on, in order."""
-        records = self.ranges.records()
+        return self._passed_on(self.ranges.records())
+
+    def copies_passed_on(self) -> Ints:
+        """Returns int64 [take]: which copy each of these records is."""
+        if self.copies is None:
+            return np.zeros(self.take, np.int64)
+        return self._passed_on(self.copies)
+
+    def _passed_on(self, values: Ints) -> Ints:
         if self.seed is not None:
-            records = records[philox.shuffled(len(records), self.seed)]
-        return records[self.skip : self.skip + self.take]
+            values = values[philox.shuffled(len(values), self.seed)]
+        return values[self.skip : self.skip + self.take]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,6 +113,8 @@ class Order:
         remainder: "drop" leaves out the records that do not fill a step on every rank,
             different ones each epoch; "pad" leaves none out and fills the last batch
             with records that are marked as not real.
+        expected_copies: How often an epoch draws each record, which needs a shuffle;
+            None reads each record once.
 
     Raises:
         ValueError: If an argument is out of range, or if an epoch has no step because
@@ -154,6 +129,7 @@ class Order:
     num_ranks: int = 1
     batch_size: int = 1
     remainder: Remainder = "drop"
+    expected_copies: ExpectedCopies | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {
@@ -167,9 +143,14 @@ class Order:
         sizes = ("block_length", "window_size", "num_ranks", "batch_size")
         errors.settle_ints(self, sizes, least=1)
         errors.settle_ints(self, ["seed"], least=0, most=errors.MOST_SEED)
-        if self.num_records == 0 or self.num_steps() == 0:
+        if self.expected_copies is not None and self.shuffle == "none":
             raise ValueError(
-                f"An epoch must have at least one step: {self.num_records} records "
+                'shuffle must be "window" or "full" with sampling, got "none": the '
+                "order on disk has no places for copies."
+            )
+        if self.num_draws == 0 or self.num_steps() == 0:
+            raise ValueError(
+                f"An epoch must have at least one step: {self.num_draws} records "
                 f"cannot give {self.num_ranks} ranks a batch of {self.batch_size} "
                 "each. Use fewer ranks, smaller batches or more data."
             )
@@ -179,10 +160,17 @@ class Order:
         """Number of records in the split."""
         return int(self.shard_sizes.sum())
 
+    @property
+    def num_draws(self) -> int:
+        """Number of records in an epoch, with their copies."""
+        if self.expected_copies is None:
+            return self.num_records
+        return self.expected_copies.num_draws
+
     def num_steps(self, place: Place | None = None) -> int:
         """Returns the steps of every rank in an epoch, or from a place to its end."""
         place = place or Place()
-        num_left = self.num_records
+        num_left = self.num_draws
         for phase in place.phases:
             num_left -= sum(
                 min(phase.num_records, stop - start)
@@ -213,14 +201,10 @@ class Order:
         begin = number * self.window_size
         if begin >= num_real:
             missing = num_read - max(num_real, place.start)
-            fillers = np.full(missing, rank % self.num_records)
-            return Window(
-                ranges=RecordRanges(fillers, np.ones_like(fillers)),
-                seed=None,
-                skip=0,
-                take=missing,
-                real=False,
-            )
+            fillers = np.full(missing, rank % self.num_draws)
+            ranges = RecordRanges(fillers, np.ones_like(fillers))
+            window = Window(ranges=ranges, seed=None, skip=0, take=missing, real=False)
+            return _drawn(window, self._draws(place.epoch))
         end = min(begin + self.window_size, num_real)
         skip = max(place.start - begin, 0)
         base = self._base(place.epoch, place.phases)
@@ -228,11 +212,13 @@ class Order:
         ranges = base.cut(start + begin, start + end)
         ranges, seed = _shuffled(self, place, ranges, start + begin)
         take = min(end, num_read) - begin - skip
-        return Window(ranges=ranges, seed=seed, skip=skip, take=take, real=True)
+        window = Window(ranges=ranges, seed=seed, skip=skip, take=take, real=True)
+        return _drawn(window, self._draws(place.epoch))
 
     def leftover(self, epoch: int, phases: tuple[Phase, ...]) -> Ints:
         """Returns int64, sorted: the records that no rank read in these phases."""
-        return np.sort(self._base(epoch, phases).records())
+        numbers = self._base(epoch, phases).records()
+        return np.sort(_records(numbers, self._draws(epoch)))
 
     def _num_real(self, rank: int, place: Place) -> int:
         num_left = self._base(place.epoch, place.phases).num_records
@@ -242,12 +228,26 @@ class Order:
     @functools.cached_property
     def _base(self) -> Callable[[int, tuple[Phase, ...]], RecordRanges]:
         """Function (epoch, phases) -> unread records of the epoch, cached for a few."""
-        return functools.lru_cache(maxsize=4)(self._compute_base)
+        return functools.lru_cache(maxsize=4)(functools.partial(_compute_base, self))
 
-    def _compute_base(self, epoch: int, phases: tuple[Phase, ...]) -> RecordRanges:
-        if not phases:
-            return _blocks(self, epoch)
-        return _unread(self, Place(epoch, phases[:-1]), phases[-1])
+    @functools.cached_property
+    def _draws(self) -> Callable[[int], Draws | None]:
+        """Function epoch -> its draws; two are cached, as an epoch follows another."""
+        return functools.lru_cache(maxsize=2)(functools.partial(_compute_draws, self))
+
+
+def _compute_draws(order: Order, epoch: int) -> Draws | None:
+    if order.expected_copies is None:
+        return None
+    # This counter block differs from those of the other functions here.
+    random = np.random.Philox(key=_key(order.seed, epoch), counter=[0, 0, 0, 3])
+    return order.expected_copies.draws(random)
+
+
+def _compute_base(order: Order, epoch: int, phases: tuple[Phase, ...]) -> RecordRanges:
+    if not phases:
+        return _blocks(order, epoch)
+    return _unread(order, Place(epoch, phases[:-1]), phases[-1])
 
 
 def _unread(order: Order, place: Place, phase: Phase) -> RecordRanges:
@@ -265,7 +265,7 @@ def _unread(order: Order, place: Place, phase: Phase) -> RecordRanges:
             ranges=ranges, seed=seed, skip=read - begin, take=end - read, real=True
         )
         rest = window.records()
-        parts.append(_join(rest if seed is None else np.sort(rest)))
+        parts.append(join(rest if seed is None else np.sort(rest)))
         parts.append(base.cut(end, stop))
     parts.append(base.cut(shares[-1][1], base.num_records))
     return RecordRanges(
@@ -285,8 +285,24 @@ def _shuffled(
     key = _key(order.seed, place.epoch)
     raw = np.random.Philox(key=key, counter=counter).random_raw(2)
     low, high = raw.astype(np.int64).tolist()
+    numbers = ranges.records()
+    on_disk = np.argsort(_records(numbers, order._draws(place.epoch)), kind="stable")
     # If both seeds were zero, TensorFlow would choose a random seed.
-    return _join(np.sort(ranges.records())), (low, high | 1)
+    return join(numbers[on_disk]), (low, high | 1)
+
+
+def _records(numbers: Ints, draws: Draws | None) -> Ints:
+    """Returns the records with these numbers in the epoch."""
+    return numbers if draws is None else draws.records[numbers]
+
+
+def _drawn(window: Window, draws: Draws | None) -> Window:
+    """Returns a window with the records in the place of the numbers of draws."""
+    if draws is None:
+        return window
+    numbers = window.ranges.records()
+    ranges = join(draws.records[numbers])
+    return dataclasses.replace(window, ranges=ranges, copies=draws.copies(numbers))
 
 
 def permutation(size: int, *, seed: int, epoch: int) -> Ints:
@@ -299,11 +315,22 @@ def permutation(size: int, *, seed: int, epoch: int) -> Ints:
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
 
-def epoch_seed(*, seed: int, epoch: int) -> int:
-    """Returns the epoch's part of a random op's seed, beside the record's number."""
+def epoch_seed(*, seed: int, epoch: int, copy: int | Ints = 0) -> Ints:
+    """Returns the epoch's part of a random op's seed, beside the record's number.
+
+    Args:
+        seed: Run seed.
+        epoch: Number of the epoch.
+        copy: Which copies of records in the epoch the seeds are for, from 0 on.
+
+    Returns:
+        int64, one seed for each copy.
+    """
     # This counter block differs from the one that `permutation` draws from.
-    raw = np.random.Philox(key=_key(seed, epoch), counter=[0, 0, 0, 1]).random_raw()
-    return int(np.uint64(raw).astype(np.int64))
+    random = np.random.Philox(key=_key(seed, epoch), counter=[0, 0, 0, 1])
+    seeds = random.random_raw(int(np.max(copy, initial=0)) + 1).astype(np.int64)
+    found: Ints = seeds[copy]
+    return found
 
 
 def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
@@ -324,8 +351,12 @@ def _shares(
 
 
 def _blocks(order: Order, epoch: int) -> RecordRanges:
-    """Returns the blocks of a whole epoch in their order; none spans two shards."""
-    sizes = order.shard_sizes
+    """Returns the blocks of a whole epoch in their order; none spans two shards.
+
+    With sampling none spans two passes: a block holds no record twice.
+    """
+    draws = order._draws(epoch)
+    sizes = order.shard_sizes if draws is None else draws.pass_sizes
     block_length = 1 if order.shuffle == "full" else order.block_length
     num_blocks = -(-sizes // block_length)
     shard = np.repeat(np.arange(len(sizes)), num_blocks)
@@ -337,36 +368,3 @@ def _blocks(order: Order, epoch: int) -> RecordRanges:
         permuted = permutation(len(first), seed=order.seed, epoch=epoch)
         first, length = first[permuted], length[permuted]
     return RecordRanges(first, length)
-
-
-def _join(records: Ints) -> RecordRanges:
-    """Returns record numbers as ranges; consecutive numbers share a range."""
-    if not len(records):
-        return RecordRanges(records, records)
-    starts = np.flatnonzero(np.diff(records, prepend=records[0] - 2) != 1)
-    length = np.diff(starts, append=len(records))
-    return RecordRanges(records[starts], length)
-
-
-def by_shard(ranges: RecordRanges, shard_sizes: Ints) -> tuple[Ints, RecordRanges]:
-    """Cuts ranges at the ends of shards.
-
-    Args:
-        ranges: Ranges that may span shards.
-        shard_sizes: int64 [num_shards], records in each shard.
-
-    Returns:
-        shard: int64 [num_ranges], the shard of each range.
-        ranges: The ranges, cut at shard ends.
-    """
-    ends = np.cumsum(shard_sizes)
-    last = np.searchsorted(ends, ranges.first + ranges.length - 1, side="right")
-    shard = np.searchsorted(ends, ranges.first, side="right")
-    count = last - shard + 1
-    source = np.repeat(np.arange(len(count)), count)
-    shard = np.repeat(shard, count)
-    shard += np.arange(len(shard)) - np.repeat(np.cumsum(count) - count, count)
-    begin = np.maximum(ranges.first[source], (ends - shard_sizes)[shard])
-    end = np.minimum((ranges.first + ranges.length)[source], ends[shard])
-    kept = end > begin  # a shard without records gives an empty range
-    return shard[kept], RecordRanges(begin[kept], (end - begin)[kept])

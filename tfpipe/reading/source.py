@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.reading.order import Order, Remainder, Shuffle
 from tfpipe.reading.progress import Progress
+from tfpipe.reading.sampling import Sampling
 from tfpipe.reading.split_index import SplitIndex
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
@@ -38,7 +39,8 @@ class TFRecordSource(Progress):
         skip, take: int64, the records to pass on, after the permutation
         is_real: bool, False if the records only fill up the last batch
         has_right_lengths: bool, False if a header states another length than the index
-        epoch_seed: int64, this epoch's half of the seed of random ops
+        epoch_seed: int64 [take], for each record passed on the half of its random ops'
+            seed that belongs to the epoch and to the copy of the record
 
     The index is read, and the sizes of all shards are checked, when the source is made.
     Shards without an index are scanned for their records, once; see `scan.scan`.
@@ -56,6 +58,8 @@ class TFRecordSource(Progress):
             different ones each epoch; "pad" leaves none out and fills the last batch.
         block_length: Records of a block, the longest range that is read at once.
         window_size: Records of a window; two windows are in memory, encoded.
+        sampling: How often each record comes in an epoch, see `Sampling`; it needs a
+            shuffle. None is once.
         on_error: What the presets do about a record that is damaged or cannot be
             decoded. "raise" stops at it and names it; "skip" puts another record in its
             place and counts it in `pipeline.faults`.
@@ -77,6 +81,7 @@ class TFRecordSource(Progress):
     remainder: Remainder = "drop"
     block_length: int = 32
     window_size: int = 1024
+    sampling: Sampling | None = None
     on_error: OnError = "raise"
     max_faults: int = 100
 
@@ -106,8 +111,14 @@ class TFRecordSource(Progress):
     @functools.cached_property
     def order(self) -> Order:
         """The order of the records, as arithmetic."""
+        known, copies = self.split_index, None
+        if self.sampling is not None:
+            num_records, classes = int(known.shard_sizes.sum()), known.whole.classes
+            copies = self.sampling.expected_copies(
+                num_records, lambda: known.labels, classes
+            )
         return Order(
-            shard_sizes=self.split_index.shard_sizes,
+            shard_sizes=known.shard_sizes,
             seed=self.seed,
             shuffle=self.shuffle,
             block_length=self.block_length,
@@ -115,19 +126,23 @@ class TFRecordSource(Progress):
             num_ranks=self.num_ranks,
             batch_size=self.batch_size,
             remainder=self.remainder,
+            expected_copies=copies,
         )
 
     @functools.cached_property
     def digest(self) -> str:
         """A digest of what must be equal on every rank and when a run is resumed.
 
-        It covers the shards with their digests, the split, the seed and how records
-        are shuffled; neither the rank nor the number of ranks.
+        It covers the shards with their digests, the split, the seed, the sampling and
+        how records are shuffled; neither the rank nor the number of ranks.
         """
         numbers = (self.seed, self.block_length, self.window_size)
+        copies = self.order.expected_copies
         return _digest(
             self.shards,
-            (self.split, numbers, self.shuffle, self.remainder),
+            (self.split, numbers, self.shuffle, self.remainder)
+            # Without sampling it is that of versions before sampling.
+            + ((copies.digest,) if copies else ()),
         )
 
     def in_order(self) -> "TFRecordSource":
@@ -165,6 +180,7 @@ def _check(source: TFRecordSource) -> None:
     errors.settle_ints(source, sizes, least=1)
     errors.settle_ints(source, ["rank", "max_faults"], least=0)
     errors.require_choice(source, "on_error", source.on_error, ("raise", "skip"))
+    errors.require_kind(source, "sampling", source.sampling, Sampling, or_none=True)
     errors.settle_ints(source, ["seed"], least=0, most=errors.MOST_SEED)
     if source.rank >= source.num_ranks:
         raise ValueError(

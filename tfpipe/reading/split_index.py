@@ -79,6 +79,22 @@ class SplitIndex:
         return offsets
 
     @functools.cached_property
+    def labels(self) -> Ints:
+        """int64 [num_records], label of each record; 0 is the first class.
+
+        Raises:
+            BadIndexError: If the catalog is missing or has no labels.
+        """
+        if self._scan is not None:
+            raise errors.BadIndexError(
+                f"Labels must be in {index.CATALOG_NAME}, but {self.data_dir} has none."
+                " Convert the data set with a command of converters, or give weights "
+                "of records."
+            )
+        catalog = index.load_catalog(self.data_dir, self.split, ["label"])
+        return catalog["label"].astype(np.int64) - self.whole.label_base
+
+    @functools.cached_property
     def is_checked(self) -> npt.NDArray[np.bool_]:
         """bool [num_records], whether the length in the record's header is checked.
 

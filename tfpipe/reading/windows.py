@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfpipe.reading.order import Order, Place, RecordRanges, by_shard, epoch_seed
+from tfpipe.reading.order import Order, Place, epoch_seed
+from tfpipe.reading.ranges import RecordRanges, by_shard
 from tfpipe.shards import lengths
 from tfpipe.shards.records import Ints
 
@@ -70,10 +71,11 @@ class Windows:
         return tf.data.Dataset.range(count).map(make).prefetch(1)
 
     def _spec(self) -> dict[str, tf.TensorSpec]:
-        extents = ("byte_offset", "num_records", "first_record", "record_byte_offset")
+        extents = ("byte_offset", "num_records", "first_record")
+        lists = (*extents, "record_byte_offset", "epoch_seed")
         spec = {"path": tf.TensorSpec([None], tf.string)}
-        spec |= {name: tf.TensorSpec([None], tf.int64) for name in extents}
-        spec |= {n: tf.TensorSpec([], tf.int64) for n in ("skip", "take", "epoch_seed")}
+        spec |= {name: tf.TensorSpec([None], tf.int64) for name in lists}
+        spec |= {name: tf.TensorSpec([], tf.int64) for name in ("skip", "take")}
         for name in ("is_real", "has_right_lengths"):
             spec[name] = tf.TensorSpec([], tf.bool)
         if self.order.shuffle != "none":
@@ -85,6 +87,8 @@ class Windows:
         shard, ranges = by_shard(window.ranges, self.order.shard_sizes)
         records = ranges.records()
         offsets = self.byte_offsets[records]
+        copies = window.copies_passed_on()
+        seeds = epoch_seed(seed=self.order.seed, epoch=place.epoch, copy=copies)
         return {
             "path": self._paths[shard],
             "byte_offset": self.byte_offsets[ranges.first],
@@ -94,7 +98,7 @@ class Windows:
             "has_right_lengths": np.bool_(self._has_right_lengths(shard, ranges)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
-            "epoch_seed": np.int64(epoch_seed(seed=self.order.seed, epoch=place.epoch)),
+            "epoch_seed": seeds,
             "is_real": np.bool_(window.real),
             "shuffle_seed": np.array(window.seed or (0, 0), np.int64),
         }

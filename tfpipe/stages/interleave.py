@@ -116,7 +116,7 @@ class Interleave:
         # tf.slice is one op; value[start:stop] with tensors is ten.
         begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])
         passed_on = {n: tf.slice(value, begin, size) for n, value in records.items()}
-        return passed_on | {"epoch_seed": tf.fill(size, window["epoch_seed"])}
+        return passed_on | {"epoch_seed": window["epoch_seed"]}
 
 
 def _read_extents(

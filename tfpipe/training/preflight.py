@@ -29,6 +29,7 @@ _FIELDS = (
     "remainder",
     "block_length",
     "window_size",
+    "sampling",
     "weights",
     "steps_per_epoch",
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tfpipe.reading import order
 from tfpipe.reading.order import Order, Phase, Place
+from tfpipe.reading.ranges import by_shard
 
 exhaustive = hypothesis.settings(max_examples=40, deadline=None)
 
@@ -111,7 +112,7 @@ def test_a_window_reads_ranges_within_shards_no_more_than_its_size(of):
     for rank in range(of.num_ranks):
         for number in of.windows(rank, Place()):
             window = of.window(rank, Place(), number)
-            shard, ranges = order.by_shard(window.ranges, of.shard_sizes)
+            shard, ranges = by_shard(window.ranges, of.shard_sizes)
 
             assert ranges.records().tolist() == window.ranges.records().tolist()
             within = ranges.first - starts[shard]

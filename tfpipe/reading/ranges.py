@@ -1,0 +1,87 @@
+"""Ranges of consecutive records: the form in which an order of records is kept small.
+
+In: numbers of records, or ranges of them. Out: ranges, cut at a position, joined, or
+cut at the ends of shards.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from tfpipe.shards.records import Ints
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordRanges:
+    """Records in some order, as ranges of consecutive records.
+
+    Attributes:
+        first: int64 [num_ranges], number of the first record of each range.
+        length: int64 [num_ranges], records in each range, all > 0.
+    """
+
+    first: Ints
+    length: Ints
+
+    @functools.cached_property
+    def ends(self) -> Ints:
+        """int64 [num_ranges], the position in the order after each range."""
+        return np.cumsum(self.length)
+
+    @property
+    def num_records(self) -> int:
+        """Number of records in all ranges."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def cut(self, start: int, stop: int) -> "RecordRanges":
+        """Returns the records at positions start to stop - 1, in the same order."""
+        if start >= stop:
+            return RecordRanges(np.empty(0, np.int64), np.empty(0, np.int64))
+        low = int(np.searchsorted(self.ends, start, side="right"))
+        high = int(np.searchsorted(self.ends, stop, side="left")) + 1
+        first, length = self.first[low:high].copy(), self.length[low:high].copy()
+        length[-1] -= self.ends[high - 1] - stop
+        skipped = start - (int(self.ends[low]) - int(self.length[low]))
+        first[0] += skipped
+        length[0] -= skipped
+        return RecordRanges(first, length)
+
+    def records(self) -> Ints:
+        """Returns int64 [num_records]: the number of each record, in order."""
+        starts = self.first - (self.ends - self.length)
+        records: Ints = np.repeat(starts, self.length) + np.arange(self.num_records)
+        return records
+
+
+def join(records: Ints) -> RecordRanges:
+    """Returns record numbers as ranges; consecutive numbers share a range."""
+    if not len(records):
+        return RecordRanges(records, records)
+    starts = np.flatnonzero(np.diff(records, prepend=records[0] - 2) != 1)
+    length = np.diff(starts, append=len(records))
+    return RecordRanges(records[starts], length)
+
+
+def by_shard(ranges: RecordRanges, shard_sizes: Ints) -> tuple[Ints, RecordRanges]:
+    """Cuts ranges at the ends of shards.
+
+    Args:
+        ranges: Ranges that may span shards.
+        shard_sizes: int64 [num_shards], records in each shard.
+
+    Returns:
+        shard: int64 [num_ranges], the shard of each range.
+        ranges: The ranges, cut at shard ends.
+    """
+    ends = np.cumsum(shard_sizes)
+    last = np.searchsorted(ends, ranges.first + ranges.length - 1, side="right")
+    shard = np.searchsorted(ends, ranges.first, side="right")
+    count = last - shard + 1
+    source = np.repeat(np.arange(len(count)), count)
+    shard = np.repeat(shard, count)
+    shard += np.arange(len(shard)) - np.repeat(np.cumsum(count) - count, count)
+    begin = np.maximum(ranges.first[source], (ends - shard_sizes)[shard])
+    end = np.minimum((ranges.first + ranges.length)[source], ends[shard])
+    kept = end > begin  # a shard without records gives an empty range
+    return shard[kept], RecordRanges(begin[kept], (end - begin)[kept])
