@@ -411,7 +411,7 @@ def test_recipes_give_normalized_pixels_on_the_host_and_on_the_device(
 
 
 def test_images_can_be_left_encoded(data_dir):
-    batch = next(iter(make(train, data_dir, decode=False).build()))
+    batch = next(iter(make(train, data_dir, recipe=None).build()))
 
     for encoded, height, width in zip(
         *(batch[name].numpy() for name in ("encoded", "height", "width")), strict=True

@@ -209,7 +209,7 @@ def batches(preset, data_dir, **options):
             tfpipe.imagenet_train,
             {"recipe": tfpipe.vgg, "dtype": "float32", "on_error": "skip"},
         ),
-        (tfpipe.imagenet_train, {"decode": False}),
+        (tfpipe.imagenet_train, {"recipe": None}),
         (tfpipe.imagenet_eval, {"dtype": "float16"}),
     ],
     ids=["uint8", "vgg with faults", "encoded", "eval"],
