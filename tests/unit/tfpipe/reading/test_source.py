@@ -278,7 +278,7 @@ def test_largest_seed_and_epoch_work(data_dir):
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
 def test_synthetic_batches_are_as_specified(dtype):
     source = tfpipe.SyntheticSource(
-        batch_size=4, steps_per_epoch=3, image_size=5, num_classes=10, dtype=dtype
+        batch_size=4, steps_per_epoch=3, image_size=(5, 7), num_classes=10, dtype=dtype
     )
 
     dataset = source(tfpipe.State(), 2)
