@@ -284,7 +284,7 @@ def test_synthetic_batches_are_as_specified(dtype):
     dataset = source(tfpipe.State(), 2)
 
     assert dataset.element_spec == {
-        "image": tf.TensorSpec([4, 5, 5, 3], dtype),
+        "image": tf.TensorSpec([4, 5, 7, 3], dtype),
         "label": tf.TensorSpec([4], tf.int32),
     }
     assert dataset.cardinality() == 6
