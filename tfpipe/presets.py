@@ -72,13 +72,11 @@ def imagenet_train(
 
     Args:
         data: Folder of a converted data set, or a `TFRecordSource` for other ways of
-            reading: its shuffling, what it does about damaged records, other names of
-            shards.
+            reading: its shuffling, damaged records, other names of shards.
         split: Name of the split; "train" by default. This and the next arguments up to
             `num_ranks` are those of the source: give them there if `data` is one.
         recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or a callable
-            (image_size, dtype, quality) -> Recipe. None does not decode: batches hold
-            the JPEG bytes.
+            (image_size, dtype, quality) -> Recipe. None leaves the JPEG bytes.
         image_size: Height and width in pixels: one number, or (height, width).
         batch_size: Examples in a batch of this rank; 256 by default.
         seed: Run seed, the same on every rank, 0 to 2**64 - 1; 0 by default.
@@ -86,30 +84,27 @@ def imagenet_train(
         num_ranks: Number of ranks; 1 by default.
         parse: How records become examples; by default as the converters write them. Its
             label base is that of the index, unless it has one.
-        ops: Ops on each example after the crop and before pixels are normalized, such
-            as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. They get uint8 pixels
-            0..255. With them the crop is rounded to uint8 also if `dtype` is a float
-            type, unless they are all `OneHot`.
-        batch_ops: Ops on each batch, such as `MixUp()` or `CutMix()`, which need labels
-            as rows: `OneHot` for the classes of the index comes before them, unless
-            `ops` or `batch_ops` have one. These two take no examples with a `mask`.
-        with_boxes: Whether batches hold the boxes of objects, moved with the image by
-            crops and flips. `ParseBoxes(max_boxes=...)` is True for another number of
-            boxes.
+        ops: Ops on each example between its crop and its normalization, on uint8 pixels
+            0..255, such as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. With other
+            ops than `OneHot`, float results come from rounded pixels as well.
+        batch_ops: Ops on each batch, such as `MixUp()` or `CutMix()`. Before these two
+            comes `OneHot` for the classes of the index, unless one is in `ops` or
+            `batch_ops`. They take no batch with a `mask`.
+        with_boxes: Whether batches hold the boxes of objects, moved as the images are;
+            `ParseBoxes(max_boxes=...)` in place of True for another number of boxes.
         dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
             device; this is the cheapest. "float32", "bfloat16" or "float16" gives
             normalized pixels.
         quality: "fast" decodes at a smaller scale where that is enough, "exact" always
             at full scale. None is "fast" if the images are large enough for it to pay,
             see `_quality`.
-        crop_op: "native" decodes, crops, resizes and normalizes in one C++ kernel,
-            which `python -m tfpipe.native` builds; "stock" uses TensorFlow's kernels
-            and gives the same pixels; "auto" is "native" if it is built.
+        crop_op: "native" is one C++ kernel, which `python -m tfpipe.native` builds;
+            "stock" is TensorFlow's kernels, with the same pixels; "auto" is "native" if
+            it is built.
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
-        whole_batches: Whether the ops run on a whole batch at once. With the native op
-            that is cheaper. The batches are the same. Each call takes the memory of a
-            batch.
+        whole_batches: Whether the ops run on a whole batch at once: the same batches,
+            cheaper with the native op. Each call takes the memory of a batch.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Literal
 from tfpipe import errors
 from tfpipe.native.op import CropOp
 from tfpipe.ops.augment import DistortColor
-from tfpipe.ops.basic import VGG_MEAN, Cast, Normalize, OneHot
+from tfpipe.ops.basic import VGG_MEAN, Cast, Flip, Normalize, OneHot
 from tfpipe.ops.crop import (
     CROPS,
     CenterCrop,
@@ -61,10 +61,20 @@ class Recipe:
             dtype: "uint8" for pixels 0..255; "float32", "bfloat16" or "float16" for
                 normalized pixels.
             crop_op: Kernel of the crops, see `crop.crop_image`.
+
+        Raises:
+            ValueError: If `more` has a `Flip` and a crop mirrors already.
         """
+        crops = getattr(self, purpose)
+        if Flip() in more and any(getattr(op, "flip", False) for op in crops):
+            raise ValueError(
+                "ops must have no Flip(), since the recipe mirrors images already. The "
+                "second flip draws the same numbers and would turn the images back: "
+                "leave it out."
+            )
         *ops, last = (
             dataclasses.replace(op, crop_op=crop_op) if isinstance(op, CROPS) else op
-            for op in getattr(self, purpose)
+            for op in crops
         )
         if dtype == "uint8":
             return [*ops, last, *more]
@@ -94,9 +104,10 @@ def pixels(dtype: str, more: Sequence[Op]) -> Dtype:
 def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     """Returns ResNet's recipe: random crop boxes of 8 to 100 % of the image's area.
 
-    Half of the training images are mirrored. Evaluation takes the center 224 of a short
-    side of 256. Pixels are normalized by mean and standard deviation of ImageNet's
-    training set.
+    A training image is stretched to 3/4 to 4/3 of its aspect ratio, whatever the shape
+    of the result, and half of the images are mirrored. Evaluation takes the center 224
+    of a short side of 256. Pixels are normalized by mean and standard deviation of
+    ImageNet's training set.
 
     Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, for the
     crop box, as used for ResNet by Goyal et al., "Accurate, Large Minibatch SGD", 2017,
@@ -105,7 +116,13 @@ def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     """
     return Recipe(
         train=(
-            RandomCrop(image_size=image_size, flip=True, dtype=dtype, quality=quality),
+            RandomCrop(
+                image_size=image_size,
+                ratio=_ratio(image_size, 3 / 4, 4 / 3),
+                flip=True,
+                dtype=dtype,
+                quality=quality,
+            ),
         ),
         evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
         normalize=Normalize(),
@@ -116,6 +133,7 @@ def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     """Returns Inception's recipe: random crop boxes of 5 to 100 % of the image's area.
 
     The colors of training images are distorted, and half of the images are mirrored.
+    An image is stretched to 0.75 to 1.33 of its aspect ratio.
     Evaluation takes the central 87.5 % of the short side. Pixels become -1..1.
 
     Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, with the
@@ -129,7 +147,7 @@ def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
             RandomCrop(
                 image_size=image_size,
                 area=(0.05, 1.0),
-                ratio=(0.75, 1.33),
+                ratio=_ratio(image_size, 0.75, 1.33),
                 max_attempts=100,
                 flip=True,
                 quality=quality,
@@ -165,3 +183,13 @@ def vgg(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
         evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
         normalize=Normalize(mean=VGG_MEAN, std=(1.0, 1.0, 1.0)),
     )
+
+
+def _ratio(image_size: ImageSize, low: float, high: float) -> tuple[float, float]:
+    """Returns the width / height of crop boxes that stretch images by `low` to `high`.
+
+    Evaluation does not stretch images, so training must not depend on the shape of the
+    result.
+    """
+    height, width = errors.require_sides("", "image_size", image_size)
+    return low * (width / height), high * (width / height)

@@ -98,7 +98,7 @@ def cropped(
     example: Example,
     crop_box: tf.Tensor,
     sides: tuple[int, int],
-    flip: tf.Tensor | None = None,
+    flip: tf.Tensor | None,
 ) -> Example:
     """Returns the boxes of an example, or of a batch, after a crop.
 
@@ -112,7 +112,7 @@ def cropped(
             the image's sides in pixels.
         crop_box: int32 [..., 4], top, left, height, width in pixels.
         sides: Height and width of the result in pixels.
-        flip: bool [...], whether the result is mirrored left to right.
+        flip: bool [...], whether the result is mirrored left to right; None is False.
 
     Returns:
         `boxes`, relative to the result, and `box_label`.

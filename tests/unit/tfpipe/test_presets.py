@@ -434,6 +434,15 @@ def test_a_source_of_ones_own_gives_the_batches_of_a_folder(data_dir, preset, op
     assert same(made, batches(preset, data_dir, seed=3))
 
 
+@pytest.mark.parametrize("recipe", [tfpipe.resnet, tfpipe.inception])
+def test_training_stretches_wide_images_no_more_than_square_ones(recipe):
+    square, wide = (
+        recipe(image_size, "uint8", "exact").train[0] for image_size in (16, (8, 20))
+    )
+
+    assert wide.ratio == pytest.approx([2.5 * ratio for ratio in square.ratio])
+
+
 def first_batch(pipeline):
     return next(pipeline.build().as_numpy_iterator())
 
@@ -542,6 +551,12 @@ def test_extra_ops_change_pixels_before_they_are_normalized(data_dir, preset, re
     normalize = recipe(SIZE, "uint8", "exact").normalize
     expected = normalize({"image": tf.constant(pixels)})["image"]
     np.testing.assert_array_equal(normalized, expected)
+
+
+def test_a_second_flip_is_refused_as_it_would_undo_the_first(data_dir):
+    with pytest.raises(ValueError, match=r"no Flip\(\), since the recipe mirrors"):
+        make(train, data_dir, ops=[tfpipe.Flip()])
+    assert "Flip()" in str(make(evaluate, data_dir, ops=[tfpipe.Flip()]))
 
 
 def test_an_op_for_labels_leaves_float_pixels_as_they_are(data_dir):
