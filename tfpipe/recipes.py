@@ -132,9 +132,9 @@ def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
 def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     """Returns Inception's recipe: random crop boxes of 5 to 100 % of the image's area.
 
-    The colors of training images are distorted, and half of the images are mirrored.
-    An image is stretched to 0.75 to 1.33 of its aspect ratio.
-    Evaluation takes the central 87.5 % of the short side. Pixels become -1..1.
+    A training image is stretched to 0.75 to 1.33 of its aspect ratio and its colors are
+    distorted. Half of the images are mirrored. Evaluation takes the central 87.5 % of
+    the short side. Pixels become -1..1.
 
     Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, with the
     numbers of TensorFlow's Inception preprocessing. Two things differ from the latter:
