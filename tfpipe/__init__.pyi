@@ -38,6 +38,9 @@ from .ops.basic import (
     Select as Select,
     ToNCHW as ToNCHW,
 )
+from .ops.boxes import (
+    ParseBoxes as ParseBoxes,
+)
 from .ops.crop import (
     CenterCrop as CenterCrop,
     RandomCrop as RandomCrop,

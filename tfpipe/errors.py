@@ -154,6 +154,30 @@ def require_numbers(
     return tuple(map(_as_plain, found))
 
 
+def require_sides(
+    owner: object, name: str, value: Any, **bounds: Any
+) -> tuple[int, int]:
+    """Checks an image size: one whole number >= 1, or two of them, (height, width).
+
+    Args:
+        owner: See the module.
+        name: Name of the argument.
+        value: Value of the argument, in pixels.
+        bounds: `most`, the largest side.
+
+    Returns:
+        Height and width in pixels.
+
+    Raises:
+        ValueError: If the value is anything else.
+    """
+    bounds = {"least": 1} | bounds
+    if not isinstance(value, list | tuple | np.ndarray):
+        value = [require_int(owner, name, value, **bounds)] * 2
+    height, width = require_numbers(owner, name, value, count=2, whole=True, **bounds)
+    return height, width
+
+
 def require_bool(owner: object, name: str, value: Any) -> bool:
     """Checks that a value is True or False.
 
@@ -239,6 +263,16 @@ def settle_numbers(of: object, names: Sequence[str], **bounds: Any) -> None:
     """
     for name in names:
         settle(of, name, require_number(of, name, getattr(of, name), **bounds))
+
+
+def settle_sides(of: object, name: str, **bounds: Any) -> None:
+    """Checks an image size of a frozen dataclass; equal sides are stored as one number.
+
+    Raises:
+        ValueError: If it is no image size, see `require_sides`.
+    """
+    height, width = require_sides(of, name, getattr(of, name), **bounds)
+    settle(of, name, height if height == width else (height, width))
 
 
 def settle_range(of: object, name: str, **bounds: Any) -> None:

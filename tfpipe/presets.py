@@ -11,12 +11,14 @@ from typing import Any, Literal
 
 from tfpipe import errors
 from tfpipe.native.op import CropOp
-from tfpipe.ops.basic import Cast, Normalize, Parse, Select
-from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, Quality
+from tfpipe.ops import boxes, mix
+from tfpipe.ops.basic import Cast, Normalize, OneHot, Parse, Select, ToNCHW
+from tfpipe.ops.boxes import ParseBoxes
+from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
-from tfpipe.recipes import Recipe, resnet
+from tfpipe.recipes import Recipe, pixels, resnet
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
 from tfpipe.stages.faults import FaultLog
@@ -25,24 +27,26 @@ from tfpipe.stages.map import Map, Op
 from tfpipe.tuning import Tuning
 
 Path = str | os.PathLike[str]
-MakeRecipe = Callable[[int, Dtype, Quality], Recipe]
+MakeRecipe = Callable[[ImageSize, Dtype, Quality], Recipe]
 
 
 def imagenet_train(
     data: Path | TFRecordSource,
     *,
     split: str | None = None,
-    recipe: MakeRecipe = resnet,
-    image_size: int = 224,
+    recipe: MakeRecipe | None = resnet,
+    image_size: ImageSize = 224,
     batch_size: int | None = None,
     seed: int | None = None,
     rank: int | None = None,
     num_ranks: int | None = None,
     parse: Parse | None = None,
+    ops: Sequence[Op] = (),
+    batch_ops: Sequence[Op] = (),
+    with_boxes: bool | ParseBoxes = False,
     dtype: str = "uint8",
     quality: Quality | None = None,
     crop_op: CropOp = "auto",
-    decode: bool = True,
     cache: Wrapper | None = None,
     with_record_id: bool = False,
     whole_batches: bool = False,
@@ -53,46 +57,54 @@ def imagenet_train(
     Every rank makes the same number of steps. The records that do not fill a step on
     every rank are left out, different ones each epoch.
 
-    Element: batch.
-        image: `dtype` [batch_size, image_size, image_size, 3]
-        label: int32 [batch_size], 0..999, see `Parse`
+    Element: batch. It holds these features; others that ops add are left out.
+        image: `dtype` [batch_size, height, width, 3] of `image_size`
+        label: int32 [batch_size], 0..999, see `Parse`; rows of floats, float32
+            [batch_size, num_classes], after `OneHot`, `MixUp` or `CutMix`
+        boxes: float32 [batch_size, 100, 4], and box_label: int32 [batch_size, 100], -1
+            where there is no box, if `with_boxes`; see `ops.boxes`
         record_id: int64 [batch_size], if `with_record_id`
         mask: float32 [batch_size], if the source skips damaged records; 0 for an
             example that stands in for a damaged one, otherwise 1; the weight of its
             loss
         encoded: string [batch_size], and height, width: int32 [batch_size], in place of
-            image, if `decode` is False
+            image, if `recipe` is None
 
     Args:
         data: Folder of a converted data set, or a `TFRecordSource` for other ways of
-            reading: its shuffling, what it does about damaged records, other names of
-            shards.
+            reading: its shuffling, damaged records, other names of shards.
         split: Name of the split; "train" by default. This and the next arguments up to
             `num_ranks` are those of the source: give them there if `data` is one.
         recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or a callable
-            (image_size, dtype, quality) -> Recipe.
-        image_size: Height and width in pixels.
+            (image_size, dtype, quality) -> Recipe. None leaves the JPEG bytes.
+        image_size: Height and width in pixels: one number, or (height, width).
         batch_size: Examples in a batch of this rank; 256 by default.
         seed: Run seed, the same on every rank, 0 to 2**64 - 1; 0 by default.
         rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
         num_ranks: Number of ranks; 1 by default.
         parse: How records become examples; by default as the converters write them. Its
             label base is that of the index, unless it has one.
+        ops: Ops on each example between its crop and its normalization, on uint8 pixels
+            0..255, such as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. With other
+            ops than `OneHot`, float results come from rounded pixels as well.
+        batch_ops: Ops on each batch, such as `MixUp()` or `CutMix()`. Before these two
+            comes `OneHot` for the classes of the index, unless one is in `ops` or
+            `batch_ops`. They take no batch with a `mask`.
+        with_boxes: Whether batches hold the boxes of objects, moved as the images are;
+            `ParseBoxes(max_boxes=...)` in place of True for another number of boxes.
         dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
             device; this is the cheapest. "float32", "bfloat16" or "float16" gives
             normalized pixels.
         quality: "fast" decodes at a smaller scale where that is enough, "exact" always
             at full scale. None is "fast" if the images are large enough for it to pay,
             see `_quality`.
-        crop_op: "native" decodes, crops, resizes and normalizes in one C++ kernel,
-            which `python -m tfpipe.native` builds; "stock" uses TensorFlow's kernels
-            and gives the same pixels; "auto" is "native" if it is built.
-        decode: Whether to decode; otherwise batches hold the JPEG bytes.
+        crop_op: "native" is one C++ kernel, which `python -m tfpipe.native` builds;
+            "stock" is TensorFlow's kernels, with the same pixels; "auto" is "native" if
+            it is built.
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
-        whole_batches: Whether the ops run on a whole batch at once. With the native op
-            that is cheaper. The batches are the same. Each call takes the memory of a
-            batch.
+        whole_batches: Whether the ops run on a whole batch at once: the same batches,
+            cheaper with the native op. Each call takes the memory of a batch.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
@@ -106,10 +118,12 @@ def imagenet_train(
         recipe=recipe,
         image_size=image_size,
         parse=parse,
+        ops=ops,
+        batch_ops=batch_ops,
+        with_boxes=with_boxes,
         dtype=dtype,
         quality=quality,
         crop_op=crop_op,
-        decode=decode,
         cache=cache,
         with_record_id=with_record_id,
         whole_batches=whole_batches,
@@ -121,17 +135,19 @@ def imagenet_eval(
     data: Path | TFRecordSource,
     *,
     split: str | None = None,
-    recipe: MakeRecipe = resnet,
-    image_size: int = 224,
+    recipe: MakeRecipe | None = resnet,
+    image_size: ImageSize = 224,
     batch_size: int | None = None,
     seed: int | None = None,
     rank: int | None = None,
     num_ranks: int | None = None,
     parse: Parse | None = None,
+    ops: Sequence[Op] = (),
+    batch_ops: Sequence[Op] = (),
+    with_boxes: bool | ParseBoxes = False,
     dtype: str = "uint8",
     quality: Quality | None = None,
     crop_op: CropOp = "auto",
-    decode: bool = True,
     cache: Wrapper | None = None,
     with_record_id: bool = False,
     whole_batches: bool = False,
@@ -140,9 +156,14 @@ def imagenet_eval(
     """Returns a pipeline of the images' centers, every record exactly once.
 
     Every rank makes the same number of steps. The last batches are padded: batches also
-    hold `mask`: float32 [batch_size], 1 for a real record, 0 for padding. The arguments
-    are those of `imagenet_train`; the split is "validation" by default. A source must
-    have `remainder="pad"`.
+    hold `mask`: float32 [batch_size], 1 for a real record, 0 for padding. Metrics that
+    are not weighted by the mask count the padding too: a validation split of 31 records
+    in a batch of 256 would be counted as 256 records. `pipeline.for_keras()` gives the
+    mask as sample weights, for `weighted_metrics`; a loop of one's own multiplies by it
+    and divides by its sum.
+
+    The arguments are those of `imagenet_train`, also `ops` and `batch_ops`; the split
+    is "validation" by default. A source must have `remainder="pad"`.
 
     Raises:
         BadIndexError: If the data set is not complete.
@@ -155,10 +176,12 @@ def imagenet_eval(
         recipe=recipe,
         image_size=image_size,
         parse=parse,
+        ops=ops,
+        batch_ops=batch_ops,
+        with_boxes=with_boxes,
         dtype=dtype,
         quality=quality,
         crop_op=crop_op,
-        decode=decode,
         cache=cache,
         with_record_id=with_record_id,
         whole_batches=whole_batches,
@@ -206,30 +229,46 @@ def _pipeline(
     source: TFRecordSource,
     purpose: Literal["train", "evaluate"],
     *,
-    recipe: MakeRecipe,
-    image_size: int,
+    recipe: MakeRecipe | None,
+    image_size: ImageSize,
     parse: Parse | None,
+    ops: Sequence[Op],
+    batch_ops: Sequence[Op],
+    with_boxes: bool | ParseBoxes,
     dtype: str,
     quality: Quality | None,
     crop_op: CropOp,
-    decode: bool,
     cache: Wrapper | None,
     with_record_id: bool,
     whole_batches: bool,
     tuning: Tuning | None,
 ) -> Pipeline:
     """Returns the pipeline of a preset; see `imagenet_train`."""
-    _require(image_size, recipe, parse, decode, with_record_id, whole_batches)
-    made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
-    names = ["label", *(["record_id"] if with_record_id else [])]
+    _require(recipe, parse, ops, batch_ops, with_boxes, with_record_id, whole_batches)
+    sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
+    made = recipe and recipe(
+        image_size, pixels(dtype, ops), quality or _quality(source, sides)
+    )
+    names = ["image"] if made else ["encoded", "height", "width"]
+    names += ["label", *(boxes.FEATURES if with_boxes else ())]
+    names += ["record_id"] if with_record_id else []
     names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
-    image = _encoded(names)
-    if decode:
-        image = _image(made, getattr(made, purpose), dtype, names, crop_op)
+    image = [*ops]
+    if made:
+        image = made.image_ops(purpose, more=ops, dtype=dtype, crop_op=crop_op)
+    parse = _parse(source, parse)
     return _compose(
         source,
-        ops=[_parse(source, parse), *image],
-        device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
+        ops=[
+            *_parse_boxes(with_boxes, parse),
+            parse,
+            *image,
+            Select(*names, *(["seed"] if batch_ops else [])),
+        ],
+        batch_ops=mix.on_batches(
+            batch_ops, after=ops, names=names, num_classes=_num_classes(source, parse)
+        ),
+        device_ops=(made.normalize,) if made and dtype == "uint8" else (),
         cache=cache,
         whole_batches=whole_batches,
         tuning=tuning,
@@ -237,14 +276,24 @@ def _pipeline(
 
 
 def _require(
-    image_size: int, recipe: MakeRecipe, parse: Parse | None, *switches: bool
+    recipe: MakeRecipe | None,
+    parse: Parse | None,
+    ops: Sequence[Op],
+    batch_ops: Sequence[Op],
+    with_boxes: bool | ParseBoxes,
+    *switches: bool,
 ) -> None:
     """Checks the arguments that would otherwise fail late, or with another message."""
-    errors.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
-    errors.require_callable("", "recipe", recipe)
+    errors.require_callable("", "recipe", recipe, or_none=True)
     errors.require_kind("", "parse", parse, Parse, or_none=True)
-    names = ("decode", "with_record_id", "whole_batches")
-    for name, value in zip(names, switches, strict=True):
+    for name, given in {"ops": ops, "batch_ops": batch_ops}.items():
+        if not isinstance(given, list | tuple):
+            raise TypeError(f"{name} must be a list of ops, got {given!r}.")
+        for number, op in enumerate(given, start=1):
+            errors.require_callable("", f"{name}, number {number},", op)
+    if not isinstance(with_boxes, ParseBoxes):
+        errors.require_bool("", "with_boxes", with_boxes)
+    for name, value in zip(("with_record_id", "whole_batches"), switches, strict=True):
         errors.require_bool("", name, value)
 
 
@@ -252,6 +301,7 @@ def _compose(
     source: TFRecordSource,
     *,
     ops: Sequence[Op],
+    batch_ops: Sequence[Op],
     device_ops: Sequence[Op],
     cache: Wrapper | None,
     whole_batches: bool,
@@ -271,6 +321,7 @@ def _compose(
             *([cache] if cache else []),
             AssertCardinality(),
             *made,
+            *([Map(*batch_ops)] if batch_ops else []),
             Prefetch(),
         ],
         tuning=tuning or Tuning(),
@@ -279,7 +330,7 @@ def _compose(
 
 
 # Ops that take batches as well as examples.
-_BATCHED = (Parse, *CROPS, Normalize, Cast, Select)
+_BATCHED = (ParseBoxes, Parse, *CROPS, OneHot, Normalize, Cast, ToNCHW, Select)
 
 
 def _require_batched(ops: Sequence[Op]) -> None:
@@ -287,8 +338,8 @@ def _require_batched(ops: Sequence[Op]) -> None:
         if not isinstance(op, _BATCHED):
             raise ValueError(
                 "whole_batches needs ops that take batches, "
-                f"{', '.join(sorted(kind.__name__ for kind in _BATCHED))}; the recipe "
-                f"has {op!r}. Leave it False."
+                f"{', '.join(sorted(kind.__name__ for kind in _BATCHED))}; got {op!r}, "
+                "of the recipe or of ops. Leave it False."
             )
 
 
@@ -300,8 +351,26 @@ def _parse(source: TFRecordSource, parse: Parse | None) -> Parse:
     return dataclasses.replace(parse, label_base=source.index.label_base)
 
 
-def _quality(source: TFRecordSource, image_size: int) -> Quality:
-    """Returns "fast" if the median short side is at least three times `image_size`.
+def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
+    """Returns the op that reads boxes, with the label base of `parse`, or no op."""
+    if not with_boxes:
+        return []
+    op = with_boxes if isinstance(with_boxes, ParseBoxes) else ParseBoxes()
+    if op.label_base is None:
+        base = (parse.label_base or 0) - parse.label_offset
+        op = dataclasses.replace(op, label_base=base)
+    return [op]
+
+
+def _num_classes(source: TFRecordSource, parse: Parse) -> int:
+    """Returns one more than the largest label that `parse` delivers, 0 if not known."""
+    known = source.index
+    shift = known.label_base - (parse.label_base or 0) + parse.label_offset
+    return known.num_classes and known.num_classes + shift
+
+
+def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
+    """Returns "fast" if the images' median short side is three times the longer side.
 
     Most crop boxes are then decoded at half their size or less. Few of those of smaller
     images are: finding out which costs 5 % and gains nothing, as
@@ -311,34 +380,4 @@ def _quality(source: TFRecordSource, image_size: int) -> Quality:
         short_side = index.median_short_side(source.data_dir, source.split)
     except errors.BadIndexError:  # other tools write no sizes but those in the records
         return "exact"
-    return "fast" if short_side >= 3 * image_size else "exact"
-
-
-def _pixels(dtype: str) -> Dtype:
-    """Returns the dtype of the crop op: no rounding before pixels are normalized."""
-    return "uint8" if dtype == "uint8" else "float32"
-
-
-def _image(
-    recipe: Recipe, ops: Sequence[Op], dtype: str, names: Sequence[str], crop_op: CropOp
-) -> list[Op]:
-    """Returns the ops after `Parse` that decode the image."""
-    *ops, last = (
-        dataclasses.replace(op, crop_op=crop_op) if isinstance(op, CROPS) else op
-        for op in ops
-    )
-    select = Select("image", *names)
-    if dtype == "uint8":
-        return [*ops, last, select]
-    if not isinstance(last, CROPS) or last.dtype == "uint8":
-        return [*ops, last, recipe.normalize, Cast(dtype), select]
-    # The crop op normalizes in the same pass as it resizes.
-    fused = dataclasses.replace(last, normalize=recipe.normalize)
-    if dtype == "bfloat16":
-        return [*ops, dataclasses.replace(fused, dtype="bfloat16"), select]
-    return [*ops, fused, *([] if dtype == "float32" else [Cast(dtype)]), select]
-
-
-def _encoded(names: Sequence[str]) -> list[Op]:
-    """Returns the ops after `Parse` that leave the image encoded."""
-    return [Select("encoded", "height", "width", *names)]
+    return "fast" if short_side >= 3 * max(sides) else "exact"

@@ -5,11 +5,22 @@ that is decoded, the changes of its pixels, and their normalization.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Literal
 
 from tfpipe import errors
+from tfpipe.native.op import CropOp
 from tfpipe.ops.augment import DistortColor
-from tfpipe.ops.basic import VGG_MEAN, Normalize
-from tfpipe.ops.crop import CenterCrop, Dtype, Quality, RandomCrop, RandomScaleCrop
+from tfpipe.ops.basic import VGG_MEAN, Cast, Flip, Normalize, OneHot
+from tfpipe.ops.crop import (
+    CROPS,
+    CenterCrop,
+    Dtype,
+    ImageSize,
+    Quality,
+    RandomCrop,
+    RandomScaleCrop,
+)
 from tfpipe.stages.map import Op
 
 
@@ -34,13 +45,69 @@ class Recipe:
                 errors.require_callable(self, name, op)
         errors.require_callable(self, "normalize", self.normalize)
 
+    def image_ops(
+        self,
+        purpose: Literal["train", "evaluate"],
+        *,
+        more: Sequence[Op],
+        dtype: str,
+        crop_op: CropOp,
+    ) -> list[Op]:
+        """Returns the ops from an encoded image to the pixels of a batch.
 
-def resnet(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
+        Args:
+            purpose: Whether the images are for training or for evaluation.
+            more: Ops after those of the recipe, on pixels 0..255.
+            dtype: "uint8" for pixels 0..255; "float32", "bfloat16" or "float16" for
+                normalized pixels.
+            crop_op: Kernel of the crops, see `crop.crop_image`.
+
+        Raises:
+            ValueError: If `more` has a `Flip` and a crop mirrors already.
+        """
+        crops = getattr(self, purpose)
+        if Flip() in more and any(getattr(op, "flip", False) for op in crops):
+            raise ValueError(
+                "ops must have no Flip(), since the recipe mirrors images already. The "
+                "second flip draws the same numbers and would turn the images back: "
+                "leave it out."
+            )
+        *ops, last = (
+            dataclasses.replace(op, crop_op=crop_op) if isinstance(op, CROPS) else op
+            for op in crops
+        )
+        if dtype == "uint8":
+            return [*ops, last, *more]
+        if not isinstance(last, CROPS) or "uint8" in (last.dtype, pixels(dtype, more)):
+            return [*ops, last, *more, self.normalize, Cast(dtype)]
+        # The crop op normalizes in the same pass as it resizes.
+        fused = dataclasses.replace(last, normalize=self.normalize)
+        if dtype == "bfloat16":
+            return [*ops, dataclasses.replace(fused, dtype="bfloat16"), *more]
+        return [*ops, fused, *([] if dtype == "float32" else [Cast(dtype)]), *more]
+
+
+def pixels(dtype: str, more: Sequence[Op]) -> Dtype:
+    """Returns the type of the pixels that a recipe has to make.
+
+    "float32" saves rounding pixels before they are normalized. Other ops than `OneHot`
+    get "uint8", which the ops of `ops.augment` need.
+
+    Args:
+        dtype: Type of the pixels of a batch.
+        more: Ops after those of the recipe.
+    """
+    only_labels = all(isinstance(op, OneHot) for op in more)
+    return "float32" if only_labels and dtype != "uint8" else "uint8"
+
+
+def resnet(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     """Returns ResNet's recipe: random crop boxes of 8 to 100 % of the image's area.
 
-    Half of the training images are mirrored. Evaluation takes the center 224 of a short
-    side of 256. Pixels are normalized by mean and standard deviation of ImageNet's
-    training set.
+    A training image is stretched to 3/4 to 4/3 of its aspect ratio, whatever the shape
+    of the result, and half of the images are mirrored. Evaluation takes the center 224
+    of a short side of 256. Pixels are normalized by mean and standard deviation of
+    ImageNet's training set.
 
     Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, for the
     crop box, as used for ResNet by Goyal et al., "Accurate, Large Minibatch SGD", 2017,
@@ -49,18 +116,25 @@ def resnet(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
     """
     return Recipe(
         train=(
-            RandomCrop(image_size=image_size, flip=True, dtype=dtype, quality=quality),
+            RandomCrop(
+                image_size=image_size,
+                ratio=_ratio(image_size, 3 / 4, 4 / 3),
+                flip=True,
+                dtype=dtype,
+                quality=quality,
+            ),
         ),
         evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
         normalize=Normalize(),
     )
 
 
-def inception(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
+def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     """Returns Inception's recipe: random crop boxes of 5 to 100 % of the image's area.
 
-    The colors of training images are distorted, and half of the images are mirrored.
-    Evaluation takes the central 87.5 % of the short side. Pixels become -1..1.
+    A training image is stretched to 0.75 to 1.33 of its aspect ratio and its colors are
+    distorted. Half of the images are mirrored. Evaluation takes the central 87.5 % of
+    the short side. Pixels become -1..1.
 
     Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, with the
     numbers of TensorFlow's Inception preprocessing. Two things differ from the latter:
@@ -73,7 +147,7 @@ def inception(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
             RandomCrop(
                 image_size=image_size,
                 area=(0.05, 1.0),
-                ratio=(0.75, 1.33),
+                ratio=_ratio(image_size, 0.75, 1.33),
                 max_attempts=100,
                 flip=True,
                 quality=quality,
@@ -85,22 +159,22 @@ def inception(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
     )
 
 
-def vgg(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
+def vgg(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     """Returns VGG's recipe: a random square of the image at a random scale.
 
     Half of the training images are mirrored. For 224 pixels the image is scaled to a
-    short side of 256 to 512, for other sizes in proportion. Evaluation takes the center
-    224 of a short side of 256. The mean is subtracted; there is no division by the
-    standard deviation. Source: Simonyan and Zisserman, "Very Deep
-    Convolutional Networks for Large-Scale Image Recognition", 2014, section 3.1,
-    without its shift of colors.
+    short side of 256 to 512, for other sizes in proportion, see `RandomScaleCrop`.
+    Evaluation takes the center 224 of a short side of 256. The mean is subtracted;
+    there is no division by the standard deviation. Source: Simonyan and Zisserman,
+    "Very Deep Convolutional Networks for Large-Scale Image Recognition", 2014, section
+    3.1, without its shift of colors.
     """
-    errors.require_int("", "image_size", image_size, least=1)
+    short_side = min(errors.require_sides("", "image_size", image_size))
     return Recipe(
         train=(
             RandomScaleCrop(
                 image_size=image_size,
-                short_side=(image_size * 256 // 224, image_size * 512 // 224),
+                short_side=(short_side * 256 // 224, short_side * 512 // 224),
                 flip=True,
                 dtype=dtype,
                 quality=quality,
@@ -109,3 +183,13 @@ def vgg(image_size: int, dtype: Dtype, quality: Quality) -> Recipe:
         evaluate=(CenterCrop(image_size=image_size, dtype=dtype, quality=quality),),
         normalize=Normalize(mean=VGG_MEAN, std=(1.0, 1.0, 1.0)),
     )
+
+
+def _ratio(image_size: ImageSize, low: float, high: float) -> tuple[float, float]:
+    """Returns the width / height of crop boxes that stretch images by `low` to `high`.
+
+    Evaluation does not stretch images, so training must not depend on the shape of the
+    result.
+    """
+    height, width = errors.require_sides("", "image_size", image_size)
+    return low * (width / height), high * (width / height)

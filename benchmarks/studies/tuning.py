@@ -72,7 +72,7 @@ def no_prefetch(data_dir: str, _: str) -> Case:
 
 def one_reader(data_dir: str, _: str) -> Case:
     """Reads one extent at a time through a small buffer, and decodes nothing."""
-    pipeline = _preset(data_dir, decode=False)
+    pipeline = _preset(data_dir, recipe=None)
     return Case(
         pipeline=dataclasses.replace(
             pipeline,

@@ -220,11 +220,10 @@ def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pip
     )
     pipeline = preset(
         source,
-        recipe=recipe_of(config.model),
+        recipe=None if config.read_only else recipe_of(config.model),
         image_size=config.image_size,
         with_record_id=True,
         whole_batches=config.whole_batches,
-        decode=not config.read_only,
         tuning=tuning,
     )
     if config.tuning is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.ops import pil_functions
+from tfpipe.ops import boxes, pil_functions
 from tfpipe.ops.basic import Example, op_seed
 
 # The operations of RandAugment.
@@ -23,6 +23,9 @@ OPERATIONS = (
     *("SolarizeAdd", "Color", "Contrast", "Brightness", "Sharpness", "ShearX"),
     *("ShearY", "TranslateX", "TranslateY", "Cutout", "Identity"),
 )
+
+# Those of the operations that move pixels.
+_MOVING = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"}
 
 _Change = Callable[[tf.Tensor], tf.Tensor]
 
@@ -203,6 +206,8 @@ class RandAugment:
             )
 
     def __call__(self, example: Example) -> Example:
+        if _MOVING & set(self.operations or OPERATIONS):
+            boxes.require_none(self, example)
         image = _pixels(self, example)
         seed = op_seed(self, example["seed"])
         for draws in tf.unstack(tf.random.stateless_uniform([self.num_ops, 4], seed)):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.ops import boxes
 from tfpipe.shards import image_record
 
 Example = dict[str, tf.Tensor]
@@ -71,7 +72,7 @@ class Parse:
             },
         )
         label = tf.cast(features[image_record.LABEL], tf.int32)
-        return {
+        return {name: example[name] for name in boxes.FEATURES if name in example} | {
             "encoded": features[image_record.ENCODED],
             "height": tf.cast(features[image_record.HEIGHT], tf.int32),
             "width": tf.cast(features[image_record.WIDTH], tf.int32),
@@ -86,13 +87,16 @@ class Parse:
 class Flip:
     """Mirrors the image left to right with probability 1/2.
 
-    Element: example -> example. Changes `image`; equals
+    Element: example -> example. Changes `image`, and `boxes` if there are any; equals
     `tf.image.stateless_random_flip_left_right`.
     """
 
     def __call__(self, example: Example) -> Example:
         seed = op_seed(self, example["seed"])
         image = tf.image.stateless_random_flip_left_right(example["image"], seed)
+        if "boxes" in example:
+            drawn = tf.random.stateless_uniform([], seed)  # what the image's flip draws
+            example = example | boxes.mirrored(example, drawn < 0.5)
         return example | {"image": image}
 
 

@@ -1,10 +1,11 @@
-"""Crops: example -> example, from JPEG bytes to a square image of fixed size.
+"""Crops: example -> example, from JPEG bytes to an image of fixed size.
 
 In: an example with `encoded`, `height`, `width` (see `basic.Parse`). Out: the example
 with `image` in their place. Each op only chooses a crop box, the part of the image it
 wants. `crop_image` turns a crop box into pixels in one pass: it decodes the box, at a
 smaller scale where that is enough, resizes it, mirrors it and, if asked to, normalizes
-it. The native op and TensorFlow's stock ops can both do so, with the same pixels.
+it. The native op and TensorFlow's stock ops can both do so, with the same pixels. Where
+an example has `boxes` (see `ops.boxes`), a crop moves them with the pixels.
 """
 
 import dataclasses
@@ -15,14 +16,15 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.native import op as native_op
 from tfpipe.native.op import CropOp
-from tfpipe.ops import crop_stock, stateless_random
+from tfpipe.ops import boxes, crop_stock, stateless_random
 from tfpipe.ops.basic import Example, Flip, Normalize, op_seed
 
 Quality = Literal["fast", "exact"]
 Dtype = Literal["uint8", "float32", "bfloat16"]
 Layout = Literal["NHWC", "NCHW"]
+ImageSize = int | tuple[int, int]
 
-# Largest image the native op makes; equals kMaxImageSize in native/src/crop.cc.
+# Largest side of the native op's images; equals kMaxImageSize in native/src/crop.cc.
 MAX_IMAGE_SIZE = 1 << 14
 
 
@@ -30,15 +32,17 @@ MAX_IMAGE_SIZE = 1 << 14
 class Crop:
     """Decodes a crop box of the image and resizes it; the base of the ops below.
 
-    Element: example -> example. Replaces `encoded`, `height`, `width` by `image`.
-        out  image: `dtype` [image_size, image_size, 3], 0..255
+    Element: example -> example. Replaces `encoded`, `height`, `width` by `image`, and
+    moves `boxes` if there are any.
+        out  image: `dtype` [height, width, 3] of `image_size`, 0..255
 
     Args:
-        image_size: Height and width of the result in pixels.
+        image_size: Height and width of the result in pixels: one number for a square,
+            or (height, width).
         quality: "fast" or "exact", see `crop_image`.
         dtype: "uint8", or "float32" or "bfloat16" for values that are not rounded.
         normalize: Normalization of float values, done in the same pass.
-        layout: "NHWC", or "NCHW" for [3, image_size, image_size].
+        layout: "NHWC", or "NCHW" for [3, height, width].
         crop_op: "auto", "native" or "stock", see `native.op.resolve`.
 
     Raises:
@@ -46,7 +50,7 @@ class Crop:
         RuntimeError: If `crop_op` is "native" and the native op is not built.
     """
 
-    image_size: int
+    image_size: ImageSize
     quality: Quality = "fast"
     dtype: Dtype = "uint8"
     normalize: Normalize | None = None
@@ -55,7 +59,7 @@ class Crop:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        errors.settle_ints(self, ["image_size"], least=1, most=MAX_IMAGE_SIZE)
+        errors.settle_sides(self, "image_size", most=MAX_IMAGE_SIZE)
         errors.require_kind(self, "normalize", self.normalize, Normalize, or_none=True)
         if self.quality not in ("fast", "exact"):
             raise ValueError(
@@ -84,8 +88,13 @@ class Crop:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({values})"
 
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of the result in pixels."""
+        return errors.require_sides(self, "image_size", self.image_size)
+
     def __call__(self, example: Example) -> Example:
-        flips = None
+        flips, crop_box = None, self.window(example)
         if getattr(self, "flip", False):
             # The draw of tf.image.stateless_random_flip_left_right, which Flip calls.
             seed = op_seed(Flip(), example["seed"])
@@ -93,7 +102,7 @@ class Crop:
             flips = drawn[..., 0] < 0.5
         image = crop_image(
             example["encoded"],
-            self.window(example),
+            crop_box,
             self.image_size,
             flip=flips,
             quality=self.quality,
@@ -104,6 +113,8 @@ class Crop:
         )
         replaced = ("encoded", "height", "width")
         kept = {name: value for name, value in example.items() if name not in replaced}
+        if "boxes" in example:
+            kept |= boxes.cropped(example, crop_box, self.sides, flips)
         return kept | {"image": image}
 
     def window(self, example: Example) -> tf.Tensor:
@@ -119,7 +130,9 @@ class RandomCrop(Crop):
     heights that give an area in `area` (after Szegedy et al., "Going Deeper with
     Convolutions", 2014, section 6). If no box fits in `max_attempts` attempts, the box
     is the whole image. `tf.image.stateless_sample_distorted_bounding_box` draws the
-    box. Only the box is decoded.
+    box. Only the box is decoded. The box does not depend on the shape of the result, to
+    which it is stretched, as by torchvision's `RandomResizedCrop`: for results that are
+    not square, give `ratio` the range that suits them.
 
     Args:
         area: Smallest and largest share of the image's area, 0 < low <= high <= 1.
@@ -164,8 +177,12 @@ class RandomScaleCrop(Crop):
     Zisserman, "Very Deep Convolutional Networks", 2014, section 3.1, multi-scale).
     One difference: the square is rounded to whole pixels of the image and resized once.
 
+    For a result that is not square the crop box has the result's aspect ratio, and S is
+    the short side of the largest box of that ratio within the scaled image.
+
     Args:
-        short_side: Smallest and largest S, image_size <= low <= high.
+        short_side: Smallest and largest S in pixels; low must be at least the short
+            side of the result.
         flip: Whether to mirror half of the images, the same images as `Flip` mirrors.
 
     `Crop` describes the element and the other arguments.
@@ -176,7 +193,7 @@ class RandomScaleCrop(Crop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        errors.settle_range(self, "short_side", least=self.image_size, whole=True)
+        errors.settle_range(self, "short_side", least=min(self.sides), whole=True)
         errors.settle_bools(self, "flip")
 
     def window(self, example: Example) -> tf.Tensor:
@@ -186,13 +203,12 @@ class RandomScaleCrop(Crop):
         drawn = stateless_random.uniform(seed, 3, crop_op=self.crop_op)
         scaled = low + tf.floor(drawn[..., :1] * (high + 1 - low))
         sizes = tf.stack([example["height"], example["width"]], -1)
-        shortest = tf.reduce_min(sizes, -1, keepdims=True)
-        side = _share(shortest, self.image_size / scaled)
-        free = tf.cast(sizes - side + 1, tf.float32)
+        extents = _share(sizes, self.sides, min(self.sides) / scaled)
+        free = tf.cast(sizes - extents + 1, tf.float32)
         begin = tf.cast(tf.floor(drawn[..., 1:] * free), tf.int32)
         # The product may be rounded up to `free` itself.
-        begin = tf.minimum(begin, sizes - side)
-        return tf.concat([begin, side, side], -1)
+        begin = tf.minimum(begin, sizes - extents)
+        return tf.concat([begin, extents], -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -201,10 +217,12 @@ class CenterCrop(Crop):
 
     Equals resizing the short side to image_size / fraction and cropping the center,
     except that the square is rounded to whole pixels of the image. 0.875 is the
-    customary 224 of 256 (He et al., "Deep Residual Learning", 2015).
+    customary 224 of 256 (He et al., "Deep Residual Learning", 2015). For a result that
+    is not square the crop box has the result's aspect ratio.
 
     Args:
-        fraction: Side of the square as a share of the short side, 0 < fraction <= 1.
+        fraction: Sides of the crop box as a share of those of the largest box of its
+            aspect ratio within the image, 0 < fraction <= 1.
 
     `Crop` describes the element and the other arguments.
     """
@@ -217,9 +235,9 @@ class CenterCrop(Crop):
 
     def window(self, example: Example) -> tf.Tensor:
         """Returns the crop box: int32 [..., 4], top, left, height, width in pixels."""
-        height, width = example["height"], example["width"]
-        side = _share(tf.minimum(height, width), self.fraction)
-        return tf.stack([(height - side) // 2, (width - side) // 2, side, side], -1)
+        sizes = tf.stack([example["height"], example["width"]], -1)
+        extents = _share(sizes, self.sides, self.fraction)
+        return tf.concat([(sizes - extents) // 2, extents], -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -242,7 +260,7 @@ CROPS = (RandomCrop, RandomScaleCrop, CenterCrop, Resize)
 def crop_image(
     encoded: tf.Tensor,
     crop_box: tf.Tensor,
-    image_size: int,
+    image_size: ImageSize,
     *,
     flip: tf.Tensor | None = None,
     quality: Quality = "fast",
@@ -251,21 +269,23 @@ def crop_image(
     layout: Layout = "NHWC",
     crop_op: CropOp = "auto",
 ) -> tf.Tensor:
-    """Returns a crop box of a JPEG image as a square image, for one image or a batch.
+    """Returns a crop box of a JPEG image, resized, for one image or a batch.
 
     The result is resized bilinearly with half-pixel centers.
 
     "exact" decodes the crop box in full and resizes it. "fast" decodes it at 1/2, 1/4
     or 1/8 of its size, by libjpeg's smaller inverse DCT, if no side of it then falls
-    below `image_size`. The box's edges then move out by less than a scaled pixel, which
-    is less than a pixel of the result. Where nothing is scaled, both give equal pixels.
-    Neither smooths before it skips pixels, but the smaller DCT does a part of that.
+    below that of the result. The box's edges then move out by less than a scaled pixel,
+    which is less than a pixel of the result. Where nothing is scaled, both give equal
+    pixels. Neither smooths before it skips pixels, but the smaller DCT does a part of
+    that.
 
     Args:
         encoded: string [] or [n], JPEG, of any subsampling; gray and CMYK become RGB.
         crop_box: int32 [4] or [n, 4], top, left, height, width in pixels, within the
             image.
-        image_size: Height and width of the result in pixels.
+        image_size: Height and width of the result in pixels: one number for a square,
+            or (height, width).
         flip: bool [] or [n], whether to mirror the result left to right.
         quality: "fast" or "exact".
         dtype: "uint8", rounded to even, or "float32" or "bfloat16", not rounded.
@@ -275,24 +295,25 @@ def crop_image(
             the same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
 
     Returns:
-        `dtype` [image_size, image_size, 3], or [3, image_size, image_size] for "NCHW",
-        with a first dimension n for a batch; RGB, 0..255 if not normalized.
+        `dtype` [height, width, 3], or [3, height, width] for "NCHW", with a first
+        dimension n for a batch; RGB, 0..255 if not normalized.
 
     Raises:
         tf.errors.InvalidArgumentError: If the bytes are no JPEG, or the crop box is not
             within the image. The native op's message says which of the two, and names
             the image's position in a batch.
         RuntimeError: If `crop_op` is "native" and the native op is not built.
-        ValueError: If `image_size` is not from 1 to MAX_IMAGE_SIZE.
+        ValueError: If a side of `image_size` is not from 1 to MAX_IMAGE_SIZE.
     """
-    errors.require_int("", "image_size", image_size, least=1, most=MAX_IMAGE_SIZE)
+    sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
     encoded = tf.convert_to_tensor(encoded)
     if native_op.resolve(crop_op) == "native":
         return native_op.load()[0].tfpipe_crop(
             encoded=encoded,
             window=crop_box,
             flip=tf.zeros_like(encoded, tf.bool) if flip is None else flip,
-            image_size=image_size,
+            height=sides[0],
+            width=sides[1],
             quality=quality,
             dtype=dtype,
             layout=layout,
@@ -304,18 +325,17 @@ def crop_image(
             encoded,
             crop_box,
             *(flip or [None]),
-            image_size=image_size,
+            sides=sides,
             fast=quality == "fast",
             dtype=dtype,
             normalize=normalize,
             layout=layout,
         )
 
-    shape = [image_size, image_size, 3]
     return stateless_random.each(
         crop,
         [encoded, crop_box, *([] if flip is None else [flip])],
-        tf.TensorSpec(shape if layout == "NHWC" else shape[::-1], dtype),
+        tf.TensorSpec([*sides, 3] if layout == "NHWC" else [3, *sides], dtype),
         is_batch=encoded.shape.rank > 0,
     )
 
@@ -332,7 +352,23 @@ def _scale_and_offset(normalize: Normalize) -> dict[str, Any]:
     }
 
 
-def _share(side: tf.Tensor, share: tf.Tensor | float) -> tf.Tensor:
-    """Returns a share of a side in whole pixels, at least one pixel."""
-    pixels = tf.round(tf.cast(side, tf.float32) * share)
+def _share(
+    sizes: tf.Tensor, sides: tuple[int, int], share: tf.Tensor | float
+) -> tf.Tensor:
+    """Returns the sides of a box within the image, at least one pixel each.
+
+    Args:
+        sizes: int32 [..., 2], height and width of the image in pixels.
+        sides: Height and width of the result, whose aspect ratio the box gets.
+        share: Sides of the box as a share of those of the largest such box, above 0 and
+            at most 1; a number, or float32 [..., 1].
+
+    Returns:
+        int32 [..., 2], height and width in pixels.
+    """
+    height, width = sides
+    exact = tf.cast(sizes, tf.float32)
+    # The largest height that the image's width allows, and the other way round.
+    across = exact[..., ::-1] * [height / width, width / height]
+    pixels = tf.round(tf.minimum(exact, across) * share)
     return tf.maximum(tf.cast(pixels, tf.int32), 1)

@@ -17,15 +17,18 @@ def crop(
     crop_box: tf.Tensor,
     flip: tf.Tensor | None,
     *,
-    image_size: int,
+    sides: tuple[int, int],
     fast: bool,
     dtype: str,
     normalize: Normalize | None,
     layout: str,
 ) -> tf.Tensor:
-    """Returns the pixels of one image; `crop.crop_image` describes the arguments."""
+    """Returns the pixels of one image; `crop.crop_image` describes the arguments.
+
+    `sides` are height and width of the result in pixels.
+    """
     if fast:
-        pixels = _decode_scaled(encoded, crop_box, image_size)
+        pixels = _decode_scaled(encoded, crop_box, sides)
     else:
         pixels = _decode(encoded, crop_box, ratio=1)
     # Mirrored while a pixel is still 3 bytes: floats would cost three times as much.
@@ -34,10 +37,10 @@ def crop(
     # tf.image.resize would add a dozen small ops to this kernel, 4 % of the whole cost.
     resized = tf.raw_ops.ResizeBilinear(
         images=pixels[tf.newaxis],
-        size=[image_size, image_size],
+        size=sides,
         half_pixel_centers=True,
     )
-    image = tf.reshape(resized, [image_size, image_size, 3])
+    image = tf.reshape(resized, [*sides, 3])
     if dtype == "uint8":
         image = _round(image)
         image = image if flip is None else _mirror(image, flip)
@@ -68,9 +71,9 @@ def scaled_crop_box(crop_box: tf.Tensor, ratio: int) -> tf.Tensor:
 
 
 def _decode_scaled(
-    encoded: tf.Tensor, crop_box: tf.Tensor, image_size: int
+    encoded: tf.Tensor, crop_box: tf.Tensor, sides: tuple[int, int]
 ) -> tf.Tensor:
-    times = tf.minimum(crop_box[2], crop_box[3]) // image_size
+    times = tf.minimum(crop_box[2] // sides[0], crop_box[3] // sides[1])
     # The ratio is an attribute of the op, so each ratio needs an op of its own.
     return tf.switch_case(
         sum(tf.cast(times >= ratio, tf.int32) for ratio in _RATIOS[1:]),

@@ -4,6 +4,8 @@ In and out: a batch, for use in a `Map` after `Batch`:
 
     Map(..., OneHot(1000), Select("image", "label", "seed")), Batch(256), Map(MixUp())
 
+The presets make these stages of `batch_ops=[MixUp()]`.
+
     in   image: [batch, height, width, 3], uint8 0..255 or floats of any range
          label: floats [batch, classes], see `ops.OneHot`
          seed: int64 [batch, 2], the seeds of the examples; `Select` must keep them
@@ -12,23 +14,91 @@ In and out: a batch, for use in a `Map` after `Batch`:
 Example i is blended with example batch - 1 - i, as in TensorFlow's references. The
 numbers are drawn from the seed of the batch's first example, so that a batch of the
 same records is blended in the same way whatever the parallelism or the resume point.
-These ops are for training; they refuse a batch with a `mask`.
+These ops are for training; they refuse a batch with a `mask`, and one with `boxes`.
 """
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.ops.basic import Example, op_seed
+from tfpipe.ops import boxes
+from tfpipe.ops.basic import Example, OneHot, Select, op_seed
+
+BatchOp = Callable[[Example], Example]
 
 # With a smaller alpha, draws of the gamma distribution underflow. Hardly anything would
 # be blended anyway.
 _LEAST_ALPHA = 0.01
 
 
+def on_batches(
+    batch_ops: Sequence[BatchOp],
+    *,
+    after: Sequence[object],
+    names: Sequence[str],
+    num_classes: int,
+) -> list[BatchOp]:
+    """Returns the ops on batches of a preset, with what they need around them.
+
+    `OneHot` comes first if the labels of MixUp or CutMix are not rows yet, and `seed`
+    is left out at the end.
+
+    Args:
+        batch_ops: Ops batch -> batch, for batches with the features `names` and `seed`.
+        after: The ops on examples before them.
+        names: Names of the features of the resulting batches.
+        num_classes: One more than the largest label; 0 if it is not known.
+
+    Raises:
+        ValueError: If MixUp or CutMix would get batches with a `mask` or without
+            images, or labels of an unknown number of classes.
+    """
+    if not batch_ops:
+        return []
+    kept: list[BatchOp] = [KeepSeed(op) if _blends(op) else op for op in batch_ops[:-1]]
+    ops: list[BatchOp] = [*kept, batch_ops[-1], Select(*names)]
+    if not any(map(_blends, batch_ops)):
+        return ops
+    if "mask" in names or "image" not in names:
+        raise ValueError(
+            "MixUp and CutMix must get images that are all real, got batches of "
+            f"{', '.join(names)}: mask marks padding, which would be blended in. Use "
+            "them in imagenet_train, with a recipe and with on_error='raise'."
+        )
+    if any(isinstance(op, OneHot) for op in (*after, *batch_ops)):
+        return ops
+    if not num_classes:
+        raise ValueError(
+            "MixUp and CutMix must get labels of a known number of classes, and the "
+            "index has no classes. Add OneHot(num_classes) to ops."
+        )
+    return [OneHot(num_classes), *ops]
+
+
+def _blends(op: object) -> bool:
+    """Checks whether an op is MixUp or CutMix, alone or in a `Reseed`."""
+    return isinstance(getattr(op, "op", op), MixUp | CutMix)
+
+
+@dataclasses.dataclass(frozen=True)
+class KeepSeed:
+    """Puts `seed` back after an op that drops it, for the next op. Element: batch.
+
+    Args:
+        op: An op on batches.
+    """
+
+    op: BatchOp
+
+    def __call__(self, batch: Example) -> Example:
+        return self.op(batch) | {"seed": batch["seed"]}
+
+
 def _require_batch(op: object, batch: Example) -> None:
     name = type(op).__name__
+    boxes.require_none(op, batch)
     if "seed" not in batch:
         raise ValueError(
             f"{name} must get seed, got {', '.join(batch)}: name it in Select."

@@ -203,13 +203,13 @@ class SyntheticSource:
     """Repeats one random batch: input that costs nothing.
 
     Element: batch.
-        image: `dtype` [batch_size, image_size, image_size, 3], 0..255
+        image: `dtype` [batch_size, height, width, 3], 0..255
         label: int32 [batch_size], 0..num_classes - 1
 
     Args:
         batch_size: Examples in a batch.
         steps_per_epoch: Batches in an epoch.
-        image_size: Height and width in pixels.
+        image_size: Height and width in pixels: one number, or (height, width).
         num_classes: Number of classes that labels are drawn from.
         dtype: Type of the image.
         seed: Seed of the images and the labels.
@@ -217,21 +217,23 @@ class SyntheticSource:
 
     batch_size: int
     steps_per_epoch: int = 1000
-    image_size: int = 224
+    image_size: int | tuple[int, int] = 224
     num_classes: int = 1000
     dtype: str = "uint8"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        sizes = ("batch_size", "steps_per_epoch", "image_size", "num_classes")
+        sizes = ("batch_size", "steps_per_epoch", "num_classes")
         errors.settle_ints(self, sizes, least=1)
+        errors.settle_sides(self, "image_size")
         errors.settle_ints(self, ["seed"], least=0)
         dtypes = ("uint8", "float32", "bfloat16", "float16", "int32", "float64")
         errors.require_choice(self, "dtype", self.dtype, dtypes)
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         random = np.random.default_rng(self.seed)
-        shape = (self.batch_size, self.image_size, self.image_size, 3)
+        sides = errors.require_sides(self, "image_size", self.image_size)
+        shape = (self.batch_size, *sides, 3)
         pixels = random.integers(0, 256, shape, dtype=np.uint8)
         labels = random.integers(self.num_classes, size=self.batch_size)
         batch = {

@@ -23,7 +23,7 @@ SEED = (*INT, -1, None)
 SIZE = (*INT, 0, -1, None)
 SIZE_OR_NONE = (*INT, 0, -1)
 CALLS = (*INT, 0, -2)  # or AUTOTUNE, which is -1
-IMAGE_SIZE = (*SIZE, 20_000)
+IMAGE_SIZE = (*SIZE, 20_000, (8,), (8, 0), (8, 20_000), (8, 8, 3), (8, 2.5), "8x8")
 SECONDS = (*NUMBER, 0, -1, None)
 SHARE = (*NUMBER, -0.1, 1.1, None)
 PAIR = (0.5, (0.5,), (0.5, 0.1), (math.nan, 1), (0.5, math.inf), (True, 1), "ab", None)
@@ -141,6 +141,7 @@ MADE = [
         {"num_classes": 9},
         {"num_classes": SIZE, "smoothing": (*NUMBER, -0.1, 1)},
     ),
+    (tfpipe.ParseBoxes, {}, {"max_boxes": SIZE, "label_base": INT}),
     (
         tfpipe.Parse,
         {"label_base": 1},
@@ -276,7 +277,7 @@ MADE = [
         {
             "batch_size": SIZE,
             "steps_per_epoch": SIZE,
-            "image_size": SIZE,
+            "image_size": (*SIZE, (8,), (8, 0)),
             "num_classes": SIZE,
             "dtype": ("nonsense", None),
             "seed": SEED,
@@ -413,10 +414,12 @@ PRESET = {
     "seed": SEED,
     "rank": (*SEED, 1),
     "num_ranks": SIZE,
-    "recipe": FUNCTION,
+    "recipe": (3, "op"),
     "dtype": ("int8", 1, None),
     "quality": ("slow", 1),
-    "decode": SWITCH,
+    "ops": (3, "op", [3], [tfpipe.Flip]),
+    "batch_ops": (3, "op", [3], [tfpipe.MixUp]),
+    "with_boxes": SWITCH,
     "cache": OBJECT[:2],
     "parse": OBJECT[:2],
     "with_record_id": SWITCH,

@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import itertools
 import shutil
@@ -411,7 +412,7 @@ def test_recipes_give_normalized_pixels_on_the_host_and_on_the_device(
 
 
 def test_images_can_be_left_encoded(data_dir):
-    batch = next(iter(make(train, data_dir, decode=False).build()))
+    batch = next(iter(make(train, data_dir, recipe=None).build()))
 
     for encoded, height, width in zip(
         *(batch[name].numpy() for name in ("encoded", "height", "width")), strict=True
@@ -431,6 +432,149 @@ def test_a_source_of_ones_own_gives_the_batches_of_a_folder(data_dir, preset, op
 
     made = list(own.build().as_numpy_iterator())
     assert same(made, batches(preset, data_dir, seed=3))
+
+
+@pytest.mark.parametrize("recipe", [tfpipe.resnet, tfpipe.inception])
+def test_training_stretches_wide_images_no_more_than_square_ones(recipe):
+    square, wide = (
+        recipe(image_size, "uint8", "exact").train[0] for image_size in (16, (8, 20))
+    )
+
+    assert wide.ratio == pytest.approx([2.5 * ratio for ratio in square.ratio])
+
+
+def first_batch(pipeline):
+    return next(pipeline.build().as_numpy_iterator())
+
+
+@pytest.mark.parametrize(
+    ("preset", "recipe", "dtype"),
+    [
+        (train, tfpipe.resnet, "bfloat16"),
+        (train, tfpipe.inception, "float32"),
+        (evaluate, tfpipe.vgg, "uint8"),
+    ],
+)
+def test_images_need_not_be_square(data_dir, preset, recipe, dtype):
+    pipeline = make(preset, data_dir, recipe=recipe, image_size=(8, 14), dtype=dtype)
+
+    assert "image_size=(8, 14)" in str(pipeline)
+    spec = pipeline.build().element_spec["image"]
+    assert spec == tf.TensorSpec([4, 8, 14, 3], dtype)
+
+
+@pytest.mark.parametrize("op", [tfpipe.MixUp(), tfpipe.CutMix()], ids=str)
+@pytest.mark.parametrize("whole_batches", [False, True])
+def test_mixup_needs_no_rebuilt_list_of_stages(data_dir, op, whole_batches):
+    options = {"batch_ops": [op], "whole_batches": whole_batches}
+
+    batch = first_batch(make(train, data_dir, **options))
+
+    plain = first_batch(make(train, data_dir))
+    assert batch.keys() == plain.keys()  # no seed
+    epoch_seed = order.epoch_seed(seed=0, epoch=0)
+    seed = [[epoch_seed, number] for number in plain["record_id"]]
+    plain["label"] = np.eye(1000, dtype=np.float32)[plain["label"]]
+    expected = op(
+        tf.nest.map_structure(tf.constant, plain)
+        | {"seed": tf.constant(seed, tf.int64)}
+    )
+    for name, values in batch.items():
+        np.testing.assert_array_equal(values, expected[name])
+
+
+def test_mixup_and_cutmix_come_one_after_the_other(data_dir):
+    mixing = [tfpipe.MixUp(alpha=1), tfpipe.CutMix()]
+    batch = first_batch(make(train, data_dir, batch_ops=mixing))
+
+    assert batch["label"].shape == (4, 1000)
+    np.testing.assert_allclose(batch["label"].sum(1), 1, rtol=1e-5)
+
+
+def test_mixup_takes_the_smoothed_labels_of_an_op(data_dir):
+    smooth = tfpipe.OneHot(9, smoothing=0.9)
+    for options in ({"ops": [smooth]}, {"ops": (), "batch_ops": [smooth]}):
+        mixing = [*options.pop("batch_ops", []), tfpipe.MixUp()]
+        pipeline = make(train, data_dir, batch_ops=mixing, **options)
+
+        assert str(pipeline).count("OneHot") == 1
+        assert first_batch(pipeline)["label"].min() == pytest.approx(0.1)
+
+
+def test_mixup_counts_labels_as_parse_delivers_them(data_dir):
+    parse = tfpipe.Parse(label_offset=2)
+
+    batch = first_batch(make(train, data_dir, parse=parse, batch_ops=[tfpipe.MixUp()]))
+
+    assert batch["label"].shape == (4, 1002)
+    assert batch["label"][:, :2].max() == 0
+
+
+@pytest.mark.parametrize(
+    ("preset", "options"),
+    [(evaluate, {}), (train, {"on_error": "skip"}), (train, {"recipe": None})],
+)
+def test_mixup_of_padding_is_refused_when_the_pipeline_is_made(
+    data_dir, preset, options
+):
+    mixing = [tfpipe.Reseed(tfpipe.CutMix(), 1)]
+
+    with pytest.raises(ValueError, match=r"images that are all real, got .*on_error"):
+        make(preset, data_dir, batch_ops=mixing, **options)
+
+
+def test_mixup_without_known_classes_says_what_to_add(data_dir, monkeypatch):
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
+    nameless = dataclasses.replace(source.index, classes=())
+    monkeypatch.setattr(tfpipe.TFRecordSource, "index", nameless)
+
+    with pytest.raises(ValueError, match=r"Add OneHot\(num_classes\) to ops"):
+        train(source, image_size=SIZE, batch_ops=[tfpipe.MixUp()])
+
+
+def invert(example):
+    """An op of a user: it needs whole pixels, 0 to 255."""
+    assert example["image"].dtype == tf.uint8
+    return example | {"image": 255 - example["image"]}
+
+
+@pytest.mark.parametrize(
+    ("preset", "recipe"), [(train, tfpipe.inception), (evaluate, tfpipe.resnet)]
+)
+def test_extra_ops_change_pixels_before_they_are_normalized(data_dir, preset, recipe):
+    normalized, pixels, plain = (
+        first_batch(make(preset, data_dir, recipe=recipe, **options))["image"]
+        for options in ({"ops": [invert], "dtype": "float32"}, {"ops": [invert]}, {})
+    )
+
+    np.testing.assert_array_equal(pixels, 255 - plain)
+    normalize = recipe(SIZE, "uint8", "exact").normalize
+    expected = normalize({"image": tf.constant(pixels)})["image"]
+    np.testing.assert_array_equal(normalized, expected)
+
+
+def test_a_second_flip_is_refused_as_it_would_undo_the_first(data_dir):
+    with pytest.raises(ValueError, match=r"no Flip\(\), since the recipe mirrors"):
+        make(train, data_dir, ops=[tfpipe.Flip()])
+    assert "Flip()" in str(make(evaluate, data_dir, ops=[tfpipe.Flip()]))
+
+
+def test_an_op_for_labels_leaves_float_pixels_as_they_are(data_dir):
+    ops = [tfpipe.OneHot(4)]
+    for options in ({}, {"whole_batches": True}):
+        made = make(evaluate, data_dir, dtype="float32", ops=ops, **options)
+        batch = first_batch(made)
+
+        assert batch["label"].shape == (4, 4)
+        plain = batches(evaluate, data_dir, dtype="float32")[0]["image"]
+        np.testing.assert_array_equal(batch["image"], plain)
+
+
+def test_extra_ops_that_take_no_batches_are_refused_for_whole_batches(data_dir):
+    ops = [tfpipe.RandAugment()]
+
+    with pytest.raises(ValueError, match=r"got RandAugment\(.*Leave it False"):
+        make(train, data_dir, ops=ops, whole_batches=True)
 
 
 def test_numbers_beside_a_source_are_refused(data_dir):

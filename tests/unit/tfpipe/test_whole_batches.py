@@ -25,6 +25,10 @@ SIZES = {
     "width": tf.fill([4], SAMPLED_SIZE[1]),
     "seed": tf.constant([[5, number] for number in range(4)], tf.int64),
 }
+BOXES = {
+    "boxes": tf.constant(np.tile([[0.1, 0.2, 0.6, 0.5]], (4, 1, 1)), tf.float32),
+    "box_label": tf.range(4)[:, tf.newaxis],
+}
 
 
 def split(batch):
@@ -51,7 +55,7 @@ def stacked(examples):
 )
 def test_crops_of_a_batch_are_those_of_its_examples(options):
     def crop(encoded, crop_box, flip):
-        return crop_image(encoded, crop_box, 12, flip=flip, **options)
+        return crop_image(encoded, crop_box, (12, 9), flip=flip, **options)
 
     expected = np.stack([crop(**example) for example in split(BATCH)])
 
@@ -115,25 +119,26 @@ def test_shapes_that_do_not_fit_are_refused(name, value):
     "op",
     [
         tfpipe.RandomCrop(image_size=8, flip=True),
-        tfpipe.RandomScaleCrop(image_size=8, short_side=(8, 12), flip=True),
-        tfpipe.CenterCrop(image_size=8),
+        tfpipe.RandomScaleCrop(image_size=(8, 11), short_side=(8, 12), flip=True),
+        tfpipe.CenterCrop(image_size=(11, 8)),
         tfpipe.Resize(image_size=8),
     ],
     ids=lambda op: type(op).__name__,
 )
 def test_ops_do_to_a_batch_what_they_do_to_its_examples(op):
-    batch = SIZES | {"encoded": BATCH["encoded"], "label": tf.range(4)}
+    batch = SIZES | {"encoded": BATCH["encoded"], "label": tf.range(4)} | BOXES
     op = dataclasses.replace(op)  # with the crop_op of the test
 
     expected = stacked([op(example) for example in split(batch)])
 
-    assert sorted(expected) == ["image", "label", "seed"]
+    assert sorted(expected) == ["box_label", "boxes", "image", "label", "seed"]
     dataset = tf.data.Dataset.from_tensors(batch).map(op)
     (mapped,) = dataset.as_numpy_iterator()
     for result in (op(batch), mapped):
         for name, values in expected.items():
             np.testing.assert_array_equal(result[name], values)
-    assert dataset.element_spec["image"] == tf.TensorSpec([4, 8, 8, 3], tf.uint8)
+    spec = tf.TensorSpec([4, *op.sides, 3], tf.uint8)
+    assert dataset.element_spec["image"] == spec
 
 
 @needs_native
@@ -209,7 +214,7 @@ def batches(preset, data_dir, **options):
             tfpipe.imagenet_train,
             {"recipe": tfpipe.vgg, "dtype": "float32", "on_error": "skip"},
         ),
-        (tfpipe.imagenet_train, {"decode": False}),
+        (tfpipe.imagenet_train, {"recipe": None}),
         (tfpipe.imagenet_eval, {"dtype": "float16"}),
     ],
     ids=["uint8", "vgg with faults", "encoded", "eval"],

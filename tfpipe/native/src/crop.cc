@@ -56,20 +56,21 @@ Status RequireEach(InferenceContext* context, int input, ShapeHandle batch, int 
   return context->Merge(context->input(input), shape, &shape);
 }
 
-std::vector<int64_t> ImageShape(bool planar, int64_t size) {
-  if (planar) return {3, size, size};
-  return {size, size, 3};
+std::vector<int64_t> ImageShape(bool planar, int64_t height, int64_t width) {
+  if (planar) return {3, height, width};
+  return {height, width, 3};
 }
 
 Status SetImageShape(InferenceContext* context) {
   ShapeHandle batch;
   TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(2), &batch));
   TF_RETURN_IF_ERROR(RequireEach(context, 1, batch, 4));
-  int size;
+  int height, width;
   std::string layout;
-  TF_RETURN_IF_ERROR(context->GetAttr("image_size", &size));
+  TF_RETURN_IF_ERROR(context->GetAttr("height", &height));
+  TF_RETURN_IF_ERROR(context->GetAttr("width", &width));
   TF_RETURN_IF_ERROR(context->GetAttr("layout", &layout));
-  return SetEach(context, batch, ImageShape(layout == "NCHW", size));
+  return SetEach(context, batch, ImageShape(layout == "NCHW", height, width));
 }
 
 REGISTER_OP("TfpipeCrop")
@@ -77,7 +78,8 @@ REGISTER_OP("TfpipeCrop")
     .Input("window: int32")
     .Input("flip: bool")
     .Output("image: dtype")
-    .Attr("image_size: int >= 1")
+    .Attr("height: int >= 1")
+    .Attr("width: int >= 1")
     .Attr("quality: {'fast', 'exact'} = 'fast'")
     .Attr("dtype: {uint8, float, bfloat16} = DT_UINT8")
     .Attr("layout: {'NHWC', 'NCHW'} = 'NHWC'")
@@ -112,16 +114,17 @@ class CropOp : public tensorflow::OpKernel {
     std::string quality, layout;
     tensorflow::DataType dtype;
     std::vector<float> scale, offset;
-    OP_REQUIRES_OK(context, context->GetAttr("image_size", &format_.image_size));
+    OP_REQUIRES_OK(context, context->GetAttr("height", &format_.height));
+    OP_REQUIRES_OK(context, context->GetAttr("width", &format_.width));
     OP_REQUIRES_OK(context, context->GetAttr("quality", &quality));
     OP_REQUIRES_OK(context, context->GetAttr("dtype", &dtype));
     OP_REQUIRES_OK(context, context->GetAttr("layout", &layout));
     OP_REQUIRES_OK(context, context->GetAttr("bgr", &format_.bgr));
     OP_REQUIRES_OK(context, context->GetAttr("scale", &scale));
     OP_REQUIRES_OK(context, context->GetAttr("offset", &offset));
-    OP_REQUIRES(context, format_.image_size <= kMaxImageSize,
-                InvalidArgument("image_size must be <= ", kMaxImageSize, ", got ",
-                                format_.image_size, "."));
+    OP_REQUIRES(context, std::max(format_.height, format_.width) <= kMaxImageSize,
+                InvalidArgument("height and width must be <= ", kMaxImageSize, ", got ",
+                                format_.height, " and ", format_.width, "."));
     OP_REQUIRES(context, scale.size() == 3 && offset.size() == 3,
                 InvalidArgument("scale and offset must have 3 values, got ",
                                 scale.size(), " and ", offset.size(), "."));
@@ -146,7 +149,7 @@ class CropOp : public tensorflow::OpKernel {
                         encoded.shape().DebugString(), ", ", flip.shape().DebugString(),
                         " and ", box.shape().DebugString(), "."));
     const TensorShape shape =
-        Each(batch, ImageShape(format_.planar, format_.image_size));
+        Each(batch, ImageShape(format_.planar, format_.height, format_.width));
     Tensor image;
     if (batch.dims() > 0) {
       image = Tensor(Pool::Get(), output_type(0), shape);

@@ -40,7 +40,7 @@ struct CropBox {
 // The settings that all images share. A value becomes value * scale + offset, per channel
 // in the order of the result; uint8 values are only rounded.
 struct Format {
-  int image_size;
+  int height, width;  // of the result
   bool fast;    // decode at 1/2, 1/4 or 1/8 where that still covers the result
   bool planar;  // channels first
   bool bgr;
@@ -113,7 +113,7 @@ inline CropBox Scaled(const CropBox& box, int ratio) {
 // wanted pixel at the returned index.
 inline int Start(Decoder* decoder, const Format& format, CropBox* box) {
   jpeg_decompress_struct* info = &decoder->info;
-  const int times = std::min(box->height, box->width) / format.image_size;
+  const int times = std::min(box->height / format.height, box->width / format.width);
   int ratio = 1;
   while (format.fast && ratio < 8 && 2 * ratio <= times) ratio *= 2;
   if (ratio > 1) *box = Scaled(*box, ratio);
@@ -157,7 +157,7 @@ inline void FillSteps(int from, int to, std::vector<Step>* steps) {
 // path: the last bits of a value depend on this order.
 inline void FillColumns(int from, bool flip, const Format& format,
                         std::vector<Step>* columns) {
-  FillSteps(from, format.image_size, columns);
+  FillSteps(from, format.width, columns);
   if (flip && format.pixel == Pixel::kUint8) {
     std::reverse(columns->begin(), columns->end());
   } else if (flip) {
@@ -268,33 +268,32 @@ inline void WriteRow(const Format& format, int y, const Scratch& scratch,
                      void* pixels) {
   const Step& step = scratch.rows[y];
   const auto& lower = step.lower == step.upper ? scratch.upper : scratch.lower;
-  const int64_t size = format.image_size;
   const int num_parts = format.planar ? 3 : 1;
-  const int count = 3 * format.image_size / num_parts;
+  const int count = 3 * format.width / num_parts;
   for (int part = 0; part < num_parts; ++part) {
     const int begin = part * count;
     PutValues(format.pixel,
               {&lower[begin], &scratch.upper[begin], &scratch.scale[begin],
                &scratch.offset[begin], step.fraction, count},
-              pixels, part * size * size + int64_t{y} * count);
+              pixels, (int64_t{part} * format.height + y) * count);
   }
 }
 
 // Sizes the buffers for a crop box, and spreads the scales over the values of a row.
 inline void Prepare(const Format& format, const CropBox& box, bool flip,
                     size_t line_bytes, Scratch* scratch) {
-  const int size = format.image_size;
-  FillSteps(box.height, size, &scratch->rows);
+  const int width = format.width;
+  FillSteps(box.height, format.height, &scratch->rows);
   FillColumns(box.width, flip, format, &scratch->columns);
   line_bytes += kLineOffset;
   if (scratch->line.size() < line_bytes) scratch->line.resize(line_bytes);
   scratch->values.resize(3 * box.width + 1);
   for (auto* row : {&scratch->lower, &scratch->upper, &scratch->mixed})
-    row->resize(3 * size + 1);
-  scratch->scale.resize(3 * size);
-  scratch->offset.resize(3 * size);
-  for (int i = 0; i < 3 * size; ++i) {
-    const int channel = format.planar ? i / size : i % 3;
+    row->resize(3 * width + 1);
+  scratch->scale.resize(3 * width);
+  scratch->offset.resize(3 * width);
+  for (int i = 0; i < 3 * width; ++i) {
+    const int channel = format.planar ? i / width : i % 3;
     scratch->scale[i] = format.scale[channel];
     scratch->offset[i] = format.offset[channel];
   }
@@ -312,12 +311,12 @@ inline void ReadRow(Decoder* decoder, const Format& format, const CropBox& box,
   if (info->out_color_space == JCS_CMYK)
     InksToColors(info->saw_Adobe_marker, format.bgr, box.width, line);
   scratch->lower.swap(scratch->upper);
-  const int size = format.image_size;
+  const int width = format.width;
   float* row = format.planar ? scratch->mixed.data() : scratch->upper.data();
-  ResizeRow(line, 3 * box.width, scratch->columns.data(), size,
+  ResizeRow(line, 3 * box.width, scratch->columns.data(), width,
             scratch->values.data(), row);
-  for (int i = 0; format.planar && i < 3 * size; ++i)
-    scratch->upper[i % 3 * size + i / 3] = row[i];
+  for (int i = 0; format.planar && i < 3 * width; ++i)
+    scratch->upper[i % 3 * width + i / 3] = row[i];
 }
 
 inline void Decode(Decoder* decoder, const Format& format, CropBox box, bool flip,
@@ -327,7 +326,7 @@ inline void Decode(Decoder* decoder, const Format& format, CropBox box, bool fli
   Prepare(format, box, flip, size_t{info.output_width} * info.output_components,
           scratch);
   int num_read = 0;
-  for (int y = 0; y < format.image_size; ++y) {
+  for (int y = 0; y < format.height; ++y) {
     const Step step = scratch->rows[y];
     for (; num_read <= step.upper; ++num_read)
       ReadRow(decoder, format, box, begin, num_read >= step.lower, scratch);
@@ -347,7 +346,8 @@ inline void Decode(Decoder* decoder, const Format& format, CropBox box, bool fli
   jpeg_finish_decompress(&decoder->info);
 }
 
-// Decodes the crop box of an image into `pixels`, image_size x image_size x 3 values.
+// Decodes the crop box of an image into `pixels`, height x width x 3 values of the
+// format.
 // Returns whether it could; otherwise `message` [kMessageLength] says why not.
 inline bool Crop(const uint8_t* jpeg, size_t size, const CropBox& box, bool flip,
                  const Format& format, void* pixels, char* message) {

@@ -63,7 +63,7 @@ tfpipe::CropBox DrawCropBox() {
 tfpipe::Format DrawFormat() {
   const tfpipe::Pixel pixels[] = {tfpipe::Pixel::kUint8, tfpipe::Pixel::kFloat32,
                                   tfpipe::Pixel::kBfloat16};
-  return {1 + Draw(24), Draw(2) == 0, Draw(2) == 0, Draw(2) == 0, false,
+  return {1 + Draw(24), 1 + Draw(24), Draw(2) == 0, Draw(2) == 0, Draw(2) == 0, false,
           pixels[Draw(3)], {1, 2, 3}, {0, 1, 2}};
 }
 
@@ -91,10 +91,11 @@ struct Outcome {
 
 Outcome Crop(const uint8_t* bytes, size_t size, const tfpipe::CropBox& box, bool flip,
              tfpipe::Format format, bool plain) {
-  const size_t width = format.pixel == tfpipe::Pixel::kUint8     ? 1
-                       : format.pixel == tfpipe::Pixel::kFloat32 ? 4
-                                                                 : 2;
-  Outcome outcome = {false, Bytes(width * 3 * format.image_size * format.image_size), ""};
+  const size_t value_bytes = format.pixel == tfpipe::Pixel::kUint8     ? 1
+                             : format.pixel == tfpipe::Pixel::kFloat32 ? 4
+                                                                       : 2;
+  const size_t num_bytes = value_bytes * 3 * format.height * format.width;
+  Outcome outcome = {false, Bytes(num_bytes), ""};
   format.plain = plain;
   outcome.done = tfpipe::Crop(bytes, size, box, flip, format, outcome.pixels.data(),
                               outcome.message);

@@ -133,7 +133,8 @@ def part(pixels, crop_box):
 
 
 def resized(pixels, size):
-    return np.asarray(tf.round(tf.image.resize(pixels, [size, size])), np.uint8)
+    sides = [size, size] if isinstance(size, int) else size
+    return np.asarray(tf.round(tf.image.resize(pixels, sides)), np.uint8)
 
 
 def psnr(one, other):
@@ -313,6 +314,39 @@ def test_random_scale_crop_box_is_a_square_of_the_drawn_scale(height, width):
     assert abs(np.mean(scale) - 384) < 15
 
 
+@pytest.mark.parametrize("sides", [(120, 40), (40, 120), (50, 64)])
+@pytest.mark.parametrize(("height", "width"), [(400, 600), (600, 400), (90, 300)])
+def test_crop_boxes_have_the_aspect_ratio_of_a_result_that_is_no_square(
+    height, width, sides
+):
+    scale = min(height / sides[0], width / sides[1])  # the largest box of that ratio
+    largest = np.multiply(sides, scale)
+    random = tfpipe.RandomScaleCrop(image_size=sides, short_side=(60, 90))
+    center = tfpipe.CenterCrop(image_size=sides, fraction=0.5)
+
+    drawn = crop_boxes(random, height=height, width=width)
+    top, left, *extents = crop_boxes(center, height=height, width=width)[0]
+
+    shares = drawn[:, 2:] / largest
+    np.testing.assert_allclose(shares[:, 0], shares[:, 1], atol=1 / largest.min())
+    assert min(sides) / 90 - 0.02 < shares.min() < min(sides) / 80
+    assert min(sides) / 65 < shares.max() < min(sides) / 60 + 0.02
+    assert drawn[:, :2].min() >= 0
+    assert ((drawn[:, :2] + drawn[:, 2:]).max(0) <= (height, width)).all()
+    np.testing.assert_allclose(extents, largest / 2, atol=0.51)
+    assert (top, left) == tuple(np.subtract((height, width), extents) // 2)
+
+
+@on_both_ops
+def test_a_scaled_decode_covers_both_sides_of_a_result_that_is_no_square():
+    jpeg = gradient(size=(160, 400), subsampling=0)
+    whole = tf.constant((0, 0, 160, 400))
+    for sides, ratio in {(40, 50): 4, (80, 50): 2, (20, 150): 2, (90, 20): 1}.items():
+        image = crop_image(jpeg, whole, sides)
+
+        np.testing.assert_array_equal(image, resized(full(jpeg, ratio), sides))
+
+
 def test_random_scale_crop_of_one_scale_always_has_the_same_side():
     op = tfpipe.RandomScaleCrop(image_size=224, short_side=(256, 256))
 
@@ -489,6 +523,9 @@ def test_crops_print_their_own_fields_after_the_size():
     shared = "quality='fast', dtype='uint8', normalize=None, layout='NHWC'"
     options = {"image_size": 8, "crop_op": "stock"}
 
+    wide = repr(tfpipe.Resize(image_size=[8, 12], crop_op="stock"))
+    assert wide == f"Resize(image_size=(8, 12), {shared}, crop_op='stock')"
+    assert tfpipe.Resize(image_size=(8, 8), crop_op="stock") == tfpipe.Resize(**options)
     assert [repr(op(**options)) for op in (tfpipe.RandomCrop, tfpipe.Resize)] == [
         "RandomCrop(image_size=8, area=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), "
         f"max_attempts=10, flip=False, {shared}, crop_op='stock')",
@@ -537,6 +574,16 @@ def test_crops_print_their_own_fields_after_the_size():
             "Resize",
             {"image_size": -1},
             "Resize.image_size must be a whole number from 1 to 16384, got -1",
+        ),
+        (
+            "Resize",
+            {"image_size": (8, 0)},
+            r"Resize.image_size must be 2 whole numbers from 1 to 16384, got \(8, 0\)",
+        ),
+        (
+            "RandomScaleCrop",
+            {"image_size": (9, 12), "short_side": (8, 9)},
+            r"2 whole numbers >= 9, got \(8, 9\)",
         ),
         (
             "RandomScaleCrop",

@@ -280,13 +280,13 @@ def test_largest_seed_and_epoch_work(data_dir):
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
 def test_synthetic_batches_are_as_specified(dtype):
     source = tfpipe.SyntheticSource(
-        batch_size=4, steps_per_epoch=3, image_size=5, num_classes=10, dtype=dtype
+        batch_size=4, steps_per_epoch=3, image_size=(5, 7), num_classes=10, dtype=dtype
     )
 
     dataset = source(tfpipe.State(), 2)
 
     assert dataset.element_spec == {
-        "image": tf.TensorSpec([4, 5, 5, 3], dtype),
+        "image": tf.TensorSpec([4, 5, 7, 3], dtype),
         "label": tf.TensorSpec([4], tf.int32),
     }
     assert dataset.cardinality() == 6
