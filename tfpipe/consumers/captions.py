@@ -1,7 +1,7 @@
 """Captions: text in any script, drawn with a font that is on this machine.
 
 In: a text, such as the name of a class. Out: the text and the font to draw it with.
-Pillow's own font has Latin letters. For other scripts the usual folders are searched
+Pillow's own font has the letters of English. For others the usual folders are searched
 for a font with the characters. A character that no font has is spelled in Latin
 letters, so that no caption is a row of empty boxes.
 """

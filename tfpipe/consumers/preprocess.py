@@ -36,8 +36,9 @@ Op = Callable[[Example], Example]
 
 _JPEG_MAGIC = b"\xff\xd8"
 _ORIENTATION_TAG = 0x0112
-# The quality of the converters for images of other formats than JPEG.
-_QUALITY = 95
+# The qualities of the converters for images of other formats than JPEG, and for images
+# that they scale down.
+_QUALITY, _QUALITY_OF_SMALLER = 95, 90
 # Stages that pass elements on unchanged.
 _PASSING = (AssertCardinality, Prefetch, Shuffle, Take, Wrapper)
 
@@ -173,11 +174,13 @@ def _stored(data: bytes, policy: Mapping[str, Any]) -> tuple[bytes, int, int]:
             return data, image.height, image.width
         upright = PIL.ImageOps.exif_transpose(image) if turn else image
         pixels = _to_8_bits(upright)
+    quality = policy.get("quality") or _QUALITY
     if size != image.size:
+        quality = policy.get("quality") or _QUALITY_OF_SMALLER
         size = size[::-1] if pixels.size != image.size else size
         pixels = pixels.resize(size, PIL.Image.Resampling.LANCZOS, reducing_gap=3)
     out = io.BytesIO()
-    pixels.save(out, "JPEG", quality=100 if is_jpeg else _QUALITY, subsampling=0)
+    pixels.save(out, "JPEG", quality=100 if is_jpeg else quality, subsampling=0)
     return out.getvalue(), pixels.height, pixels.width
 
 
