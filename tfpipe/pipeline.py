@@ -143,9 +143,9 @@ class Pipeline:
     def class_names(self) -> list[str]:
         """The name of each label that the pipeline delivers, from the index.
 
-        `class_names[label]` is right with any label base and label offset. A label
-        below that of the first class has the name "": with `Parse(label_offset=1)`,
-        which leaves label 0 to the background, `class_names[0]` is "".
+        `class_names[label]` is right with any label base and label offset. A label that
+        no class has is named "": with `Parse(label_offset=1)`, which leaves label 0 to
+        the background, `class_names[0]` is "".
 
         Raises:
             BadIndexError: If the data set has no index, or the index names no class.
@@ -156,23 +156,27 @@ class Pipeline:
 
     @property
     def num_classes(self) -> int:
-        """Outputs that a classifier needs, the length of `class_names`."""
+        """The length of `class_names`: the outputs that a classifier needs."""
         return len(self.class_names)
 
     @property
     def class_counts(self) -> dict[int, int]:
         """The records of the split for each label that the pipeline delivers.
 
-        The catalog is asked; no record is read. A class without records counts 0. The
-        errors are those of `class_names`.
+        Every label of `class_names` is a key, also one without records. One query of
+        the catalog counts; no record is read.
+
+        Raises:
+            BadIndexError, ValueError: As for `class_names`, or if the data set has no
+                catalog, or records have several labels.
         """
         return classes.counts(self.source, self.stages)
 
     def class_weights(self, *, power: float = 1.0) -> dict[int, float]:
-        """Returns the weight of each label, for `class_weight` of Keras' `fit`.
+        """Returns the weight of each label, for a loss that treats classes alike.
 
-        The weight is records / (classes with records * records of the class), as of
-        scikit-learn's "balanced". A class without records has the weight 0, and a
+        The weight is records / (classes with records * records of the class), which
+        scikit-learn calls "balanced". A class without records has the weight 0, and a
         warning names such classes.
 
         Args:
@@ -180,7 +184,7 @@ class Pipeline:
                 proportional to count ** -power, and its mean over the records is 1.
 
         Raises:
-            BadIndexError, ValueError: As for `class_names`, or if `power` is wrong.
+            BadIndexError, ValueError: As for `class_counts`, or if `power` is wrong.
         """
         return classes.weights(self.class_counts, self.class_names, power)
 

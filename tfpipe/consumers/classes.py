@@ -6,12 +6,12 @@ label that is delivered, by `label_base` and `label_offset` of `ops.Parse`; the 
 here are about the label that is delivered.
 """
 
-import collections
 import warnings
 from collections.abc import Mapping, Sequence
 
 from tfpipe import errors
 from tfpipe.consumers import records_of
+from tfpipe.ops.basic import Parse
 from tfpipe.shards import index
 
 # Classes that a warning names.
@@ -19,43 +19,55 @@ _NUM_NAMED = 5
 
 
 def names(source: object, stages: Sequence[object]) -> list[str]:
-    """Returns the name of each label; "" for a label below that of the first class.
+    """Returns the name of each label from 0 on; "" for a label that no class has.
 
     Raises:
         BadIndexError: If the data set has no index, or the index names no class.
         ValueError: If the pipeline has no `TFRecordSource` or no `Parse`, or the first
             class has a label below 0.
     """
-    classes, first = _classes(source, stages, "class_names")
+    known = records_of.require_records(source, "the names of classes").index
+    parse = records_of.parse_of(stages)
+    if not known.classes:
+        raise errors.BadIndexError(
+            f"The index must name the classes, but the shards in {known.name} have no "
+            "index that does. Write one with python -m converters.verify "
+            f"{known.name} --level=crc --write_index."
+        )
+    first = known.label_base + _change(known.label_base, parse)
     if first < 0:
         raise ValueError(
             f"The label of the first class must be >= 0, got {first}: Parse.label_base "
             "is above the label_base of the index. Leave it None in a preset, or give "
             "Parse(label_base=source.index.label_base)."
         )
-    return [""] * first + [text or synset for synset, text in classes]
+    return [""] * first + [text or synset for synset, text in known.classes]
 
 
 def counts(source: object, stages: Sequence[object]) -> dict[int, int]:
     """Returns the number of records of each label in the split of the source.
 
-    Every class of the index has its label here, also a class without records.
+    Every label that has a name is here, also one without records.
 
     Raises:
-        BadIndexError: If the data set has no index or no catalog.
-        ValueError: As for `names`; or if records have several labels.
+        BadIndexError: As for `names`, or if the data set has no catalog.
+        ValueError: As for `names`, or if records have several labels.
     """
-    classes, first = _classes(source, stages, "class_counts")
+    num_labels, parse = len(names(source, stages)), records_of.parse_of(stages)
+    if getattr(parse, "multi_label", False):
+        raise ValueError(
+            "The catalog must hold the label of each record to count them, but records "
+            f"of {parse!r} have several. Sum the rows of labels of an epoch."
+        )
     records = records_of.require_records(source, "class_counts")
     query = (
         "SELECT label, count(*) FROM read_parquet(?) WHERE split = ? "
         "GROUP BY label ORDER BY label"
     )
     rows = index.query_catalog(records.data_dir, query, [records.split])
-    change = first - records.index.label_base
-    found = collections.Counter(dict.fromkeys(range(first, first + len(classes)), 0))
-    found.update({label + change: number for label, number in rows})
-    return dict(sorted(found.items()))
+    change = _change(records.index.label_base, parse)
+    found = dict.fromkeys(range(num_labels), 0)
+    return found | {label + change: number for label, number in rows}
 
 
 def weights(
@@ -82,29 +94,22 @@ def weights(
 
 
 def _warn_of_empty(label_counts: Mapping[int, int], label_names: Sequence[str]) -> None:
-    empty = [label for label, count in label_counts.items() if not count]
+    empty = [
+        repr(name)
+        for label, name in enumerate(label_names)
+        if name and not label_counts[label]
+    ]
     if not empty:
         return
-    named = ", ".join(repr(label_names[label]) for label in empty[:_NUM_NAMED])
     others = ", ..." if len(empty) > _NUM_NAMED else ""
     warnings.warn(
-        f"{len(empty)} of {len(label_counts)} classes have no records in this split, "
-        f"and the weight 0: {named}{others}.",
+        f"{len(empty)} of {sum(map(bool, label_names))} classes have no records in "
+        f"this split, and the weight 0: {', '.join(empty[:_NUM_NAMED])}{others}.",
         stacklevel=4,  # the caller of Pipeline.class_weights
     )
 
 
-def _classes(
-    source: object, stages: Sequence[object], what: str
-) -> tuple[Sequence[tuple[str, str]], int]:
-    """Returns (synset, text) of each class, and the label of the first as delivered."""
-    known = records_of.require_records(source, what).index
-    parse = records_of.parse_of(stages)
-    if not known.classes:
-        raise errors.BadIndexError(
-            f"The index must name the classes for {what}, but the shards in "
-            f"{known.name} have no index that does. Write one with python -m "
-            f"converters.verify {known.name} --level=crc --write_index."
-        )
-    base = known.label_base if parse.label_base is None else parse.label_base
-    return known.classes, known.label_base - base + parse.label_offset
+def _change(index_base: int, parse: Parse) -> int:
+    """Returns the label as delivered minus the label on disk."""
+    base = index_base if parse.label_base is None else parse.label_base
+    return parse.label_offset - base

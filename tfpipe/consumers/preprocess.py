@@ -180,7 +180,9 @@ def _stored(data: bytes, policy: Mapping[str, Any]) -> tuple[bytes, int, int]:
         size = size[::-1] if pixels.size != image.size else size
         pixels = pixels.resize(size, PIL.Image.Resampling.LANCZOS, reducing_gap=3)
     out = io.BytesIO()
-    pixels.save(out, "JPEG", quality=100 if is_jpeg else quality, subsampling=0)
+    # Other tools' records may hold such an image as it is: nothing may be lost then.
+    quality = 100 if is_jpeg or not policy else quality
+    pixels.save(out, "JPEG", quality=quality, subsampling=0)
     return out.getvalue(), pixels.height, pixels.width
 
 
