@@ -142,7 +142,7 @@ def before_and_after(
 
 def _parsing(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline up to its Parse, with it."""
-    number, position = records_of.find_parse(pipeline.stages)
+    number, position, _ = records_of.find_parse(pipeline.stages)
     ops = _ops(pipeline.stages[number])
     stages: list[Any] = [*pipeline.stages[:number], Map(*ops[: position + 1])]
     return dataclasses.replace(pipeline, stages=stages)

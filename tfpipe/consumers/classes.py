@@ -27,7 +27,7 @@ def names(source: object, stages: Sequence[object]) -> list[str]:
             class has a label below 0.
     """
     known = records_of.require_records(source, "the names of classes").index
-    parse = records_of.parse_of(stages)
+    parse = records_of.find_parse(stages).parse
     if not known.classes:
         raise errors.BadIndexError(
             f"The index must name the classes, but the shards in {known.name} have no "
@@ -53,7 +53,7 @@ def counts(source: object, stages: Sequence[object]) -> dict[int, int]:
         BadIndexError: As for `names`, or if the data set has no catalog.
         ValueError: As for `names`, or if records have several labels.
     """
-    num_labels, parse = len(names(source, stages)), records_of.parse_of(stages)
+    num_labels, parse = len(names(source, stages)), records_of.find_parse(stages).parse
     if getattr(parse, "multi_label", False):
         raise ValueError(
             "The catalog must hold the label of each record to count them, but records "

@@ -48,9 +48,9 @@ def preprocess(
 ) -> npt.NDArray[Any]:
     """Returns the images as the pipeline delivers them; see `Pipeline.preprocess`."""
     records = records_of.require_records(source, "preprocess")
-    number, position = records_of.find_parse(stages)
+    number, position, _ = records_of.find_parse(stages)
     is_one = isinstance(images, _Image)
-    listed = _listed([images] if isinstance(images, _Image) else images)
+    listed = _listed(images)
     policy = records.index.made_by.get("options", {}).get("policy", {})
     elements = [_example(image, policy) for image in listed]
     ops = stages[number].ops[position + 1 :]
@@ -72,10 +72,10 @@ def preprocess(
     return pixels[0] if is_one else pixels
 
 
-def _listed(images: Sequence[Image]) -> Sequence[Image]:
+def _listed(images: Images) -> Sequence[Image]:
     """Returns the images as a list; raises if there is none, or one is of no kind."""
-    listed = images if isinstance(images, list | tuple) else None
-    for image in [images] if listed is None else listed:
+    listed: Sequence[Any] = images if isinstance(images, list | tuple) else [images]
+    for image in listed:
         if not isinstance(image, _Image):
             raise TypeError(
                 "preprocess must get a path or bytes, or a list of them, got "
@@ -115,19 +115,27 @@ def _apply(ops: Sequence[Op], element: Example, name: str) -> Example:
         try:
             element = op(element)
         except KeyError as error:
-            if error.args != ("seed",):
-                raise
-            raise ValueError(
-                "preprocess must run on a pipeline without random ops, got one with "
-                f"{op!r}. Make a pipeline for evaluation, such as imagenet_eval, with "
-                "the image size and the normalization of training."
-            ) from None
+            raise ValueError(_missing(op, error.args[0])) from error
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
                 f"preprocess must get images that can be decoded, got {name}: "
                 f"{error.message}"
             ) from error
     return element
+
+
+def _missing(op: Op, name: str) -> str:
+    """Returns the message for an op that needs a feature which a file has not."""
+    if name == "seed":
+        return (
+            f"preprocess must run on a pipeline without random ops, got one with {op!r}"
+            ". Make a pipeline for evaluation, such as imagenet_eval, with the image "
+            "size and the normalization of training."
+        )
+    return (
+        f"preprocess must run on ops that need no more than an image, got {op!r}, "
+        f"which needs {name!r}. Make a pipeline without it for prediction."
+    )
 
 
 def _stacked(elements: Sequence[Example]) -> list[Example]:
@@ -199,8 +207,8 @@ def _fit(size: tuple[int, int], policy: Mapping[str, Any]) -> tuple[int, int]:
 
 def _to_8_bits(image: PIL.Image.Image) -> PIL.Image.Image:
     """Returns the image as L or RGB, with transparency on white."""
-    mode = "L" if image.mode in ("1", "L", "LA", "La", "I", "I;16") else "RGB"
-    if image.mode in ("I", "I;16"):
+    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
+    if image.mode.startswith("I"):
         # The high byte, which Pillow itself takes of colors of 16 bits.
         high = np.clip(np.asarray(image).astype(np.int32) >> 8, 0, 255)
         return PIL.Image.fromarray(high.astype(np.uint8))

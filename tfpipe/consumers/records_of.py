@@ -5,14 +5,29 @@ its `Parse` among the stages, or an error that says which part is missing.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tfpipe.ops.basic import Parse
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.map import Map
 
 
-def find_parse(stages: Sequence[object]) -> tuple[int, int]:
-    """Returns the place of the first `Parse`: its stage, and its place among the ops.
+class ParsePlace(NamedTuple):
+    """The first `Parse` of a pipeline, and its place.
+
+    Attributes:
+        stage: Place of its `Map` among the stages, from 0 on.
+        op: Its place among the ops of that Map, from 0 on.
+        parse: The op itself.
+    """
+
+    stage: int
+    op: int
+    parse: Parse
+
+
+def find_parse(stages: Sequence[object]) -> ParsePlace:
+    """Returns the first `Parse` of the stages, and its place.
 
     Raises:
         ValueError: If no Map of the stages has a Parse.
@@ -20,25 +35,11 @@ def find_parse(stages: Sequence[object]) -> tuple[int, int]:
     for number, stage in enumerate(stages):
         for position, op in enumerate(stage.ops if isinstance(stage, Map) else ()):
             if isinstance(op, Parse):
-                return number, position
+                return ParsePlace(number, position, op)
     raise ValueError(
         "The pipeline must have a Map with a Parse, which says what its records are, "
         f"got the stages {list(stages)}."
     )
-
-
-def parse_of(stages: Sequence[object]) -> Parse:
-    """Returns the first `Parse` of the stages.
-
-    Raises:
-        ValueError: If no Map of the stages has a Parse.
-    """
-    number, position = find_parse(stages)
-    stage = stages[number]
-    assert isinstance(stage, Map)
-    parse = stage.ops[position]
-    assert isinstance(parse, Parse)
-    return parse
 
 
 def require_records(source: object, what: str) -> TFRecordSource:

@@ -217,6 +217,20 @@ def test_a_pipeline_for_training_is_refused_with_the_remedy(photos):
         pipeline.preprocess(FILES["plain.jpg"])
 
 
+def test_an_op_that_needs_more_than_an_image_is_named(photos):
+    def weighted(example):
+        return example | {"image": example["image"] * example["weight"]}
+
+    source = tfpipe.TFRecordSource(photos, "train")
+    ops = tfpipe.Parse(label_base=1), tfpipe.Resize(image_size=8), weighted
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Map(*ops)])
+
+    with pytest.raises(
+        ValueError, match=r"weighted.* needs 'weight'\. Make a pipeline"
+    ):
+        pipeline.preprocess(FILES["plain.jpg"])
+
+
 def test_wrong_files_and_pipelines_are_refused_by_name(photos, tmp_path):
     pipeline = evaluation(photos)
     encoded = evaluation(photos, decode=False)
