@@ -6,12 +6,16 @@ no source and no stage: it only calls those that it is given.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import at_exit, errors
+from tfpipe.consumers import classes, preprocess
+from tfpipe.consumers.numpy_batches import NumpyBatches
+from tfpipe.consumers.preprocess import Images
 from tfpipe.ops import identity
 from tfpipe.reading.state import State
 from tfpipe.shards import index
@@ -101,18 +105,23 @@ class Pipeline:
             batch = op(batch)
         return batch
 
-    def to_numpy(self, **build_arguments: Any) -> Iterator[Any]:
+    def to_numpy(
+        self, *, writable: bool = False, **build_arguments: Any
+    ) -> NumpyBatches:
         """Returns the batches as NumPy arrays, for training with JAX or PyTorch.
+
+        The result has a length, its number of steps, and can be iterated again: the
+        second iteration gives the epochs after the first one's, see `NumpyBatches`.
 
         An array shares the memory of its tensor, so it cannot be written to; it stays
         valid as long as something refers to it. The dtype of bfloat16 is that of
         ml_dtypes. A string tensor becomes an array of bytes objects.
 
         Args:
+            writable: Whether arrays may be written to. Each one is then a copy.
             build_arguments: The arguments of `build`.
         """
-        batches: Iterator[Any] = self.build(**build_arguments).as_numpy_iterator()
-        return batches
+        return NumpyBatches(self.build, writable, build_arguments)
 
     @property
     def faults(self) -> Any:
@@ -129,6 +138,89 @@ class Pipeline:
         without their code.
         """
         return _fingerprint(self.source, self.stages, self.device_ops)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The name of each label that the pipeline delivers, from the index.
+
+        `class_names[label]` is right with any label base and label offset. A label that
+        no class has is named "": with `Parse(label_offset=1)`, which leaves label 0 to
+        the background, `class_names[0]` is "".
+
+        Raises:
+            BadIndexError: If the data set has no index, or the index names no class.
+            ValueError: If the pipeline has no `TFRecordSource` or no `Parse`, or the
+                first class has a label below 0.
+        """
+        return classes.names(self.source, self.stages)
+
+    @property
+    def num_classes(self) -> int:
+        """The length of `class_names`: the outputs that a classifier needs."""
+        return len(self.class_names)
+
+    @property
+    def class_counts(self) -> dict[int, int]:
+        """The records of the split for each label that the pipeline delivers.
+
+        Every label of `class_names` is a key, also one without records. One query of
+        the catalog counts; no record is read.
+
+        Raises:
+            BadIndexError, ValueError: As for `class_names`, or if the data set has no
+                catalog, or records have several labels.
+        """
+        return classes.counts(self.source, self.stages)
+
+    def class_weights(self, *, power: float = 1.0) -> dict[int, float]:
+        """Returns the weight of each label, for a loss that treats classes alike.
+
+        The weight is records / (classes with records * records of the class), which
+        scikit-learn calls "balanced". A class without records has the weight 0, and a
+        warning names such classes.
+
+        Args:
+            power: A lower power makes the weights less unequal, 0 to 1: a weight is
+                proportional to count ** -power, and its mean over the records is 1.
+
+        Raises:
+            BadIndexError, ValueError: As for `class_counts`, or if `power` is wrong.
+        """
+        return classes.weights(self.class_counts, self.class_names, power)
+
+    def preprocess(
+        self, images: Images, *, apply_device_ops: bool = True
+    ) -> npt.NDArray[Any]:
+        """Returns images as the pipeline would deliver them, for `model.predict`.
+
+        An image goes the way of a record: it is turned upright and scaled down if the
+        converter did so with the data set, then it passes the ops after `Parse`. The
+        result for a JPEG that is stored byte for byte is the row that this pipeline
+        delivers for its record. See `consumers.preprocess`.
+
+            probabilities = model.predict(pipeline.preprocess([path]))
+            image = pipeline.preprocess(path)  # model.predict(image[None])
+
+        Args:
+            images: One path or the bytes of one file, or a list of them; JPEG or
+                another format that Pillow reads.
+            apply_device_ops: Whether `device_ops` are applied, which normalize. A model
+                that begins with them needs False.
+
+        Returns:
+            [height, width, 3] for one image, [n, height, width, 3] for a list.
+
+        Raises:
+            OSError: If a file cannot be read.
+            ValueError: If a file is no image, or if the pipeline draws random numbers,
+                as a pipeline for training does.
+        """
+        return preprocess.preprocess(
+            self.source,
+            self.stages,
+            self.device_ops if apply_device_ops else (),
+            images,
+        )
 
     def prefix(self, num_stages: int) -> "Pipeline":
         """Returns the pipeline with its first `num_stages` stages only."""

@@ -1,7 +1,8 @@
 """A batch as a picture: its images on a contact sheet, each with its label.
 
 In: a batch as NumPy arrays or tensors, or a pipeline, whose images are drawn before and
-after its ops. Out: a PIL image.
+after its ops. Out: a PIL image. A pipeline also says the names of its classes and how
+its pixels are normalized.
 """
 
 import dataclasses
@@ -15,57 +16,74 @@ import PIL.ImageDraw
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.ops.basic import IMAGENET_MEAN, IMAGENET_STD, Parse
+from tfpipe.consumers import captions, records_of
+from tfpipe.ops.basic import Normalize
 from tfpipe.pipeline import Pipeline
 from tfpipe.stages.map import Map
 
 Pixels = npt.NDArray[Any]
 
 _MARGIN = 4  # pixels
-_CAPTION_HEIGHT = 14
+
+# The smallest share of a label that a caption names, if labels are mixed.
+_LEAST_SHARE = 0.05
 
 
 def contact_sheet(
     batch: Mapping[str, Any],
     *,
+    pipeline: Pipeline | None = None,
     class_names: Sequence[str] | None = None,
     num_columns: int = 8,
     max_images: int = 32,
 ) -> PIL.Image.Image:
     """Draws the images of a batch in rows, each image above its label.
 
+    A row of several labels, each 0 or 1, is shown as all labels that are 1. A row of
+    shares, as after `mix.MixUp`, is shown as its two largest shares. Names may be in
+    any script: letters that no font of this machine has are spelled in Latin letters.
+
     Args:
         batch: `image` [batch, height, width, 3], uint8 in 0..255, or a float type as
-            `ops.Normalize` makes it; `label` integer [batch].
+            `ops.Normalize` makes it; `label` integer [batch], or number [batch,
+            num_classes].
+        pipeline: Pipeline that made the batch. The sheet has its class names, if the
+            pipeline knows them. Pixels of a float type are taken as normalized as by
+            its `Normalize`, or as 0..255 without one. Without a pipeline, they are
+            taken as normalized by `Normalize()`.
         class_names: Name of each label; a label without a name is shown as a number.
+            By default the names of the pipeline.
         num_columns: Number of images in a row, >= 1.
         max_images: Number of images to draw at most, >= 1.
 
     Raises:
+        TypeError: If `pipeline` is no `Pipeline`.
         ValueError: If `image` has another shape, or a number is below 1.
     """
+    errors.require_kind("", "pipeline", pipeline, Pipeline, or_none=True)
     errors.require_int("", "num_columns", num_columns, least=1)
     errors.require_int("", "max_images", max_images, least=1)
-    images = _as_uint8(np.asarray(batch["image"])[:max_images])
+    names = _names(pipeline) if class_names is None else class_names
+    images = np.asarray(batch["image"])[:max_images]
+    images = _as_uint8(
+        images, Normalize() if pipeline is None else _normalize(pipeline)
+    )
     labels = np.asarray(batch["label"])[:max_images]
     num_images, height, width, _ = images.shape
     num_columns = min(num_columns, num_images)
-    cell_width, cell_height = width + _MARGIN, height + _MARGIN + _CAPTION_HEIGHT
+    cell_width, cell_height = width + _MARGIN, height + _MARGIN + captions.LINE_HEIGHT
     num_rows = -(-num_images // num_columns)
     sheet = PIL.Image.new(
         "RGB",
         (num_columns * cell_width + _MARGIN, num_rows * cell_height + _MARGIN),
         "white",
     )
-    draw = PIL.ImageDraw.Draw(sheet)
+    canvas = PIL.ImageDraw.Draw(sheet)
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         row, column = divmod(number, num_columns)
         x, y = column * cell_width + _MARGIN, row * cell_height + _MARGIN
         sheet.paste(PIL.Image.fromarray(image), (x, y))
-        caption = _caption(int(label), class_names)
-        while len(caption) > 1 and draw.textlength(caption) > width:
-            caption = caption[:-1]
-        draw.text((x, y + height + 1), caption, fill="black")
+        captions.draw(canvas, (x, y + height + 1), _caption(label, names), width)
     return sheet
 
 
@@ -89,6 +107,7 @@ def before_and_after(
         num_images: Number of pairs to draw, from the first one, >= 1.
         epoch: Number of the epoch, >= 0.
         class_names: Name of each label; a label without a name is shown as a number.
+            By default the names of the pipeline, if it knows them.
         num_columns: Number of pairs in a row, >= 1.
 
     Raises:
@@ -102,7 +121,8 @@ def before_and_after(
     if dataset.element_spec["image"].shape.rank == 4:
         dataset = dataset.unbatch()
     examples = list(dataset.take(num_images).as_numpy_iterator())
-    after = _as_uint8(np.stack([example["image"] for example in examples]))
+    images = np.stack([example["image"] for example in examples])
+    after = _as_uint8(images, _normalize(pipeline))
     _, height, width, _ = after.shape
     stored = _parsing(pipeline).build(epoch=epoch).take(len(after))
     before = [
@@ -111,26 +131,43 @@ def before_and_after(
     ]
     gap = np.full((len(after), height, _MARGIN, 3), 255, np.uint8)
     pairs = np.concatenate([np.stack(before), gap, after], axis=2)
-    batch = {"image": pairs, "label": [_label(example) for example in examples]}
     return contact_sheet(
-        batch, class_names=class_names, num_columns=num_columns, max_images=num_images
+        {"image": pairs, "label": [example["label"] for example in examples]},
+        pipeline=pipeline,
+        class_names=class_names,
+        num_columns=num_columns,
+        max_images=num_images,
     )
 
 
 def _parsing(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline up to its Parse, with it."""
-    for number, stage in enumerate(pipeline.stages):
-        if not isinstance(stage, Map):
-            continue
-        for position, op in enumerate(stage.ops):
-            if isinstance(op, Parse):
-                parse = Map(*stage.ops[: position + 1])
-                stages: list[Any] = [*pipeline.stages[:number], parse]
-                return dataclasses.replace(pipeline, stages=stages)
-    raise ValueError(
-        "The pipeline must have a Map with a Parse, to see images as they are stored, "
-        f"got the stages {list(pipeline.stages)}."
+    number, position, _ = records_of.find_parse(pipeline.stages)
+    ops = _ops(pipeline.stages[number])
+    stages: list[Any] = [*pipeline.stages[:number], Map(*ops[: position + 1])]
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def _ops(stage: object) -> Sequence[Any]:
+    return stage.ops if isinstance(stage, Map) else ()
+
+
+def _names(pipeline: Pipeline | None) -> Sequence[str]:
+    """Returns the names of the classes; none if the pipeline does not know them."""
+    try:
+        return [] if pipeline is None else pipeline.class_names
+    except (ValueError, errors.BadIndexError):
+        return []
+
+
+def _normalize(pipeline: Pipeline) -> Normalize | None:
+    """Returns the last normalization in the pipeline; None if there is none."""
+    ops = [op for stage in pipeline.stages for op in _ops(stage)]
+    found = (
+        op if isinstance(op, Normalize) else getattr(op, "normalize", None)
+        for op in [*ops, *pipeline.device_ops]
     )
+    return next((op for op in reversed([*found]) if op is not None), None)
 
 
 def _fit(image: Pixels, height: int, width: int) -> Pixels:
@@ -143,14 +180,8 @@ def _fit(image: Pixels, height: int, width: int) -> Pixels:
     return np.asarray(sheet)
 
 
-def _label(example: Mapping[str, Any]) -> int:
-    """Returns the label as a number: of a vector (`ops.OneHot`) its largest entry."""
-    return int(
-        np.argmax(example["label"]) if example["label"].ndim else example["label"]
-    )
-
-
-def _as_uint8(images: Pixels) -> Pixels:
+def _as_uint8(images: Pixels, normalize: Normalize | None) -> Pixels:
+    """Returns the pixels as 0..255, red first, with the normalization undone."""
     if images.ndim != 4 or images.shape[-1] != 3 or len(images) == 0:
         raise ValueError(
             "batch['image'] must have the shape [batch, height, width, 3] and at least "
@@ -158,12 +189,27 @@ def _as_uint8(images: Pixels) -> Pixels:
         )
     if images.dtype == np.uint8:
         return images
-    pixels = images.astype(np.float32) * IMAGENET_STD + IMAGENET_MEAN
+    pixels = images.astype(np.float32)
+    if normalize is not None:
+        pixels = pixels[..., ::-1] if normalize.bgr else pixels
+        pixels = pixels * normalize.std + normalize.mean
     rounded: Pixels = np.clip(np.round(pixels), 0, 255).astype(np.uint8)
     return rounded
 
 
-def _caption(label: int, class_names: Sequence[str] | None) -> str:
-    if class_names is None or not 0 <= label < len(class_names):
+def _caption(label: Any, class_names: Sequence[str]) -> str:
+    """Returns the label as text: a number, or a row of numbers, one a class."""
+    if np.ndim(label) == 0:
+        return _name(int(label), class_names)
+    row = np.asarray(label, np.float64)
+    if np.isin(row, (0, 1)).all():
+        held = np.flatnonzero(row).tolist()
+        return ", ".join(_name(n, class_names) for n in held) or "no label"
+    largest = [int(n) for n in np.argsort(-row)[:2] if row[n] >= _LEAST_SHARE]
+    return ", ".join(f"{row[n]:.0%} {_name(n, class_names)}" for n in largest)
+
+
+def _name(label: int, class_names: Sequence[str]) -> str:
+    if not 0 <= label < len(class_names):
         return str(label)
     return f"{label} {class_names[label]}"

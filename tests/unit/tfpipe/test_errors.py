@@ -11,6 +11,7 @@ import tensorflow as tf
 import tfpipe
 import tfpipe.ops.crop
 from tfpipe import errors
+from tfpipe.consumers import classes
 from tfpipe.native import libraries
 from tfpipe.training import headspace
 
@@ -316,7 +317,7 @@ CALLED = [
     (
         tfpipe.contact_sheet,
         {"batch": {"image": np.zeros([1, 2, 2, 3], np.uint8), "label": [0]}},
-        {"num_columns": SIZE, "max_images": SIZE},
+        {"num_columns": SIZE, "max_images": SIZE, "pipeline": OBJECT},
     ),
     (crop_image, {}, {"image_size": IMAGE_SIZE}),
     (
@@ -343,6 +344,12 @@ CALLED = [
         },
     ),
     (pipeline().prefix, {}, {"num_stages": (*INT, -1, 1, None)}),
+    (pipeline().to_numpy, {}, {"writable": SWITCH, "epoch": SEED}),
+    (
+        classes.weights,
+        {"label_counts": {0: 3}, "label_names": ["cat"], "power": 1},
+        {"power": SHARE},
+    ),
     (
         tfpipe.preflight,
         {"pipeline": pipeline(), "all_gather": lambda value: [value]},

@@ -2,10 +2,12 @@ import io
 
 import numpy as np
 import PIL.Image
+import PIL.ImageDraw
 import pytest
 import tensorflow as tf
 
 import tfpipe
+from tfpipe.consumers import captions
 
 
 def make_batch(num_images, *, height=32, width=48):
@@ -82,6 +84,96 @@ def test_caption_is_cut_to_the_width_of_the_image():
     caption = sheet[4 + 32 + 1 : -4]
     assert (caption[:, 4 : 4 + 48] < 255).any()
     assert (caption[:, 4 + 48 : 4 + 52] == 255).all()  # the gap between the two
+
+
+@pytest.mark.parametrize(
+    ("row", "caption"),
+    [
+        ([0, 1, 0], "1 cat"),
+        ([1, 0, 1], "0 ant, 2 dog"),
+        ([0, 0, 0], "no label"),
+        ([0.75, 0, 0.25], "75% 0 ant, 25% 2 dog"),
+        ([0.02, 0.96, 0.02], "96% 1 cat"),  # smoothed
+        ([0.4, 0.3, 0.3], "40% 0 ant, 30% 1 cat"),
+    ],
+)
+def test_row_of_labels_is_shown_as_its_labels(row, caption):
+    batch = make_batch(1, width=150)
+    rows = batch | {"label": tf.constant([row], tf.float32)}
+
+    sheet = tfpipe.contact_sheet(rows, class_names=["ant", "cat", "dog"])
+
+    expected = tfpipe.contact_sheet(batch)
+    canvas = PIL.ImageDraw.Draw(expected)
+    canvas.rectangle((0, 36, 160, 60), fill="white")
+    captions.draw(canvas, (4, 37), caption, 150)
+    assert sheet.tobytes() == expected.tobytes()
+
+
+def _cropping(data_dir, *ops, device_ops=(), **options):
+    """The first three images in a batch, cropped and then changed by these ops."""
+    crop = tfpipe.CenterCrop(image_size=16, **options)
+    select = tfpipe.Select("image", "label")
+    source = tfpipe.TFRecordSource(data_dir, "train", shuffle="none", batch_size=3)
+    ops = [tfpipe.Parse(label_base=1), crop, *ops, select]
+    stages = [tfpipe.Interleave(), tfpipe.Map(*ops), tfpipe.Batch(3), tfpipe.Take(1)]
+    return tfpipe.Pipeline(source, stages, device_ops=device_ops)
+
+
+@pytest.mark.parametrize(
+    ("ops", "options"),
+    [
+        ([], {"normalize": tfpipe.Normalize.caffe(), "dtype": "float32"}),
+        ([tfpipe.Normalize.inception()], {"dtype": "float32"}),
+        ([], {"device_ops": [tfpipe.Normalize.caffe()]}),
+        ([], {"dtype": "float32"}),
+    ],
+    ids=str,
+)
+def test_float_pixels_of_a_pipeline_look_like_its_photos(
+    data_dir, first_three, ops, options
+):
+    pipeline = _cropping(data_dir, *ops, **options)
+    (batch,) = pipeline.build()
+
+    sheet = tfpipe.contact_sheet(pipeline.on_device(batch), pipeline=pipeline)
+
+    for number, (_, halved) in enumerate(first_three):
+        image = sheet.crop((4 + 20 * number, 4, 20 + 20 * number, 20))
+        assert np.abs(np.asarray(image) / 2 - halved).max() <= 1
+
+
+def test_after_of_a_pair_is_normalized_as_the_pipeline_does(data_dir, first_three):
+    normalize = tfpipe.Normalize.caffe()
+    pipeline = _cropping(data_dir, dtype="float32", normalize=normalize)
+
+    sheet = tfpipe.before_and_after(pipeline, num_images=3)
+
+    _, after = halves_of_pairs(sheet, 3)
+    assert np.abs(after / 2 - [image for _, image in first_three]).max() <= 1
+
+
+def test_sheet_of_a_pipeline_has_its_class_names(data_dir):
+    pipeline = make_pipeline(data_dir, tfpipe.Batch(2), batch_size=2)
+    batch = next(iter(pipeline.to_numpy()))
+    names = pipeline.class_names
+
+    sheet = tfpipe.contact_sheet(batch, pipeline=pipeline)
+    pairs = tfpipe.before_and_after(pipeline, num_images=2)
+
+    assert sheet.tobytes() == (tfpipe.contact_sheet(batch, class_names=names).tobytes())
+    assert sheet.tobytes() != tfpipe.contact_sheet(batch).tobytes()
+    others = tfpipe.before_and_after(pipeline, num_images=2, class_names=[])
+    assert pairs.tobytes() != others.tobytes()
+
+
+def test_sheet_of_a_pipeline_without_names_has_numbers():
+    pipeline = tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=2, image_size=32), [])
+    (batch,) = pipeline.prefix(0).to_numpy(start_step=999)
+
+    sheet = tfpipe.contact_sheet(batch, pipeline=pipeline)
+
+    assert sheet.tobytes() == tfpipe.contact_sheet(batch).tobytes()
 
 
 @pytest.mark.parametrize(

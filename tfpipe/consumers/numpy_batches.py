@@ -1,0 +1,94 @@
+"""The batches of a pipeline as NumPy arrays, for training with JAX or PyTorch.
+
+In: a function that builds datasets, and the arguments of `Pipeline.build`. Out: an
+iterable with a length, whose every iteration is the next epoch.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.reading.state import State
+
+
+class NumpyBatches:
+    """Batches as NumPy arrays; each iteration gives the epochs after the last ones.
+
+    The first iteration gives the epochs that `build` gives with the same arguments, the
+    second one the same number of epochs after them, and so on. An iteration that is
+    broken off counts too. An endless one begins with the epoch after the one in which
+    the last one began.
+
+    Element: the element of the pipeline, with an array in place of each tensor.
+
+    Args:
+        build: `Pipeline.build`.
+        writable: Whether arrays may be written to. Each one is then a copy, which takes
+            the time to write a batch to memory once more. Otherwise an array is the
+            memory of the tensor.
+        arguments: The arguments of `build`.
+
+    Raises:
+        ValueError: If an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        build: Callable[..., tf.data.Dataset],
+        writable: bool,
+        arguments: dict[str, Any],
+    ) -> None:
+        self._writable = errors.require_bool("", "writable", writable)
+        self._build = build
+        self._arguments = arguments
+        self._built: tf.data.Dataset | None = build(**arguments)
+
+    def __iter__(self) -> Iterator[Any]:
+        dataset, self._built = self._dataset(), None
+        self._arguments = _after(**self._arguments)
+        iterator: Iterator[Any] = dataset.as_numpy_iterator()
+        return map(_copied, iterator) if self._writable else iterator
+
+    def __len__(self) -> int:
+        """Returns the number of steps of the next iteration.
+
+        Raises:
+            TypeError: If the iteration is endless, or its steps cannot be counted.
+        """
+        self._built = self._dataset()
+        steps = int(self._built.cardinality())
+        if steps == tf.data.INFINITE_CARDINALITY:
+            raise TypeError(
+                "The batches must be of a number of epochs to have a length, got "
+                "num_epochs=None, which is endless."
+            )
+        if steps == tf.data.UNKNOWN_CARDINALITY:
+            raise TypeError(
+                "The stages must keep count of their elements for the batches to have "
+                "a length, got a dataset of unknown cardinality. Put AssertCardinality "
+                "after the stage that loses it."
+            )
+        return steps
+
+    def _dataset(self) -> tf.data.Dataset:
+        """Returns the dataset of the next iteration, built at most once."""
+        return self._build(**self._arguments) if self._built is None else self._built
+
+
+def _after(
+    *,
+    epoch: int = 0,
+    num_epochs: int | None = 1,
+    start_step: int = 0,
+    state: State | None = None,
+) -> dict[str, Any]:
+    """Returns the arguments of `build` for the epochs after those of the arguments."""
+    first = epoch if state is None else state.epoch
+    return {"epoch": first + (num_epochs or 1), "num_epochs": num_epochs}
+
+
+def _copied(element: Any) -> Any:
+    return tf.nest.map_structure(np.array, element)
