@@ -60,18 +60,21 @@ class ToKeras:
     def _tuple(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         if self.is_padded:
             batch = _without_padding(batch)
+        weight = self._weight(batch)
         for op in self.ops:
             batch = op(batch)
+        return batch["image"], batch["label"], weight
+
+    def _weight(self, batch: Batch) -> tf.Tensor:
         label = batch["label"]
         first = label if label.shape.rank == 1 else label[:, 0]
         weight = tf.cast(batch.get("mask", tf.ones_like(first)), tf.float32)
-        if self.class_weights is not None:
-            table = tf.constant(self.class_weights, tf.float32)
-            if label.shape.rank == 1:
-                weight *= tf.gather(table, label)
-            else:
-                weight *= tf.linalg.matvec(tf.cast(label, tf.float32), table)
-        return batch["image"], label, weight
+        if self.class_weights is None:
+            return weight
+        table = tf.constant(self.class_weights, tf.float32)
+        if label.shape.rank == 1:
+            return weight * tf.gather(table, label)
+        return weight * tf.linalg.matvec(tf.cast(label, tf.float32), table)
 
     def _check(self, spec: Any) -> None:
         needed = ["image", "label", *(["mask"] if self.is_padded else [])]
@@ -89,6 +92,12 @@ class ToKeras:
                 "with labels [rows] or [rows, classes], got images "
                 f"{spec['image'].shape} and labels {spec['label'].shape}. Put a Batch "
                 "into the stages."
+            )
+        count = self.class_weights and len(self.class_weights)
+        if count is not None and label == 2 and spec["label"].shape[1] != count:
+            raise ValueError(
+                f"class_weights must have a weight for each of the classes, "
+                f"{spec['label'].shape[1]}, got {count}."
             )
 
 
