@@ -139,7 +139,9 @@ class Pipeline:
             num_epochs: Number of epochs in an iteration, >= 1. None gives an endless
                 dataset; `fit` then needs steps_per_epoch.
             state: The state at which the first iteration begins, instead of `epoch`: it
-                finishes the interrupted epoch, and the next iterations are whole.
+                finishes the interrupted epoch, and the next iterations are whole. Give
+                the dataset to `fit` as it is, with no stage behind it; Keras then says
+                once that its input ran out of data, and goes on.
             one_hot: Whether integer labels become rows, one column for each class of
                 the index.
             device_ops: "apply" applies `device_ops`, so that the model gets normalized
@@ -170,7 +172,8 @@ class Pipeline:
             device_ops=device_ops,
             class_weights=class_weights,
         )
-        return made._built(state, num_epochs, is_continued=num_epochs is not None)
+        dataset = made._built(state, num_epochs, is_continued=num_epochs is not None)
+        return for_keras.with_steps(dataset, self, num_epochs)
 
     def _built(
         self, state: State, num_epochs: int | None, *, is_continued: bool = False

@@ -140,6 +140,29 @@ def with_tuples(
     return dataclasses.replace(pipeline, stages=stages, device_ops=())
 
 
+def with_steps(
+    dataset: tf.data.Dataset, pipeline: "Pipeline", num_epochs: int | None
+) -> tf.data.Dataset:
+    """Returns the dataset, which tells Keras the steps of a whole iteration.
+
+    A first iteration that is resumed within an epoch is shorter, so that tf.data cannot
+    tell. Keras would take the steps of that one for those of every iteration.
+    """
+    source: Any = pipeline.source
+    is_known = hasattr(source, "num_steps") and are_counted(pipeline.stages)
+    is_padded = getattr(source, "remainder", "drop") == "pad"
+    if (
+        dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY
+        or not is_known
+        or is_padded
+    ):
+        return dataset
+    num_steps = source.num_steps(State(), num_epochs)
+    # assert_cardinality would raise an error at the end of the first iteration.
+    dataset.cardinality = lambda: tf.constant(num_steps, tf.int64)
+    return dataset
+
+
 def record_names(pipeline: "Pipeline", epoch: int | None) -> list[str]:
     """Returns the source file of each record; see `Pipeline.record_names`."""
     errors.require_int("", "epoch", epoch, least=0, also=[None])
@@ -238,8 +261,8 @@ def _weights(given: ClassWeights | None) -> tuple[float, ...] | None:
     table = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
     if not table or sorted(table) != [*range(len(table))]:
         raise ValueError(
-            "class_weights must have a weight for each label from 0 on, got labels "
-            f"{sorted(table)}."
+            "class_weights must be a weight for each label from 0 on, got weights of "
+            f"labels {sorted(table)}."
         )
     weights: tuple[float, ...] = errors.require_numbers(
         "",

@@ -41,11 +41,8 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
 
     The state counts the batches that the model was trained on, not those that are
     prefetched. `fit` as above goes on with exactly the next record: the first epoch of
-    Keras finishes the interrupted epoch of the data, and the next ones are whole. With
-    steps_per_execution > 1, Keras must know the steps of an epoch: give
-    `for_keras(state=saved.state, num_epochs=None)`, and fit
-    steps_per_epoch=pipeline.steps_per_epoch. An epoch of Keras then begins at the next
-    record and has the steps of a whole epoch.
+    Keras finishes the interrupted epoch of the data, and the next ones are whole. Keep
+    the steps_per_execution that the epoch was begun with.
 
     A `tf.train.Checkpoint(model=model, data=saved)` that another callback saves holds
     both the model and the state; that callback must come after this one.
