@@ -14,6 +14,8 @@ MAX_CLASS_LINES = 120
 # Signatures and docstrings of the presets list every argument of a run.
 MAX_DOCUMENTED_FUNCTION_LINES = 80
 
+_DOCUMENTED = ast.FunctionDef | ast.ClassDef
+
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_sizes(path: pathlib.Path) -> None:
@@ -28,7 +30,8 @@ def test_sizes(path: pathlib.Path) -> None:
             documented = _lines(node) - _signature_lines(node)
             assert documented <= MAX_DOCUMENTED_FUNCTION_LINES, node.name
         if isinstance(node, ast.ClassDef):
-            code = _lines(node) - _docstring_lines(node)
+            parts = [n for n in ast.walk(node) if isinstance(n, _DOCUMENTED)]
+            code = _lines(node) - sum(map(_docstring_lines, parts))
             assert code <= MAX_CLASS_LINES, f"{node.name}: {code} lines"
 
 

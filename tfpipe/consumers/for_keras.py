@@ -6,7 +6,7 @@ tuples, and the names of the source files in the order of these rows.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -17,9 +17,6 @@ from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
 from tfpipe.stages.building import OfEpochs, are_counted
-
-if TYPE_CHECKING:
-    from tfpipe.pipeline import Pipeline
 
 Batch = dict[str, tf.Tensor]
 ClassWeights = Mapping[int, float] | Sequence[float]
@@ -102,14 +99,14 @@ class ToKeras:
 
 
 def with_tuples(
-    pipeline: "Pipeline",
+    pipeline: Any,
     state: State,
     num_epochs: int | None,
     *,
     one_hot: bool,
     device_ops: DeviceOps,
     class_weights: ClassWeights | None,
-) -> "Pipeline":
+) -> Any:
     """Returns the pipeline with the stage that makes tuples; see `Pipeline.for_keras`.
 
     Raises:
@@ -141,7 +138,7 @@ def with_tuples(
 
 
 def with_steps(
-    dataset: tf.data.Dataset, pipeline: "Pipeline", num_epochs: int | None
+    dataset: tf.data.Dataset, pipeline: Any, num_epochs: int | None
 ) -> tf.data.Dataset:
     """Returns the dataset, which tells Keras the steps of a whole iteration.
 
@@ -163,7 +160,7 @@ def with_steps(
     return dataset
 
 
-def record_names(pipeline: "Pipeline", epoch: int | None) -> list[str]:
+def record_names(pipeline: Any, epoch: int | None) -> list[str]:
     """Returns the source file of each record; see `Pipeline.record_names`."""
     errors.require_int("", "epoch", epoch, least=0, also=[None])
     source: Any = pipeline.source
@@ -229,9 +226,7 @@ def _real_windows(source: Any, epoch: int) -> list[Window]:
     return [window for window in windows if window.real]
 
 
-def _num_batches(
-    pipeline: "Pipeline", state: State, num_epochs: int | None
-) -> int | None:
+def _num_batches(pipeline: Any, state: State, num_epochs: int | None) -> int | None:
     """Returns the batches with a real record in every iteration; None if unknown."""
     source: Any = pipeline.source
     if num_epochs is None:

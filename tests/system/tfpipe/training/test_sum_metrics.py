@@ -115,7 +115,7 @@ class Largest(keras.metrics.Metric):
 
     def __init__(self) -> None:
         super().__init__(name="largest")
-        self.largest = self.add_weight(name="largest")
+        self.largest = self.add_weight(name="largest", initializer="zeros")
 
     def update_state(self, y: Any, shares: Any, sample_weight: Any = None) -> None:
         self.largest.assign(tf.maximum(self.largest, tf.reduce_max(shares)))
