@@ -127,6 +127,9 @@ from .training.step_timer import (
     StepTime as StepTime,
     StepTimer as StepTimer,
 )
+from .training.sum_metrics import (
+    sum_metrics as sum_metrics,
+)
 from .tuner.race import (
     Turns as Turns,
     compare as compare,

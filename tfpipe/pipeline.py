@@ -14,8 +14,10 @@ import tensorflow as tf
 
 from tfpipe import at_exit, errors
 from tfpipe.consumers import classes, preprocess
+from tfpipe.consumers.keras_methods import KerasMethods
 from tfpipe.consumers.numpy_batches import NumpyBatches
 from tfpipe.consumers.preprocess import Images
+from tfpipe.consumers.reminder import Reminder
 from tfpipe.ops import identity
 from tfpipe.reading.state import State
 from tfpipe.shards import index
@@ -30,7 +32,7 @@ DeviceOp = Callable[[Batch], Batch]
 
 
 @dataclasses.dataclass(frozen=True)
-class Pipeline:
+class Pipeline(KerasMethods):
     """A source of elements, the stages that they pass, and a tuning.
 
     Args:
@@ -52,6 +54,10 @@ class Pipeline:
     _: dataclasses.KW_ONLY
     tuning: Tuning = dataclasses.field(default_factory=Tuning)
     device_ops: Sequence[DeviceOp] = ()
+    # Shared with the pipelines that `dataclasses.replace` makes of this one.
+    _reminder: Reminder = dataclasses.field(
+        default_factory=Reminder, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         errors.require_callable(self, "source", self.source)
@@ -73,6 +79,13 @@ class Pipeline:
         """Returns the dataset of one epoch, or of several epochs.
 
         Epochs stay whole: all elements of an epoch come before those of the next one.
+        Each iteration of the dataset begins at the same place; `for_keras` goes on.
+
+        Batches may hold `mask`, float32 [batch]: 1 for a real record, 0 for a row that
+        fills up the last batch of an evaluation or stands in for a damaged record. Such
+        a row repeats another image. Whoever computes a loss, an accuracy or predictions
+        must multiply by the mask, or leave out its rows with mask 0: of 31 images in
+        a batch of 256, 225 rows are repeated ones. `for_keras` does it.
 
         Args:
             epoch: Number of the first epoch, >= 0; each has its own order and seeds.
@@ -93,14 +106,25 @@ class Pipeline:
             state = State(epoch=epoch, step=start_step)
         elif epoch or start_step:
             raise ValueError("Give either state, or epoch and start_step; got both.")
+        return self._built(state, num_epochs)
+
+    def _built(
+        self, state: State, num_epochs: int | None, *, is_continued: bool = False
+    ) -> tf.data.Dataset:
         at_exit.end_iterators_at_exit()
-        dataset = building.applied(self.tuned_stages(), self.source, state, num_epochs)
+        stages = self.tuned_stages()
+        if self.device_ops:
+            stages = self._reminder.among(stages)
+        dataset = building.applied(
+            stages, self.source, state, num_epochs, is_continued=is_continued
+        )
         if self.faults is not None and num_epochs is not None:
             dataset = self.faults.reported_after(dataset)
         return dataset.with_options(self.tuning.options())
 
     def on_device(self, batch: Batch) -> Batch:
         """Returns the batch after `device_ops`; call it in the training step."""
+        self._reminder.settle()
         for op in self.device_ops:
             batch = op(batch)
         return batch

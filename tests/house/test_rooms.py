@@ -28,7 +28,9 @@ KERAS_MODULES = {
     "benchmarks/models/catalog.py",
     "benchmarks/training/loop.py",
     "benchmarks/training/steps.py",
+    "tfpipe/consumers/device_layer.py",
     "tfpipe/training/callbacks.py",
+    "tfpipe/training/sum_metrics.py",
 }
 
 # Public names of tfpipe, and the modules that the stub imports them from.

@@ -161,7 +161,8 @@ def profile(
     num_runs = 5 + repeats * sum(step.is_measured for step in steps)
     with _progress_bar(num_runs, is_shown=progress) as bar:
         task = profile_runs.Task(
-            pipeline=pipeline,
+            # The reminder of device ops must not stand among what is measured.
+            pipeline=dataclasses.replace(pipeline, device_ops=()),
             steps=steps,
             prefixes=prefixes.prefixes(pipeline, steps),
             seconds=seconds,

@@ -121,7 +121,8 @@ def endless(pipeline: Pipeline) -> Pipeline:
     stages = [*pipeline.stages]
     at = len(stages) - int(bool(stages) and isinstance(stages[-1], Prefetch))
     stages.insert(at, timed_reader.endless)
-    return dataclasses.replace(pipeline, stages=stages)
+    # Without device ops: their reminder must not stand among what is measured.
+    return dataclasses.replace(pipeline, stages=stages, device_ops=())
 
 
 def tallied(

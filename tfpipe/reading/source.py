@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Order, Remainder, Shuffle
 from tfpipe.reading.progress import Progress
 from tfpipe.reading.sampling import Sampling
@@ -162,6 +163,13 @@ class TFRecordSource(Progress):
         passed = place.epoch - state.epoch
         return _windows(self).dataset(place, num_epochs and num_epochs - passed)
 
+    def continued(self, state: State, num_epochs: int) -> tf.data.Dataset:
+        """Returns the same windows, but each iteration has the next `num_epochs`.
+
+        The first iteration alone begins at the state, in the middle of an epoch or not.
+        """
+        return _windows(self).dataset(self.place(state), num_epochs, is_continued=True)
+
 
 def _windows(source: TFRecordSource) -> Windows:
     known = source.split_index
@@ -231,18 +239,25 @@ class SyntheticSource:
         errors.require_choice(self, "dtype", self.dtype, dtypes)
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
+        batch = tf.data.Dataset.from_tensors(self._batch())
+        return batch.repeat(self.num_steps(state, num_epochs))
+
+    def continued(self, state: State, num_epochs: int) -> tf.data.Dataset:
+        """Returns the same batches; only the first iteration begins at the state."""
+        steps = [self.num_steps(each, num_epochs) or 0 for each in (state, State())]
+        batch = self._batch()
+        return counters(*steps).map(lambda _: batch)
+
+    def _batch(self) -> dict[str, tf.Tensor]:
         random = np.random.default_rng(self.seed)
         sides = errors.require_sides(self, "image_size", self.image_size)
         shape = (self.batch_size, *sides, 3)
         pixels = random.integers(0, 256, shape, dtype=np.uint8)
         labels = random.integers(self.num_classes, size=self.batch_size)
-        batch = {
+        return {
             "image": tf.cast(pixels, self.dtype),
             "label": tf.constant(labels, tf.int32),
         }
-        return tf.data.Dataset.from_tensors(batch).repeat(
-            self.num_steps(state, num_epochs)
-        )
 
     def window_starts(self, state: State) -> Iterator[int]:
         """Yields nothing, as nothing is read."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Order, Place, epoch_seed
 from tfpipe.reading.ranges import RecordRanges, by_shard
 from tfpipe.shards import lengths
@@ -41,8 +42,14 @@ class Windows:
     shard_bytes: Ints
     is_checked: npt.NDArray[np.bool_]
 
-    def dataset(self, place: Place, num_epochs: int | None) -> tf.data.Dataset:
-        """Returns the windows from a place on in `num_epochs`; None is endless."""
+    def dataset(
+        self, place: Place, num_epochs: int | None, *, is_continued: bool = False
+    ) -> tf.data.Dataset:
+        """Returns the windows from a place on in `num_epochs`; None is endless.
+
+        If `is_continued`, each iteration of the dataset has the next `num_epochs`, and
+        the first iteration alone begins at `place`.
+        """
         first = self.order.windows(self.rank, place)
         num_later = len(self.order.windows(self.rank, Place()))
         spec = self._spec()
@@ -63,12 +70,16 @@ class Windows:
                 item.set_shape(known.shape)
             return dict(zip(spec, items, strict=True))
 
-        count = tf.int64.max
-        if num_epochs is not None:
+        if num_epochs is None:
+            numbers = tf.data.Dataset.range(tf.int64.max)
+        else:
             count = len(first) + (num_epochs - 1) * num_later if num_epochs else 0
+            numbers = tf.data.Dataset.range(count)
+            if is_continued:
+                numbers = counters(count, num_epochs * num_later)
         make = tf.autograph.experimental.do_not_convert(make)
         # The lengths of the next window are checked while this one is read.
-        return tf.data.Dataset.range(count).map(make).prefetch(1)
+        return numbers.map(make).prefetch(1)
 
     def _spec(self) -> dict[str, tf.TensorSpec]:
         extents = ("byte_offset", "num_records", "first_record")

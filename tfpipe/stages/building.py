@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from tfpipe.reading.iterations import counters
 from tfpipe.reading.state import State
 from tfpipe.stages.faults import Uncounted
 from tfpipe.tuning import Tuning
@@ -47,8 +48,14 @@ class Counted(Protocol):
 class OfEpochs(Protocol):
     """A stage that changes an epoch as a whole, such as `Shuffle`."""
 
-    def in_epochs(self, first: int, num_elements: int) -> Stage:
-        """Returns the stage with the number of the first epoch and the epochs' size."""
+    def in_epochs(
+        self, first: int, num_elements: int, num_epochs: int | None = None
+    ) -> Stage:
+        """Returns the stage with the number of the first epoch and the epochs' size.
+
+        `num_epochs` is the number of epochs in an iteration, if each iteration of the
+        dataset has the next ones; otherwise it is None.
+        """
 
 
 @runtime_checkable
@@ -100,20 +107,26 @@ def applied(
     source: Any,
     state: State,
     num_epochs: int | None,
+    *,
+    is_continued: bool = False,
 ) -> tf.data.Dataset:
     """Returns the elements of the source from a state on, after all stages.
+
+    If `is_continued`, each iteration of the dataset has the next `num_epochs`; the
+    source must have a method `continued` for it.
 
     Raises:
         ValueError: If a stage cannot resume at that state.
         Exception: Any error of a stage, with a note that names the stage.
     """
     begin, num_skipped, last = _beginning(stages, source, state)
-    dataset = given = source(begin, num_epochs)
+    dataset = given = (source.continued if is_continued else source)(begin, num_epochs)
     informed: list[Stage | Wrapper] = []
     for number, stage in enumerate(stages, start=1):
         try:
             here = begin if number <= last else state
-            stage = _informed(stage, source, stages[: number - 1], here, num_epochs)
+            before = stages[: number - 1]
+            stage = _informed(stage, source, before, here, num_epochs, is_continued)
             if isinstance(stage, Wrapper):
                 dataset = stage.around(source, informed)(given)
             else:
@@ -126,7 +139,7 @@ def applied(
                 )
             raise
         if number == last and num_skipped:
-            dataset = dataset.skip(num_skipped)
+            dataset = _resumed(dataset, num_skipped, is_continued)
         informed.append(stage)
     return dataset
 
@@ -156,7 +169,7 @@ def _beginning(
     )
     last = numbers[-1]
     counted = same and not state.phases and _num_elements(source) is not None
-    if not counted or not _are_counted(stages[:last]):
+    if not counted or not are_counted(stages[:last]):
         raise ValueError(
             f"A run cannot go on within an epoch after {stages[last - 1]!r}: it needs "
             "a source that counts records, the number of ranks and the batch size "
@@ -178,18 +191,23 @@ def _informed(
     before: Sequence[Any],
     state: State,
     num_epochs: int | None,
+    is_continued: bool,
 ) -> Any:
     """Returns the stage after its methods of the protocols were called."""
     if isinstance(stage, Sized) and hasattr(source, "num_records"):
-        stage = stage.with_cardinality(source.num_records(state, num_epochs))
+        num_records = source.num_records(state, num_epochs)
+        # The iterations after a resumed one are longer.
+        if not is_continued or num_records == source.num_records(State(), num_epochs):
+            stage = stage.with_cardinality(num_records)
     if isinstance(stage, Filling):
         stage = stage.with_spare(lambda: _sound(before, source))
     if isinstance(stage, OfEpochs) and (count := _num_elements(source)) is not None:
-        if _are_counted(before):
+        if are_counted(before):
             for one in before:
                 count = one.num_out(count)
-            return stage.in_epochs(state.epoch, count)
-        if num_epochs != 1:
+            epochs = [num_epochs] if is_continued else []
+            return stage.in_epochs(state.epoch, count, *epochs)
+        if num_epochs != 1 or is_continued:
             raise ValueError(
                 f"{stage!r} must have epochs of a known size, but a stage before it "
                 "does not say how many elements it gives: "
@@ -200,7 +218,22 @@ def _informed(
     return stage
 
 
-def _are_counted(stages: Sequence[Any]) -> bool:
+def _resumed(
+    dataset: tf.data.Dataset, num_skipped: int, is_continued: bool
+) -> tf.data.Dataset:
+    """Returns the dataset without its first elements, in its first iteration only."""
+    if not is_continued:
+        return dataset.skip(num_skipped)
+    longer_than_any = 1 << 40
+    numbered = tf.data.Dataset.zip(
+        (counters(longer_than_any, longer_than_any), dataset)
+    )
+    later = numbered.filter(lambda number, _: number >= num_skipped)
+    return later.map(lambda _, element: element)
+
+
+def are_counted(stages: Sequence[Any]) -> bool:
+    """Checks whether each stage says how many elements it gives."""
     return all(isinstance(stage, Counted) for stage in stages)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.reading.iterations import counters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Shuffle:
     _epochs: tuple[int, int] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
+    # Elements in an iteration that goes on after the last one; None begins again.
+    _iteration_size: int | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         errors.settle_ints(self, ["buffer_size"], least=1)
@@ -51,17 +56,27 @@ class Shuffle:
         """Returns the number of elements that come out for `num_in` elements."""
         return num_in
 
-    def in_epochs(self, first: int, num_elements: int) -> "Shuffle":
+    def in_epochs(
+        self, first: int, num_elements: int, num_epochs: int | None = None
+    ) -> "Shuffle":
         """Returns the stage with the bounds of epochs: no group spans two epochs.
 
         Args:
             first: Number of the first epoch.
             num_elements: Number of elements in each epoch.
+            num_epochs: Number of epochs in an iteration, if each iteration of the
+                dataset has the next ones; None if each begins at `first`.
         """
-        return dataclasses.replace(self, _epochs=(first, num_elements))
+        size = num_epochs and num_epochs * num_elements
+        return dataclasses.replace(
+            self, _epochs=(first, num_elements), _iteration_size=size
+        )
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        groups = dataset.enumerate().group_by_window(
+        numbered = dataset.enumerate()
+        if (size := self._iteration_size) is not None:
+            numbered = tf.data.Dataset.zip((counters(size, size), dataset))
+        groups = numbered.group_by_window(
             key_func=lambda position, _: self._group(position),
             reduce_func=self._permuted,
             window_size_func=self._size,

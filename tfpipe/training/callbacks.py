@@ -2,8 +2,7 @@
 
 In: the source of a pipeline, and a `SavedState` that says where training begins; a
 dataset and a `StepTimer`. Out: the same `SavedState`, updated after every step, and on
-request a file of it at each checkpoint; the figures of the steps. No other module of
-the library imports Keras.
+request a file of it at each checkpoint; the figures of the steps.
 """
 
 import os
@@ -26,8 +25,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
 
         saved = tfpipe.SavedState()    # or the one of a checkpoint or a file
         model.fit(
-            pipeline.build(state=saved.state, num_epochs=None).map(to_x_and_y),
-            steps_per_epoch=pipeline.source.steps_per_epoch,
+            pipeline.for_keras(state=saved.state),
             initial_epoch=saved.state.epoch,
             epochs=num_epochs,
             callbacks=[
@@ -42,11 +40,9 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         saved = tfpipe.SavedState(tfpipe.State.from_json(text))
 
     The state counts the batches that the model was trained on, not those that are
-    prefetched. Within an epoch, `fit` as above goes on with exactly the next record.
-    The epoch of Keras then begins at that record and has the steps of a whole epoch. To
-    finish the interrupted epoch first, call fit once with
-    `pipeline.build(state=saved.state)`, without steps_per_epoch and with
-    epochs=saved.state.epoch + 1.
+    prefetched. `fit` as above goes on with exactly the next record: the first epoch of
+    Keras finishes the interrupted epoch of the data, and the next ones are whole. Keep
+    the steps_per_execution that the epoch was begun with.
 
     A `tf.train.Checkpoint(model=model, data=saved)` that another callback saves holds
     both the model and the state; that callback must come after this one.

@@ -310,6 +310,18 @@ CALLED = [
         {"pipeline": OBJECT, "num_images": SIZE, "num_columns": SIZE, "epoch": SEED},
     ),
     (
+        pipeline().for_keras,
+        {},
+        {
+            "epoch": SEED,
+            "num_epochs": SIZE_OR_NONE,
+            "state": OBJECT,
+            "one_hot": SWITCH,
+            "device_ops": ("gpu", 1, None),
+            "class_weights": ([], [math.nan], [-1.0], ["1"], {1: 1.0}),
+        },
+    ),
+    (
         tfpipe.compare,
         {"datasets": datasets(), "seconds": 1, "num_rounds": 1},
         {"datasets": ({}, {"a": 3}), "seconds": SECONDS, "num_rounds": SIZE},
@@ -382,6 +394,11 @@ CALLED = [
             "time_limit": SECONDS,
             "exhaustive": SWITCH,
         },
+    ),
+    (
+        tfpipe.sum_metrics,
+        {"model": None, "all_reduce_sum": len},
+        {"all_reduce_sum": FUNCTION},
     ),
     (
         tfpipe.throughput,

@@ -1,0 +1,120 @@
+"""Pipeline.for_keras in real fits; a saved model that begins with the device layer."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import tfpipe
+
+BATCH_SIZE = 4
+STEPS = 6  # of an epoch of the 24 training records
+
+
+class Stop(keras.callbacks.Callback):
+    """Ends a fit from outside after some batches, as a crash would."""
+
+    def __init__(self, num_batches):
+        super().__init__()
+        self.num_left = num_batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.num_left -= 1
+        if self.num_left == 0:
+            raise KeyboardInterrupt
+
+
+def make_model(*layers):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [*layers, keras.layers.Flatten(), keras.layers.Dense(1000)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, metrics=["accuracy"], jit_compile=False)
+    return model
+
+
+def weights_of(model):
+    return np.concatenate([value.ravel() for value in model.get_weights()])
+
+
+@pytest.fixture(scope="module")
+def train(data_dir):
+    return tfpipe.imagenet_train(data_dir, image_size=8, batch_size=BATCH_SIZE, seed=1)
+
+
+@pytest.fixture(scope="module")
+def val(data_dir):
+    return tfpipe.imagenet_eval(data_dir, image_size=8, batch_size=BATCH_SIZE)
+
+
+def test_epochs_of_fit_are_the_epochs_of_the_data_one_after_the_other(train, val):
+    model, other = make_model(), make_model()
+
+    model.fit(train.for_keras(), epochs=3, validation_data=val.for_keras(), verbose=0)
+    for epoch in range(3):
+        other.fit(train.for_keras(epoch=epoch), verbose=0)
+
+    np.testing.assert_allclose(weights_of(model), weights_of(other), atol=1e-6)
+
+
+def test_interrupted_fit_finishes_its_epoch_and_goes_on(train):
+    whole, model, saved = make_model(), make_model(), tfpipe.SavedState()
+    whole.fit(train.for_keras(), epochs=3, verbose=0)
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(
+            train.for_keras(),
+            epochs=3,
+            callbacks=[tfpipe.SaveState(train, saved), Stop(STEPS + 2)],
+            verbose=0,
+        )
+    assert (saved.state.epoch, saved.state.step) == (1, 2)
+    model.fit(
+        train.for_keras(state=saved.state),
+        initial_epoch=saved.state.epoch,
+        epochs=3,
+        callbacks=[tfpipe.SaveState(train, saved)],
+        verbose=0,
+    )
+
+    assert (saved.state.epoch, saved.state.step) == (3, 0)
+    np.testing.assert_allclose(weights_of(model), weights_of(whole), atol=1e-6)
+
+
+LOAD = """
+import sys
+sys.modules["tfpipe"] = None  # an import of it is an error
+import keras, numpy as np
+folder = sys.argv[1]
+model = keras.models.load_model(folder + "/model.keras")
+np.save(folder + "/found.npy", model.predict(np.load(folder + "/image.npy"), verbose=0))
+"""
+
+
+def test_model_with_the_device_layer_is_saved_and_loads_without_this_library(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    sizes = {"image_size": 8, "batch_size": BATCH_SIZE}
+    pipeline = tfpipe.imagenet_train(data_dir, **sizes)
+    pipeline = dataclasses.replace(pipeline, device_ops=[tfpipe.Normalize.caffe()])
+    model = make_model(pipeline.device_layer())
+    plain = make_model()
+    options = {"epochs": 1, "verbose": 0}
+    model.fit(pipeline.for_keras(device_ops="layer"), **options)
+    plain.fit(pipeline.for_keras(), **options)
+    np.testing.assert_allclose(
+        weights_of(model), weights_of(plain), rtol=1e-3, atol=1e-4
+    )
+    image = next(iter(pipeline.build()))["image"].numpy()
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "image.npy", image)
+
+    subprocess.run([sys.executable, "-c", LOAD, str(tmp_path)], check=True, cwd="/")
+
+    found = np.load(tmp_path / "found.npy")
+    np.testing.assert_allclose(found, model.predict(image, verbose=0), rtol=1e-5)

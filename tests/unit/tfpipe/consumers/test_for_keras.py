@@ -1,0 +1,283 @@
+"""Pipeline.for_keras: what Keras gets in each of its epochs, row by row."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from tests.support.damage import spoil_jpeg
+from tests.support.presets import preset_over
+
+BATCH_SIZE = 4
+STEPS = 6  # of an epoch of the 24 training records
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberAsLabel:
+    """An op that makes a small image, and the number of the record its label."""
+
+    def __call__(self, example):
+        number = tf.cast(example["record_id"], tf.int32)
+        return {
+            "image": tf.zeros([*number.shape, 2, 2, 3], tf.uint8),
+            "label": number,
+            "mask": tf.cast(example["is_real"], tf.float32),
+        }
+
+
+def make(data_dir, *stages, split="train", map_first=True, **source):
+    fields = {"seed": 3, "block_length": 2, "window_size": 7, "batch_size": BATCH_SIZE}
+    made = tfpipe.TFRecordSource(data_dir, split, **fields | source)
+    last = [tfpipe.Map(NumberAsLabel()), tfpipe.Batch(made.batch_size)]
+    return tfpipe.Pipeline(
+        made,
+        [
+            tfpipe.Interleave(),
+            *stages,
+            tfpipe.AssertCardinality(),
+            *(last if map_first else last[::-1]),
+            tfpipe.Prefetch(),
+        ],
+    )
+
+
+def labels(dataset):
+    return [y.tolist() for _, y, _ in dataset.as_numpy_iterator()]
+
+
+def built_labels(pipeline, **options):
+    return [batch["label"].tolist() for batch in pipeline.to_numpy(**options)]
+
+
+KINDS = {
+    "plain": lambda data_dir: make(data_dir),
+    "cache": lambda data_dir: make(data_dir, tfpipe.Cache("ram")),
+    "shuffle": lambda data_dir: make(data_dir, tfpipe.Shuffle(9), shuffle="none"),
+    "whole batches": lambda data_dir: make(data_dir, map_first=False),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_epoch_of_keras_is_the_next_epoch_of_the_data(data_dir, kind):
+    pipeline = KINDS[kind](data_dir)
+    built = built_labels(pipeline, epoch=2, num_epochs=3)
+    expected = [built[begin : begin + STEPS] for begin in (0, STEPS, 2 * STEPS)]
+
+    dataset = pipeline.for_keras(epoch=2)
+
+    assert dataset.cardinality() == STEPS
+    assert [labels(dataset) for _ in range(3)] == expected
+    assert len({str(epoch) for epoch in expected}) == 3
+
+
+def test_an_iteration_may_have_several_epochs(data_dir):
+    pipeline = KINDS["plain"](data_dir)
+    dataset = pipeline.for_keras(num_epochs=2)
+
+    assert dataset.cardinality() == 2 * STEPS
+    assert labels(dataset) + labels(dataset) == built_labels(pipeline, num_epochs=4)
+
+
+def test_two_iterators_at_once_read_an_epoch_each(data_dir):
+    pipeline = KINDS["shuffle"](data_dir)
+    dataset = pipeline.for_keras()
+    iterators = [dataset.as_numpy_iterator() for _ in range(2)]
+
+    steps = [[next(each)[1].tolist() for each in iterators] for _ in range(STEPS)]
+
+    first, second = zip(*steps, strict=True)
+    assert [*first, *second] == built_labels(pipeline, num_epochs=2)
+
+
+@pytest.mark.parametrize("kind", ["plain", "shuffle"])
+def test_first_iteration_finishes_the_interrupted_epoch(data_dir, kind):
+    pipeline = KINDS[kind](data_dir)
+    state = pipeline.source.advance(tfpipe.State(), STEPS + 4)
+    dataset = pipeline.for_keras(state=state)
+
+    # Keras would take another number for that of every epoch.
+    assert dataset.cardinality() == STEPS
+    built = built_labels(pipeline, epoch=1, num_epochs=3)
+    assert [labels(dataset) for _ in range(3)] == [
+        built[4:STEPS],
+        built[STEPS : 2 * STEPS],
+        built[2 * STEPS :],
+    ]
+
+
+def test_state_at_the_end_of_an_epoch_begins_the_next_one(data_dir):
+    pipeline = KINDS["plain"](data_dir)
+
+    dataset = pipeline.for_keras(state=tfpipe.State(step=STEPS))
+
+    assert labels(dataset) == built_labels(pipeline, epoch=1)
+
+
+def test_presets_give_normalized_images_or_leave_them_to_a_layer(data_dir):
+    pipeline = tfpipe.imagenet_train(data_dir, image_size=8, batch_size=BATCH_SIZE)
+    expected = [
+        pipeline.on_device(batch)["image"].numpy() for batch in pipeline.build()
+    ]
+
+    applied = pipeline.for_keras()
+    left = pipeline.for_keras(device_ops="layer", one_hot=True)
+
+    assert applied.element_spec == (
+        tf.TensorSpec([BATCH_SIZE, 8, 8, 3], tf.float32),
+        tf.TensorSpec([BATCH_SIZE], tf.int32),
+        tf.TensorSpec([BATCH_SIZE], tf.float32),
+    )
+    assert left.element_spec == (
+        tf.TensorSpec([BATCH_SIZE, 8, 8, 3], tf.uint8),
+        tf.TensorSpec([BATCH_SIZE, 1000], tf.float32),
+        tf.TensorSpec([BATCH_SIZE], tf.float32),
+    )
+    for (x, y, weight), image in zip(applied, expected, strict=True):
+        np.testing.assert_array_equal(x, image)
+        assert weight.numpy().tolist() == [1] * BATCH_SIZE
+        assert set(y.numpy().tolist()) <= {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("num_ranks", "batch_size"), [(1, 4), (2, 3), (2, 8)])
+def test_evaluation_has_each_real_record_once_and_no_other_row(
+    data_dir, num_ranks, batch_size
+):
+    found = []
+    for rank in range(num_ranks):
+        numbers = {"rank": rank, "num_ranks": num_ranks, "batch_size": batch_size}
+        pipeline = make(
+            data_dir, split="validation", shuffle="none", remainder="pad", **numbers
+        )
+        dataset = pipeline.for_keras()
+        batches = labels(dataset)
+        assert dataset.cardinality() == len(batches)
+        assert all(batches)
+        found += itertools.chain(*batches)
+
+    assert found == [*range(7)]
+
+
+def test_a_rank_without_a_record_has_no_batch(data_dir):
+    """There are 7 validation records; the first of 9 ranks has none."""
+    numbers = {"num_ranks": 9, "shuffle": "none", "remainder": "pad"}
+    dataset = make(data_dir, split="validation", **numbers).for_keras()
+
+    assert dataset.cardinality() == 0
+    assert labels(dataset) == []
+
+
+def test_damaged_records_weigh_nothing_in_training_and_have_no_row_in_evaluation(
+    copy_dir,
+):
+    for split, number in (("train", 5), ("validation", 2)):
+        spoil_jpeg(copy_dir, number, split)
+    options = {"image_size": 8, "batch_size": BATCH_SIZE, "on_error": "skip"}
+    train = preset_over(tfpipe.imagenet_train, copy_dir, **options)
+    val = preset_over(tfpipe.imagenet_eval, copy_dir, **options)
+
+    weights = [w.numpy().tolist() for _, _, w in train.for_keras()]
+    rows = [x.shape[0] for x, _, _ in val.for_keras()]
+
+    assert [len(each) for each in weights] == [BATCH_SIZE] * STEPS
+    assert sorted(itertools.chain(*weights)) == [0.0] + [1.0] * 23
+    assert sum(rows) == 6
+    assert len(val.record_names()) == 6
+
+
+def test_weight_of_a_class_weighs_its_rows(data_dir):
+    pipeline = tfpipe.imagenet_eval(data_dir, image_size=8, batch_size=BATCH_SIZE)
+    table = [0.5, 1, 2, 4]
+
+    by_list = pipeline.for_keras(class_weights=table)
+    by_rows = pipeline.for_keras(class_weights=dict(enumerate(table)), one_hot=True)
+
+    for (_, y, weight), (_, rows, weight_of_rows) in zip(by_list, by_rows, strict=True):
+        assert weight.numpy().tolist() == [table[label] for label in y.numpy()]
+        assert weight_of_rows.numpy().tolist() == weight.numpy().tolist()
+        assert rows.numpy().argmax(1).tolist() == y.numpy().tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnSource:
+    """A source of batches that cannot go on in the next iteration."""
+
+    names: tuple[str, ...] = ("image", "label")
+    remainder: str = "drop"
+
+    def __call__(self, state, num_epochs):
+        batch = {"image": tf.zeros([2, 4, 4, 3]), "label": tf.constant([0, 1])}
+        batch = {name: batch[name] for name in self.names}
+        return tf.data.Dataset.from_tensors(batch).repeat(num_epochs)
+
+
+@pytest.mark.parametrize(
+    ("own", "options", "message"),
+    [
+        (OwnSource(), {}, "num_epochs=None, and fit steps_per_epoch"),
+        (OwnSource(), {"epoch": 1, "state": tfpipe.State()}, "either state or epoch"),
+        (OwnSource(("label",)), {"num_epochs": None}, "hold image, label, got label"),
+        (
+            OwnSource(remainder="pad"),
+            {"num_epochs": None},
+            "hold image, label, mask, got image, label",
+        ),
+        (OwnSource(), {"num_epochs": None, "one_hot": True}, "OneHot\\(num_classes\\)"),
+        (OwnSource(), {"num_epochs": None, "class_weights": {1: 2.0}}, "from 0 on"),
+        (OwnSource(), {"device_ops": "gpu"}, "device_ops must be one of apply, layer"),
+    ],
+)
+def test_what_keras_could_not_use_is_refused_with_the_remedy(own, options, message):
+    with pytest.raises(ValueError, match=message):
+        tfpipe.Pipeline(own, []).for_keras(**options)
+
+
+def test_source_of_ones_own_gives_an_endless_dataset():
+    dataset = tfpipe.Pipeline(OwnSource(), []).for_keras(num_epochs=None)
+
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert [y.numpy().tolist() for _, y, _ in dataset.take(2)] == [[0, 1]] * 2
+
+
+def test_synthetic_batches_go_to_keras_too():
+    source = tfpipe.SyntheticSource(batch_size=2, steps_per_epoch=3, image_size=4)
+    state = tfpipe.State(epoch=1, step=2)
+
+    dataset = tfpipe.Pipeline(source, []).for_keras(state=state, one_hot=True)
+
+    assert [len(labels(dataset)) for _ in range(3)] == [1, 3, 3]
+
+
+def test_names_are_those_of_the_rows_on_each_rank(data_dir):
+    catalog = tfpipe.imagenet_eval(data_dir).record_names()
+    for rank in range(2):
+        numbers = {"rank": rank, "num_ranks": 2, "remainder": "pad"}
+        for shuffle, epoch in (("none", None), ("window", 3)):
+            pipeline = make(data_dir, split="validation", shuffle=shuffle, **numbers)
+            rows = itertools.chain(*labels(pipeline.for_keras(epoch=epoch or 0)))
+            names = pipeline.record_names(epoch=epoch)
+            assert names == [catalog[row] for row in rows]
+    assert sorted(catalog) == [f"val/ILSVRC2012_val_{n:08d}.JPEG" for n in range(1, 8)]
+
+
+def test_names_in_an_order_that_is_not_known_are_refused(data_dir, copy_dir):
+    with pytest.raises(ValueError, match="give epoch=0 for the first one"):
+        make(data_dir).record_names()
+    with pytest.raises(ValueError, match="keep every record in its place, got Shuffle"):
+        make(data_dir, tfpipe.Shuffle(9), shuffle="none").record_names()
+    with pytest.raises(ValueError, match="source that knows its files"):
+        tfpipe.Pipeline(OwnSource(), []).record_names()
+    pipeline = make(copy_dir, shuffle="none")
+    (copy_dir / "catalog.parquet").unlink()
+    with pytest.raises(tfpipe.BadIndexError, match=r"catalog\.parquet"):
+        pipeline.record_names()
+
+
+def test_steps_of_an_epoch_are_known_from_the_source(data_dir):
+    pipeline = make(data_dir, batch_size=5)
+
+    assert pipeline.steps_per_epoch == len(list(pipeline.build())) == 4
+    with pytest.raises(ValueError, match="steps_per_epoch must come from the source"):
+        _ = tfpipe.Pipeline(OwnSource(), []).steps_per_epoch

@@ -1,0 +1,269 @@
+"""Batches as Keras takes them: (x, y, sample_weight), and the files behind the rows.
+
+In: a pipeline whose batches hold `image` and `label`. Out: a stage from its batches to
+tuples, and the names of the source files in the order of these rows.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.ops.basic import OneHot
+from tfpipe.reading.order import Place, Window
+from tfpipe.reading.state import State
+from tfpipe.shards import index
+from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
+from tfpipe.stages.building import OfEpochs, are_counted
+
+Batch = dict[str, tf.Tensor]
+ClassWeights = Mapping[int, float] | Sequence[float]
+DeviceOps = Literal["apply", "layer"]
+
+# A batch of float32 images is large: one is made while another one is passed on.
+_NUM_PARALLEL_CALLS = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToKeras:
+    """Stage from batches to (x, y, sample_weight).
+
+    Element: batch -> (image, label, float32 [rows]).
+
+    Args:
+        ops: Callables batch -> batch to apply first.
+        class_weights: float32 [classes], weight of each label; None weighs all alike.
+        is_padded: Whether rows with mask 0 are left out, and batches without a row.
+        num_batches: Number of batches that are left in an iteration; None if unknown.
+    """
+
+    ops: Sequence[Any]
+    class_weights: tuple[float, ...] | None = None
+    is_padded: bool = False
+    num_batches: int | None = None
+
+    def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        self._check(dataset.element_spec)
+        tuples = dataset.map(
+            as_it_is(self._tuple), num_parallel_calls=_NUM_PARALLEL_CALLS
+        )
+        if not self.is_padded:
+            return tuples
+        filled = tuples.filter(lambda x, *_: tf.shape(x)[0] > 0)
+        return AssertCardinality(self.num_batches)(filled)
+
+    def _tuple(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        if self.is_padded:
+            batch = _without_padding(batch)
+        weight = self._weight(batch)
+        for op in self.ops:
+            batch = op(batch)
+        return batch["image"], batch["label"], weight
+
+    def _weight(self, batch: Batch) -> tf.Tensor:
+        label = batch["label"]
+        first = label if label.shape.rank == 1 else label[:, 0]
+        weight = tf.cast(batch.get("mask", tf.ones_like(first)), tf.float32)
+        if self.class_weights is None:
+            return weight
+        table = tf.constant(self.class_weights, tf.float32)
+        if label.shape.rank == 1:
+            return weight * tf.gather(table, label)
+        return weight * tf.linalg.matvec(tf.cast(label, tf.float32), table)
+
+    def _check(self, spec: Any) -> None:
+        needed = ["image", "label", *(["mask"] if self.is_padded else [])]
+        names = list(spec) if isinstance(spec, dict) else []
+        if not set(needed) <= set(names):
+            raise ValueError(
+                f"for_keras needs batches that hold {', '.join(needed)}, got "
+                f"{', '.join(names) or spec}. Decode the images, and name all of them "
+                "in Select."
+            )
+        image, label = spec["image"].shape.rank, spec["label"].shape.rank
+        if (image, label) not in ((4, 1), (4, 2)):
+            raise ValueError(
+                "for_keras needs batches of images [rows, height, width, channels] "
+                "with labels [rows] or [rows, classes], got images "
+                f"{spec['image'].shape} and labels {spec['label'].shape}. Put a Batch "
+                "into the stages."
+            )
+        count = self.class_weights and len(self.class_weights)
+        if count is not None and label == 2 and spec["label"].shape[1] != count:
+            raise ValueError(
+                f"class_weights must have a weight for each of the classes, "
+                f"{spec['label'].shape[1]}, got {count}."
+            )
+
+
+def with_tuples(
+    pipeline: Any,
+    state: State,
+    num_epochs: int | None,
+    *,
+    one_hot: bool,
+    device_ops: DeviceOps,
+    class_weights: ClassWeights | None,
+) -> Any:
+    """Returns the pipeline with the stage that makes tuples; see `Pipeline.for_keras`.
+
+    Raises:
+        ValueError: If an argument is wrong, or the source cannot go on with the next
+            epoch in each iteration.
+    """
+    errors.require_bool("", "one_hot", one_hot)
+    errors.require_choice("", "device_ops", device_ops, ("apply", "layer"))
+    source: Any = pipeline.source
+    if num_epochs is not None and not hasattr(source, "continued"):
+        raise ValueError(
+            f"Each epoch of Keras must be another epoch of the data, but {source!r} "
+            "has no method `continued`: each epoch would repeat the first one. Give "
+            "for_keras num_epochs=None, and fit steps_per_epoch (evaluate: steps)."
+        )
+    ops = [*pipeline.device_ops] if device_ops == "apply" else []
+    is_padded = getattr(source, "remainder", "drop") == "pad"
+    stage = ToKeras(
+        ops=[*ops, *([_OneHotLabel(_num_classes(source))] if one_hot else [])],
+        class_weights=_weights(class_weights),
+        is_padded=is_padded,
+        num_batches=_num_batches(pipeline, state, num_epochs) if is_padded else None,
+    )
+    at = len(pipeline.stages)
+    if at and isinstance(pipeline.stages[-1], Prefetch):
+        at -= 1  # the tuples are what is kept ready
+    stages = [*pipeline.stages[:at], stage, *pipeline.stages[at:]]
+    return dataclasses.replace(pipeline, stages=stages, device_ops=())
+
+
+def with_steps(
+    dataset: tf.data.Dataset, pipeline: Any, num_epochs: int | None
+) -> tf.data.Dataset:
+    """Returns the dataset, which tells Keras the steps of a whole iteration.
+
+    A first iteration that is resumed within an epoch is shorter, so that tf.data cannot
+    tell. Keras would take the steps of that one for those of every iteration.
+    """
+    source: Any = pipeline.source
+    is_known = hasattr(source, "num_steps") and are_counted(pipeline.stages)
+    is_padded = getattr(source, "remainder", "drop") == "pad"
+    if (
+        dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY
+        or not is_known
+        or is_padded
+    ):
+        return dataset
+    num_steps = source.num_steps(State(), num_epochs)
+    # assert_cardinality would raise an error at the end of the first iteration.
+    dataset.cardinality = lambda: tf.constant(num_steps, tf.int64)
+    return dataset
+
+
+def record_names(pipeline: Any, epoch: int | None) -> list[str]:
+    """Returns the source file of each record; see `Pipeline.record_names`."""
+    errors.require_int("", "epoch", epoch, least=0, also=[None])
+    source: Any = pipeline.source
+    if not hasattr(source, "order") or not hasattr(source, "data_dir"):
+        raise ValueError(
+            "record_names needs a source that knows its files and their order, as "
+            f"TFRecordSource does, got {source!r}."
+        )
+    if source.order.shuffle != "none" and epoch is None:
+        raise ValueError(
+            "record_names needs the number of the epoch, as the source shuffles "
+            f"(shuffle={source.order.shuffle!r}): give epoch=0 for the first one, or "
+            'the source shuffle="none", as imagenet_eval does for a folder.'
+        )
+    for stage in pipeline.stages:
+        if isinstance(stage, OfEpochs) or not are_counted([stage]):
+            raise ValueError(
+                "record_names needs stages that keep every record in its place, got "
+                f"{stage!r}. Use with_record_id=True, which puts the numbers of the "
+                "records into the batches."
+            )
+    records = [window.records() for window in _real_windows(source, epoch or 0)]
+    faults = pipeline.faults.faults if pipeline.faults is not None else []
+    skipped = {fault.record_id for fault in faults}
+    names = index.load_catalog(source.data_dir, source.split, ["filename"])["filename"]
+    return [
+        str(names[number])
+        for numbers in records
+        for number in numbers.tolist()
+        if number not in skipped
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _OneHotLabel:
+    """Op: the rows of `OneHot` for integer labels; rows of floats stay."""
+
+    num_classes: int
+
+    def __call__(self, batch: Batch) -> Batch:
+        if batch["label"].shape.rank > 1:
+            return batch
+        return OneHot(self.num_classes)(batch)
+
+
+def _without_padding(batch: Batch) -> Batch:
+    """Returns the rows with mask 1."""
+    is_real = batch["mask"] > 0
+    # Only the last batch is copied.
+    rows: Batch = tf.cond(
+        tf.reduce_all(is_real),
+        lambda: batch,
+        lambda: {name: tf.boolean_mask(v, is_real) for name, v in batch.items()},
+    )
+    return rows
+
+
+def _real_windows(source: Any, epoch: int) -> list[Window]:
+    """Returns the windows of real records that a rank reads in an epoch."""
+    place = Place(epoch)
+    numbers = source.order.windows(source.rank, place)
+    windows = [source.order.window(source.rank, place, number) for number in numbers]
+    return [window for window in windows if window.real]
+
+
+def _num_batches(pipeline: Any, state: State, num_epochs: int | None) -> int | None:
+    """Returns the batches with a real record in every iteration; None if unknown."""
+    source: Any = pipeline.source
+    if num_epochs is None:
+        return int(tf.data.INFINITE_CARDINALITY)
+    may_skip = pipeline.faults is not None and pipeline.faults.max_faults > 0
+    is_whole = not (state.step or state.phases) and are_counted(pipeline.stages)
+    if may_skip or not is_whole or not hasattr(source, "order"):
+        return None
+    num_real = sum(window.take for window in _real_windows(source, state.epoch))
+    return int(-(-num_real // source.batch_size) * num_epochs)
+
+
+def _num_classes(source: Any) -> int:
+    num_classes = getattr(getattr(source, "index", source), "num_classes", 0)
+    if not num_classes:
+        raise ValueError(
+            f"one_hot needs the number of classes, which {source!r} does not know. Put "
+            "OneHot(num_classes) among the ops of the pipeline."
+        )
+    return int(num_classes)
+
+
+def _weights(given: ClassWeights | None) -> tuple[float, ...] | None:
+    """Returns the weight of each label from 0 on."""
+    if given is None:
+        return None
+    table = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
+    if not table or sorted(table) != [*range(len(table))]:
+        raise ValueError(
+            "class_weights must be a weight for each label from 0 on, got weights of "
+            f"labels {sorted(table)}."
+        )
+    weights: tuple[float, ...] = errors.require_numbers(
+        "",
+        "class_weights",
+        [table[n] for n in range(len(table))],
+        count=len(table),
+        least=0,
+    )
+    return weights

@@ -1,0 +1,36 @@
+"""Iterations: numbers that go on where the last iteration of a dataset ended.
+
+In: how many numbers each iteration takes. Out: a `tf.data.Dataset` of them. A plain
+dataset begins again at each iteration; Keras iterates once for each of its epochs.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+
+def counters(first: int, later: int) -> tf.data.Dataset:
+    """Returns the numbers 0, 1, 2, ..., a part of them in each iteration.
+
+    Element: int64. An iteration takes its part when its first element is read, so two
+    iterators that are open at once have different parts.
+
+    Args:
+        first: Number of elements of the first iteration, >= 0.
+        later: Number of elements of each later iteration, >= 0.
+    """
+    iterations = itertools.count()  # its `next` is atomic
+
+    def bounds() -> tuple[np.int64, np.int64]:
+        number = next(iterations)
+        begin = first + (number - 1) * later if number else 0
+        return np.int64(begin), np.int64(begin + (later if number else first))
+
+    def draw(_: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        begin, end = tf.numpy_function(bounds, [], (tf.int64, tf.int64))
+        return tf.ensure_shape(begin, []), tf.ensure_shape(end, [])
+
+    as_it_is = tf.autograph.experimental.do_not_convert
+    one = tf.data.Dataset.range(1).map(as_it_is(draw))
+    return one.flat_map(as_it_is(tf.data.Dataset.range))
