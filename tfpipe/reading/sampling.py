@@ -372,7 +372,8 @@ def _class_weights(weights: Any) -> dict[int | str, float]:
         checked[key] = errors.require_number("Sampling", name, weight, least=0)
     if not any(checked.values()):
         raise ValueError(
-            f"Sampling.class_weights must have a weight > 0, got {weights!r}."
+            "The weights in Sampling.class_weights must be >= 0, and one of them > 0, "
+            f"got {weights!r}."
         )
     return checked
 
@@ -394,7 +395,7 @@ def _record_weights(weights: Any) -> npt.NDArray[np.float64]:
         )
     if not checked.any():
         raise ValueError(
-            "Sampling.record_weights must have a weight > 0, got "
+            "Sampling.record_weights must be >= 0, and one of them > 0, got "
             f"{len(checked)} weights that are all 0."
         )
     checked.setflags(write=False)

@@ -213,6 +213,32 @@ MADE = [
         {"op": (*FUNCTION, tfpipe.Flip), "salt": (*INT, None)},
     ),
     (tfpipe.Resize, {"image_size": 8}, crop()),
+    (
+        tfpipe.Sampling,
+        {"balance": 0.5},
+        {"balance": SHARE, "num_draws": SIZE_OR_NONE},
+    ),
+    (
+        tfpipe.Sampling,
+        {"class_weights": {"cat": 1}},
+        {
+            "class_weights": (
+                *({"cat": weight} for weight in (*NUMBER, -1, 0, None)),
+                *({label: 1} for label in (2.5, None, True)),
+                *({}, None, 3, [1.0]),
+            )
+        },
+    ),
+    (
+        tfpipe.Sampling,
+        {"record_weights": [1, 0.5]},
+        {
+            "record_weights": (
+                *([1.0, weight] for weight in (math.nan, math.inf, -1, "x")),
+                *([], [0, 0], [[1.0]], [True], 3, None, {0: 1}),
+            )
+        },
+    ),
     (tfpipe.SavedState, {}, {"state": OBJECT}),
     (
         tfpipe.Setting,
@@ -377,6 +403,7 @@ SOURCE = {
     "window_size": (*SIZE, 1e3),
     "shuffle": ("all", 1, None),
     "remainder": ("keep", 1, None),
+    "sampling": OBJECT,
     "on_error": ("ignore", 1, None),
     "max_faults": (*INT, -1, None),
 }

@@ -1,4 +1,4 @@
-"""sampling.py: records come as often as their weights say, on any ranks, at any step."""
+"""sampling.py: records come as often as their weights say, on any rank, at any step."""
 
 import collections
 import dataclasses
