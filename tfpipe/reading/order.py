@@ -9,7 +9,7 @@ Records are numbered 0 to N - 1 through the shards in order. An epoch is cut int
 of consecutive records and the blocks are permuted over the whole split. The ranks share
 the resulting sequence by record, so three shards feed eight ranks evenly; each rank
 cuts its share into windows and permutes the records inside each. With sampling, the
-numbers are those of the records that `sampling` draws, passes take the place of shards,
+numbers are those of the records that `draws` draws, passes take the place of shards,
 and the last step puts the records in the place of these numbers.
 """
 
@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from tfpipe import errors
 from tfpipe.reading import philox
+from tfpipe.reading.draws import Draws, ExpectedCopies
 from tfpipe.reading.ranges import RecordRanges, join
-from tfpipe.reading.sampling import Draws, ExpectedCopies
 from tfpipe.shards.records import Ints
 
 Remainder = Literal["drop", "pad"]
@@ -228,24 +228,26 @@ class Order:
     @functools.cached_property
     def _base(self) -> Callable[[int, tuple[Phase, ...]], RecordRanges]:
         """Function (epoch, phases) -> unread records of the epoch, cached for a few."""
-        return functools.lru_cache(maxsize=4)(self._compute_base)
+        return functools.lru_cache(maxsize=4)(functools.partial(_compute_base, self))
 
     @functools.cached_property
     def _draws(self) -> Callable[[int], Draws | None]:
         """Function epoch -> its draws; two are cached, as an epoch follows another."""
-        return functools.lru_cache(maxsize=2)(self._compute_draws)
+        return functools.lru_cache(maxsize=2)(functools.partial(_compute_draws, self))
 
-    def _compute_draws(self, epoch: int) -> Draws | None:
-        if self.expected_copies is None:
-            return None
-        # This counter block differs from those of the other functions here.
-        random = np.random.Philox(key=_key(self.seed, epoch), counter=[0, 0, 0, 3])
-        return self.expected_copies.draws(random)
 
-    def _compute_base(self, epoch: int, phases: tuple[Phase, ...]) -> RecordRanges:
-        if not phases:
-            return _blocks(self, epoch)
-        return _unread(self, Place(epoch, phases[:-1]), phases[-1])
+def _compute_draws(order: Order, epoch: int) -> Draws | None:
+    if order.expected_copies is None:
+        return None
+    # This counter block differs from those of the other functions here.
+    random = np.random.Philox(key=_key(order.seed, epoch), counter=[0, 0, 0, 3])
+    return order.expected_copies.draws(random)
+
+
+def _compute_base(order: Order, epoch: int, phases: tuple[Phase, ...]) -> RecordRanges:
+    if not phases:
+        return _blocks(order, epoch)
+    return _unread(order, Place(epoch, phases[:-1]), phases[-1])
 
 
 def _unread(order: Order, place: Place, phase: Phase) -> RecordRanges:
