@@ -58,7 +58,8 @@ class TFRecordSource(Progress):
             different ones each epoch; "pad" leaves none out and fills the last batch.
         block_length: Records of a block, the longest range that is read at once.
         window_size: Records of a window; two windows are in memory, encoded.
-        sampling: How often each record comes in an epoch, see `Sampling`; None is once.
+        sampling: How often each record comes in an epoch, see `Sampling`; it needs a
+            shuffle. None is once.
         on_error: What the presets do about a record that is damaged or cannot be
             decoded. "raise" stops at it and names it; "skip" puts another record in its
             place and counts it in `pipeline.faults`.
