@@ -1,4 +1,4 @@
-"""What this host lacks to build the native libraries, and the command that helps.
+"""Names the command that builds the native libraries on this host.
 
 In: the host: its Python, compilers and package managers. Out: a command for a shell.
 Imports no TensorFlow, because its absence is one of the answers.
