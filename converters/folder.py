@@ -14,9 +14,8 @@ takes a part of the classes and leaves their labels as they are.
 
 DIR gets the same files as from converters.imagenet. Photographs are stored upright, as
 their EXIF orientation says, without loss where possible: see --exif_orientation. The
-same input, options and seed
-give the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an
-error.
+same input, options and seed give the same bytes. The last line on stdout is one JSON
+object. Exit code: 0 done, 1 an error.
 """
 
 import dataclasses

@@ -59,7 +59,7 @@ def require(policy: Policy) -> None:
 def is_built() -> bool:
     """Whether JPEGs can be rewritten and turned on this machine."""
     try:
-        _load("this")
+        _load("Rewriting a JPEG")
     except ValueError:
         return False
     return True
@@ -113,14 +113,14 @@ def _recode(
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    return _load("this")
+    return _load("Rewriting a JPEG")
 
 
 def _load(user: str) -> ctypes.CDLL:
     """Loads the library.
 
     Args:
-        user: The flag that needs the library, for the message.
+        user: The flag or work that needs the library, for the message.
 
     Raises:
         ValueError: If it is not built or does not load; says what to do.

@@ -44,8 +44,8 @@ _HELP = {
         "loss. Metadata are dropped. Other images are decoded, turned and encoded with "
         "the same quantization tables: those that other flags encode again, and those "
         "with a side to be mirrored that is not a multiple of its block, 8 or 16 "
-        "pixels. Default: yes where the library is built that `python -m "
-        "tfpipe.native` builds; all tasks and later runs of a job must agree."
+        "pixels. Default: yes where `python -m tfpipe.native` has built its library; "
+        "all tasks and later runs of a job must agree."
     ),
     "progressive": (
         "Progressive JPEGs, which take about three times as long to decode. keep: "
