@@ -12,9 +12,10 @@ Labels count up from --label_base in the order of the class names, or come from
 --label_map: a file of lines `<label> <class>`, or of classes in label order. --classes
 takes a part of the classes and leaves their labels as they are.
 
-DIR gets the same files as from converters.imagenet. The same input, options and seed
-give the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an
-error.
+DIR gets the same files as from converters.imagenet. Photographs are stored upright, as
+their EXIF orientation says, without loss where possible: see --exif_orientation. The
+same input, options and seed give the same bytes. The last line on stdout is one JSON
+object. Exit code: 0 done, 1 an error.
 """
 
 import dataclasses
@@ -24,10 +25,14 @@ from typing import Any
 
 from absl import flags
 
+from converters.images.policy import Policy
 from converters.inputs import classtree, ilsvrc
 from converters.jobs import side_files
 from converters.jobs.job import Job
-from converters.options import command, job, shared, start
+from converters.options import command, job, policy, shared, start
+
+# Photographs of phones are stored as the sensor was held.
+_EXIF_ORIENTATION = "apply"
 
 shared.input_dir()
 flags.adopt_module_key_flags(shared)
@@ -75,6 +80,9 @@ class Config(job.JobOptions):
     """
 
     input_dir: str
+    policy: Policy = dataclasses.field(
+        default_factory=lambda: policy.decided(exif_orientation=_EXIF_ORIENTATION)
+    )
     name: str = "folder"
     label_map: str | None = None
     label_base: int | None = None
@@ -177,4 +185,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    policy.set_default("exif_orientation", _EXIF_ORIENTATION)
     start.run(main)

@@ -18,6 +18,8 @@ BASELINE, EXTENDED, PROGRESSIVE = 0xC0, 0xC1, 0xC2
 # Arithmetic coding: TensorFlow decodes it, hardware decoders do not.
 ARITHMETIC = frozenset({0xC9, 0xCA})
 _PROGRESSIVE = frozenset({PROGRESSIVE, 0xCA})
+# EXIF orientations whose rows are the columns of the upright image.
+SIDEWAYS = frozenset({5, 6, 7, 8})
 # libjpeg's own limit of a side, in pixels.
 MAX_SIDE = 65500
 

@@ -333,7 +333,7 @@ def upright(picture: Picture) -> Picture:
     if orientation == 1:
         return picture
     tables, subsampling = picture.tables, picture.subsampling
-    if orientation >= 5:  # rows become columns, also in the quantization tables
+    if orientation in jpeg_header.SIDEWAYS:  # the quantization tables are turned too
         tables = [[t[i % 8 * 8 + i // 8] for i in range(64)] for t in tables]
         # 4:2:2 would become 4:4:0, which Pillow cannot write.
         subsampling = 0 if subsampling == 1 else subsampling

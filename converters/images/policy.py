@@ -49,6 +49,7 @@ class Policy:
     baseline: bool = False
     optimize: Literal["none", "keep_subsampling", "420"] = "none"
     restart_rows: bool = False
+    lossless_rotation: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():

@@ -10,7 +10,7 @@ thousand images.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters.images import jpeg_header, limits, restart, shrink
+from converters.images import jpeg_header, limits, lossless, shrink
 from converters.images.policy import REENCODE_QUALITY, Policy
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ class Prepared(NamedTuple):
         decision: What was done, joined by "+". The bytes of the source are stored
             after "kept" and "kept_grayscale", "kept_progressive" and "kept_exif" (the
             pixels are not upright and stay so). Other decisions are
-            "completed_truncated", "converted_<source>", "rotated_exif" and "shrunk".
-            With `Policy.restart_rows`, "rewritten" replaces "kept" or is added, and
+            "completed_truncated", "converted_<source>", "rotated_exif" (decoded, turned
+            and encoded again), "rotated_exif_lossless" (turned by its coefficients) and
+            "shrunk"; "kept_exif" is added to them if the result is not upright. With
+            `Policy.restart_rows`, "rewritten" replaces "kept" or is added, and
             "left_<reason>" is added if the JPEG could not be rewritten.
         psnr: Peak signal-to-noise ratio of the JPEG in decibels, against the pixels
             before encoding; None unless it was shrunk and is in the sample.
@@ -115,14 +117,16 @@ def _rejected(error: jpeg_header.BadImageError, policy: Policy) -> Rejected:
 def _with_restarts(prepared: Prepared) -> Prepared:
     """Adds a restart marker after each row of blocks; the pixels stay the same."""
     decision = prepared.decision
-    encoded, left = restart.rewrite(prepared.encoded)
+    encoded, left = lossless.rewrite(prepared.encoded)
     if left:
         return prepared._replace(decision=f"{decision}+left_{left}")
     if is_changed(decision):
         decision += "+rewritten"
+    else:
+        decision = decision.replace("kept", "rewritten")
     return prepared._replace(
         encoded=encoded,
-        decision=decision.replace("kept", "rewritten"),
+        decision=decision,
         num_bytes_saved=len(prepared.encoded) - len(encoded),
     )
 
@@ -148,16 +152,39 @@ def _prepare_jpeg(data: bytes, policy: Policy) -> Prepared:
     )
     if not encodes:
         return kept
+    done = actions if whole is data else notes + actions
+    if size is None and (turned := _turned_without_loss(kept, header, done, policy)):
+        return turned
     from converters.images import pillow
 
     picture = pillow.decode_jpeg(whole, header, size)
     if policy.exif_orientation == "apply":
         picture = pillow.upright(picture)
-    done = actions if whole is data else notes + actions
     changed = _encode(data, picture, done, policy, resized=size is not None)
     if actions or size is not None or len(changed.encoded) < len(whole):
         return changed
     return kept
+
+
+def _turned_without_loss(
+    kept: Prepared, header: jpeg_header.Header, done: list[str], policy: Policy
+) -> Prepared | None:
+    """Turns a JPEG by its coefficients; returns None if it must be encoded again."""
+    # What `turn` makes is whole and sequential.
+    free = {"rotated_exif", "completed_truncated", "converted_progressive"}
+    turns = policy.lossless_rotation and "rotated_exif" in done
+    if not turns or policy.squeezes or not free.issuperset(done):
+        return None
+    encoded, left = lossless.turn(kept.encoded, header.orientation)
+    if left:
+        return None
+    sides = kept.height, kept.width
+    if header.orientation in jpeg_header.SIDEWAYS:
+        sides = kept.width, kept.height
+    decision = "+".join(done).replace("rotated_exif", "rotated_exif_lossless")
+    return kept._replace(
+        encoded=encoded, height=sides[0], width=sides[1], decision=decision
+    )
 
 
 def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
@@ -291,7 +318,8 @@ def _encode(
     Args:
         data: Content of the source file.
         picture: Its pixels, scaled and turned as they are to be stored.
-        actions: The decisions so far; "shrunk" is added where it applies.
+        actions: The decisions so far; "shrunk" and "kept_exif" are added where they
+            apply.
         policy: The policy.
         resized: Whether the picture was scaled down.
     """
@@ -316,6 +344,8 @@ def _encode(
     if resized or (policy.squeezes and data.startswith(jpeg_header.MAGIC)):
         actions = [*actions, _SHRUNK]
         psnr = shrink.psnr(image, encoded) if shrink.in_sample(data) else None
+    if picture.orientation != 1:
+        actions = [*actions, "kept_exif"]
     return Prepared(
         encoded, image.height, image.width, "+".join(actions), psnr, image.mode == "L"
     )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import xxhash
 
 import tfpipe
-from converters.images import restart
+from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.boxes import Box
 from converters.inputs.classes import Class
@@ -93,8 +93,7 @@ class Job:
             )
         if self.max_bad is not None and not self.max_bad >= 0:  # nan too
             raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
-        if self.policy.restart_rows:
-            restart.require()
+        lossless.require(self.policy)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields for pickle, without those that no worker needs.

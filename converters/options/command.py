@@ -18,7 +18,7 @@ from converters.inputs import boxes, ilsvrc, listing
 from converters.inputs.classes import Class
 from converters.jobs import duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
-from converters.options import shared, summary
+from converters.options import orientation, shared, summary
 from converters.options.job import JobOptions
 from tfpipe import errors, host
 from tfpipe.shards import index
@@ -134,7 +134,10 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
     try:
         with processes.terminate_as_interrupt():
-            summary.print_summary(convert_flags())
+            done = convert_flags()
+            for line in orientation.warnings(done):
+                print(line, file=sys.stderr)
+            summary.print_summary(done)
     except (ValueError, FileExistsError, errors.TfpipeError) as error:
         message = str(error)  # the same command would fail again
     except OSError as error:

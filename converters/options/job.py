@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from absl import flags
 
-from converters.images import restart
+from converters.images import lossless
 from converters.images.policy import Policy
 from converters.jobs import side_files
 from converters.options import policy, shared
@@ -113,8 +113,7 @@ class JobOptions:
     finalize: bool = False
 
     def __post_init__(self) -> None:
-        if self.policy.restart_rows:
-            restart.require()
+        lossless.require(self.policy)
 
     @property
     def num_shards(self) -> dict[str, int | None]:

@@ -1,14 +1,18 @@
 """The flags of `Policy`: one flag for each of its fields, with the field's default.
 
+Two flags differ: a command may `set_default`, and --lossless_rotation depends on what
+is built on this host.
+
 A command that stores images calls `flags.adopt_module_key_flags` on this module and
 `policy_from_flags()`. It does not need to know the policies.
 """
 
+import dataclasses
 from typing import Any
 
 from absl import flags
 
-from converters.images import policy, shrink
+from converters.images import lossless, policy, shrink
 
 # Help of each flag, by the field of the policy. Everything else follows from the field.
 _HELP = {
@@ -31,10 +35,17 @@ _HELP = {
         "report it."
     ),
     "exif_orientation": (
-        "Images whose EXIF data asks viewers to turn or mirror them. keep: store them "
-        "as they are, and count them; TensorFlow and ImageNet's published results "
-        "ignore EXIF. apply: turn the pixels and encode them with the same "
-        "quantization tables. Boxes are not turned."
+        "Images whose EXIF data asks viewers to turn or mirror them. apply: store them "
+        "upright; see --lossless_rotation. Boxes are not turned. keep: store them as "
+        "they are, and warn; TensorFlow and ImageNet's published results ignore EXIF."
+    ),
+    "lossless_rotation": (
+        "Whether --exif_orientation=apply turns a JPEG by its coefficients, without "
+        "loss. Metadata are dropped. Other images are decoded, turned and encoded with "
+        "the same quantization tables: those that other flags encode again, and those "
+        "with a side to be mirrored that is not a multiple of its block, 8 or 16 "
+        "pixels. Default: yes where `python -m tfpipe.native` has built its library; "
+        "all tasks and later runs of a job must agree."
     ),
     "progressive": (
         "Progressive JPEGs, which take about three times as long to decode. keep: "
@@ -128,7 +139,7 @@ _HELP = {
 
 def _define(name: str, text: str) -> "flags.FlagHolder[Any]":
     """Defines the flag of a field: one of its choices, a number, or a yes or no."""
-    default = getattr(policy.Policy(), name)
+    default = None if name == "lossless_rotation" else getattr(policy.Policy(), name)
     if name in policy.CHOICES:
         return flags.DEFINE_enum(name, default, policy.CHOICES[name], text)
     if name in policy.MOST:
@@ -144,4 +155,23 @@ _FLAGS = {name: _define(name, text) for name, text in _HELP.items()}
 
 def policy_from_flags() -> policy.Policy:
     """Returns the policy that the flags describe."""
-    return policy.Policy(**{name: flag.value for name, flag in _FLAGS.items()})
+    return decided(**{name: flag.value for name, flag in _FLAGS.items()})
+
+
+def decided(*, lossless_rotation: bool | None = None, **fields: Any) -> policy.Policy:
+    """Returns a policy that says how images are turned, whatever host reads it.
+
+    Args:
+        lossless_rotation: The field of the policy; None is yes if images are turned and
+            the library for it is built on this host.
+        fields: Other fields of the policy.
+    """
+    made = policy.Policy(**fields)
+    if lossless_rotation is None:
+        lossless_rotation = made.exif_orientation == "apply" and lossless.is_built()
+    return dataclasses.replace(made, lossless_rotation=lossless_rotation)
+
+
+def set_default(name: str, value: str) -> None:
+    """Gives a flag another default in one command, before the flags are parsed."""
+    flags.set_default(_FLAGS[name], value)

@@ -48,6 +48,17 @@ def test_help_teaches(warm_python: WarmPython, module: str) -> None:
         assert f"--{flag}: " in text or f"--[no]{flag}: " in text
 
 
+def test_help_shows_the_defaults_of_its_command(warm_python: WarmPython) -> None:
+    """The two commands share the flag; people's photographs are turned upright."""
+    defaults = {}
+    for name in ("folder", "imagenet"):
+        text = warm_python.run("-m", f"converters.{name}", "--help").stdout
+        flag = text[text.index("--exif_orientation: ") :]
+        defaults[name] = re.findall(r"\(default: '(\w+)'\)", flag)[0]
+
+    assert defaults == {"folder": "apply", "imagenet": "keep"}
+
+
 def test_help_of_training_takes_less_than_two_seconds_of_cpu() -> None:
     """A new Python; the CPU time, because the machine may be busy."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

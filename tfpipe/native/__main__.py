@@ -1,6 +1,7 @@
 """Builds the native crop op, checks it against the stock ops and reports what it saves.
 
-It also builds the library that --restart_rows of the converters needs.
+It also builds the library with which the converters turn photographs upright without
+loss, and which their --restart_rows needs.
 
   python -m tfpipe.native
 

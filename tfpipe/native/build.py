@@ -9,13 +9,13 @@ import json
 import os
 import pathlib
 import shlex
-import shutil
 import subprocess
 import tempfile
 
 import tensorflow as tf
 
 from tfpipe.native import libraries, op
+from tfpipe.native.requirements import find_compiler
 
 
 def build(*, force: bool) -> pathlib.Path:
@@ -33,7 +33,8 @@ def build(*, force: bool) -> pathlib.Path:
         OSError: If there is no compiler or no libjpeg, the compiler fails, or the
             folder cannot be written; says what to do.
     """
-    rewrite = libjpeg_flags(libraries.REWRITE_SOURCES[0])
+    sources = (path for path in libraries.REWRITE_SOURCES if path.suffix == ".cc")
+    rewrite = libjpeg_flags(*sources)
     _build(libraries.rewrite_library(), rewrite, force=force)
     crop = [*libjpeg_flags(libraries.SOURCES[0]), *tf.sysconfig.get_link_flags()]
     return _build(op.library(), crop, force=force)
@@ -67,21 +68,6 @@ def _is_sound(path: pathlib.Path) -> bool:
 def made_by(library: pathlib.Path) -> str:
     """Returns the compiler that made a library, or an empty string if unknown."""
     return str(libraries.description(library).get("compiler", ""))
-
-
-def find_compiler() -> list[str]:
-    """Returns $CXX, or else c++, g++ or clang++, as the first words of a command.
-
-    Raises:
-        OSError: If no compiler is found.
-    """
-    named = shlex.split(os.environ.get("CXX", ""))
-    if named:
-        return named
-    for name in ("c++", "g++", "clang++"):
-        if shutil.which(name):
-            return [name]
-    raise OSError("no C++ compiler: install one (apt-get install -y g++) or set CXX")
 
 
 def compile_flags() -> list[str]:

@@ -1,13 +1,15 @@
 """Fuzzes the C++ of the crop op and of the JPEG rewriter under sanitizers.
 
-In: the number of broken images. Out: the number of images that were refused and
-rewritten. An image is an error if the code reads or writes outside of its memory, leaks
-or overflows, if its pixels differ from those of libjpeg's own decoder, or if rewriting
-changes its pixels. libjpeg is Pillow's and has no sanitizer in it, so that only those
-of its faults are found that corrupt the heap or crash.
+In: the number of broken images. Out: the number of images that were refused, rewritten
+and turned. An image is an error if the code reads or writes outside of its memory,
+leaks or overflows, if its pixels differ from those of libjpeg's own decoder, or if they
+change when it is rewritten, or turned and turned back. libjpeg is Pillow's and has no
+sanitizer in it, so that only those of its faults are found that corrupt the heap or
+crash.
 """
 
 import io
+import itertools
 import json
 import pathlib
 import subprocess
@@ -17,10 +19,11 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from tfpipe.native import build
+from tfpipe.native import build, requirements
 from tfpipe.native.libraries import libjpeg
 
 _FOLDER = pathlib.Path(__file__).parent / "src"
+_SOURCES = ("fuzz.cc", "rewrite.cc", "turn.cc")
 _FLAGS = (
     *("-O1", "-g", "-ffp-contract=off"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -35,13 +38,14 @@ _OPTIONS: tuple[dict[str, Any], ...] = (
     {"progressive": True},
 )
 _MODES = ("RGB", "L", "CMYK")
+_SIZES = ((60, 73), (64, 80))  # width, height
 
 
 def fuzz(num_images: int, seed: int) -> dict[str, int]:
     """Builds src/fuzz.cc and runs it.
 
     Returns:
-        `num_images`, `num_refused` and `num_rewritten`.
+        `num_images`, `num_refused`, `num_rewritten` and `num_turned`.
 
     Raises:
         OSError: If there is no compiler, or a fault was found; carries the report.
@@ -51,10 +55,10 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
         driver = folder / "fuzz"
         build.run_compiler(
             [
-                *build.find_compiler(),
+                *requirements.find_compiler(),
                 *_FLAGS,
                 *build.compile_flags(),
-                *build.libjpeg_flags(_FOLDER / "fuzz.cc", _FOLDER / "rewrite.cc"),
+                *build.libjpeg_flags(*(_FOLDER / name for name in _SOURCES)),
             ],
             driver,
         )
@@ -71,16 +75,21 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
 
 
 def _write_images(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes images of 73 x 60: several MCUs and a part of one in each direction."""
-    y, x = np.mgrid[:73, :60]
-    smooth = np.stack([x * 4, y * 3, 255 - 2 * x - y], -1)
+    """Writes images of several MCUs in each direction.
+
+    Those of 73 x 60 end with a part of an MCU. Those of 80 x 64 do not, so that they
+    can be mirrored without loss.
+    """
+    y, x = np.mgrid[:80, :64]
+    smooth = np.stack([x * 3, y * 3, 255 - x - y], -1)
     grain = np.random.default_rng(0).normal(0, 12, smooth.shape)
-    image = PIL.Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+    whole = PIL.Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
     paths = []
-    for mode in _MODES:
+    for size, mode in itertools.product(_SIZES, _MODES):
+        image = whole.crop((0, 0, *size)).convert(mode)
         for number, options in enumerate(_OPTIONS):
             out = io.BytesIO()
-            image.convert(mode).save(out, "JPEG", **options)
-            paths.append(folder / f"{mode}{number}.jpg")
+            image.save(out, "JPEG", **options)
+            paths.append(folder / f"{mode}{size[0]}_{number}.jpg")
             paths[-1].write_bytes(out.getvalue())
     return paths

@@ -1,13 +1,14 @@
 """Paths of the native libraries, and checks that their bytes are those built.
 
 In: the C++ sources, Pillow's libjpeg, the folder for caches. Out: paths, digests and
-checks. Imports no TensorFlow: the converters use the library that rewrites JPEGs.
+checks. Imports no TensorFlow: the converters use one of the libraries.
 
-`python -m tfpipe.native` builds two libraries, the op and the JPEG rewriter, and keeps
-them in `folder()`: the package itself may be read-only. A library's name holds a digest
-of all that it is made of, so that several environments and releases share a folder. A
-JSON file beside each library holds its size and digest. Both are compared before the
-library is loaded: a library that was cut off kills the process that loads it.
+`python -m tfpipe.native` builds two libraries, the op and the one that rewrites and
+turns JPEGs, and keeps them in `folder()`: the package itself may be read-only. A
+library's name holds a digest of all that it is made of, so that several environments
+and releases share a folder. A JSON file beside each library holds its size and digest.
+Both are compared before the library is loaded: a library that was cut off kills the
+process that loads it.
 """
 
 import hashlib
@@ -25,19 +26,18 @@ _HERE = pathlib.Path(__file__).parent / "src"
 
 _NAMES = ("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h", "pool.h")
 SOURCES = tuple(_HERE / name for name in _NAMES)
-REWRITE_SOURCES = tuple(
-    _HERE / name for name in ("rewrite.cc", "rewrite.h", "decoder.h")
-)
+_REWRITE_NAMES = ("rewrite.cc", "turn.cc", "rewrite.h", "transcoder.h", "decoder.h")
+REWRITE_SOURCES = tuple(_HERE / name for name in _REWRITE_NAMES)
 
 # -ffp-contract=off: a product and a sum are rounded one by one, as TensorFlow does.
 FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off")
 
 
 def rewrite_library() -> pathlib.Path:
-    """Returns the path of the library that rewrites JPEGs, whether it is built or not.
+    """Returns the path of the library that rewrites and turns JPEGs, built or not.
 
     `rewrite.h` describes its functions, which have C types only;
-    `converters.images.restart` calls them.
+    `converters.images.lossless` calls them.
 
     Raises:
         OSError: If it cannot be built on this machine; says why.

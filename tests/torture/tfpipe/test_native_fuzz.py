@@ -11,3 +11,4 @@ def test_broken_images_do_no_harm_under_sanitizers():
     assert result["num_images"] == 5000
     assert 500 < result["num_refused"] < 4500
     assert result["num_rewritten"] > 100
+    assert result["num_turned"] > 100

@@ -5,7 +5,8 @@
 // Every image is a file, or what rewrite.cc makes of it, with a few bytes changed, lost
 // or doubled, cropped at a random crop box. Both Huffman decoders decode it and have to
 // agree on each pixel and on each error. An image that can be rewritten must give the
-// same result afterwards. Prints how many were decoded, refused and rewritten.
+// same result afterwards; so must an image that can be turned, after it is turned back.
+// Prints how many were decoded, refused, rewritten and turned.
 #include <stdlib.h>
 
 #include <fstream>
@@ -72,14 +73,33 @@ Bytes Read(const char* path) {
   return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-// Returns the rewritten image in a buffer of exactly its size, or null if it must stay.
-std::unique_ptr<uint8_t[]> Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
-  uint8_t* made;
-  if (tfpipe_rewrite(bytes, size, &made, made_size) != nullptr) return nullptr;
-  std::unique_ptr<uint8_t[]> result(new uint8_t[*made_size]);
-  std::copy(made, made + *made_size, result.get());
+using Buffer = std::unique_ptr<uint8_t[]>;
+
+// Returns what was made, in a buffer of exactly its size.
+Buffer Taken(uint8_t* made, size_t size) {
+  Buffer result(new uint8_t[size]);
+  std::copy(made, made + size, result.get());
   tfpipe_free(made);
   return result;
+}
+
+// Returns the rewritten image, or null if it must stay.
+Buffer Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
+  uint8_t* made;
+  if (tfpipe_rewrite(bytes, size, &made, made_size) != nullptr) return nullptr;
+  return Taken(made, *made_size);
+}
+
+// Returns the turned image, or null if it must stay.
+Buffer Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_size) {
+  uint8_t* made;
+  if (tfpipe_turn(bytes, size, orientation, &made, made_size) != nullptr) return nullptr;
+  return Taken(made, *made_size);
+}
+
+// Returns the orientation whose turn undoes that of another one.
+int Inverse(int orientation) {
+  return orientation == 6 ? 8 : orientation == 8 ? 6 : orientation;
 }
 
 // The result of a crop.
@@ -129,7 +149,7 @@ int main(int num_arguments, char** arguments) {
   }
   // An image whose header claims a huge size would take seconds.
   setenv("JPEGMEM", "32M", 1);
-  int64_t num_refused = 0, num_rewritten = 0;
+  int64_t num_refused = 0, num_rewritten = 0, num_turned = 0;
   for (int64_t i = 0; i < num_images; ++i) {
     const Bytes drawn = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
     // The buffer has exactly that size, so that reading a byte beyond it is detected.
@@ -144,14 +164,27 @@ int main(int num_arguments, char** arguments) {
     if (!one.done && one.message[0] == 0) return 1;
     num_refused += !one.done;
     size_t size;
-    const auto rewritten = Rewrite(bytes.get(), drawn.size(), &size);
-    if (rewritten == nullptr) continue;
-    ++num_rewritten;
-    const Outcome again = Crop(rewritten.get(), size, box, flip, format, false);
-    if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
+    if (const Buffer rewritten = Rewrite(bytes.get(), drawn.size(), &size)) {
+      ++num_rewritten;
+      const Outcome again = Crop(rewritten.get(), size, box, flip, format, false);
+      if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
+    }
+    const int orientation = 1 + Draw(8);
+    if (const Buffer turned = Turn(bytes.get(), drawn.size(), orientation, &size)) {
+      ++num_turned;
+      const Buffer back = Turn(turned.get(), size, Inverse(orientation), &size);
+      if (back == nullptr) return Differ(i, "an image and nothing", one, one);
+      const Outcome again = Crop(back.get(), size, box, flip, format, false);
+      if (!Same(one, again)) return Differ(i, "an image and it turned", one, again);
+    }
   }
-  printf("{\"num_images\": %lld, \"num_refused\": %lld, \"num_rewritten\": %lld}\n",
-         static_cast<long long>(num_images), static_cast<long long>(num_refused),
-         static_cast<long long>(num_rewritten));
+  const auto print = [](const char* name, int64_t value, const char* end) {
+    printf("\"%s\": %lld%s", name, static_cast<long long>(value), end);
+  };
+  printf("{");
+  print("num_images", num_images, ", ");
+  print("num_refused", num_refused, ", ");
+  print("num_rewritten", num_rewritten, ", ");
+  print("num_turned", num_turned, "}\n");
   return 0;
 }

@@ -1,4 +1,4 @@
-// Rewrites a JPEG, so that parts of it can be decoded sooner: see rewrite.cc.
+// Writes the coefficients of a JPEG again: see rewrite.cc and turn.cc.
 #ifndef TFPIPE_NATIVE_REWRITE_H_
 #define TFPIPE_NATIVE_REWRITE_H_
 
@@ -21,7 +21,16 @@ extern "C" {
 const char* tfpipe_rewrite(const uint8_t* jpeg, size_t size, uint8_t** made,
                            size_t* made_size);
 
-// Frees what tfpipe_rewrite made.
+// Writes the image turned and mirrored, so that an image with this EXIF orientation, 1 to
+// 8, is upright. Drops the metadata. Sets and returns the same as tfpipe_rewrite, without
+// late_markers; two more words:
+//
+//   edge            a side to be mirrored is not a multiple of its block
+//   components      neither 1 nor 3
+const char* tfpipe_turn(const uint8_t* jpeg, size_t size, int orientation,
+                        uint8_t** made, size_t* made_size);
+
+// Frees what tfpipe_rewrite or tfpipe_turn made.
 void tfpipe_free(uint8_t* made);
 }
 

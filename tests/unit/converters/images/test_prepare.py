@@ -317,7 +317,7 @@ def test_orientation_of_a_png_is_applied_or_recorded() -> None:
 
     kept, applied = _prepare(data), _prepare(data, exif_orientation="apply")
 
-    assert kept[1:4] == (HEIGHT, WIDTH, "converted_png")
+    assert kept[1:4] == (HEIGHT, WIDTH, "converted_png+kept_exif")
     assert PIL.Image.open(io.BytesIO(kept.encoded)).getexif()[0x0112] == 6
     assert applied[1:4] == (WIDTH, HEIGHT, "converted_png+rotated_exif")
     turned = np.asarray(_image().transpose(PIL.Image.Transpose.ROTATE_270)).astype(int)

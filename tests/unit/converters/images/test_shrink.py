@@ -153,7 +153,7 @@ def test_turned_tiff_is_scaled_in_the_shape_that_is_stored() -> None:
     kept = _prepare(out.getvalue(), max_side=100)
     applied = _prepare(out.getvalue(), max_side=100, exif_orientation="apply")
 
-    assert kept[1:4] == (75, 100, "converted_tiff+shrunk")
+    assert kept[1:4] == (75, 100, "converted_tiff+shrunk+kept_exif")
     assert jpeg_header.read_header(kept.encoded).orientation == 6
     assert applied[1:4] == (100, 75, "converted_tiff+rotated_exif+shrunk")
 

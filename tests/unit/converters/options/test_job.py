@@ -10,6 +10,8 @@ from converters import folder, imagenet
 from converters.options import job
 
 OWN = {"input_dir": "raw"}
+# The system test of --help checks that the command sets it before it parses the flags.
+EXIF_ORIENTATIONS = {folder.Config: "apply", imagenet.Config: "keep"}
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,8 @@ def parsed_flags() -> None:
 def test_defaults_of_the_flags_are_those_of_the_options(
     kind: type[job.JobOptions],
 ) -> None:
-    with flagsaver.flagsaver(output_dir="out"):
+    own_defaults = {"exif_orientation": EXIF_ORIENTATIONS[kind]}
+    with flagsaver.flagsaver(output_dir="out", **own_defaults):
         options = job.options_from_flags(kind, **OWN)
 
     assert options == kind(output_dir="out", **OWN)  # type: ignore[call-arg]

@@ -42,7 +42,7 @@ def test_each_flag_reaches_its_field(name: str) -> None:
     elif isinstance(default, bool):
         other = not default
 
-    with flagsaver.flagsaver(**{name: other}):
+    with flagsaver.flagsaver(**{"lossless_rotation": False, name: other}):
         policy = policy_options.policy_from_flags()
 
     assert policy == dataclasses.replace(image_policy.Policy(), **{name: other})

@@ -1,0 +1,143 @@
+"""Rewrites or turns a JPEG by its coefficients: no pixel is decoded, nothing is lost.
+
+In: the bytes of a JPEG. Out: another JPEG, with one sequential scan.
+
+`rewrite` gives the same coefficients, with a restart marker after each row of blocks
+and Huffman tables fitted to the image. The restart markers let the native crop op find
+the rows of its crop box without decoding the rows above. For other readers the result
+is an ordinary JPEG with the same metadata.
+
+`turn` moves the blocks, and changes signs in them. A side can only be mirrored if it
+ends with a whole block.
+
+The C library that `python -m tfpipe.native` builds does the work; it keeps no state
+between calls, so that threads may share it.
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from converters.images.policy import Policy
+from tfpipe.native import libraries, requirements
+
+
+class Recoded(NamedTuple):
+    """A JPEG after the attempt to rewrite or turn it.
+
+    Attributes:
+        encoded: The new JPEG, or the same bytes if none was made.
+        left: Why none was made: "damaged" (libjpeg fails or warns), "arithmetic",
+            "precision" (not 8 bits), "too_many_pixels", "incomplete" (progressive,
+            without the last bits), "unwritable" (cannot be one scan); from `rewrite`
+            also "late_markers" (metadata after the first scan); from `turn` also "edge"
+            (a side to be mirrored ends within a block) and "components" (neither 1 nor
+            3). Empty if one was made.
+    """
+
+    encoded: bytes
+    left: str
+
+
+def require(policy: Policy) -> None:
+    """Checks that what a policy asks for can be done on this machine.
+
+    Raises:
+        ValueError: If the library is needed, and is not built or does not load; the
+            message says what to do.
+    """
+    flags = {
+        "--restart_rows": policy.restart_rows,
+        "--lossless_rotation": policy.lossless_rotation,
+    }
+    for flag, is_set in flags.items():
+        if is_set:
+            _load(flag)
+
+
+def is_built() -> bool:
+    """Whether JPEGs can be rewritten and turned on this machine."""
+    try:
+        _load("Rewriting a JPEG")
+    except ValueError:
+        return False
+    return True
+
+
+def rewrite(encoded: bytes) -> Recoded:
+    """Rewrites a JPEG, unless it is of a kind that must stay as it is.
+
+    Raises:
+        ValueError: If the library is not built or does not load.
+        MemoryError: If its coefficients do not fit into memory.
+    """
+    return _recode(_library().tfpipe_rewrite, encoded)
+
+
+def turn(encoded: bytes, orientation: int) -> Recoded:
+    """Turns and mirrors a JPEG so that it is upright, unless this would lose something.
+
+    The result has no metadata except those that tell the colors and the density.
+
+    Args:
+        encoded: A JPEG of 1 or 3 components.
+        orientation: EXIF orientation of its pixels, 1 to 8.
+
+    Raises:
+        ValueError: If the orientation is out of range, or the library is not built or
+            does not load.
+        MemoryError: If its coefficients do not fit into memory twice.
+    """
+    if not 1 <= orientation <= 8:
+        raise ValueError(f"orientation must be 1 to 8, got {orientation}.")
+    return _recode(_library().tfpipe_turn, encoded, orientation)
+
+
+def _recode(
+    function: Callable[..., bytes | None], encoded: bytes, *arguments: int
+) -> Recoded:
+    made, size = ctypes.c_void_p(), ctypes.c_size_t()
+    left = function(
+        encoded, len(encoded), *arguments, ctypes.byref(made), ctypes.byref(size)
+    )
+    if left == b"no_memory":
+        raise MemoryError(f"a JPEG of {len(encoded)} bytes does not fit into memory")
+    if left is not None:
+        return Recoded(encoded, left.decode())
+    try:
+        return Recoded(ctypes.string_at(made, size.value), "")
+    finally:
+        _library().tfpipe_free(made)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return _load("Rewriting a JPEG")
+
+
+def _load(user: str) -> ctypes.CDLL:
+    """Loads the library.
+
+    Args:
+        user: The flag or work that needs the library, for the message.
+
+    Raises:
+        ValueError: If it is not built or does not load; says what to do.
+    """
+    try:
+        path = libraries.rewrite_library()
+        libraries.require_sound(path)
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ValueError(
+            f"{user} needs a native library, but {error}. {requirements.remedy()}"
+        ) from error
+    results = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
+    jpeg = ctypes.c_char_p, ctypes.c_size_t
+    library.tfpipe_rewrite.restype = library.tfpipe_turn.restype = ctypes.c_char_p
+    library.tfpipe_rewrite.argtypes = (*jpeg, *results)
+    library.tfpipe_turn.argtypes = (*jpeg, ctypes.c_int, *results)
+    library.tfpipe_free.restype = None
+    library.tfpipe_free.argtypes = (ctypes.c_void_p,)
+    return library
