@@ -11,23 +11,18 @@ import tensorflow as tf
 
 import tfpipe
 
-IMAGE_SIZE = 32
-
 
 def main(data_dir: str, num_epochs: int = 2) -> None:
     hvd.init()
-    options = {"image_size": IMAGE_SIZE, "batch_size": 4, "rank": hvd.rank()}
-    options |= {"num_ranks": hvd.size()}
-    options["tuning"] = tfpipe.Tuning.for_local_ranks(hvd.local_size())
-    train = tfpipe.imagenet_train(data_dir, **options)
-    val = tfpipe.imagenet_eval(data_dir, **options)
-    layers = [keras.Input((IMAGE_SIZE, IMAGE_SIZE, 3)), keras.layers.Flatten()]
-    layers += [keras.layers.Dense(train.source.index.num_classes)]
-    model = keras.Sequential(layers)
+    options = {"image_size": 32, "rank": hvd.rank(), "num_ranks": hvd.size()}
+    train = tfpipe.imagenet_train(data_dir, batch_size=4, **options)
+    val = tfpipe.imagenet_eval(data_dir, batch_size=4, **options)
+    classes = train.source.index.num_classes
+    layers = [keras.layers.Flatten(), keras.layers.Dense(classes)]
+    model = keras.Sequential([keras.Input((32, 32, 3)), *layers])
     num_steps = num_epochs * train.steps_per_epoch  # the same on every rank
     rate = keras.optimizers.schedules.CosineDecay(0.001 * hvd.size(), num_steps)
     optimizer = keras.optimizers.SGD(rate)
-    optimizer.build(model.trainable_variables)
     hvd.broadcast_variables([v.value for v in model.variables], root_rank=0)
 
     @tf.function
@@ -35,24 +30,20 @@ def main(data_dir: str, num_epochs: int = 2) -> None:
         batch = train.on_device(batch)  # uint8 -> normalized floats, on the device
         with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
             logits = model(batch["image"], training=True)
-            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                batch["label"], logits
-            )
-            loss = tf.reduce_mean(loss)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            total = loss(batch["label"], logits)
         # Horovod needs the tf.Variable inside of a variable of Keras 3.
-        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        gradients = tape.gradient(total, [v.value for v in model.trainable_variables])
         optimizer.apply(gradients, model.trainable_variables)
 
     @tf.function
     def count(batch):
         logits = model(val.on_device(batch)["image"], training=False)
         right = tf.argmax(logits, 1, tf.int32) == batch["label"]
-        # Rows with mask 0 only fill up the batches.
-        mask = batch["mask"]
-        return tf.stack(
-            [tf.reduce_sum(mask * tf.cast(right, tf.float32)), tf.reduce_sum(mask)]
-        )
+        mask = batch["mask"]  # 0 for a row that only fills up the batch
+        return tf.reduce_sum([mask * tf.cast(right, tf.float32), mask], 1)
 
+    optimizer.build(model.trainable_variables)
     for epoch in range(num_epochs):
         for batch in train.build(epoch=epoch):
             train_step(batch)
