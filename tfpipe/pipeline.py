@@ -239,12 +239,9 @@ class Pipeline(KerasMethods):
             ValueError: If a file is no image, or if the pipeline draws random numbers,
                 as a pipeline for training does.
         """
-        return preprocess.preprocess(
-            self.source,
-            self.stages,
-            self.device_ops if apply_device_ops else (),
-            images,
-        )
+        is_applied = errors.require_bool("", "apply_device_ops", apply_device_ops)
+        ops = self.device_ops if is_applied else ()
+        return preprocess.preprocess(self.source, self.stages, ops, images)
 
     def prefix(self, num_stages: int) -> "Pipeline":
         """Returns the pipeline with its first `num_stages` stages only."""

@@ -218,7 +218,9 @@ def _write_report(
     def draw() -> None:
         batch = next(iter(setting.pipeline.build().take(1)))
         names = [text.partition(",")[0] for text in setting.class_names]
-        sheet = tfpipe.contact_sheet(batch, class_names=names)
+        sheet = tfpipe.contact_sheet(
+            batch, pipeline=setting.pipeline, class_names=names
+        )
         sheet.save(folder / f"{name}.png")
 
     # The JSON is written last: a report with a JSON file is complete.

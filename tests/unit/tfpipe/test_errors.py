@@ -356,6 +356,7 @@ CALLED = [
         },
     ),
     (pipeline().prefix, {}, {"num_stages": (*INT, -1, 1, None)}),
+    (pipeline().preprocess, {"images": b""}, {"apply_device_ops": SWITCH}),
     (pipeline().to_numpy, {}, {"writable": SWITCH, "epoch": SEED}),
     (
         classes.weights,

@@ -28,6 +28,12 @@ def gradient(height=48, width=64, mode="RGB"):
     return PIL.Image.fromarray(pixels).convert(mode)
 
 
+def transparent(image):
+    """The picture, clearer to the right."""
+    image.putalpha(gradient(mode="L"))
+    return image
+
+
 def sideways(image):
     """The picture as a phone stores it: turned, with EXIF orientation 6."""
     exif = PIL.Image.Exif()
@@ -77,7 +83,7 @@ FILES = {
     "wide.jpg": make_jpeg(3, height=40, width=160),
     "color.png": encode(gradient(), "PNG"),
     "gray.png": encode(gradient(mode="L"), "PNG"),
-    "clear.png": encode(gradient(mode="RGBA"), "PNG"),
+    "clear.png": encode(transparent(gradient()), "PNG"),
     "deep.png": encode(
         PIL.Image.fromarray((np.mgrid[:40, :50][1] * 1300).astype(np.uint16)), "PNG"
     ),
@@ -208,6 +214,23 @@ def test_the_stages_of_a_list_of_ones_own_run_too(photos):
 
     assert plain.dtype == np.uint8
     assert np.array_equal(bright.preprocess(FILES["plain.jpg"]), plain // 2 + 100)
+
+
+def test_ops_on_whole_batches_get_batches(photos):
+    def whole(batch):
+        assert batch["image"].shape[1:] == (16, 16, 3)
+        return {"image": batch["image"], "label": batch["label"]}
+
+    source = tfpipe.TFRecordSource(photos, "train", batch_size=2)
+    ops = tfpipe.Parse(label_base=1), tfpipe.CenterCrop(image_size=16), whole
+    stages = [tfpipe.Interleave(), tfpipe.Batch(2), tfpipe.Map(*ops)]
+    images = [FILES["plain.jpg"], FILES["gray.jpg"], FILES["wide.jpg"]]
+
+    made = tfpipe.Pipeline(source, stages).preprocess(images)
+
+    assert np.array_equal(
+        made, [tfpipe.Pipeline(source, stages).preprocess(i) for i in images]
+    )
 
 
 def test_a_pipeline_for_training_is_refused_with_the_remedy(photos):
