@@ -45,7 +45,7 @@ class TFRecordSource(Progress):
 
     Args:
         data_dir: Folder with index.json, catalog.parquet and the shards.
-        split: `train` or `validation`.
+        split: Name of the split: `train`, `validation` or `test`.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: Number of this rank, 0 to num_ranks - 1.
         num_ranks: Number of ranks.
