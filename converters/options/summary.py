@@ -103,7 +103,11 @@ def _classes(spread: Mapping[str, Any] | None) -> str:
         f"{spread[which]['num_images']:,} ({_shown(spread[which]['class'])})"
         for which in ("smallest", "largest")
     )
-    text = f" of {spread['num_classes']:,} classes, {small} to {large} each"
+    each = f"{small} to {large} images each"
+    if spread["smallest"]["num_images"] == spread["largest"]["num_images"]:
+        each = f"{spread['smallest']['num_images']:,} each"
+    num_classes = spread["num_classes"]
+    text = f" of {num_classes:,} class{'es' if num_classes > 1 else ''}, {each}"
     if missing := spread["without_images"]:
         more = ", ..." if len(missing) > _NUM_NAMED else ""
         names = ", ".join(map(_shown, missing[:_NUM_NAMED]))
@@ -132,11 +136,13 @@ def _next_steps(summary: Mapping[str, Any]) -> list[str]:
             f"{_duration(undecoded['seconds'])} more."
         )
     path = ascii(summary["config"]["output_dir"])
+    # A small data set has no step of the default batch size: take some 4 steps or more.
+    num_records = summary["splits"].get("train", _BATCH_SIZE)
+    size = min(_BATCH_SIZE, 1 << max(num_records.bit_length() - 3, 0))
     calls = []
-    for split, num_records in summary["splits"].items():
+    for split in summary["splits"]:
         preset = "imagenet_train" if split == "train" else "imagenet_eval"
         given = "" if split in ("train", "validation") else f", split={split!r}"
-        size = min(_BATCH_SIZE, 1 << max(num_records.bit_length() - 3, 0))
         calls.append(f"  {split} = tfpipe.{preset}({path}{given}, batch_size={size})")
     return [
         *lines,

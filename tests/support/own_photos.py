@@ -46,7 +46,7 @@ class OwnPhotos:
 
 
 def make_own_photos(folder: pathlib.Path) -> OwnPhotos:
-    """Writes the photos, the same bytes each time, and returns what is in the folder."""
+    """Writes the photos, always the same bytes, and returns what is in the folder."""
     names = list(COLORS)
     sizes: dict[str, tuple[int, int]] = {}
     sideways = []

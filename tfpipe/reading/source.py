@@ -161,6 +161,7 @@ def _windows(source: TFRecordSource) -> Windows:
 
 
 def _check(source: TFRecordSource) -> None:
+    errors.require_local_path(source, "data_dir", source.data_dir)
     sizes = ("num_ranks", "batch_size", "block_length", "window_size")
     errors.settle_ints(source, sizes, least=1)
     errors.settle_ints(source, ["rank", "max_faults"], least=0)
