@@ -232,7 +232,7 @@ def decode_other(data: bytes, kind: str) -> Picture:
             return Picture(
                 _to_8_bits(image.transpose(_TURN_BACK[turned])), orientation=turned
             )
-        exif = image.info.get("exif", b"")
+        exif = image.info.get("exif") or b""  # HEIC without EXIF data has None
         start = 6 if exif.startswith(b"Exif\0\0") else 0
         orientation = jpeg_header.exif_orientation(exif, start, len(exif))
         if kind == "TIFF":

@@ -184,7 +184,7 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
         padded = f", and its last {zeros} bytes are zero" if zeros > 1 else ""
         raise jpeg_header.BadImageError(
             "truncated",
-            "a JPEG must end in an EOI marker, got none after its header in "
+            "a JPEG must end in an EOI marker, got none of its own after its header in "
             f"{len(data)} bytes: the file is cut short{padded}",
         )
     from converters.images import pillow
