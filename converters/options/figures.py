@@ -19,6 +19,8 @@ from tfpipe.shards import index
 
 # Images that are decoded to estimate the time of all.
 _NUM_TIMED = 8
+# Classes without images that are named.
+_NUM_NAMED = 3
 _COUNTS = "SELECT split, label, count(*) FROM read_parquet(?) GROUP BY ALL"
 
 
@@ -27,8 +29,8 @@ def class_counts(data_dir: pathlib.Path, known: index.Index) -> dict[str, Any]:
 
     Returns:
         By split: num_classes with images; the name and num_images of the smallest of
-        these and of the largest; `without_images`, the names of the other classes.
-        Empty if the catalog cannot be read.
+        these and of the largest; num_without_images, the number of other classes, and
+        the names of the first ones. Empty if the catalog cannot be read.
     """
     counts: dict[str, dict[int, int]] = {split: {} for split in known.splits}
     with contextlib.suppress(errors.BadIndexError):
@@ -42,13 +44,13 @@ def _spread(counts: Mapping[int, int], names: list[str]) -> dict[str, Any]:
     """Returns the figures of one split from the number of images of each class."""
     ordered = sorted(counts, key=lambda number: (counts[number], number))
     small, large = ordered[0], ordered[-1]
+    missing = [name for number, name in enumerate(names) if number not in counts]
     return {
         "num_classes": len(counts),
         "smallest": {"class": names[small], "num_images": counts[small]},
         "largest": {"class": names[large], "num_images": counts[large]},
-        "without_images": [
-            name for number, name in enumerate(names) if number not in counts
-        ],
+        "num_without_images": len(missing),
+        "first_without_images": missing[:_NUM_NAMED],
     }
 
 

@@ -16,8 +16,6 @@ from tfpipe.shards import index
 
 _SCHEMA_VERSION = 1
 _LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
-# Classes that a line names of those without images.
-_NUM_NAMED = 3
 # Largest batch that is proposed: the default of the presets.
 _BATCH_SIZE = 256
 
@@ -108,10 +106,10 @@ def _classes(spread: Mapping[str, Any] | None) -> str:
         each = f"{spread['smallest']['num_images']:,} each"
     num_classes = spread["num_classes"]
     text = f" of {num_classes:,} class{'es' if num_classes > 1 else ''}, {each}"
-    if missing := spread["without_images"]:
-        more = ", ..." if len(missing) > _NUM_NAMED else ""
-        names = ", ".join(map(_shown, missing[:_NUM_NAMED]))
-        text += f"; none of {len(missing):,} ({names}{more})"
+    if missing := spread["num_without_images"]:
+        names = ", ".join(map(_shown, spread["first_without_images"]))
+        more = ", ..." if missing > len(spread["first_without_images"]) else ""
+        text += f"; none of {missing:,} ({names}{more})"
     return text
 
 
