@@ -5,6 +5,7 @@ import json
 import pathlib
 import sys
 import types
+from typing import Any
 
 import PIL.Image
 import pytest
@@ -255,11 +256,12 @@ def test_summary_says_what_was_left_out_and_how_to_go_on(
     assert "27 images were not decoded" in text
     assert "--decode=full, in about 1 s more" in text
     assert "tfpipe counts labels from 0; classes.tsv and class_names" in text
+    assert "of 5 classes, 1 each" in text
     calls = [line for line in text.splitlines() if "= tfpipe." in line]
-    found = {"tfpipe": tfpipe}
+    found: dict[str, Any] = {"tfpipe": tfpipe}
     for call in calls:  # what is proposed runs as it is
         exec(call.strip(), found)
-    assert found.keys() >= {"train", "validation", "test"}
+    assert all(found[split].source.split == split for split in FRACTIONS)
 
 
 def test_summary_prints_odd_names_on_one_line(

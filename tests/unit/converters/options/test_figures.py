@@ -67,7 +67,11 @@ def test_images_are_counted_by_class(data_dir: pathlib.Path) -> None:
         counts = {label: labels.count(label) for label in set(labels)}
         spread = found[split]
         assert spread["num_classes"] == len(counts)
-        assert spread["smallest"]["num_images"] == min(counts.values())
+        first = min(counts, key=lambda label: (counts[label], label))
+        assert spread["smallest"] == {
+            "class": known.classes[first - known.label_base][1],
+            "num_images": counts[first],
+        }
         assert spread["largest"]["num_images"] == max(counts.values())
         assert spread["num_without_images"] == 1000 - len(counts)
         assert len(spread["first_without_images"]) == 3
