@@ -6,6 +6,7 @@ the JSON document.
 
 import json
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -133,7 +134,7 @@ def _next_steps(summary: Mapping[str, Any]) -> list[str]:
             "decoder is found with --decode=full, in about "
             f"{_duration(undecoded['seconds'])} more."
         )
-    path = ascii(summary["config"]["output_dir"])
+    path = ascii(os.path.expanduser(summary["config"]["output_dir"]))
     # A small data set has no step of the default batch size: take some 4 steps or more.
     num_records = summary["splits"].get("train", _BATCH_SIZE)
     size = min(_BATCH_SIZE, 1 << max(num_records.bit_length() - 3, 0))
