@@ -3,10 +3,15 @@
   python -m converters.folder --input_dir=RAW --output_dir=DIR
 
 RAW holds a directory for each class, nested or not: a class is a directory with images
-in it (.jpeg .jpg .png .gif .bmp .webp in any case), named by its path. If RAW has
-train/ with directories in it, RAW/train and RAW/val or RAW/validation are the splits.
-Otherwise all images are one split, train, and --validation_fraction takes a part of it
-as the validation split.
+in it, named by its path. If RAW has train/ with directories in it, RAW/train, RAW/val
+(or RAW/valid, RAW/validation) and RAW/test are the splits. Otherwise all images are one
+split, train. --validation_fraction takes a part of it as the validation split, and
+--split_fractions divides it into train, validation and test.
+
+Images end in .jpeg .jpg .jpe .jfif .jif .mpo .png .gif .bmp .dib .webp .tif .tiff .avif
+.jp2 .j2k .jpf .jpx .heic .heif or .hif, in any case; .heic needs `pip install
+pillow-heif`. Their content decides what they are. rejects.jsonl names each file that is
+left out, with the reason and what to do.
 
 Labels count up from --label_base in the order of the class names, or come from
 --label_map: a file of lines `<label> <class>`, or of classes in label order. --classes
@@ -20,13 +25,13 @@ object. Exit code: 0 done, 1 an error.
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from converters.images.policy import Policy
-from converters.inputs import classtree, ilsvrc
+from converters.inputs import classtree, fractions, ilsvrc
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.options import command, job, policy, shared, start
@@ -60,14 +65,29 @@ _LABEL_BASE = flags.DEFINE_integer(
 _CLASSES = flags.DEFINE_list(
     "classes", [], "Classes to take, with commas between them. Default: all."
 )
+_SPLIT_FRACTIONS = flags.DEFINE_list(
+    "split_fractions",
+    [],
+    "Share of the images of each class that each split gets, as in "
+    "train=0.8,validation=0.1,test=0.1; the shares add up to 1. A class with fewer "
+    "images than splits gives one to train first, then to validation. Default: all "
+    "images stay in their split.",
+)
 _VALIDATION_FRACTION = flags.DEFINE_float(
     "validation_fraction",
     0.0,
-    "Share of the images of each class, 0 to 1, that becomes a validation split. A "
-    "class of two or more images gives at least one image, and never all. 0: no such "
-    "split.",
+    "Share of the images of each class, 0 to 1, that becomes a validation split: short "
+    "for --split_fractions with train and validation. A class of two or more images "
+    "gives at least one image, and never all. 0: no such split.",
     lower_bound=0.0,
     upper_bound=1.0,
+)
+_NUM_TEST_SHARDS = flags.DEFINE_integer(
+    "num_test_shards",
+    None,
+    "Number of shards of the test split. Default: one for each 48 MB of images, at "
+    "most 128.",
+    lower_bound=1,
 )
 
 
@@ -76,7 +96,7 @@ class Config(job.JobOptions):
     """Options of one conversion; the flags of the same names describe them.
 
     Raises:
-        ValueError: If the fraction is not in [0, 1), or TFDS does not accept the name.
+        ValueError: If the fractions are wrong, or TFDS does not accept the name.
     """
 
     input_dir: str
@@ -88,6 +108,8 @@ class Config(job.JobOptions):
     label_base: int | None = None
     classes: Sequence[str] = ()
     validation_fraction: float = 0.0
+    split_fractions: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    num_test_shards: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,6 +119,24 @@ class Config(job.JobOptions):
                 "--validation_fraction must be at least 0 and below 1, so that images "
                 f"are left to train on, got {self.validation_fraction}."
             )
+        fractions.check(self.split_fractions)
+        if self.validation_fraction and self.split_fractions:
+            raise ValueError(
+                "--validation_fraction and --split_fractions exclude each other. Leave "
+                "out --validation_fraction."
+            )
+
+    @property
+    def fractions(self) -> Mapping[str, float]:
+        """Fraction of each split, train included; empty divides nothing."""
+        if part := self.validation_fraction:
+            return {"train": 1 - part, "validation": part}
+        return self.split_fractions
+
+    @property
+    def num_shards(self) -> dict[str, int | None]:
+        """Number of shards of each split; None lets the size of the split decide."""
+        return super().num_shards | {"test": self.num_test_shards}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the options as JSON values."""
@@ -117,6 +157,8 @@ def config_from_flags() -> Config:
         label_base=_LABEL_BASE.value,
         classes=tuple(_CLASSES.value),
         validation_fraction=_VALIDATION_FRACTION.value,
+        split_fractions=fractions.parse(_SPLIT_FRACTIONS.value),
+        num_test_shards=_NUM_TEST_SHARDS.value,
     )
 
 
@@ -146,8 +188,16 @@ def make_job(config: Config) -> Job:
         input_dir=input_dir,
         tree=tree,
         classes=classtree.make_classes(labels),
-        own_options={"validation_fraction": config.validation_fraction},
+        own_options=_own_options(config),
     )
+
+
+def _own_options(config: Config) -> dict[str, Any]:
+    """Returns the options of this command that decide the bytes."""
+    options: dict[str, Any] = {"validation_fraction": config.validation_fraction}
+    if config.split_fractions:
+        options["split_fractions"] = dict(config.split_fractions)
+    return options
 
 
 def _read_input(
@@ -155,17 +205,19 @@ def _read_input(
 ) -> tuple[dict[str, int], ilsvrc.Tree]:
     """Returns the label of each class, in label order, and the images of each split."""
     found = classtree.read_class_tree(input_dir)
-    if config.validation_fraction and "validation" in found.splits:
-        raise ValueError(
-            f"{input_dir} already has a validation split. Leave --validation_fraction "
-            "out, or move the split away."
-        )
+    for split in config.fractions:
+        if split != fractions.TRAIN and split in found.splits:
+            raise ValueError(
+                f"{input_dir} already has a {split} split, which --validation_fraction "
+                "or --split_fractions must not make again. Leave it out of the flag, "
+                "or move the split away."
+            )
     labels = _labels(config, found)
     tree = classtree.make_tree(
         found,
         labels,
         chosen=config.classes,
-        validation_fraction=config.validation_fraction,
+        split_fractions=config.fractions,
         seed=config.seed,
     )
     return labels, tree

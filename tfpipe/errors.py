@@ -20,6 +20,8 @@ that names the stage.
 import dataclasses
 import math
 import numbers
+import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +30,9 @@ import numpy as np
 # TensorFlow and NumPy count in int64. A seed is not negative, and has 64 bits.
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
 MOST_SEED = (1 << 64) - 1
+
+# A scheme of two letters or more; pathlib makes one slash of the two after it.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 class TfpipeError(Exception):
@@ -241,6 +246,36 @@ def require_callable(
         )
     if not callable(value) and not (or_none and value is None):
         raise TypeError(str(_wrong(owner, name, "callable", value)))
+
+
+def require_local_path(owner: object, name: str, value: Any) -> None:
+    """Checks that a path is not a URL, which the system would take for a folder.
+
+    Args:
+        owner: See the module.
+        name: Name of the argument or flag.
+        value: A path, or a list or tuple of paths. Anything that is neither text nor a
+            path is not looked at.
+
+    Raises:
+        ValueError: If it is a URL, such as s3://bucket/photos or file:///photos.
+    """
+    for item in value if isinstance(value, list | tuple) else [value]:
+        text = os.fspath(item) if isinstance(item, str | os.PathLike) else ""
+        found = _URL.match(text) if isinstance(text, str) else None
+        if found is None:
+            continue
+        path = "/" + text[found.end() :].lstrip("/")
+        remedy = (
+            f"Write the path: {path}."
+            if found[1].lower() == "file"
+            else "URLs are not read or written yet. Mount that place as a folder, or "
+            "copy its files to this machine, and give the path."
+        )
+        raise ValueError(
+            f"{_named(owner, name)} must be a path on this machine, got {text}. "
+            f"{remedy}"
+        )
 
 
 def settle_ints(of: object, names: Sequence[str], **bounds: Any) -> None:

@@ -133,7 +133,9 @@ class Tuning:
 
         Raises:
             OSError: If the file cannot be written.
+            ValueError: If the path is a URL.
         """
+        errors.require_local_path("", "path", path)
         content = {"format": _FORMAT, "made_for": dict(made_for)}
         content |= {"tuning": dataclasses.asdict(self), **rest}
         text = json.dumps(content, indent=1) + "\n"
@@ -178,8 +180,9 @@ def read_saved(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If `Tuning.save` did not write the file.
+        ValueError: If `Tuning.save` did not write the file, or the path is a URL.
     """
+    errors.require_local_path("", "path", path)
     try:
         content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         known = content["format"] == _FORMAT and {"made_for", "tuning"} <= set(content)

@@ -15,6 +15,8 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 
+from tfpipe import errors
+
 Main = Callable[[Sequence[str]], int]
 Groups = Mapping[str, Sequence[str]]
 
@@ -76,7 +78,12 @@ def _parse(argv: list[str], *, main: Main, groups: Groups) -> list[str]:
         print(help_text(main, groups, with_all=asked == "helpfull"))
         sys.exit(0)
     try:
-        return flags.FLAGS(argv)
+        words = flags.FLAGS(argv)
+        refuse_urls(flags.FLAGS)
+        return words
+    except ValueError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(1)
     except flags.UnrecognizedFlagError as error:
         sys.exit(_fail(f"{error}{_owner_sentence(error.flagname)}"))
     except flags.Error as error:
@@ -156,6 +163,16 @@ def _describe(flag: flags.Flag) -> str:
         subsequent_indent="      ",
         break_on_hyphens=False,
     )
+
+
+def refuse_urls(values: flags.FlagValues) -> None:
+    """Checks that no flag has a URL, which would become a folder of that name.
+
+    Raises:
+        ValueError: If one has.
+    """
+    for name in values:
+        errors.require_local_path("", f"--{name}", values[name].value)
 
 
 def refuse(names: Sequence[str], why: str) -> None:

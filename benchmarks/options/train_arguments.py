@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags, logging
 
-from benchmarks.options import emulation, train_flags
+from benchmarks.options import command, emulation, train_flags
 from benchmarks.options.config import Config
 from benchmarks.reporting.gates import Gate
 
@@ -23,7 +23,8 @@ def parse(arguments: Sequence[str]) -> Config:
     """Returns the config of a run with these flags.
 
     Raises:
-        ValueError: If a flag is unknown, has a wrong value or contradicts another.
+        ValueError: If a flag is unknown, has a wrong value or a URL, or contradicts
+            another.
     """
     values = flags.FlagValues()
     of_absl = flags.FLAGS.get_key_flags_for_module(logging.__name__)
@@ -40,6 +41,7 @@ def parse(arguments: Sequence[str]) -> Config:
         raise ValueError(f"benchmarks.train refuses its flags: {error}") from None
     except flags.Error as error:
         raise ValueError(f"benchmarks.train refuses its flags: {error}") from None
+    command.refuse_urls(values)
     if rest:
         raise ValueError(
             f"Flags of benchmarks.train must be --name=value, got {rest[0]!r}."

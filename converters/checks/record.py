@@ -14,7 +14,7 @@ import PIL.Image
 import PIL.ImageChops
 import xxhash
 
-from converters.images import jpeg_header, pillow
+from converters.images import formats, jpeg_header, pillow
 from converters.inputs import ilsvrc
 from tfpipe import errors
 from tfpipe.shards import image_record
@@ -239,7 +239,7 @@ def image_size(encoded: bytes) -> tuple[int, int]:
         if encoded.startswith(jpeg_header.MAGIC):
             header = jpeg_header.read_header(encoded)
             return header.height, header.width
-        kind = pillow.sniff(encoded)
+        kind = formats.sniff(encoded)
         if kind is None:
             raise ValueError(f"not an image: it begins with {encoded[:12]!r}")
         size, _ = pillow.read_size(encoded, kind)
@@ -309,7 +309,7 @@ def _require_png(encoded: bytes) -> None:
     Raises:
         ValueError: If TensorFlow would refuse the image.
     """
-    kind = pillow.sniff(encoded)
+    kind = formats.sniff(encoded)
     if kind != "PNG":
         raise ValueError(
             "tf.io.decode_jpeg takes JPEG and PNG, got "
@@ -336,11 +336,11 @@ _UNDECODABLE = (
 
 def _decode(encoded: bytes) -> PIL.Image.Image:
     """Decodes an image with Pillow, or raises one of `_UNDECODABLE`."""
-    kind = "JPEG" if encoded.startswith(jpeg_header.MAGIC) else pillow.sniff(encoded)
+    kind = "JPEG" if encoded.startswith(jpeg_header.MAGIC) else formats.sniff(encoded)
     # Pillow may try no other format: for some formats it runs other programs.
-    formats = [] if kind is None else [kind]
+    kinds = [] if kind is None or formats.remedy(kind) else [kind]
     stream = io.BytesIO(encoded)
-    with warnings.catch_warnings(), PIL.Image.open(stream, formats=formats) as image:
+    with warnings.catch_warnings(), PIL.Image.open(stream, formats=kinds) as image:
         warnings.simplefilter("ignore")  # Pillow warns about odd but readable files
         image.load()
         return image

@@ -5,7 +5,7 @@ components, coding process, EXIF orientation, Adobe marker, and whether the file
 whole. The same headers are accepted as by libjpeg-turbo, with which TensorFlow decodes
 the records: fill bytes and junk before a marker are skipped, reserved markers are
 faults. The content of the scans is not read, only the start of the first scan and the
-EOI marker.
+EOI marker. A JPEG with bytes after its last EOI marker is read to its end.
 """
 
 import re
@@ -36,7 +36,7 @@ _DECODABLE = ARITHMETIC | {BASELINE, EXTENDED, PROGRESSIVE}
 _SEGMENTS = frozenset({0xC4, 0xCC, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
 # Markers without a length: the stuffed zero, TEM and the restart markers.
 _BARE = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})
-_APP1, _APP14 = 0xE1, 0xEE
+_APP1, _APP14, _TEM = 0xE1, 0xEE, 0x01
 _EXIF = b"Exif\0\0"
 # The codes of a scan end at a marker other than stuffed zero, restart and fill byte.
 _END_OF_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
@@ -69,6 +69,7 @@ class Header(NamedTuple):
             None without that marker.
         scan: Offset of the codes of the first scan in bytes.
         whole: Whether an EOI marker follows the first scan, with any bytes after it.
+            Without such bytes only the end is looked at, else each scan: see `has_end`.
         multi_scan: Whether the JPEG is progressive, or has components in separate
             scans. Decoders keep all coefficients of such a JPEG in memory.
     """
@@ -146,8 +147,9 @@ def _next_marker(data: bytes, position: int) -> int:
 def has_end(data: bytes, scan: int) -> bool:
     """Whether a decoder that goes from scan to scan reaches an EOI marker.
 
-    `Header.whole` is quicker, but it also accepts the bytes of an EOI marker inside of
-    a segment.
+    A file that was cut and has another file behind it does not: the other file begins
+    with a marker that no JPEG may have after a scan. `Header.whole` is quicker, because
+    it trusts an EOI marker in the last two bytes.
 
     Args:
         data: Content of the file.
@@ -156,9 +158,13 @@ def has_end(data: bytes, scan: int) -> bool:
     position = scan
     while found := _END_OF_SCAN.search(data, position):
         position = found.start()
-        if data.startswith(EOI, position):
+        if (marker := data[position + 1]) == EOI[1]:
             return True
-        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+        position += 2
+        if marker in _SEGMENTS or marker == _SOS:
+            position += int.from_bytes(data[position : position + 2], "big")
+        elif marker != _TEM:
+            return False
     return False
 
 
@@ -209,7 +215,8 @@ def _header(
             f"got {width}x{height} pixels, where each side must be 1 to {MAX_SIDE}"
         )
     scan = sos + 2 + (data[sos + 2] << 8 | data[sos + 3])
-    whole = data.rfind(EOI, scan) >= 0
+    last = data.rfind(EOI, scan)
+    whole = last >= 0 and (last == len(data) - 2 or has_end(data, scan))
     parts = sos + 4 < len(data) and data[sos + 4] != num_components
     return Header(
         height,

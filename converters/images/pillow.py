@@ -20,16 +20,6 @@ from PIL import ImageChops, ImageFile, JpegImagePlugin, TiffImagePlugin
 
 from converters.images import jpeg_header, shrink
 
-# Formats other than JPEG: Pillow's name, the offset of the magic bytes, these bytes.
-# Pillow may try no other format, because for some formats it runs other programs.
-_MAGIC = (
-    ("PNG", 0, b"\x89PNG\r\n\x1a\n"),
-    ("GIF", 0, b"GIF8"),
-    ("WEBP", 8, b"WEBPVP8"),
-    ("TIFF", 0, b"II*\0"),
-    ("TIFF", 0, b"MM\0*"),
-    ("AVIF", 4, b"ftypavif"),
-)
 # The rotation or reflection that undoes each EXIF orientation from 2 to 8.
 _TRANSPOSE = {
     2: PIL.Image.Transpose.FLIP_LEFT_RIGHT,
@@ -99,21 +89,6 @@ def _pillow() -> Iterator[None]:
 def _line(error: Exception) -> str:
     """Returns the message on one line, without addresses that differ between runs."""
     return re.sub(r"<\S+ object at \w+>", "the data", " ".join(str(error).split()))
-
-
-def sniff(data: bytes) -> str | None:
-    """Returns Pillow's name of the format that the first bytes show; None if unknown.
-
-    JPEG is not among the formats.
-    """
-    for name, position, magic in _MAGIC:
-        if data.startswith(magic, position):
-            return name
-    # The two letters alone prove little: the size of the BMP header, a 32-bit number
-    # at byte 14, must be below 256 too.
-    if data.startswith(b"BM") and data[15:18] == b"\0\0\0":
-        return "BMP"
-    return None
 
 
 def check_jpeg(data: bytes) -> None:
@@ -243,7 +218,7 @@ def decode_other(data: bytes, kind: str) -> Picture:
 
     Args:
         data: Content of the file.
-        kind: Its format, from `sniff`.
+        kind: Its format, from `formats.sniff`.
 
     Raises:
         BadImageError: If it does not decode.
@@ -257,7 +232,7 @@ def decode_other(data: bytes, kind: str) -> Picture:
             return Picture(
                 _to_8_bits(image.transpose(_TURN_BACK[turned])), orientation=turned
             )
-        exif = image.info.get("exif", b"")
+        exif = image.info.get("exif") or b""  # HEIC without EXIF data has None
         start = 6 if exif.startswith(b"Exif\0\0") else 0
         orientation = jpeg_header.exif_orientation(exif, start, len(exif))
         if kind == "TIFF":

@@ -10,14 +10,18 @@ thousand images.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters.images import jpeg_header, limits, lossless, shrink
+from converters.images import formats, jpeg_header, limits, lossless, shrink
 from converters.images.policy import REENCODE_QUALITY, Policy
 
 if TYPE_CHECKING:
     from converters.images import pillow
 
 # The policy for each reason that is not called like its policy.
-_POLICY_OF_REASON = {"zero_byte": "not_an_image", "ycck": "cmyk"}
+_POLICY_OF_REASON = {
+    "zero_byte": "not_an_image",
+    "ycck": "cmyk",
+    "no_decoder": "other_format",
+}
 _SHRUNK = "shrunk"
 
 
@@ -57,8 +61,9 @@ class Rejected(NamedTuple):
 
     Attributes:
         reason: "zero_byte", "not_an_image", "truncated", "undecodable",
-            "too_many_pixels", "too_many_bytes", "too_expensive", or a kind that the
-            policy skips: "other_format", "cmyk", "ycck", "grayscale".
+            "too_many_pixels", "too_many_bytes", "too_expensive", "no_decoder" (a format
+            that the installed Pillow cannot read), or a kind that the policy skips:
+            "other_format", "cmyk", "ycck", "grayscale".
         detail: An explanation of one line.
     """
 
@@ -202,10 +207,12 @@ def _whole(data: bytes, header: jpeg_header.Header, policy: Policy) -> bytes:
             pillow.check_jpeg(data)
         return data
     if policy.truncated != "keep":
+        zeros = len(data) - len(data.rstrip(b"\0"))
+        padded = f", and its last {zeros} bytes are zero" if zeros > 1 else ""
         raise jpeg_header.BadImageError(
             "truncated",
-            "a JPEG must end in an EOI marker, got none after its header in "
-            f"{len(data)} bytes: the file is cut short",
+            "a JPEG must end in an EOI marker, got none of its own after its header in "
+            f"{len(data)} bytes: the file is cut short{padded}",
         )
     from converters.images import pillow
 
@@ -279,16 +286,21 @@ def _prepare_other(data: bytes, policy: Policy) -> Prepared:
     """Converts an image of another format than JPEG, or raises BadImageError."""
     if not data:
         raise jpeg_header.BadImageError("zero_byte", "an image must have bytes, got 0")
-    from converters.images import pillow
-
-    kind = pillow.sniff(data)
+    kind = formats.sniff(data)
     if kind is None:
         raise jpeg_header.BadImageError(
             "not_an_image",
-            "an image must begin as JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF do, got "
-            f"{data[:12]!r}",
+            "an image must begin as JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF, HEIC or "
+            f"JPEG 2000 do, got {data[:12]!r}",
         )
     _require_convert(policy.other_format, "other_format", f"got an image in {kind}")
+    if (remedy := formats.remedy(kind)) is not None:
+        raise jpeg_header.BadImageError(
+            "no_decoder",
+            f"Pillow must be able to read the format {kind}, and cannot here: {remedy}",
+        )
+    from converters.images import pillow
+
     size, decoded = pillow.read_size(data, kind)
     limits.check_pixels(*size, policy)
     limits.check_decoding(*decoded, policy)

@@ -1,9 +1,9 @@
 """Lists any class-per-directory tree as classes and named images.
 
 In: a folder. A folder that holds images is a class, named by its path, so that classes
-may be nested. `train/` and `val/` (or `validation/`) are splits if `train/` holds
-folders and no image; otherwise everything is one split, `train`. Out: the images of
-each split and class. Files are listed, not opened.
+may be nested. `train/`, `val/` (or `valid/`, `validation/`) and `test/` are splits if
+`train/` holds folders and no image; otherwise everything is one split, `train`. Out:
+the images of each split and class. Files are listed, not opened.
 """
 
 import collections
@@ -12,16 +12,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import xxhash
-
-from converters.inputs import files, listing
+from converters.inputs import files, fractions, listing
 from converters.inputs.classes import Class
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
 from converters.inputs.listing import LeftOut
 
 # A line of a label map: a label, a colon or a space, and a class.
 _NUMBERED = re.compile(r"([0-9]+)(?:\s*:\s*|\s+)(\S.*)")
-_VALIDATION_NAMES = ("val", "validation")
+# Names of the folders of a split beside train/.
+_FOLDERS_OF = {
+    fractions.VALIDATION: ("val", "valid", "validation"),
+    fractions.TEST: ("test",),
+}
 # A folder is read once for each path that leads to it, with links. Links from each
 # folder to each other folder would turn a few folders into millions of classes.
 _MAX_READS = 100
@@ -82,20 +84,29 @@ def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str
     top = listing.scan(input_dir, listing.IMAGE_SUFFIXES)
     if "train" not in top.folders:
         return {"train": ""}
-    train = listing.scan(input_dir / "train", listing.IMAGE_SUFFIXES)
-    if train.names or not train.folders:
+    if not _has_classes(input_dir / "train"):
         return {"train": ""}  # "train" is a class, such as pictures of trains
-    validation = [name for name in _VALIDATION_NAMES if name in top.folders]
-    if len(validation) > 1:
-        raise ValueError(
-            f"{input_dir} must hold one validation split, got {validation[0]}/ and "
-            f"{validation[1]}/. Remove one of them."
-        )
+    found = {"train": "train"}
+    for split, names in _FOLDERS_OF.items():
+        present = [name for name in names if name in top.folders]
+        if len(present) > 1:
+            raise ValueError(
+                f"{input_dir} must hold one {split} split, got {present[0]}/ and "
+                f"{present[1]}/. Remove one of them."
+            )
+        if present and (split != fractions.TEST or _has_classes(input_dir / split)):
+            found[split] = present[0]
     left_out += top.left_out
-    others = [name for name in top.folders if name not in ("train", *validation)]
+    others = [name for name in top.folders if name not in found.values()]
     left_out += (LeftOut(f"{name}/", listing.NOT_A_SPLIT) for name in others)
     left_out += (LeftOut(name, listing.NO_CLASS) for name, _ in top.files)
-    return {"train": "train"} | dict(zip(["validation"], validation, strict=False))
+    return found
+
+
+def _has_classes(folder: pathlib.Path) -> bool:
+    """Whether a folder holds folders and no image; test images often have no class."""
+    here = listing.scan(folder, listing.IMAGE_SUFFIXES)
+    return bool(here.folders) and not here.names
 
 
 class _Folder(NamedTuple):
@@ -153,7 +164,7 @@ def make_tree(
     labels: Mapping[str, int],
     *,
     chosen: Sequence[str],
-    validation_fraction: float,
+    split_fractions: Mapping[str, float],
     seed: int,
 ) -> Tree:
     """Returns the images of each split with the number of their class.
@@ -162,9 +173,8 @@ def make_tree(
         tree: Images and classes of the folder.
         labels: Label of each class, in label order; the first is the label base.
         chosen: Classes to take; all classes if it is empty.
-        validation_fraction: Fraction of each class that goes to a validation split,
-            rounded to a number of images: at least one image of a class of two or
-            more, and never all. The choice depends only on the names and the seed.
+        split_fractions: Fraction of the train images of each class that goes to each
+            split, see `fractions.held_out`; empty leaves the splits as they are.
         seed: Seed of that choice.
 
     Raises:
@@ -173,24 +183,25 @@ def make_tree(
     _require_known(tree, labels, chosen)
     left_out = list(tree.left_out)
     numbers = {name: number for number, name in enumerate(labels)}
-    splits: dict[str, list[Image]] = {split: [] for split in tree.splits}
-    if validation_fraction:
-        splits["validation"] = []
+    splits: dict[str, list[Image]] = {
+        split: [] for split in dict.fromkeys([*tree.splits, *split_fractions])
+    }
     for split, found in tree.splits.items():
+        divided = split_fractions if split == fractions.TRAIN else {}
         for name, paths in found.items():
             if chosen and name not in chosen:
                 left_out += (LeftOut(path, listing.OTHER_CLASS) for path, _ in paths)
                 continue
-            images = [Image(path, numbers[name], path, 0, size) for path, size in paths]
-            held_out = _held_out(images, validation_fraction, seed)
-            splits[split] += [image for image in images if image.name not in held_out]
-            if held_out:
-                splits["validation"] += [i for i in images if i.name in held_out]
+            held_out = fractions.held_out([path for path, _ in paths], divided, seed)
+            for path, size in paths:
+                image = Image(path, numbers[name], path, 0, size)
+                splits[held_out.get(path, split)].append(image)
     for split, split_images in splits.items():
         if not split_images:
             raise ValueError(
                 f"Split {split} must have at least one image, got none. Take more "
-                "--classes, or classes with two images or more."
+                "--classes, or classes with more images, or move the folder of the "
+                "split away."
             )
     return Tree(splits, left_out)
 
@@ -215,19 +226,6 @@ def _require_known(
             f"missing, the first is {unknown[0]!r}. Add them, or choose others with "
             "--classes."
         )
-
-
-def _held_out(images: Sequence[Image], fraction: float, seed: int) -> set[str]:
-    """Returns the names of the images of one class that go to the validation split."""
-    if not fraction or len(images) < 2:
-        return set()
-    count = min(max(int(len(images) * fraction + 0.5), 1), len(images) - 1)
-
-    def key(name: str) -> tuple[int, str]:
-        text = f"validation/{seed}/{name}".encode(errors="surrogateescape")
-        return xxhash.xxh3_64_intdigest(text), name
-
-    return set(sorted((image.name for image in images), key=key)[:count])
 
 
 def sorted_labels(names: Sequence[str], label_base: int) -> dict[str, int]:

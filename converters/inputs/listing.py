@@ -14,7 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 JPEG_SUFFIXES = (".jpeg", ".jpg")
-IMAGE_SUFFIXES = (*JPEG_SUFFIXES, ".bmp", ".gif", ".png", ".webp")
+# Formats that are converted to JPEG. Whether Pillow can read one is found out when the
+# file is read.
+OTHER_SUFFIXES = (
+    *(".bmp", ".dib", ".gif", ".png", ".webp", ".tif", ".tiff", ".avif"),
+    *(".heic", ".heif", ".hif", ".jp2", ".j2k", ".jpf", ".jpx"),
+)
+# Cameras and browsers also name JPEGs so; .mpo is a JPEG with more pictures behind it.
+_RARE_JPEG_SUFFIXES = (".jpe", ".jfif", ".jif", ".mpo")
+IMAGE_SUFFIXES = (*JPEG_SUFFIXES, *_RARE_JPEG_SUFFIXES, *OTHER_SUFFIXES)
 
 OTHER_NAME = "other_name"
 NOT_A_FILE = "not_a_file"
@@ -39,7 +47,10 @@ DETAILS: Mapping[str, str] = {
     DANGLING_LINK: "a link must lead to a file or a folder",
     SUBFOLDER: "images must lie in the folder of their class, not below it",
     NO_CLASS: "an image must lie in the folder of its class",
-    NOT_A_SPLIT: "beside train/ only val/ or validation/ is read",
+    NOT_A_SPLIT: (
+        "beside train/ only val/ or validation/ is read, and test/ if it holds a "
+        "folder for each class"
+    ),
     OTHER_CLASS: "the class is not among --classes",
     EMPTY_FOLDER: "a folder of a class must hold images",
     LINK_LOOP: "a link must not lead to a folder that it is in",

@@ -20,7 +20,7 @@ from converters.jobs import side_files
 
 # With 48 MB a shard, ImageNet gets its customary numbers of shards, which are the caps.
 SHARD_BYTES = 48_000_000
-MAX_DEFAULT_SHARDS = {"train": 1024, "validation": 128}
+MAX_DEFAULT_SHARDS = {"train": 1024, "validation": 128, "test": 128}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,9 +96,14 @@ def _require_records(written: Sequence[write_shard.Written]) -> None:
         records[item.split] += item.shard.num_records
     for split, count in records.items():
         if count == 0:
+            rejects = [
+                r for item in written if item.split == split for r in item.rejects
+            ]
+            reasons = collections.Counter(reject["reason"] for reject in rejects)
             raise ValueError(
                 f"Not one image of split {split} could be stored. Reasons: "
-                f"{_total(item.decisions for item in written)}."
+                f"{dict(sorted(reasons.items()))}. The first one is "
+                f"{rejects[0]['name']}: {rejects[0]['detail']}."
             )
 
 

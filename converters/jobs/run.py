@@ -22,7 +22,6 @@ from tfpipe.shards import index
 
 # A record adds its other fields and its frame to an image: less than this.
 _MAX_OVERHEAD_BYTES = 1024
-_NO_JPEG_SUFFIXES = tuple({*listing.IMAGE_SUFFIXES} - {*listing.JPEG_SUFFIXES})
 
 
 def run(
@@ -184,7 +183,7 @@ def require_space(
             image.num_bytes
             for plan in plans
             for image in plan.images
-            if not listing.has_suffix(image.name, _NO_JPEG_SUFFIXES)
+            if not listing.has_suffix(image.name, listing.OTHER_SUFFIXES)
         )
     free = shutil.disk_usage(output_dir).free
     if needed > free:

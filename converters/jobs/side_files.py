@@ -1,11 +1,11 @@
 """Side files for other readers, and shard names that these readers know.
 
 In: the index of a data set, and the place of each record in its shard. Out: the content
-of files by name: TFDS's metadata, DALI's index files, slim's label map. The functions
-are pure; their caller writes the files. Readers find shards by globs such as `train*`
-and take every match for a TFRecord file, so that no side file beside the shards may
-match such a glob. DALI's index files have the names of the shards, and are therefore in
-a folder of their own.
+of files by name: TFDS's metadata, DALI's index files, slim's label map, and a table of
+the classes for people. The functions are pure; their caller writes the files. Readers
+find shards by globs such as `train*` and take every match for a TFRecord file, so that
+no side file beside the shards may match such a glob. DALI's index files have the names
+of the shards, and are therefore in a folder of their own.
 """
 
 import collections
@@ -18,6 +18,7 @@ from converters.inputs.classes import Class
 from tfpipe.shards import image_record, index, records
 
 LABELS_NAME = "labels.txt"
+CLASSES_NAME = "classes.tsv"
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
 # TFDS looks for `<feature>.labels.txt` with the slashes of the feature turned to dots.
@@ -26,7 +27,10 @@ DALI_DIR_NAME = "dali_idx"
 
 # Everything that `side_files` may put beside the shards; the last one is a folder.
 SIDE_NAMES = frozenset(
-    {LABELS_NAME, DATASET_INFO_NAME, FEATURES_NAME, LABEL_NAMES_NAME, DALI_DIR_NAME}
+    {
+        *(LABELS_NAME, CLASSES_NAME, DATASET_INFO_NAME, FEATURES_NAME),
+        *(LABEL_NAMES_NAME, DALI_DIR_NAME),
+    }
 )
 
 # Shard names of each layout, in TFDS's language of templates.
@@ -111,7 +115,10 @@ def side_files(
         for label, (synset, text) in enumerate(index.classes, start=index.label_base)
     ]
     names = label_names(classes)
-    files = {LABELS_NAME: labels_text(classes).encode()}
+    files = {
+        LABELS_NAME: labels_text(classes).encode(),
+        CLASSES_NAME: _lines(classes_table(classes)),
+    }
     if tfds_obstacle(index) is None:
         files[DATASET_INFO_NAME] = _json(dataset_info(index))
         files[FEATURES_NAME] = _json(features(len(names), keys=keys))
@@ -126,6 +133,21 @@ def labels_text(classes: Sequence[Class]) -> str:
     """Returns a label map for slim's dataset_utils: a line `<label>:<name>` a class."""
     background = [Class(0, "", _BACKGROUND)] if classes[0].label == 1 else []
     return "".join(f"{c.label}:{_one_line(c.text)}\n" for c in [*background, *classes])
+
+
+def classes_table(classes: Sequence[Class]) -> list[str]:
+    """Returns a table of the classes, a header and a line a class, for people.
+
+    The readers of the other two lists take every line for a label, so that those lists
+    cannot say that tfpipe counts labels from 0. This table can: its columns are the
+    label as tfpipe delivers it, the label in the records, the folder or synset, and the
+    name, with tabs between them.
+    """
+    header = "label_in_tfpipe\tlabel_in_records\tfolder\tname"
+    return [header] + [
+        f"{number}\t{c.label}\t{_one_line(c.synset)}\t{_one_line(c.text)}"
+        for number, c in enumerate(classes)
+    ]
 
 
 def label_names(classes: Sequence[Class]) -> list[str]:

@@ -18,7 +18,7 @@ from converters.inputs import boxes, ilsvrc, listing
 from converters.inputs.classes import Class
 from converters.jobs import duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
-from converters.options import orientation, shared, summary
+from converters.options import figures, orientation, shared, summary
 from converters.options.job import JobOptions
 from tfpipe import errors, host
 from tfpipe.shards import index
@@ -120,9 +120,16 @@ def convert(
     """
     start = time.perf_counter()
     spans: list[processes.Span] = []
-    result: index.Index | None = run.run(make(), on_span=spans.append)
+    job = make()
+    result: index.Index | None = run.run(job, on_span=spans.append)
     seconds = time.perf_counter() - start
-    return summary.summarize(command, options.to_json(), result, seconds, spans)
+    document = summary.summarize(command, options.to_json(), result, seconds, spans)
+    if result is None:
+        return document
+    return document | {
+        "classes": figures.class_counts(job.output_dir, result),
+        "full_decode": figures.full_decode(job, result.made_by["decisions"]),
+    }
 
 
 def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> int:

@@ -18,7 +18,8 @@ from converters.images import lossless, policy, shrink
 _HELP = {
     "other_format": (
         "Images that are not JPEGs, whatever their name (PNG, GIF, WebP, BMP, TIFF, "
-        "AVIF), and JPEGs in arithmetic coding. convert: store the first frame as an "
+        "AVIF, JPEG 2000; HEIC where pillow-heif is installed), and JPEGs in "
+        "arithmetic coding. convert: store the first frame as an "
         f"RGB JPEG of quality {policy.REENCODE_QUALITY} without chroma subsampling, "
         "with white behind transparent pixels, and 16 bits a sample cut to 8. skip: "
         "leave the image out and report it. fail: stop."

@@ -11,6 +11,8 @@ import pathlib
 
 from absl import app, flags
 
+from tfpipe import errors
+
 
 @functools.cache
 def input_dir() -> "flags.FlagHolder[str | None]":
@@ -84,9 +86,10 @@ def path_of(name: str, value: str) -> pathlib.Path:
         value: Its value.
 
     Raises:
-        ValueError: If the value is empty, which would be the current folder, or names a
-            user that is not known.
+        ValueError: If the value is empty, which would be the current folder, is a URL,
+            or names a user that is not known.
     """
+    errors.require_local_path("", name, value)
     if not value:
         raise ValueError(f"{name} must be a path, got nothing. Write . for here.")
     try:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from absl import app
+from absl import app, flags
+
+from tfpipe import errors
 
 _HELP = ("help", "helpshort", "helpfull", "helpxml", "?")
 
@@ -25,9 +27,23 @@ def run(main: Callable[[Any], int]) -> NoReturn:
 def _parse(argv: list[str]) -> list[str]:
     try:
         arguments: list[str] = app.parse_flags_with_usage(argv)
+        refuse_urls(flags.FLAGS)
+    except ValueError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(1)
     except SystemExit:
         # absl ends a process that has printed its help with 1, the code of an error.
         if any(word.startswith("-") and word.lstrip("-") in _HELP for word in argv):
             sys.exit(0)
         raise
     return arguments
+
+
+def refuse_urls(values: flags.FlagValues) -> None:
+    """Checks that no flag has a URL, which would become a folder of that name.
+
+    Raises:
+        ValueError: If one has.
+    """
+    for name in values:
+        errors.require_local_path("", f"--{name}", values[name].value)

@@ -5,14 +5,20 @@ the JSON document.
 """
 
 import json
+import math
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from converters.engines import processes
+from converters.jobs import publish, side_files
 from tfpipe.shards import index
 
 _SCHEMA_VERSION = 1
-_LOST = ("bbox_dropped_", "bbox_file_")
+_LEFT_OUT = ("skipped_", "ignored_", "bbox_dropped_", "bbox_file_")
+# Largest batch that is proposed: the default of the presets.
+_BATCH_SIZE = 256
 
 
 def summarize(
@@ -66,30 +72,97 @@ def summarize(
 
 def print_summary(summary: Mapping[str, Any]) -> None:
     """Prints a few lines for people, and then the JSON line for scripts."""
-    # ASCII, because standard output may not be able to encode the name of a folder.
-    output_dir = ascii(summary["config"]["output_dir"])[1:-1]
+    output_dir = _shown(summary["config"]["output_dir"])
     if not summary["finished"]:
         print(f"{output_dir}: this task is done, others have shards to write.")
     else:
         rate = summary["num_records"] / max(summary["seconds"], 0.001)
         print(f"{output_dir}: {summary['num_bytes'] / 1e6:,.1f} MB in")
         for split, num_records in summary["splits"].items():
-            print(f"  {split:<12} {num_records:>9,} records")
-        for decision, count in summary["decisions"].items():
-            print(f"  {decision:<26} {count:>9,}")
-        for line in _remarks(summary):
+            classes = _classes(summary["classes"].get(split))
+            print(f"  {split:<12} {num_records:>9,} records{classes}")
+        for line in (*_decisions(summary), *_remarks(summary), *_next_steps(summary)):
             print(line)
         print(f"{summary['seconds']:.1f} s, {rate:,.0f} images/s")
     print(json.dumps(summary, separators=(",", ":")))
 
 
-def _remarks(summary: Mapping[str, Any]) -> list[str]:
-    """Returns remarks on rejected images, on copies, and on changed images."""
+def _shown(text: str) -> str:
+    """Returns text on one line that standard output can encode."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    encoding = sys.stdout.encoding or "ascii"
+    return line.encode(encoding, errors="backslashreplace").decode(encoding)
+
+
+def _classes(spread: Mapping[str, Any] | None) -> str:
+    """Returns the number of classes of a split, its smallest and its largest class."""
+    if spread is None:
+        return ""
+    small, large = (
+        f"{spread[which]['num_images']:,} ({_shown(spread[which]['class'])})"
+        for which in ("smallest", "largest")
+    )
+    each = f"{small} to {large} images each"
+    if spread["smallest"]["num_images"] == spread["largest"]["num_images"]:
+        each = f"{spread['smallest']['num_images']:,} each"
+    num_classes = spread["num_classes"]
+    text = f" of {num_classes:,} class{'es' if num_classes > 1 else ''}, {each}"
+    if missing := spread["num_without_images"]:
+        names = ", ".join(map(_shown, spread["first_without_images"]))
+        more = ", ..." if missing > len(spread["first_without_images"]) else ""
+        text += f"; none of {missing:,} ({names}{more})"
+    return text
+
+
+def _decisions(summary: Mapping[str, Any]) -> list[str]:
+    """Returns what was stored, and then what was left out and where it is named."""
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    for decision, count in summary["decisions"].items():
+        lines[decision.startswith(_LEFT_OUT)].append(f"  {decision:<26} {count:>9,}")
+    if lines[True]:
+        where = f"{_shown(summary['config']['output_dir'])}/{publish.REJECTS_NAME}"
+        lines[True].insert(0, f"left out; {where} says which, why and what to do:")
+    return lines[False] + lines[True]
+
+
+def _next_steps(summary: Mapping[str, Any]) -> list[str]:
+    """Returns how to check the images further, and how to load the data set."""
     lines = []
-    if any(
-        d.startswith(("skipped_", "ignored_", *_LOST)) for d in summary["decisions"]
-    ):
-        lines.append("  rejects.jsonl names each image, file and box that was left out")
+    if undecoded := summary["full_decode"]:
+        lines.append(
+            f"{undecoded['num_images']:,} images were not decoded. Damage that stops a "
+            "decoder is found with --decode=full, in about "
+            f"{_duration(undecoded['seconds'])} more."
+        )
+    path = ascii(os.path.expanduser(summary["config"]["output_dir"]))
+    # A small data set has no step of the default batch size: take some 4 steps or more.
+    num_records = summary["splits"].get("train", _BATCH_SIZE)
+    size = min(_BATCH_SIZE, 1 << max(num_records.bit_length() - 3, 0))
+    calls = []
+    for split in summary["splits"]:
+        preset = "imagenet_train" if split == "train" else "imagenet_eval"
+        given = "" if split in ("train", "validation") else f", split={split!r}"
+        calls.append(f"  {split} = tfpipe.{preset}({path}{given}, batch_size={size})")
+    return [
+        *lines,
+        "To load it: import tfpipe",
+        *calls,
+        f"tfpipe counts labels from 0; {side_files.CLASSES_NAME} and class_names of a "
+        "pipeline name them.",
+    ]
+
+
+def _duration(seconds: float) -> str:
+    """Returns a duration in its usual unit, rounded up."""
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds > 1.5 * length:
+            return f"{math.ceil(seconds / length)} {unit}"
+    return f"{math.ceil(seconds)} s"
+
+
+def _remarks(summary: Mapping[str, Any]) -> list[str]:
+    """Returns remarks on copies and on changed images."""
+    lines = []
     copies = summary["duplicates"]
     if copies["num_copies"]:
         lines.append(

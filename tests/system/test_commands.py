@@ -80,6 +80,26 @@ def test_flag_of_another_command_names_that_command(warm_python: WarmPython) -> 
     assert "It is a flag of benchmarks.train." in line
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("converters.folder", "--output_dir=s3://bucket/x"),
+        ("converters.verify", "s3://bucket/x"),
+        ("benchmarks.sweep", "--sweep_dir=s3://bucket/x"),
+    ],
+)
+def test_url_is_refused_before_a_folder_is_made(
+    warm_python: WarmPython, words: tuple[str, ...]
+) -> None:
+    done = warm_python.run("-m", *words)
+
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert line.startswith("Error: ")
+    assert "must be a path on this machine, got s3://bucket/x. URLs are not" in line
+    assert not (ROOT / "s3:").exists()
+
+
 def test_unknown_model_lists_the_known_ones(warm_python: WarmPython) -> None:
     done = warm_python.run("-m", "benchmarks.train", "--model=alexnet")
 

@@ -85,8 +85,6 @@ def open_store(
         ValueError: If the store cannot fit max_bytes.
         OSError: If the disk has not enough space, or the folder cannot be used.
     """
-    if "://" in os.fspath(directory):
-        raise ValueError(f"Cache needs a folder on a local disk, got {directory}.")
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     folder = directory / content.fingerprint

@@ -18,7 +18,7 @@ import tfpipe
 from tfpipe import host
 from tfpipe.cache import cacheable, folders, store
 from tfpipe.cache.filled import Filled, features
-from tfpipe.errors import settle_ints
+from tfpipe.errors import require_local_path, settle_ints
 from tfpipe.pipeline import Stage
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import index
@@ -85,6 +85,7 @@ class Cache:
                 'Cache needs a directory for "disk" and none for "ram", '
                 f"got {self.where!r} and {self.directory!r}."
             )
+        require_local_path(self, "directory", self.directory)
         settle_ints(self, ["max_bytes", "num_parallel_reads"], least=1, also=[None])
 
     def with_tuning(self, tuning: Tuning) -> "Cache":

@@ -48,7 +48,7 @@ class TFRecordSource(Progress):
 
     Args:
         data_dir: Folder with index.json, catalog.parquet and the shards.
-        split: `train` or `validation`.
+        split: Name of the split: `train`, `validation` or `test`.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: Number of this rank, 0 to num_ranks - 1.
         num_ranks: Number of ranks.
@@ -184,6 +184,7 @@ def _windows(source: TFRecordSource) -> Windows:
 
 
 def _check(source: TFRecordSource) -> None:
+    errors.require_local_path(source, "data_dir", source.data_dir)
     sizes = ("num_ranks", "batch_size", "block_length", "window_size")
     errors.settle_ints(source, sizes, least=1)
     errors.settle_ints(source, ["rank", "max_faults"], least=0)

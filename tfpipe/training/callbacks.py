@@ -87,6 +87,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
                 f"path must hold no names but {{epoch}} and, unless save_freq is "
                 f"'epoch', {{batch}}; got {path}."
             ) from error
+        errors.require_local_path("SaveState", "path", path)
         self.saved = saved
         self._source: Any = pipeline.source
         self._path = path

@@ -53,6 +53,7 @@ class Budget:
         errors.settle_ints(self, ["num_threads", "ram_bytes"], least=1)
         errors.settle_ints(self, ["disk_bytes"], least=0)
         errors.settle_bools(self, "any_order")
+        errors.require_local_path(self, "cache_dir", self.cache_dir)
         if bool(self.disk_bytes) != (self.cache_dir is not None):
             raise ValueError(
                 "Budget must have both disk_bytes and cache_dir or neither, got "

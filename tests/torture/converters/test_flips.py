@@ -80,6 +80,7 @@ def test_the_data_set_has_every_kind_of_file_and_no_fault(
     assert {name for name in names if "-of-" not in name} == {
         "catalog.parquet",
         "changes.jsonl",
+        "classes.tsv",
         "dataset_info.json",
         "duplicates.jsonl",
         "features.json",
@@ -88,7 +89,7 @@ def test_the_data_set_has_every_kind_of_file_and_no_fault(
         "labels.txt",
         "rejects.jsonl",
     }
-    assert len(names) == 9 + 3 + 3  # shards, and DALI's index of each
+    assert len(names) == 10 + 3 + 3  # shards, and DALI's index of each
     assert min((tiny_dir / name).stat().st_size for name in names) > 0
 
 

@@ -65,18 +65,19 @@ def test_classes_are_the_paths_of_the_folders_with_images(
     }
 
 
-@pytest.mark.parametrize("validation", ["val", "validation"])
+@pytest.mark.parametrize("validation", ["val", "valid", "validation"])
 def test_split_folders_are_splits_with_one_class_list(
     tmp_path: pathlib.Path, validation: str
 ) -> None:
     write(tmp_path, "train/b/1.jpg", "train/c/1.jpg", f"{validation}/a/1.jpg")
-    write(tmp_path, "test/b/1.jpg", "readme.txt", "loose.jpg")
+    write(tmp_path, "test/b/1.jpg", "old/b/1.jpg", "readme.txt", "loose.jpg")
 
     tree = classtree.read_class_tree(tmp_path)
 
     assert listed(tmp_path) == {
         "train": {"train/b/1.jpg": 2, "train/c/1.jpg": 3},
         "validation": {f"{validation}/a/1.jpg": 1},
+        "test": {"test/b/1.jpg": 2},
     }
     assert tree.ignored == {"not_a_split": 1, "other_name": 1, "no_class_folder": 1}
 

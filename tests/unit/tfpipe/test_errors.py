@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import pathlib
 from fractions import Fraction
 
 import numpy as np
@@ -660,3 +661,51 @@ def test_the_bound_of_image_sizes_is_that_of_the_native_op():
 
     assert "kMaxImageSize = 1 << 14;" in source.read_text()
     assert tfpipe.ops.crop.MAX_IMAGE_SIZE == 1 << 14
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("s3://bucket/photos", "Mount that place as a folder"),
+        ("gs://bucket", "URLs are not read or written yet"),
+        (pathlib.Path("s3://bucket/photos"), "got s3:/bucket/photos"),
+        ("HDFS://host/x", "copy its files"),
+        ("file:///data/x", "Write the path: /data/x."),
+        (["here", "https://host/x"], "got https://host/x"),
+    ],
+)
+def test_url_in_the_place_of_a_path_is_refused(path: object, remedy: str) -> None:
+    with pytest.raises(ValueError, match=f"^Cache.directory must be a path.*{remedy}"):
+        errors.require_local_path("Cache", "directory", path)
+
+
+def test_paths_that_look_a_little_like_urls_are_paths() -> None:
+    names = (
+        "a:b",
+        "C:/photos",
+        "/data/s3:/x",
+        "./s3://x",
+        "10:30/x",
+        "~/x",
+        ["x"],
+        None,
+    )
+    for path in names:
+        errors.require_local_path("", "path", path)
+
+
+def test_library_refuses_a_bucket_before_it_makes_a_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for make in (
+        lambda url: tfpipe.TFRecordSource(url, "train"),
+        lambda url: tfpipe.imagenet_train(url),
+        lambda url: tfpipe.Cache("disk", url),
+        lambda url: tfpipe.load_tuned(url, pipeline()),
+        lambda url: tfpipe.Tuning().save(url, made_for={}),
+        lambda url: tfpipe.tune(pipeline(), cache_dir=url, disk_budget_bytes=1 << 30),
+    ):
+        with pytest.raises(ValueError, match="must be a path on this machine"):
+            make("s3://bucket/x")
+    assert not list(tmp_path.iterdir())

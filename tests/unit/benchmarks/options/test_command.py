@@ -1,5 +1,6 @@
 """benchmarks.options.command: help, wrong flags, and flags without an effect."""
 
+import copy
 import re
 from collections.abc import Sequence
 from types import ModuleType
@@ -8,9 +9,16 @@ import pytest
 from absl import app, flags
 from absl.testing import flagsaver
 
-from benchmarks import input as input_command, sweep, train
-from benchmarks.options import command, input_flags, sweep_flags, train_flags
+from benchmarks import input as input_command, report, sweep, train
+from benchmarks.options import (
+    command,
+    input_flags,
+    sweep_flags,
+    train_arguments,
+    train_flags,
+)
 from benchmarks.reporting import gates
+from benchmarks.studies import decode, realism
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +172,31 @@ def test_flag_of_input_that_would_have_no_effect_is_refused(
 ) -> None:
     with flagsaver.as_parsed(**values), pytest.raises(ValueError, match=message):
         input_flags.config_from_flags()
+
+
+TEXT_FLAGS = ("string", "comma separated list of strings")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        flag
+        for module in (train_flags, input_flags, sweep_flags, report, realism, decode)
+        for flag in _key_flags(module)
+        if flag.flag_type() in TEXT_FLAGS
+    ],
+    ids=lambda flag: flag.name,
+)
+def test_no_flag_takes_a_url(flag: flags.Flag) -> None:
+    """A new flag of these commands is tried too."""
+    values = flags.FlagValues()
+    values[flag.name] = copy.deepcopy(flag)
+    values([__name__, f"--{flag.name}=s3://bucket/x"])
+
+    with pytest.raises(ValueError, match=f"--{flag.name} must be a path on this"):
+        command.refuse_urls(values)
+
+
+def test_url_in_the_flags_of_a_run_of_a_sweep_is_refused() -> None:
+    with pytest.raises(ValueError, match="--report_dir must be a path on this machine"):
+        train_arguments.parse(["--synthetic", "--report_dir=gs://bucket/x"])

@@ -16,6 +16,7 @@ from tfpipe.shards import index
 SHARD = "train-00001-of-00003"
 SIDE_FILES = [
     "catalog.parquet",
+    "classes.tsv",
     "dali_idx/train-00001-of-00003",
     "dataset_info.json",
     "features.json",

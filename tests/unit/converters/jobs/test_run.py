@@ -51,6 +51,7 @@ def test_data_set_is_complete_and_leaves_no_work(
 
     assert sorted(os.listdir(folder)) == [
         "catalog.parquet",
+        "classes.tsv",
         "dali_idx",
         "dataset_info.json",
         "features.json",

@@ -183,6 +183,22 @@ def test_label_names_begin_with_label_0(base: int, names: list[str]) -> None:
     ]
 
 
+@pytest.mark.parametrize("base", [0, 1])
+def test_the_table_of_classes_counts_as_tfpipe_does(base: int) -> None:
+    data = make_index(names_of("inception"), label_base=base)
+
+    files = side_files.side_files(data, make_places(data).items())
+
+    header, *rows = (
+        line.split("\t") for line in files["classes.tsv"].decode().splitlines()
+    )
+    assert header == ["label_in_tfpipe", "label_in_records", "folder", "name"]
+    assert [(int(row[0]), int(row[1])) for row in rows] == [
+        (number, number + base) for number in range(len(data.classes))
+    ]
+    assert [tuple(row[2:]) for row in rows] == list(data.classes)
+
+
 @pytest.mark.parametrize(
     ("made", "names"),
     [

@@ -50,5 +50,9 @@ def test_path_of_knows_home_folders(
     assert shared.path_of("--x", "a/~b") == pathlib.Path("a/~b")
     with pytest.raises(ValueError, match=r"--x must be a path, got nothing"):
         shared.path_of("--x", "")
+    with pytest.raises(
+        ValueError, match=r"--x must be a path on this machine, got s3:"
+    ):
+        shared.path_of("--x", "s3://bucket/x")
     with pytest.raises(ValueError, match=r"--x must be a path, got ~nosuchuser/x"):
         shared.path_of("--x", "~nosuchuser/x")

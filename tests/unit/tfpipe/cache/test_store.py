@@ -297,11 +297,6 @@ def test_folders_of_others_are_left_alone(tmp_path):
     assert (tmp_path / "notes.txt").exists()
 
 
-def test_remote_folder_is_refused():
-    with pytest.raises(ValueError, match="on a local disk, got s3://bucket/x"):
-        open_store("s3://bucket/x")
-
-
 def test_open_store_holds_its_lock_until_it_is_gone(tmp_path):
     kept = open_store(tmp_path)
     with open(kept.folder / "in_use", "ab") as file:
