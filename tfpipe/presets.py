@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from tfpipe import errors
 from tfpipe.native.op import CropOp
-from tfpipe.ops.basic import Cast, Normalize, Parse, Select
+from tfpipe.ops.basic import Cast, Normalize, Select
 from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, Quality
+from tfpipe.ops.parse import Parse
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
@@ -55,13 +56,15 @@ def imagenet_train(
 
     Element: batch.
         image: `dtype` [batch_size, image_size, image_size, 3]
-        label: int32 [batch_size], 0..999, see `Parse`
+        label: int32 [batch_size], 0..999, or float32 [batch_size, num_classes] of 0 and
+            1 with several labels a record, see `Parse`
         record_id: int64 [batch_size], if `with_record_id`
         mask: float32 [batch_size], if the source skips damaged records; 0 for an
             example that stands in for a damaged one, otherwise 1; the weight of its
             loss
         encoded: string [batch_size], and height, width: int32 [batch_size], in place of
             image, if `decode` is False
+        and the features of `Parse.extra`, if `parse` has any
 
     Args:
         data: Folder of a converted data set, or a `TFRecordSource` for other ways of
@@ -77,7 +80,8 @@ def imagenet_train(
         rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
         num_ranks: Number of ranks; 1 by default.
         parse: How records become examples; by default as the converters write them. Its
-            label base is that of the index, unless it has one.
+            label base is that of the index, unless it has one. The first record is
+            looked at, and must have its keys.
         dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
             device; this is the cheapest. "float32", "bfloat16" or "float16" gives
             normalized pixels.
@@ -216,14 +220,15 @@ def _pipeline(
     """Returns the pipeline of a preset; see `imagenet_train`."""
     _require(image_size, recipe, parse, decode, with_record_id, whole_batches)
     made = recipe(image_size, _pixels(dtype), quality or _quality(source, image_size))
-    names = ["label", *(["record_id"] if with_record_id else [])]
+    parse = (parse or Parse()).for_source(source)
+    names = ["label", *parse.extra_names, *(["record_id"] if with_record_id else [])]
     names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
     image = _encoded(names)
     if decode:
         image = _image(made, getattr(made, purpose), dtype, names, crop_op)
     return _compose(
         source,
-        ops=[_parse(source, parse), *image],
+        ops=[parse, *image],
         device_ops=(made.normalize,) if decode and dtype == "uint8" else (),
         cache=cache,
         whole_batches=whole_batches,
@@ -285,14 +290,6 @@ def _require_batched(ops: Sequence[Op]) -> None:
                 f"{', '.join(sorted(kind.__name__ for kind in _BATCHED))}; the recipe "
                 f"has {op!r}. Leave it False."
             )
-
-
-def _parse(source: TFRecordSource, parse: Parse | None) -> Parse:
-    """Returns the op with the label base of the index, unless it has its own."""
-    parse = parse or Parse()
-    if parse.label_base is not None:
-        return parse
-    return dataclasses.replace(parse, label_base=source.index.label_base)
 
 
 def _quality(source: TFRecordSource, image_size: int) -> Quality:

@@ -15,7 +15,8 @@ import PIL.ImageDraw
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.ops.basic import IMAGENET_MEAN, IMAGENET_STD, Parse
+from tfpipe.ops.basic import IMAGENET_MEAN, IMAGENET_STD
+from tfpipe.ops.parse import Parse
 from tfpipe.pipeline import Pipeline
 from tfpipe.stages.map import Map
 

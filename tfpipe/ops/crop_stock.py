@@ -6,6 +6,7 @@ native op makes the same pixels, by the same arithmetic in the same order.
 
 import tensorflow as tf
 
+from tfpipe.ops import other_formats
 from tfpipe.ops.basic import Normalize, ToNCHW
 
 # Factors by which libjpeg can decode smaller: the scales of its inverse DCT.
@@ -24,10 +25,13 @@ def crop(
     layout: str,
 ) -> tf.Tensor:
     """Returns the pixels of one image; `crop.crop_image` describes the arguments."""
-    if fast:
-        pixels = _decode_scaled(encoded, crop_box, image_size)
-    else:
-        pixels = _decode(encoded, crop_box, ratio=1)
+
+    def of_jpeg() -> tf.Tensor:
+        if fast:
+            return _decode_scaled(encoded, crop_box, image_size)
+        return _decode(encoded, crop_box, ratio=1)
+
+    pixels = other_formats.crop_box_pixels(encoded, crop_box, of_jpeg)
     # Mirrored while a pixel is still 3 bytes: floats would cost three times as much.
     if flip is not None and dtype != "uint8":
         pixels = _mirror(pixels, flip)
