@@ -7,6 +7,7 @@ which refuses it.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,7 +33,7 @@ def any_other(encoded: tf.Tensor) -> tf.Tensor:
     return tf.reduce_any(is_other) if encoded.shape.rank else is_other
 
 
-def one_node(branch: Callable[[], tf.Tensor]) -> Callable[[], tf.Tensor]:
+def one_node(branch: Callable[[], Any]) -> Callable[[], Any]:
     """Returns a branch of `tf.cond` as one node of a graph.
 
     The executor visits every op of a branch that it does not take. Those of a whole
@@ -41,7 +42,7 @@ def one_node(branch: Callable[[], tf.Tensor]) -> Callable[[], tf.Tensor]:
     if tf.executing_eagerly():
         return branch
     attributes = {"_noinline": True}
-    made: Callable[[], tf.Tensor] = tf.function(
+    made: Callable[[], Any] = tf.function(
         branch, autograph=False, experimental_attributes=attributes
     )
     return made

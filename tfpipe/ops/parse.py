@@ -86,6 +86,11 @@ class Parse:
         keys = (self.image_key, self.label_key, self.height_key, self.width_key)
         extra = _settled(self, self.extra, (*keys, *_NAMES))
         errors.settle(self, "extra", extra)
+        if self.image_key == self.label_key:
+            raise ValueError(
+                "Parse.image_key and label_key must be two keys, got "
+                f"{self.image_key!r} for both."
+            )
         if self.num_classes is not None and not self.multi_label:
             raise ValueError(
                 "Parse.num_classes must come with multi_label=True: it is the length "
@@ -194,7 +199,7 @@ class Parse:
         height, width = tf.cond(
             tf.reduce_all(tf.minimum(*stated) > 0),
             lambda: tuple(stated),
-            lambda: other_formats.sizes(encoded),
+            other_formats.one_node(lambda: other_formats.sizes(encoded)),
         )
         return height, width
 
@@ -250,6 +255,8 @@ def _spec(spec: Any) -> Any:
     if tf.as_dtype(dtype) not in _KINDS:
         raise ValueError(f"{tf.as_dtype(dtype).name} is no type of a tf.train.Example")
     sides = tf.TensorShape(shape).as_list()
+    if None in sides:
+        raise ValueError(f"the shape {shape} is not known")
     if isinstance(default, np.ndarray):
         default = default.tolist()
     default = _tupled(default)

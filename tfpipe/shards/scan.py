@@ -232,8 +232,8 @@ def _scan_shards(
     folder: pathlib.Path, what: str, stamps: Sequence[_Stamp]
 ) -> dict[_Stamp, _Records]:
     print(
-        f"Scanning {len(stamps)} shards of {what} in {folder} for their records, as no "
-        "index tells their places. This is done once.",
+        f"No index is read for {folder}: scanning {len(stamps)} shards of {what} for "
+        "their records. This is done once.",
         file=sys.stderr,
     )
     # disable=None shows the bar on a terminal only.
