@@ -316,12 +316,10 @@ def crop_image(
 
     def stock() -> tf.Tensor:
         shape = [image_size, image_size, 3]
-        return stateless_random.each(
-            crop,
-            [encoded, crop_box, *([] if flip is None else [flip])],
-            tf.TensorSpec(shape if layout == "NHWC" else shape[::-1], dtype),
-            is_batch=encoded.shape.rank > 0,
-        )
+        spec = tf.TensorSpec(shape if layout == "NHWC" else shape[::-1], dtype)
+        values = [encoded, crop_box, *([] if flip is None else [flip])]
+        is_batch = encoded.shape.rank > 0
+        return stateless_random.each(crop, values, spec, is_batch=is_batch)
 
     if native_op.resolve(crop_op) == "stock":
         return stock()

@@ -120,7 +120,7 @@ class Parse:
             BadIndexError: If the label base or the number of classes is needed, and
                 the source has no index.
         """
-        self._require_fits(source.paths)
+        _require_fits(self, source.paths)
         filled = self
         if self.label_base is None:
             base = source.index.label_base
@@ -136,19 +136,6 @@ class Parse:
             filled = dataclasses.replace(filled, num_classes=count)
         return filled
 
-    def _require_fits(self, paths: Sequence[str]) -> None:
-        """Checks the first record; see `for_source`."""
-        count = None if self.multi_label else 1
-        wanted = {
-            self.image_key: ("image_key", "bytes", 1),
-            self.label_key: ("label_key", "int64", count),
-        }
-        for key, spec in self.extra:
-            if spec.default_value is None:
-                size = tf.TensorShape(spec.shape).num_elements()
-                wanted[key] = ("extra", _KINDS[spec.dtype], size)
-        first_record.require(paths, owner="Parse", wanted=wanted)
-
     def __call__(self, example: Example) -> Example:
         if self.label_base is None or (self.multi_label and self.num_classes is None):
             raise ValueError(
@@ -159,56 +146,71 @@ class Parse:
                 "Parse(...).for_source(source)."
             )
         # Takes a scalar as well, as tf.io.parse_single_example does.
-        parsed = tf.io.parse_example(example["record"], self._features())
+        parsed = tf.io.parse_example(example["record"], _features(self))
         encoded = parsed[self.image_key]
-        height, width = self._sizes(parsed, encoded)
+        height, width = _sizes(self, parsed, encoded)
         return {
             "encoded": encoded,
             "height": height,
             "width": width,
-            "label": self._label(parsed[self.label_key]),
+            "label": _label(self, parsed[self.label_key]),
             "record_id": example["record_id"],
             "mask": tf.cast(example["is_real"], tf.float32),
             "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
             **{key: parsed[key] for key in self.extra_names},
         }
 
-    def _features(self) -> dict[str, Any]:
-        """Returns what `tf.io.parse_example` is to parse."""
-        scalar = tf.io.FixedLenFeature([], tf.int64)
-        found = {
-            self.image_key: tf.io.FixedLenFeature([], tf.string),
-            self.label_key: scalar,
-        }
-        if self.multi_label:
-            found[self.label_key] = tf.io.VarLenFeature(tf.int64)
-        for key in (self.height_key, self.width_key):
-            if key is not None:
-                found[key] = tf.io.FixedLenFeature([], tf.int64, default_value=0)
-        return found | dict(self.extra)
 
-    def _sizes(
-        self, parsed: Example, encoded: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns heights and widths, from the headers if a record lacks one."""
-        if self.height_key is None or self.width_key is None:
-            return other_formats.sizes(encoded)
-        stated = [
-            tf.cast(parsed[key], tf.int32) for key in (self.height_key, self.width_key)
-        ]
-        height, width = tf.cond(
-            tf.reduce_all(tf.minimum(*stated) > 0),
-            lambda: tuple(stated),
-            other_formats.one_node(lambda: other_formats.sizes(encoded)),
-        )
-        return height, width
+def _require_fits(op: Parse, paths: Sequence[str]) -> None:
+    """Checks the first record; see `for_source`."""
+    count = None if op.multi_label else 1
+    wanted = {
+        op.image_key: ("image_key", "bytes", 1),
+        op.label_key: ("label_key", "int64", count),
+    }
+    for key, spec in op.extra:
+        if spec.default_value is None:
+            size = tf.TensorShape(spec.shape).num_elements()
+            wanted[key] = ("extra", _KINDS[spec.dtype], size)
+    first_record.require(paths, owner="Parse", wanted=wanted)
 
-    def _label(self, label: Any) -> tf.Tensor:
-        if not self.multi_label:
-            return tf.cast(label, tf.int32) - self.label_base + self.label_offset
-        places = label.values - self.label_base + self.label_offset
-        assert self.num_classes is not None  # __call__ has checked it
-        return _rows(label.with_values(places), self.num_classes)
+
+def _features(op: Parse) -> dict[str, Any]:
+    """Returns what `tf.io.parse_example` is to parse."""
+    scalar = tf.io.FixedLenFeature([], tf.int64)
+    found = {
+        op.image_key: tf.io.FixedLenFeature([], tf.string),
+        op.label_key: scalar,
+    }
+    if op.multi_label:
+        found[op.label_key] = tf.io.VarLenFeature(tf.int64)
+    for key in (op.height_key, op.width_key):
+        if key is not None:
+            found[key] = tf.io.FixedLenFeature([], tf.int64, default_value=0)
+    return found | dict(op.extra)
+
+
+def _sizes(
+    op: Parse, parsed: Example, encoded: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns heights and widths, from the headers if a record lacks one."""
+    if op.height_key is None or op.width_key is None:
+        return other_formats.sizes(encoded)
+    stated = [tf.cast(parsed[key], tf.int32) for key in (op.height_key, op.width_key)]
+    height, width = tf.cond(
+        tf.reduce_all(tf.minimum(*stated) > 0),
+        lambda: tuple(stated),
+        other_formats.one_node(lambda: other_formats.sizes(encoded)),
+    )
+    return height, width
+
+
+def _label(op: Parse, label: Any) -> tf.Tensor:
+    if not op.multi_label:
+        return tf.cast(label, tf.int32) - op.label_base + op.label_offset
+    places = label.values - op.label_base + op.label_offset
+    assert op.num_classes is not None  # __call__ has checked it
+    return _rows(label.with_values(places), op.num_classes)
 
 
 def _settled(of: object, extra: Any, taken: Iterable[str | None]) -> tuple[Any, ...]:

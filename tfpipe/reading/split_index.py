@@ -44,7 +44,7 @@ class SplitIndex:
     def _scan(self) -> scan.Scan | None:
         if self.files is None and not scan.is_needed(self.data_dir):
             return None
-        return scan.scan(self.data_dir, self.split, self.files)
+        return scan.scan(self.data_dir, self.split, files=self.files)
 
     @property
     def shards(self) -> tuple[Shard, ...]:

@@ -155,7 +155,7 @@ def find_shards(data_dir: Path) -> dict[str, list[str]]:
     return dict(found)
 
 
-def scan(data_dir: Path, split: str, files: str | None = None) -> Scan:
+def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
     """Finds the records of a split, or loads the result of an earlier scan.
 
     A scan reads 16 bytes a record: the header and the CRC of the data. The result is

@@ -68,6 +68,7 @@ def tfds_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
     class Photos(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
         VERSION = tfds.core.Version("1.0.0")
+        url_infos: Mapping[str, Any] = {}  # nothing is downloaded
 
         def _info(self) -> Any:
             features = {
@@ -75,8 +76,8 @@ def tfds_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
                 "file_name": tfds.features.Text(),
                 "label": tfds.features.ClassLabel(names=["dark", "bright"]),
             }
-            return self.dataset_info_from_configs(
-                features=tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
             )
 
         def _split_generators(self, dl_manager: Any) -> Mapping[str, Any]:
