@@ -33,7 +33,6 @@ from .ops.basic import (
     Flip as Flip,
     Normalize as Normalize,
     OneHot as OneHot,
-    Parse as Parse,
     Reseed as Reseed,
     Select as Select,
     ToNCHW as ToNCHW,
@@ -50,6 +49,9 @@ from .ops.crop import (
 from .ops.mix import (
     CutMix as CutMix,
     MixUp as MixUp,
+)
+from .ops.parse import (
+    Parse as Parse,
 )
 from .pipeline import (
     Pipeline as Pipeline,

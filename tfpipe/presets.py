@@ -12,9 +12,10 @@ from typing import Any, Literal
 from tfpipe import errors
 from tfpipe.native.op import CropOp
 from tfpipe.ops import boxes, mix
-from tfpipe.ops.basic import Cast, Normalize, OneHot, Parse, Select, ToNCHW
+from tfpipe.ops.basic import Cast, Normalize, OneHot, Select, ToNCHW
 from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
+from tfpipe.ops.parse import Parse
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
@@ -60,7 +61,8 @@ def imagenet_train(
     Element: batch. It holds these features; others that ops add are left out.
         image: `dtype` [batch_size, height, width, 3] of `image_size`
         label: int32 [batch_size], 0..999, see `Parse`; rows of floats, float32
-            [batch_size, num_classes], after `OneHot`, `MixUp` or `CutMix`
+            [batch_size, num_classes], after `OneHot`, `MixUp` or `CutMix`, and of 0 and
+            1 with several labels a record
         boxes: float32 [batch_size, 100, 4], and box_label: int32 [batch_size, 100], -1
             where there is no box, if `with_boxes`; see `ops.boxes`
         record_id: int64 [batch_size], if `with_record_id`
@@ -69,6 +71,7 @@ def imagenet_train(
             loss
         encoded: string [batch_size], and height, width: int32 [batch_size], in place of
             image, if `recipe` is None
+        and the features of `Parse.extra`, if `parse` has any
 
     Args:
         data: Folder of a converted data set, or a `TFRecordSource` for other ways of
@@ -83,7 +86,8 @@ def imagenet_train(
         rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
         num_ranks: Number of ranks; 1 by default.
         parse: How records become examples; by default as the converters write them. Its
-            label base is that of the index, unless it has one.
+            label base is that of the index, unless it has one. The first record is
+            looked at, and must have its keys.
         ops: Ops on each example between its crop and its normalization, on uint8 pixels
             0..255, such as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. With other
             ops than `OneHot`, float results come from rounded pixels as well.
@@ -249,14 +253,14 @@ def _pipeline(
     made = recipe and recipe(
         image_size, pixels(dtype, ops), quality or _quality(source, sides)
     )
+    parse = (parse or Parse()).for_source(source)
     names = ["image"] if made else ["encoded", "height", "width"]
-    names += ["label", *(boxes.FEATURES if with_boxes else ())]
+    names += ["label", *parse.extra_names, *(boxes.FEATURES if with_boxes else ())]
     names += ["record_id"] if with_record_id else []
     names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
     image = [*ops]
     if made:
         image = made.image_ops(purpose, more=ops, dtype=dtype, crop_op=crop_op)
-    parse = _parse(source, parse)
     return _compose(
         source,
         ops=[
@@ -343,14 +347,6 @@ def _require_batched(ops: Sequence[Op]) -> None:
             )
 
 
-def _parse(source: TFRecordSource, parse: Parse | None) -> Parse:
-    """Returns the op with the label base of the index, unless it has its own."""
-    parse = parse or Parse()
-    if parse.label_base is not None:
-        return parse
-    return dataclasses.replace(parse, label_base=source.index.label_base)
-
-
 def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
     """Returns the op that reads boxes, with the label base of `parse`, or no op."""
     if not with_boxes:
@@ -365,8 +361,10 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
 def _num_classes(source: TFRecordSource, parse: Parse) -> int:
     """Returns one more than the largest label that `parse` delivers, 0 if not known."""
     known = source.index
+    if not known.num_classes:  # nor does a scan know the label base
+        return 0
     shift = known.label_base - (parse.label_base or 0) + parse.label_offset
-    return known.num_classes and known.num_classes + shift
+    return known.num_classes + shift
 
 
 def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:

@@ -26,13 +26,8 @@ from tfpipe.shards import image_record, index
 COMMAND = "converters.verify"
 # Prefix of the work folder beside the shards. No reader looks at names with a dot.
 _PREFIX = ".verifying-"
-# The features that the presets of tfpipe parse.
-_NEEDED = (
-    image_record.ENCODED,
-    image_record.HEIGHT,
-    image_record.WIDTH,
-    image_record.LABEL,
-)
+# The features that the presets of tfpipe parse, unless they are told other keys.
+_NEEDED = (image_record.ENCODED, image_record.LABEL)
 
 # The (synset, text) pairs that come with each label.
 Names = Mapping[int, set[tuple[str, str]]]
@@ -225,12 +220,13 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
     if features and lacking:
         found.append(
             f"not every record has {', '.join(lacking)}: tfpipe.TFRecordSource reads "
-            "the records, but its presets need these features"
+            "the records, but its presets need parse=tfpipe.Parse(image_key=..., "
+            "label_key=...)"
         )
     if facts.num_not_jpeg:
         found.append(
-            f"{facts.num_not_jpeg:,} images are no JPEG: tfpipe.TFRecordSource reads "
-            "the records, but its presets decode JPEG alone"
+            f"{facts.num_not_jpeg:,} images are no JPEG: the presets of tfpipe decode "
+            "PNG as well, at a higher cost, and no other format"
         )
     return found
 

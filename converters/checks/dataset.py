@@ -113,6 +113,7 @@ def _settings(request: Request, known: index.Index) -> Settings:
         classes=known.classes,
         label_base=known.label_base,
         input_dir=request.input_dir,
+        multi_label=known.made_by.get("multi_label") is True,
     )
 
 

@@ -7,7 +7,7 @@ each fault, with the actual and the expected value. No shard is read here.
 import io
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import PIL.Image
@@ -110,6 +110,7 @@ def schema_faults(
     features: Mapping[str, str] | None,
     classes: Sequence[tuple[str, str]],
     label_base: int,
+    multi_label: bool = False,
 ) -> Iterator[str]:
     """Compares the features of a record with the index and the catalog.
 
@@ -120,6 +121,7 @@ def schema_faults(
             the features that the converters write, and no other.
         classes: (synset, text) of each class, in label order.
         label_base: Label of the first class.
+        multi_label: Whether a record may have any number of labels.
 
     Yields:
         One text for each fault.
@@ -129,7 +131,9 @@ def schema_faults(
     except errors.BadRecordError as error:
         yield str(error)
         return
-    wrong = list(_feature_faults(example, FEATURES if features is None else features))
+    scalars = SCALARS.keys() - (LABEL_KEYS if multi_label else ())
+    kinds = FEATURES if features is None else features
+    wrong = list(_feature_faults(example, kinds, scalars))
     if features is None:
         for key in sorted(example.keys() - FEATURES.keys()):
             wrong.append(f"feature {key} is not one of those that the converters write")
@@ -143,17 +147,19 @@ def schema_faults(
     yield from size_faults(example)
 
 
-def _feature_faults(example: Example, features: Mapping[str, str]) -> Iterator[str]:
+def _feature_faults(
+    example: Example, features: Mapping[str, str], scalars: Collection[str]
+) -> Iterator[str]:
     """Yields features that are missing, of another type, or not of one value."""
     for key, kind in features.items():
         feature = example.get(key)
         if feature is None:
             yield f"feature {key} is missing"
         elif feature.kind != kind and not (
-            feature.kind == "empty" and key not in SCALARS
+            feature.kind == "empty" and key not in scalars
         ):
             yield f"feature {key} must be of type {kind}, got {feature.kind}"
-        elif key in SCALARS and len(feature.values) != 1:
+        elif key in scalars and len(feature.values) != 1:
             yield f"feature {key} must have one value, got {len(feature.values)}"
 
 
@@ -168,21 +174,24 @@ def _converter_faults(example: Example) -> Iterator[str]:
     for key in _SIDES:
         if not all(0 <= side <= 1 for side in example[key].values):
             yield f"{key} must be 0 to 1, got {example[key].values}"
-    label = example[image_record.LABEL].values[0]
+    labels = example[image_record.LABEL].values
     for key in _BOX_LABELS:
-        if set(example[key].values) - {label}:
-            yield f"{key} must repeat the label {label}, got {example[key].values}"
+        if set(example[key].values) - {*labels}:
+            shown = ", ".join(map(str, labels))
+            yield f"{key} must repeat the label {shown}, got {example[key].values}"
 
 
 def _class_faults(
     example: Example, classes: Sequence[tuple[str, str]], label_base: int
 ) -> Iterator[str]:
+    last = label_base + len(classes) - 1
+    found = (example[key] for key in LABEL_KEYS if key in example)
+    labels = next((each.values for each in found if each.kind == "int64"), [])
+    if wrong := [label for label in labels if not label_base <= label <= last]:
+        yield f"the label must be {label_base} to {last}, got {wrong[0]}"
+        return
     label = int_of(example, LABEL_KEYS)
     if label is None:
-        return
-    last = label_base + len(classes) - 1
-    if not label_base <= label <= last:
-        yield f"the label must be {label_base} to {last}, got {label}"
         return
     names = zip((SYNSET_KEYS, TEXT_KEYS), classes[label - label_base], strict=True)
     for keys, expected in names:

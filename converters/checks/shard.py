@@ -70,6 +70,7 @@ class Settings:
         classes: (synset, text) of each class, in label order.
         label_base: Label of the first class.
         input_dir: Folder of the source images; needed by the level "source" only.
+        multi_label: Whether a record may have any number of labels.
     """
 
     data_dir: pathlib.Path
@@ -78,6 +79,7 @@ class Settings:
     classes: Sequence[tuple[str, str]]
     label_base: int
     input_dir: pathlib.Path | None
+    multi_label: bool = False
 
     def reaches(self, level: str) -> bool:
         """Whether the level of the settings includes the checks of this level."""
@@ -290,6 +292,7 @@ class _Checker:
                 features=settings.features,
                 classes=settings.classes,
                 label_base=settings.label_base,
+                multi_label=settings.multi_label,
             )
         )
         yield from wrong

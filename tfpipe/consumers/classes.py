@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tfpipe import errors
 from tfpipe.consumers import records_of
-from tfpipe.ops.basic import Parse
+from tfpipe.ops.parse import Parse
 from tfpipe.shards import index
 
 # Classes that a warning names.

@@ -7,7 +7,7 @@ its `Parse` among the stages, or an error that says which part is missing.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfpipe.ops.basic import Parse
+from tfpipe.ops.parse import Parse
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.map import Map
 

@@ -1,9 +1,9 @@
 """Ops: example -> example, one image at a time, for use inside `stages.basic.Map`.
 
 In and out: a flat dict of tensors. An op returns a new dict and never changes its
-input. Random ops draw from `seed`, which `Parse` computes from the run's seed, the
-epoch and the record's number, so that a record gets the same augmentation whatever the
-parallelism, the rank or the resume point. Images are RGB, height x width x channel.
+input. Random ops draw from `seed`, which `parse.Parse` computes from the run's seed,
+the epoch and the record's number, so that a record gets the same augmentation whatever
+the parallelism, the rank or the resume point. Images are RGB, height x width x channel.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.ops import boxes
-from tfpipe.shards import image_record
 
 Example = dict[str, tf.Tensor]
 
@@ -24,63 +23,6 @@ IMAGENET_STD = (58.395, 57.12, 57.375)
 
 # The mean that the VGG networks were trained with; they did not divide.
 VGG_MEAN = (123.68, 116.779, 103.939)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Parse:
-    """Parses a record into an example, or a batch of them into a batch.
-
-    Element: record -> example.
-        in   record: string; record_id, epoch_seed: int64; is_real: bool
-        out  encoded: string, JPEG bytes
-             height, width: int32, pixels
-             label: int32, label on disk - label_base + label_offset
-             record_id: int64
-             mask: float32, 1 for a real record, 0 for one that fills up a batch or
-                 replaces a damaged record
-             seed: int64 [2], seed of the random ops
-
-    Args:
-        label_base: Label on disk of the first class. The index states it, and the
-            presets take it from there if it is None; without them it must be given.
-        label_offset: Label of the first class in the output.
-    """
-
-    label_base: int | None = None
-    label_offset: int = 0
-
-    def __post_init__(self) -> None:
-        errors.settle_ints(self, ["label_base"], also=[None])
-        errors.settle_ints(self, ["label_offset"])
-
-    def __call__(self, example: Example) -> Example:
-        if self.label_base is None:
-            raise ValueError(
-                "Parse.label_base must be the label of the first class on disk, got "
-                "None. Take it from the index: Parse(label_base="
-                "source.index.label_base)."
-            )
-        scalar = tf.io.FixedLenFeature([], tf.int64)
-        # Takes a scalar as well, as tf.io.parse_single_example does.
-        features = tf.io.parse_example(
-            example["record"],
-            {
-                image_record.ENCODED: tf.io.FixedLenFeature([], tf.string),
-                image_record.HEIGHT: scalar,
-                image_record.WIDTH: scalar,
-                image_record.LABEL: scalar,
-            },
-        )
-        label = tf.cast(features[image_record.LABEL], tf.int32)
-        return {name: example[name] for name in boxes.FEATURES if name in example} | {
-            "encoded": features[image_record.ENCODED],
-            "height": tf.cast(features[image_record.HEIGHT], tf.int32),
-            "width": tf.cast(features[image_record.WIDTH], tf.int32),
-            "label": label - self.label_base + self.label_offset,
-            "record_id": example["record_id"],
-            "mask": tf.cast(example["is_real"], tf.float32),
-            "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
-        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +153,7 @@ class OneHot:
             0 <= smoothing < 1; 0.1 in the paper.
 
     Raises:
+        ValueError: If the label is a row of floats already.
         tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1;
             `tf.one_hot` would return zeros for it.
     """
@@ -225,6 +168,12 @@ class OneHot:
 
     def __call__(self, example: Example) -> Example:
         label = example["label"]
+        if label.dtype.is_floating:
+            raise ValueError(
+                f"OneHot must get labels as whole numbers, got {label.dtype.name} "
+                f"{label.shape}. With Parse(multi_label=True) labels are rows already: "
+                "leave OneHot out."
+            )
         known = tf.reduce_all((label >= 0) & (label < self.num_classes))
         tf.debugging.Assert(
             known,

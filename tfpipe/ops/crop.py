@@ -1,6 +1,6 @@
 """Crops: example -> example, from JPEG bytes to an image of fixed size.
 
-In: an example with `encoded`, `height`, `width` (see `basic.Parse`). Out: the example
+In: an example with `encoded`, `height`, `width` (see `parse.Parse`). Out: the example
 with `image` in their place. Each op only chooses a crop box, the part of the image it
 wants. `crop_image` turns a crop box into pixels in one pass: it decodes the box, at a
 smaller scale where that is enough, resizes it, mirrors it and, if asked to, normalizes
@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.native import op as native_op
 from tfpipe.native.op import CropOp
-from tfpipe.ops import boxes, crop_stock, stateless_random
+from tfpipe.ops import boxes, crop_stock, other_formats, stateless_random
 from tfpipe.ops.basic import Example, Flip, Normalize, op_seed
 
 Quality = Literal["fast", "exact"]
@@ -269,7 +269,7 @@ def crop_image(
     layout: Layout = "NHWC",
     crop_op: CropOp = "auto",
 ) -> tf.Tensor:
-    """Returns a crop box of a JPEG image, resized, for one image or a batch.
+    """Returns a crop box of an image, resized, for one image or a batch.
 
     The result is resized bilinearly with half-pixel centers.
 
@@ -282,6 +282,7 @@ def crop_image(
 
     Args:
         encoded: string [] or [n], JPEG, of any subsampling; gray and CMYK become RGB.
+            PNG as well, which only the stock ops decode, always as a whole.
         crop_box: int32 [4] or [n, 4], top, left, height, width in pixels, within the
             image.
         image_size: Height and width of the result in pixels: one number for a square,
@@ -299,15 +300,17 @@ def crop_image(
         dimension n for a batch; RGB, 0..255 if not normalized.
 
     Raises:
-        tf.errors.InvalidArgumentError: If the bytes are no JPEG, or the crop box is not
-            within the image. The native op's message says which of the two, and names
-            the image's position in a batch.
+        tf.errors.InvalidArgumentError: If the bytes are neither JPEG nor PNG, or the
+            crop box is not within the image. The native op's message says which of the
+            two, and names the image's position in a batch.
         RuntimeError: If `crop_op` is "native" and the native op is not built.
         ValueError: If a side of `image_size` is not from 1 to MAX_IMAGE_SIZE.
     """
     sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
     encoded = tf.convert_to_tensor(encoded)
-    if native_op.resolve(crop_op) == "native":
+    crop_box = tf.convert_to_tensor(crop_box)
+
+    def native() -> tf.Tensor:
         return native_op.load()[0].tfpipe_crop(
             encoded=encoded,
             window=crop_box,
@@ -332,11 +335,17 @@ def crop_image(
             layout=layout,
         )
 
-    return stateless_random.each(
-        crop,
-        [encoded, crop_box, *([] if flip is None else [flip])],
-        tf.TensorSpec([*sides, 3] if layout == "NHWC" else [3, *sides], dtype),
-        is_batch=encoded.shape.rank > 0,
+    def stock() -> tf.Tensor:
+        shape = [*sides, 3] if layout == "NHWC" else [3, *sides]
+        spec = tf.TensorSpec(shape, dtype)
+        values = [encoded, crop_box, *([] if flip is None else [flip])]
+        is_batch = encoded.shape.rank > 0
+        return stateless_random.each(crop, values, spec, is_batch=is_batch)
+
+    if native_op.resolve(crop_op) == "stock":
+        return stock()
+    return tf.cond(
+        other_formats.any_other(encoded), other_formats.one_node(stock), native
     )
 
 

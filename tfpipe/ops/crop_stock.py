@@ -6,6 +6,7 @@ native op makes the same pixels, by the same arithmetic in the same order.
 
 import tensorflow as tf
 
+from tfpipe.ops import other_formats
 from tfpipe.ops.basic import Normalize, ToNCHW
 
 # Factors by which libjpeg can decode smaller: the scales of its inverse DCT.
@@ -27,10 +28,13 @@ def crop(
 
     `sides` are height and width of the result in pixels.
     """
-    if fast:
-        pixels = _decode_scaled(encoded, crop_box, sides)
-    else:
-        pixels = _decode(encoded, crop_box, ratio=1)
+
+    def of_jpeg() -> tf.Tensor:
+        if fast:
+            return _decode_scaled(encoded, crop_box, sides)
+        return _decode(encoded, crop_box, ratio=1)
+
+    pixels = other_formats.crop_box_pixels(encoded, crop_box, of_jpeg)
     # Mirrored while a pixel is still 3 bytes: floats would cost three times as much.
     if flip is not None and dtype != "uint8":
         pixels = _mirror(pixels, flip)

@@ -48,7 +48,11 @@ class TFRecordSource(Progress):
 
     Args:
         data_dir: Folder with index.json, catalog.parquet and the shards.
-        split: Name of the split: `train`, `validation` or `test`.
+        split: `train`, `validation` or `test`; with `files` any name.
+        files: Pattern of the shards' names, for shards of other tools: as of
+            `pathlib.Path.glob`, relative to the folder, such as "part-*.tfrecord" or
+            "**/*.tfrec". The shards are sorted by name, 2 before 10, and scanned; an
+            index is then not read. Compressed shards are refused.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: Number of this rank, 0 to num_ranks - 1.
         num_ranks: Number of ranks.
@@ -72,8 +76,9 @@ class TFRecordSource(Progress):
     """
 
     data_dir: str | os.PathLike[str]
-    split: str
+    split: str = "train"
     _: dataclasses.KW_ONLY
+    files: str | None = None
     seed: int = 0
     rank: int = 0
     num_ranks: int = 1
@@ -92,7 +97,7 @@ class TFRecordSource(Progress):
     @functools.cached_property
     def split_index(self) -> SplitIndex:
         """The shards of the split, and where its records are."""
-        return SplitIndex(self.data_dir, self.split)
+        return SplitIndex(self.data_dir, self.split, self.files)
 
     @property
     def index(self) -> Index:
@@ -149,7 +154,11 @@ class TFRecordSource(Progress):
     def in_order(self) -> "TFRecordSource":
         """Returns a source of all records of the split on one rank, in disk order."""
         return TFRecordSource(
-            self.data_dir, self.split, shuffle="none", window_size=self.window_size
+            self.data_dir,
+            self.split,
+            files=self.files,
+            shuffle="none",
+            window_size=self.window_size,
         )
 
     def locate(self, record_id: int) -> tuple[str, int]:
@@ -196,9 +205,19 @@ def _check(source: TFRecordSource) -> None:
             "TFRecordSource.rank must be 0 to num_ranks - 1 = "
             f"{source.num_ranks - 1}, got {source.rank}."
         )
+    _check_files(source)
     index.check(source.index, source.data_dir, source.split)
     # Loading them here reports a bad catalog when the source is made.
     _ = source.order, source.split_index.byte_offsets
+
+
+def _check_files(source: TFRecordSource) -> None:
+    errors.require_kind(source, "files", source.files, str, or_none=True)
+    if source.files is not None and (not source.files or source.files[0] == "/"):
+        raise ValueError(
+            "TFRecordSource.files must be a pattern relative to data_dir, such as "
+            f"'*.tfrecord', got {source.files!r}."
+        )
 
 
 def _digest(shards: Sequence[Shard], order: object) -> str:

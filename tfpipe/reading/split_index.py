@@ -24,6 +24,8 @@ class SplitIndex:
     Args:
         data_dir: Folder with index.json, catalog.parquet and the shards.
         split: Name of the split.
+        files: Pattern of the shards' names, see `matching.matching_files`; None reads
+            the index, if there is one.
 
     Raises:
         BadIndexError: If the index, the catalog or a shard is missing or wrong.
@@ -31,6 +33,7 @@ class SplitIndex:
 
     data_dir: str | os.PathLike[str]
     split: str
+    files: str | None = None
 
     @functools.cached_property
     def whole(self) -> Index:
@@ -39,8 +42,9 @@ class SplitIndex:
 
     @functools.cached_property
     def _scan(self) -> scan.Scan | None:
-        needed = scan.is_needed(self.data_dir)
-        return scan.scan(self.data_dir, self.split) if needed else None
+        if self.files is None and not scan.is_needed(self.data_dir):
+            return None
+        return scan.scan(self.data_dir, self.split, files=self.files)
 
     @property
     def shards(self) -> tuple[Shard, ...]:

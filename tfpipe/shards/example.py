@@ -1,7 +1,7 @@
 """`tf.train.Example` as bytes: encoded from features, and decoded into features.
 
 In: the features of one image. Out: the serialized example, as a list of buffers so that
-the JPEG is never copied; and the inverse. Imports no TensorFlow; `ops.basic.Parse`
+the JPEG is never copied; and the inverse. Imports no TensorFlow; `ops.parse.Parse`
 parses examples into tensors.
 
 Protobuf's wire format is written and read by hand, as protobuf serializes

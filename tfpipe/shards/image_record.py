@@ -40,31 +40,39 @@ class ImageRecord(NamedTuple):
         encoded: JPEG bytes.
         height: Height in pixels.
         width: Width in pixels.
-        label: Class label, counted from the label base of the data set.
+        label: Class label, counted from the label base of the data set; or a list of
+            any number of labels, see `Parse.multi_label`.
         synset: Class folder, for ImageNet the WordNet id.
         text: Name of the class for people.
         filename: Base name of the source file.
         boxes: (xmin, ymin, xmax, ymax) of each object, relative, 0 to 1.
+        box_labels: Label of each box; None gives each the label of the image, which
+            then must be one label.
     """
 
     encoded: bytes
     height: int
     width: int
-    label: int
+    label: int | Sequence[int]
     synset: str
     text: str
     filename: str
     boxes: Sequence[Box] = ()
+    box_labels: Sequence[int] | None = None
 
 
 def encode_image(record: ImageRecord) -> Buffers:
     """Encodes an image as a `tf.train.Example`, in pieces to be joined.
 
     The labels of boxes are written under both keys that readers use.
+
+    Raises:
+        ValueError: If the boxes have not one label each.
     """
+    labels = (record.label,) if isinstance(record.label, int) else tuple(record.label)
     filename = os.fsencode(record.filename)
     # Keys must be in sorted order; image/encoded is the sixth.
-    head = _class(record.label, record.synset, record.text) + bytes_entry_head(
+    head = _class(labels, record.synset, record.text) + bytes_entry_head(
         ENCODED, len(record.encoded)
     )
     tail = (
@@ -72,11 +80,24 @@ def encode_image(record: ImageRecord) -> Buffers:
         + filename
         + _FORMAT
         + _size(HEIGHT, record.height)
-        + _boxes(record.label, tuple(record.boxes))
+        + _boxes(_box_labels(record, labels), tuple(record.boxes))
         + _size(WIDTH, record.width)
     )
     num_bytes = len(head) + len(record.encoded) + len(tail)
     return [example_head(num_bytes) + head, record.encoded, tail]
+
+
+def _box_labels(record: ImageRecord, labels: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the label of each box."""
+    given = record.box_labels
+    if given is None and len(labels) == 1:
+        return labels * len(record.boxes)
+    if len(given or ()) != len(record.boxes):
+        raise ValueError(
+            f"ImageRecord.box_labels must be one label for each of the "
+            f"{len(record.boxes)} boxes of {record.filename}, got {given}."
+        )
+    return tuple(given or ())
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -85,11 +106,11 @@ def _filename_head(num_bytes: int) -> bytes:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _class(label: int, synset: str, text: str) -> bytes:
+def _class(labels: tuple[int, ...], synset: str, text: str) -> bytes:
     return _entries(
         {
             "image/channels": int64_feature([3]),
-            LABEL: int64_feature([label]),
+            LABEL: int64_feature(labels),
             "image/class/synset": bytes_feature(synset.encode()),
             "image/class/text": bytes_feature(text.encode()),
             "image/colorspace": bytes_feature(b"RGB"),
@@ -103,10 +124,10 @@ def _size(key: str, pixels: int) -> bytes:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _boxes(label: int, boxes: tuple[Box, ...]) -> bytes:
+def _boxes(box_labels: tuple[int, ...], boxes: tuple[Box, ...]) -> bytes:
     sides = list(zip(*boxes, strict=True)) or [(), (), (), ()]
     xmin, ymin, xmax, ymax = (float_feature(side) for side in sides)
-    labels = int64_feature([label] * len(boxes))
+    labels = int64_feature(box_labels)
     return _entries(
         {
             "image/object/bbox/label": labels,

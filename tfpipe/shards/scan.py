@@ -23,7 +23,7 @@ import tqdm
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import index, records
+from tfpipe.shards import index, matching, records
 from tfpipe.shards.records import Ints
 
 Path = str | os.PathLike[str]
@@ -34,7 +34,18 @@ FOLDER_NAME = ".tfpipe"  # beside the shards; hidden from the globs of other rea
 _SHARD_NAME = re.compile(
     r"(?:.+-)?(?P<split>\w+)(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?"
 )
-_GZIP_MAGIC = b"\x1f\x8b"
+# First bytes of compressed files, and a command that unpacks one.
+_COMPRESSED = {
+    b"\x1f\x8b": ("GZIP", "gzip -dc OLD > NEW"),
+    **dict.fromkeys(
+        (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"),
+        (
+            "ZLIB",
+            'python -c "import sys, zlib; sys.stdout.buffer.write('
+            'zlib.decompress(sys.stdin.buffer.read()))" < OLD > NEW',
+        ),
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,11 +62,28 @@ class ScannedIndex(index.Index):
         # Python calls this for missing attributes only; the field has no value.
         if name != "label_base":
             raise AttributeError(name)
+        remedy = (
+            ""
+            if "files" in self.made_by
+            else (
+                " Or write an index with python -m converters.verify "
+                f"{self.name} --level=crc --write_index."
+            )
+        )
         raise errors.BadIndexError(
             f"The shards in {self.name} have no index, so nothing says which label "
-            "the first class has. Write an index with python -m converters.verify "
-            f"{self.name} --level=crc --write_index, or say label_base yourself."
+            "the first class has. Write parse=tfpipe.Parse(label_base=0), with your "
+            "other arguments of Parse, if the smallest label on disk is 0, or "
+            f"label_base=1 if it is 1.{remedy}"
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoundShard(index.Shard):
+    """A shard that a pattern found; its name may hold folders."""
+
+    def __post_init__(self) -> None:
+        """Checks nothing: the name comes from the disk, not from a file."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,7 +155,7 @@ def find_shards(data_dir: Path) -> dict[str, list[str]]:
     return dict(found)
 
 
-def scan(data_dir: Path, split: str) -> Scan:
+def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
     """Finds the records of a split, or loads the result of an earlier scan.
 
     A scan reads 16 bytes a record: the header and the CRC of the data. The result is
@@ -135,21 +163,35 @@ def scan(data_dir: Path, split: str) -> Scan:
     $XDG_CACHE_HOME/tfpipe. A shard is scanned again if its size or one of its times of
     change differs.
 
+    Args:
+        data_dir: Folder of the shards.
+        split: Name of the split.
+        files: Pattern of the shards' names, see `matching.matching_files`; None finds
+            the shards of the split by their usual names.
+
     Raises:
-        BadIndexError: If there is no such split, a shard is missing, or one is
-            damaged, cut short or compressed.
+        BadIndexError: If there is no such split, no file matches, a shard is missing,
+            or one is damaged, cut short or compressed.
     """
     folder = pathlib.Path(data_dir)
-    stamps = [_stamp(folder, name) for name in _complete_split(folder, split)]
-    kept = _load(folder, split)
+    if files is None:
+        names, kept_as = _complete_split(folder, split), split
+    else:
+        names, kept_as = (
+            matching.matching_files(folder, files),
+            f"files-{index.digest(files)}",
+        )
+    stamps = [_stamp(folder, name) for name in names]
+    kept = _load(folder, kept_as)
     missing = [stamp for stamp in stamps if stamp not in kept]
     if missing:
-        kept |= _scan_shards(folder, split, missing)
-        where = _keep(folder, split, stamps, kept)
+        what = f"split {split!r}" if files is None else f"files={files!r}"
+        kept |= _scan_shards(folder, what, missing)
+        where = _keep(folder, kept_as, stamps, kept)
         print(f"Scanned {len(missing)} shards; kept in {where}.", file=sys.stderr)
     found = [kept[stamp] for stamp in stamps]
     return Scan(
-        index=_make_index(folder, split, stamps, found),
+        index=_make_index(folder, split, files, stamps, found),
         byte_offsets=np.concatenate([shard.byte_offsets for shard in found]),
     )
 
@@ -187,11 +229,11 @@ def _stamp(folder: pathlib.Path, name: str) -> _Stamp:
 
 
 def _scan_shards(
-    folder: pathlib.Path, split: str, stamps: Sequence[_Stamp]
+    folder: pathlib.Path, what: str, stamps: Sequence[_Stamp]
 ) -> dict[_Stamp, _Records]:
     print(
-        f"{folder} has no {index.INDEX_NAME}: scanning {len(stamps)} shards of split "
-        f"{split!r} for their records. This is done once.",
+        f"No index is read for {folder}: scanning {len(stamps)} shards of {what} for "
+        "their records. This is done once.",
         file=sys.stderr,
     )
     # disable=None shows the bar on a terminal only.
@@ -200,15 +242,13 @@ def _scan_shards(
 
 
 def _scan_shard(path: pathlib.Path) -> _Records:
-    with open(path, "rb") as file:
-        if file.read(2) == _GZIP_MAGIC:
-            raise errors.BadIndexError(
-                f"Shard {path} must not be compressed: a record in it has no place of "
-                "its own. Unpack it with gunzip."
-            )
+    places: list[records.Place] = []
     try:
-        places = [*records.scan(path)]
+        places.extend(records.scan(path))
     except errors.BadRecordError as error:
+        # The length of a sound record may begin with the same bytes.
+        if not places:
+            _refuse_compressed(path)
         raise errors.BadIndexError(f"Shard {error}") from None
     return _Records(
         byte_offsets=np.array([place.byte_offset for place in places], np.int64),
@@ -216,14 +256,26 @@ def _scan_shard(path: pathlib.Path) -> _Records:
     )
 
 
+def _refuse_compressed(path: pathlib.Path) -> None:
+    with open(path, "rb") as file:
+        kind, command = _COMPRESSED.get(file.read(2), ("", ""))
+    if kind:
+        raise errors.BadIndexError(
+            f"Shard {path} must not be compressed, got {kind}: a record in it has no "
+            f"place of its own. Unpack each shard into another folder: {command}"
+        )
+
+
 def _make_index(
     folder: pathlib.Path,
     split: str,
+    files: str | None,
     stamps: Sequence[_Stamp],
     found: Sequence[_Records],
 ) -> ScannedIndex:
+    make = index.Shard if files is None else FoundShard
     shards = tuple(
-        index.Shard(
+        make(
             name=stamp.name,
             num_records=len(shard.byte_offsets),
             num_bytes=stamp.num_bytes,
@@ -235,7 +287,7 @@ def _make_index(
         name=os.fspath(folder),
         classes=(),
         splits={split: shards},
-        made_by={"command": "tfpipe.shards.scan"},
+        made_by={"command": "tfpipe.shards.scan"} | ({"files": files} if files else {}),
     )
 
 

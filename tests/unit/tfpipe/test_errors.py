@@ -147,7 +147,17 @@ MADE = [
     (
         tfpipe.Parse,
         {"label_base": 1},
-        {"label_base": INT, "label_offset": (*INT, None)},
+        {
+            "label_base": INT,
+            "label_offset": (*INT, None),
+            "image_key": (*OBJECT[::2], None),
+            "label_key": (*OBJECT[::2], None),
+            "height_key": OBJECT[::2],
+            "width_key": OBJECT[::2],
+            "extra": (3, {"x": 3}),
+            "multi_label": SWITCH,
+            "num_classes": SIZE_OR_NONE,
+        },
     ),
     (
         tfpipe.Pipeline,
@@ -422,6 +432,7 @@ CALLED = [
 
 # Of a data set: see `on_data`.
 SOURCE = {
+    "files": ("", "/a", 3),
     "seed": SEED,
     "rank": (*SEED, 1),
     "num_ranks": SIZE,

@@ -297,7 +297,7 @@ def test_written_index_of_tfds_names(tmp_path: pathlib.Path) -> None:
     assert (known.label_base, known.num_classes) == (0, 3)
     assert [shard.name for shard in known.splits["train"]] == [name]
     assert (folder / "labels.txt").read_text() == "mine"
-    assert any("image/height" in remark for remark in result.details["remarks"])
+    assert any("image/encoded" in remark for remark in result.details["remarks"])
     catalog = index.load_catalog(folder, "train", ["height", "label", "filename"])
     assert catalog["height"].tolist() == [32] * 6
     assert catalog["label"].tolist() == [0, 1, 2, 0, 1, 2]

@@ -309,6 +309,33 @@ def test_schema_names_what_is_wrong_in_a_record(
     assert fault in "\n".join(map(str, found.faults))
 
 
+def _relabel(labels: list[int]) -> Edit:
+    """Gives a record these labels, and no boxes."""
+
+    def edit(features: dict[str, Buffers]) -> None:
+        features["image/class/label"] = int64_feature(labels)
+
+    return edit
+
+
+@pytest.mark.parametrize("labels", [[], [1, 1000, 7]])
+def test_several_labels_are_sound_if_the_index_says_so(
+    copy_dir: pathlib.Path, labels: list[int]
+) -> None:
+    edit_last(copy_dir, _relabel(labels))
+    settings = make_settings(copy_dir, "schema")
+    several = dataclasses.replace(settings, multi_label=True)
+    task = make_task(copy_dir)
+
+    one, many = (shard_checks.check_shard(s, task) for s in (settings, several))
+
+    assert f"must have one value, got {len(labels)}" in "\n".join(map(str, one.faults))
+    assert all(fault.record is None for fault in many.faults)  # the shard's digest
+    edit_last(copy_dir, _relabel([1, 1001]))
+    wrong = shard_checks.check_shard(several, task).faults
+    assert "the label must be 1 to 1000, got 1001" in "\n".join(map(str, wrong))
+
+
 def test_data_that_is_not_an_example_is_named(copy_dir: pathlib.Path) -> None:
     path = copy_dir / SHARD
     *_, last = records.read(path)

@@ -1,10 +1,13 @@
+import gzip
 import os
 import shutil
+import zlib
 
 import numpy as np
 import pytest
 
 import tfpipe
+from tests.support.foreign import write_shard
 from tfpipe.shards import index, records, scan
 
 
@@ -316,3 +319,99 @@ def test_label_base_is_unknown_and_the_error_says_what_to_do(bare_dir):
     with pytest.raises(AttributeError, match="nonsense"):
         _ = source.index.nonsense
     assert "label_base=" not in repr(source.index)
+
+
+def own_shards(folder, names, count=2):
+    for number, name in enumerate(names):
+        records = ({"img": b"x", "y": number} for _ in range(count))
+        write_shard(folder / name, records)
+    return folder
+
+
+def test_shards_of_any_name_are_found_by_a_pattern_2_before_10(tmp_path, capsys):
+    names = ["b/part-10.tfrec", "b/part-2.tfrec", "a/part-30.tfrec", "b/part-2b.tfrec"]
+    own_shards(tmp_path, [*names, "b/other.tfrec", "b/.part-0.tfrec"])
+
+    source = tfpipe.TFRecordSource(tmp_path, files="**/part-*.tfrec", shuffle="none")
+
+    found = [shard.name for shard in source.shards]
+    assert found == [names[2], names[1], names[3], names[0]]
+    assert source.paths == [str(tmp_path / name) for name in found]
+    assert record_ids(source) == list(range(8))
+    assert (source.split, source.in_order().paths) == ("train", source.paths)
+    capsys.readouterr()
+    tfpipe.TFRecordSource(tmp_path, files="**/part-*.tfrec")
+    assert capsys.readouterr().err == ""  # the scan was kept
+    assert tfpipe.TFRecordSource(tmp_path, files="b/o*").order.num_records == 2
+
+
+def test_pattern_goes_before_an_index(data_dir, tmp_path):
+    folder = shutil.copytree(data_dir, tmp_path / "copy")
+
+    source = tfpipe.TFRecordSource(folder, files="validation-*", shuffle="none")
+
+    assert record_ids(source) == list(range(7))
+    with pytest.raises(tfpipe.BadIndexError, match=r"Parse\(label_base=0\)"):
+        tfpipe.imagenet_train(source)
+
+
+def test_pattern_without_a_match_says_what_is_there(tmp_path):
+    own_shards(tmp_path, ["a.tfrecord", "more/b.tfrecord"])
+
+    with pytest.raises(tfpipe.BadIndexError, match=r"There are a\.tfrecord, more/\."):
+        tfpipe.TFRecordSource(tmp_path, files="*.tfrec")
+    for wrong in ("", "/tmp/*", 3):
+        with pytest.raises(
+            (ValueError, TypeError), match=r"TFRecordSource\.files must"
+        ):
+            tfpipe.TFRecordSource(tmp_path, files=wrong)
+
+
+def test_one_file_by_two_names_is_refused(tmp_path):
+    own_shards(tmp_path, ["a.tfrecord"])
+    (tmp_path / "latest.tfrecord").symlink_to(tmp_path / "a.tfrecord")
+
+    with pytest.raises(
+        tfpipe.BadIndexError, match=r"a\.tfrecord and latest\.tfrecord .*the same file"
+    ):
+        tfpipe.TFRecordSource(tmp_path, files="*.tfrecord")
+    assert tfpipe.TFRecordSource(tmp_path, files="latest*").order.num_records == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "unpack"),
+    [("GZIP", gzip.decompress), ("ZLIB", zlib.decompress)],
+)
+def test_compressed_shard_is_refused_with_the_command_that_unpacks_it(
+    tmp_path, kind, unpack
+):
+    path = tmp_path / "a.tfrecord"
+    write_shard(path, [{"y": 1}], kind)
+
+    with pytest.raises(tfpipe.BadIndexError, match=rf"got {kind}: .*OLD > NEW"):
+        tfpipe.TFRecordSource(tmp_path, files="*")
+    path.write_bytes(unpack(path.read_bytes()))
+    assert tfpipe.TFRecordSource(tmp_path, files="*").order.num_records == 1
+
+
+def test_record_whose_length_looks_like_gzip_is_read(tmp_path):
+    """The length comes first in a record, and its low bytes come first."""
+    data = b"x" * 0x8B1F
+    (tmp_path / "a").write_bytes(b"".join(records.frame([data])))
+
+    assert tfpipe.TFRecordSource(tmp_path, files="a").order.num_records == 1
+
+
+def test_thousands_of_shards_and_empty_ones_are_read(tmp_path):
+    """A stat, an open and a read each: the limit of a unit test bounds the time."""
+    own_shards(tmp_path, ["0.tfrecord"], count=1)
+    content = (tmp_path / "0.tfrecord").read_bytes()
+    for number in range(1, 2000):
+        path = tmp_path / f"{number}.tfrecord"
+        path.write_bytes(content if number % 3 else b"")
+
+    source = tfpipe.TFRecordSource(tmp_path, files="*.tfrecord")
+
+    assert len(source.shards) == 2000
+    assert source.order.num_records == 1334
+    assert source.shards[-1].name == "1999.tfrecord"

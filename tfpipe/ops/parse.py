@@ -1,0 +1,304 @@
+"""Parse: from a record to an example, for the keys of any tool.
+
+In: a serialized tf.train.Example. Out: the image, its size and its label under the
+names that all ops know, and what else was asked for. The other ops are in `basic`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.ops import boxes, other_formats
+from tfpipe.ops.basic import Example
+from tfpipe.reading.source import TFRecordSource
+from tfpipe.shards import first_record, image_record
+
+# Kinds of lists in a tf.train.Example, and the types in which they are parsed.
+_KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
+
+# Names of the features that `Parse` and the crops make.
+_NAMES = ("encoded", "height", "width", "label", "record_id", "mask", "seed", "image")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Parse:
+    """Parses a record into an example, or a batch of them into a batch.
+
+    Element: record -> example.
+        in   record: string; record_id, epoch_seed: int64; is_real: bool
+        out  encoded: string, JPEG or PNG
+             height, width: int32, pixels, from the record or from the image's header
+             label: int32, label on disk - label_base + label_offset; with multi_label
+                 float32 [num_classes], 1 for each such label and otherwise 0
+             record_id: int64
+             mask: float32, 1 for a real record, 0 for one that fills up a batch or
+                 replaces a damaged record
+             seed: int64 [2], seed of the random ops
+             and each feature of `extra`, under its key
+
+    The defaults are the keys of the Inception scripts, of TF Model Garden and of
+    tfpipe's converters. Records of TFDS have the keys "image" and "label".
+
+    Args:
+        image_key: Key of the encoded image, one byte string.
+        label_key: Key of the label, one int64, or with multi_label any number of them.
+        height_key: Key of the height in pixels, one int64. If the key is None, or a
+            record has no height or no width, the image's header tells both.
+        width_key: Key of the width, likewise.
+        extra: Further features, which presets deliver in their batches: a dict from
+            the key of the feature to a `tf.io.FixedLenFeature`, to a dtype, or to
+            (dtype, shape); the dtype is string, int64 or float32.
+        label_base: Label on disk of the first class. The index states it, and the
+            presets take it from there if it is None; without them it must be given.
+        label_offset: Label of the first class in the output.
+        multi_label: Whether a record has any number of labels, also none.
+        num_classes: Length of the label's row, with multi_label only. The presets take
+            it from the index if it is None: its number of classes + label_offset.
+
+    Raises:
+        ValueError: If an argument is wrong.
+        tf.errors.InvalidArgumentError: While records are parsed, if one has no such
+            feature, or with multi_label a label outside of 0..num_classes - 1.
+    """
+
+    image_key: str = image_record.ENCODED
+    label_key: str = image_record.LABEL
+    height_key: str | None = image_record.HEIGHT
+    width_key: str | None = image_record.WIDTH
+    extra: Any = ()
+    label_base: int | None = None
+    label_offset: int = 0
+    multi_label: bool = False
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        errors.settle_ints(self, ["label_base"], also=[None])
+        errors.settle_ints(self, ["label_offset"])
+        errors.settle_ints(self, ["num_classes"], least=1, also=[None])
+        errors.settle_bools(self, "multi_label")
+        for name in ("image_key", "label_key", "height_key", "width_key"):
+            or_none = name in ("height_key", "width_key")
+            errors.require_kind(self, name, getattr(self, name), str, or_none=or_none)
+        keys = (self.image_key, self.label_key, self.height_key, self.width_key)
+        extra = _settled(self, self.extra, (*keys, *_NAMES))
+        errors.settle(self, "extra", extra)
+        if self.image_key == self.label_key:
+            raise ValueError(
+                "Parse.image_key and label_key must be two keys, got "
+                f"{self.image_key!r} for both."
+            )
+        if self.num_classes is not None and not self.multi_label:
+            raise ValueError(
+                "Parse.num_classes must come with multi_label=True: it is the length "
+                f"of the row of labels, got {self.num_classes}."
+            )
+
+    def __repr__(self) -> str:
+        always = ("label_base", "label_offset")
+        shown = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.name in always or getattr(self, field.name) != field.default
+        ]
+        return f"Parse({', '.join(shown)})"
+
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        """The keys of `extra`."""
+        return tuple(key for key, _ in self.extra)
+
+    def for_source(self, source: TFRecordSource) -> "Parse":
+        """Returns the op with what the index of a source states, for its records.
+
+        Raises:
+            ValueError: If the first record has another feature under one of the keys,
+                or none; lists the features that it has.
+            BadIndexError: If the label base or the number of classes is needed, and
+                the source has no index.
+        """
+        _require_fits(self, source.paths)
+        filled = self
+        if self.label_base is None:
+            base = source.index.label_base
+            filled = dataclasses.replace(filled, label_base=base)
+        if self.multi_label and self.num_classes is None:
+            count = source.index.num_classes
+            if not count:
+                raise errors.BadIndexError(
+                    f"The shards in {source.data_dir} have no index, so nothing says "
+                    "how many classes there are. Write Parse(num_classes=...)."
+                )
+            count += self.label_offset
+            filled = dataclasses.replace(filled, num_classes=count)
+        return filled
+
+    def __call__(self, example: Example) -> Example:
+        if self.label_base is None or (self.multi_label and self.num_classes is None):
+            raise ValueError(
+                "Parse.label_base must be the label of the first class on disk, and "
+                "with multi_label num_classes the number of classes, got "
+                f"{self.label_base} and {self.num_classes}. Take them from the index: "
+                "Parse(label_base=source.index.label_base), or "
+                "Parse(...).for_source(source)."
+            )
+        # Takes a scalar as well, as tf.io.parse_single_example does.
+        parsed = tf.io.parse_example(example["record"], _features(self))
+        encoded = parsed[self.image_key]
+        height, width = _sizes(self, parsed, encoded)
+        return {name: example[name] for name in boxes.FEATURES if name in example} | {
+            "encoded": encoded,
+            "height": height,
+            "width": width,
+            "label": _label(self, parsed[self.label_key]),
+            "record_id": example["record_id"],
+            "mask": tf.cast(example["is_real"], tf.float32),
+            "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
+            **{key: parsed[key] for key in self.extra_names},
+        }
+
+
+def _require_fits(op: Parse, paths: Sequence[str]) -> None:
+    """Checks the first record; see `for_source`."""
+    count = None if op.multi_label else 1
+    wanted = {
+        op.image_key: ("image_key", "bytes", 1),
+        op.label_key: ("label_key", "int64", count),
+    }
+    for key, spec in op.extra:
+        if spec.default_value is None:
+            size = tf.TensorShape(spec.shape).num_elements()
+            wanted[key] = ("extra", _KINDS[spec.dtype], size)
+    first_record.require(paths, owner="Parse", wanted=wanted)
+
+
+def _features(op: Parse) -> dict[str, Any]:
+    """Returns what `tf.io.parse_example` is to parse."""
+    scalar = tf.io.FixedLenFeature([], tf.int64)
+    found = {
+        op.image_key: tf.io.FixedLenFeature([], tf.string),
+        op.label_key: scalar,
+    }
+    if op.multi_label:
+        found[op.label_key] = tf.io.VarLenFeature(tf.int64)
+    for key in (op.height_key, op.width_key):
+        if key is not None:
+            found[key] = tf.io.FixedLenFeature([], tf.int64, default_value=0)
+    return found | dict(op.extra)
+
+
+def _sizes(
+    op: Parse, parsed: Example, encoded: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns heights and widths, from the headers if a record lacks one."""
+    if op.height_key is None or op.width_key is None:
+        return other_formats.sizes(encoded)
+    stated = [tf.cast(parsed[key], tf.int32) for key in (op.height_key, op.width_key)]
+    height, width = tf.cond(
+        tf.reduce_all(tf.minimum(*stated) > 0),
+        lambda: tuple(stated),
+        other_formats.one_node(lambda: other_formats.sizes(encoded)),
+    )
+    return height, width
+
+
+def _label(op: Parse, label: Any) -> tf.Tensor:
+    if not op.multi_label:
+        return tf.cast(label, tf.int32) - op.label_base + op.label_offset
+    places = label.values - op.label_base + op.label_offset
+    assert op.num_classes is not None  # __call__ has checked it
+    return _rows(label.with_values(places), op.num_classes)
+
+
+def _settled(of: object, extra: Any, taken: Iterable[str | None]) -> tuple[Any, ...]:
+    """Returns the specs of extra features as pairs that can be compared and hashed.
+
+    Args:
+        of: The op, for errors.
+        extra: Mapping from a key to a `tf.io.FixedLenFeature`, to a dtype, or to
+            (dtype, shape); or the result of an earlier call.
+        taken: Keys and names that extra features must not have.
+
+    Returns:
+        Pairs of a key and a `tf.io.FixedLenFeature`.
+
+    Raises:
+        ValueError: If a key is taken, or a spec is none of these.
+    """
+    name = type(of).__name__
+    try:
+        pairs = [(key, _spec(spec)) for key, spec in dict(extra).items()]
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}.extra must be a dict from the key of a feature to a "
+            "tf.io.FixedLenFeature, a dtype, or (dtype, shape), with the dtype string, "
+            f"int64 or float32, got {extra!r}: {error}. A batch needs one shape for "
+            "each feature."
+        ) from None
+    for key, _ in pairs:
+        errors.require_kind(of, "extra", key, str)
+        if key in {*taken}:
+            raise ValueError(
+                f"{name}.extra must not name {key!r}: a feature of the example has "
+                "that key or name."
+            )
+    return tuple(pairs)
+
+
+def _spec(spec: Any) -> Any:
+    if isinstance(spec, tf.io.FixedLenFeature):
+        shape, dtype, default = spec
+    else:
+        pair = spec if isinstance(spec, tuple | list) else (spec, ())
+        (dtype, shape), default = pair, None
+    if tf.as_dtype(dtype) not in _KINDS:
+        raise ValueError(f"{tf.as_dtype(dtype).name} is no type of a tf.train.Example")
+    sides = tf.TensorShape(shape).as_list()
+    if None in sides:
+        raise ValueError(f"the shape {shape} is not known")
+    if isinstance(default, np.ndarray):
+        default = default.tolist()
+    default = _tupled(default)
+    return tf.io.FixedLenFeature(
+        shape=tuple(sides), dtype=tf.as_dtype(dtype), default_value=default
+    )
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list | tuple) else value
+
+
+def _rows(labels: tf.SparseTensor, num_classes: int) -> tf.Tensor:
+    """Returns the labels of each record as a row of zeros and ones.
+
+    Args:
+        labels: int64 [k], or [n, k] for a batch, the labels of a record.
+        num_classes: Length of a row.
+
+    Returns:
+        float32 [num_classes], or [n, num_classes] for a batch; 1 for each label.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1.
+    """
+    values = labels.values
+    known = tf.reduce_all((values >= 0) & (values < num_classes))
+    asserted = tf.debugging.Assert(
+        known,
+        [
+            f"Parse: labels must be 0 to {num_classes - 1}, counted from label_offset; "
+            "num_classes and label_base have to fit the records. Got",
+            values,
+        ],
+    )
+    with tf.control_dependencies([asserted]):
+        places = tf.concat([labels.indices[:, :-1], values[:, tf.newaxis]], 1)
+    shape = tf.concat([labels.dense_shape[:-1], [num_classes]], 0)
+    counts = tf.scatter_nd(places, tf.ones_like(values, tf.float32), shape)
+    leading = labels.shape[:-1]
+    return tf.ensure_shape(
+        tf.minimum(counts, 1.0), leading.concatenate(tf.TensorShape([num_classes]))
+    )

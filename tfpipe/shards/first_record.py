@@ -1,0 +1,113 @@
+"""The first record of some shards, compared with what is to be read from all records.
+
+In: shards, and the keys, kinds and lengths of the features that an op parses. Out: an
+error that names what the record has instead, before anything is trained. Imports no
+TensorFlow.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from tfpipe import errors
+from tfpipe.shards import records
+from tfpipe.shards.example import Feature, decode_example
+
+Features = Mapping[str, Feature]
+
+# A few records are looked at, as the first ones may be damaged.
+_MAX_LOOKED_AT = 16
+_MAX_KEYS_SHOWN = 40
+_MAX_BYTES_SHOWN = 32
+
+
+def require(
+    paths: Sequence[str],
+    *,
+    owner: str,
+    wanted: Mapping[str, tuple[str, str, int | None]],
+) -> None:
+    """Compares the first sound record of some shards with what a `Parse` reads.
+
+    Nothing is checked if none of the first records is sound: reading reports those.
+
+    Args:
+        paths: The shards, in order.
+        owner: The op, for errors.
+        wanted: For each key the argument that names the key, the kind of the feature
+            as in `example.Feature`, and the number of its values or None for any.
+
+    Raises:
+        ValueError: If the record has no such key, or the feature is of another kind or
+            length; names the record and lists its features.
+    """
+    found = _first(paths)
+    if found is None:
+        return
+    where, features = found
+    for key, (argument, kind, count) in wanted.items():
+        fault = _fault(features, key, argument, kind, count)
+        if fault:
+            raise ValueError(
+                f"{owner}.{argument} {fault} The first record, {where}, has "
+                f"{_listed(features)}."
+            )
+
+
+def _first(paths: Sequence[str]) -> tuple[str, Features] | None:
+    """Returns the place and the features of the first sound record."""
+    number = 0
+    for path in paths:
+        for record in records.read(path):
+            number += 1
+            try:
+                features = decode_example(record.data)
+            except errors.BadRecordError:
+                features = {}
+            if features and not record.fault:
+                return f"{path} at byte {record.byte_offset}", features
+            if number == _MAX_LOOKED_AT:
+                return None
+    return None
+
+
+def _fault(
+    features: Features, key: str, argument: str, kind: str, count: int | None
+) -> str:
+    """Returns what is wrong with a feature, and the remedy; or an empty text."""
+    if key not in features:
+        close = difflib.get_close_matches(key, features, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        return f"names {key!r}, which is missing.{hint}"
+    got = features[key]
+    if got.kind not in (kind, "empty"):
+        value = got.values[0]
+        if isinstance(value, bytes):
+            value = value[:_MAX_BYTES_SHOWN]
+        text = f"names {key!r}, which must hold {kind}, got {got.kind} such as {value}."
+        if argument == "label_key" and got.kind == "bytes":
+            text += (
+                " A label is a whole number. If the records hold the number under "
+                "another key, name that key; otherwise write the records again with "
+                "numbers, as python -m converters.folder does."
+            )
+        return text
+    if count is not None and len(got.values) != count:
+        text = f"names {key!r}, which must have {count} values, got {len(got.values)}."
+        if argument == "label_key":
+            text += (
+                " For any number of labels write Parse(multi_label=True, "
+                "num_classes=...)."
+            )
+        return text
+    return ""
+
+
+def _listed(features: Features) -> str:
+    """Returns the keys of a record with what each holds, for people."""
+    keys = sorted(features)
+    texts = [
+        f"{key!r} ({features[key].kind}, {len(features[key].values)})"
+        for key in keys[:_MAX_KEYS_SHOWN]
+    ]
+    more = [f"{len(keys) - len(texts)} more"] if len(keys) > len(texts) else []
+    return ", ".join([*texts, *more])
