@@ -15,8 +15,9 @@ from tfpipe.ops.basic import OneHot
 from tfpipe.reading.order import Place, Window
 from tfpipe.reading.state import State
 from tfpipe.shards import index
-from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
+from tfpipe.stages.basic import AssertCardinality, Prefetch
 from tfpipe.stages.building import OfEpochs, are_counted
+from tfpipe.stages.map import converted
 
 Batch = dict[str, tf.Tensor]
 ClassWeights = Mapping[int, float] | Sequence[float]
@@ -47,7 +48,7 @@ class ToKeras:
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         self._check(dataset.element_spec)
         tuples = dataset.map(
-            as_it_is(self._tuple), num_parallel_calls=_NUM_PARALLEL_CALLS
+            converted(self.ops, self._tuple), num_parallel_calls=_NUM_PARALLEL_CALLS
         )
         if not self.is_padded:
             return tuples
@@ -93,8 +94,8 @@ class ToKeras:
         count = self.class_weights and len(self.class_weights)
         if count is not None and label == 2 and spec["label"].shape[1] != count:
             raise ValueError(
-                f"class_weights must have a weight for each of the classes, "
-                f"{spec['label'].shape[1]}, got {count}."
+                "class_weights must have a weight for each class, that is "
+                f"{spec['label'].shape[1]} weights, got {count}."
             )
 
 

@@ -122,7 +122,7 @@ class Map:
         calls = self.num_parallel_calls
         apply = functools.partial(_apply, self.ops)
         if self.faults is None:
-            return dataset.map(_convert(self.ops, apply), num_parallel_calls=calls)
+            return dataset.map(converted(self.ops, apply), num_parallel_calls=calls)
         fill_up = functools.partial(
             stand_in,
             apply=apply,
@@ -134,7 +134,7 @@ class Map:
             whole = functools.partial(
                 element_fallback, _once(self.ops, batch_results), apply_all
             )
-            return dataset.map(_convert(self.ops, whole), num_parallel_calls=calls)
+            return dataset.map(converted(self.ops, whole), num_parallel_calls=calls)
         mapped = self._chunks(dataset, apply_all)
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped
@@ -150,7 +150,7 @@ class Map:
         """
         apply = functools.partial(_apply, self.ops)
         if log is None or isinstance(log, Uncounted):
-            made = dataset.map(_convert(self.ops, apply))
+            made = dataset.map(converted(self.ops, apply))
             return made if log is None else made.ignore_errors()
         fill_up = functools.partial(leave_out, apply=apply, log=log)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
@@ -162,7 +162,7 @@ class Map:
         chunks = dataset.batch(_CHUNK_LENGTH)
         calls = self.num_parallel_calls
         return chunks.map(
-            _convert(self.ops, apply_all), num_parallel_calls=calls
+            converted(self.ops, apply_all), num_parallel_calls=calls
         ).unbatch()
 
     def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
@@ -176,11 +176,11 @@ class Map:
         return complete
 
 
-def _convert(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
+def converted(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `function`, which AutoGraph must not convert if all ops are of tfpipe."""
     ours = all(type(op).__module__.startswith("tfpipe.") for op in ops)
-    converted: Callable[..., Any] = as_it_is(function) if ours else function
-    return converted
+    made: Callable[..., Any] = as_it_is(function) if ours else function
+    return made
 
 
 def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -234,6 +234,21 @@ def test_what_keras_could_not_use_is_refused_with_the_remedy(own, options, messa
         tfpipe.Pipeline(own, []).for_keras(**options)
 
 
+def brighter_if_dark(batch):
+    """A device op with control flow of Python, which AutoGraph makes a graph of."""
+    if tf.reduce_mean(batch["image"]) < 1:
+        batch = batch | {"image": batch["image"] + 2}
+    return batch
+
+
+def test_device_op_of_ones_own_may_have_control_flow():
+    pipeline = tfpipe.Pipeline(OwnSource(), [], device_ops=[brighter_if_dark])
+
+    x, _, _ = next(iter(pipeline.for_keras(num_epochs=None)))
+
+    assert x.numpy().min() == x.numpy().max() == 2
+
+
 def test_source_of_ones_own_gives_an_endless_dataset():
     dataset = tfpipe.Pipeline(OwnSource(), []).for_keras(num_epochs=None)
 
