@@ -51,7 +51,7 @@ def draw(
         text: Text in any script.
         width: Width of the line in pixels.
     """
-    text, font = drawable(text)
+    text, font = drawable(" ".join(text.split()))
     while len(text) > 1 and canvas.textlength(text, font=font) > width:
         text = text[:-1]
     # On a common baseline, because fonts differ in their heights.
@@ -124,18 +124,19 @@ def _lacking(path: str | None, wanted: frozenset[str]) -> frozenset[str]:
         return wanted
     no_glyph = bytes(font.getmask(_MISSING))
     shaped = PIL.features.check("raqm")
-    return frozenset(
-        char
-        for char in wanted
-        if not _is_invisible(char)
-        and ((_is_shaped(char) and not shaped) or bytes(font.getmask(char)) == no_glyph)
-    )
+
+    def is_lacking(char: str) -> bool:
+        if char == " " or (shaped and _is_invisible(char)):
+            return False
+        needs_shaper = _is_shaped(char) and not shaped
+        return needs_shaper or bytes(font.getmask(char)) == no_glyph
+
+    return frozenset(filter(is_lacking, wanted))
 
 
 def _is_invisible(char: str) -> bool:
-    """Returns whether a character only separates or joins others."""
-    is_selector = "\ufe00" <= char <= "\ufe0f"
-    return char.isspace() or is_selector or unicodedata.category(char) == "Cf"
+    """Returns whether a shaper draws nothing for a character, which joins others."""
+    return "\ufe00" <= char <= "\ufe0f" or unicodedata.category(char) == "Cf"
 
 
 def _is_shaped(char: str) -> bool:

@@ -73,13 +73,17 @@ def test_scripts_that_need_a_shaper_are_spelled_without_one(fonts, monkeypatch):
 
     assert captions.drawable("قطة")[0] == "qth"
     assert captions.drawable("बिल्ली")[0] == "billi"
+    captions._best.cache_clear()
+    captions._paths.cache_clear()
+    fonts()
+    assert captions.drawable("a\u200db\ufe0f")[0] == "ab"  # joiners would be boxes
 
 
 def test_a_caption_stays_on_its_line(fonts):
     sheet = PIL.Image.new("L", (80, 3 * captions.LINE_HEIGHT), 255)
     canvas = PIL.ImageDraw.Draw(sheet)
 
-    for text in ("Ågj|" * 20, *SPELLED):
+    for text in ("Ågj|" * 20, "two\nlines\tand more", *SPELLED):
         captions.draw(canvas, (10, captions.LINE_HEIGHT), text, 60)
 
     left, top, right, bottom = sheet.point(lambda value: 255 - value).getbbox()
