@@ -541,15 +541,17 @@ def invert(example):
 @pytest.mark.parametrize(
     ("preset", "recipe"), [(train, tfpipe.inception), (evaluate, tfpipe.resnet)]
 )
-def test_extra_ops_change_pixels_before_they_are_normalized(data_dir, preset, recipe):
+def test_extra_ops_change_pixels_before_they_are_normalized(
+    data_dir, record, preset, recipe
+):
     normalized, pixels, plain = (
-        first_batch(make(preset, data_dir, recipe=recipe, **options))["image"]
+        mapped(make(preset, data_dir, recipe=recipe, **options), record)["image"]
         for options in ({"ops": [invert], "dtype": "float32"}, {"ops": [invert]}, {})
     )
 
     np.testing.assert_array_equal(pixels, 255 - plain)
     normalize = recipe(SIZE, "uint8", "exact").normalize
-    expected = normalize({"image": tf.constant(pixels)})["image"]
+    expected = normalize({"image": pixels})["image"]
     np.testing.assert_array_equal(normalized, expected)
 
 
