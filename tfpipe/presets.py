@@ -270,7 +270,10 @@ def _pipeline(
             Select(*names, *(["seed"] if batch_ops else [])),
         ],
         batch_ops=mix.on_batches(
-            batch_ops, after=ops, names=names, num_classes=_num_classes(source, parse)
+            batch_ops,
+            has_rows=parse.multi_label or any(isinstance(op, OneHot) for op in ops),
+            names=names,
+            num_classes=_num_classes(source, parse),
         ),
         device_ops=(made.normalize,) if made and dtype == "uint8" else (),
         cache=cache,

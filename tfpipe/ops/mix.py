@@ -36,7 +36,7 @@ _LEAST_ALPHA = 0.01
 def on_batches(
     batch_ops: Sequence[BatchOp],
     *,
-    after: Sequence[object],
+    has_rows: bool,
     names: Sequence[str],
     num_classes: int,
 ) -> list[BatchOp]:
@@ -47,7 +47,7 @@ def on_batches(
 
     Args:
         batch_ops: Ops batch -> batch, for batches with the features `names` and `seed`.
-        after: The ops on examples before them.
+        has_rows: Whether the labels of examples are rows already.
         names: Names of the features of the resulting batches.
         num_classes: One more than the largest label; 0 if it is not known.
 
@@ -67,7 +67,7 @@ def on_batches(
             f"{', '.join(names)}: mask marks padding, which would be blended in. Use "
             "them in imagenet_train, with a recipe and with on_error='raise'."
         )
-    if any(isinstance(op, OneHot) for op in (*after, *batch_ops)):
+    if has_rows or any(isinstance(op, OneHot) for op in batch_ops):
         return ops
     if not num_classes:
         raise ValueError(

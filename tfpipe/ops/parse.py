@@ -21,7 +21,10 @@ from tfpipe.shards import first_record, image_record
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
 
 # Names of the features that `Parse` and the crops make.
-_NAMES = ("encoded", "height", "width", "label", "record_id", "mask", "seed", "image")
+_NAMES = (
+    *("encoded", "height", "width", "label", "record_id", "mask", "seed", "image"),
+    *boxes.FEATURES,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

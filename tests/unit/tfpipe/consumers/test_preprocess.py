@@ -117,7 +117,7 @@ def evaluation(photos, **options):
         {"dtype": "bfloat16", "quality": "fast", "whole_batches": True},
         {"recipe": tfpipe.vgg},
     ],
-    ids=str,
+    ids=["uint8", "float32 stock", "bfloat16 whole batches", "vgg"],
 )
 def test_a_file_gives_the_row_that_its_record_gives(photos, options):
     pipeline = evaluation(photos, **options)
