@@ -8,6 +8,7 @@ after, because the records that it reads ahead would come from memory otherwise.
 """
 
 import concurrent.futures
+import dataclasses
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -50,7 +51,8 @@ class Batches:
 
     def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
         """Makes the next batch the first one after a state; nothing is read yet."""
-        pipeline = self._setting.pipeline
+        # The steps apply the device ops, if the run has a model; none needs a reminder.
+        pipeline = dataclasses.replace(self._setting.pipeline, device_ops=())
         dataset = pipeline.build(state=state, num_epochs=num_epochs)
         if not self._setting.config.read_only:  # a GPU has no place for strings
             dataset = steps.to_device(dataset)
