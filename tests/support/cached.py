@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfpipe
 
 DECODE = (
-    tfpipe.Parse(label_base=1),
+    tfpipe.Parse(label_base=1, sizes_are_stated=True),
     tfpipe.CenterCrop(image_size=8, fraction=1.0),
 )
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.consumers import classes
 from tfpipe.ops.basic import OneHot
 from tfpipe.reading.order import Place, Window
 from tfpipe.reading.state import State
@@ -126,7 +127,7 @@ def with_tuples(
     ops = [*pipeline.device_ops] if device_ops == "apply" else []
     is_padded = getattr(source, "remainder", "drop") == "pad"
     stage = ToKeras(
-        ops=[*ops, *([_OneHotLabel(_num_classes(source))] if one_hot else [])],
+        ops=[*ops, *([_OneHotLabel(_num_labels(pipeline))] if one_hot else [])],
         class_weights=_weights(class_weights),
         is_padded=is_padded,
         num_batches=_num_batches(pipeline, state, num_epochs) if is_padded else None,
@@ -240,14 +241,17 @@ def _num_batches(pipeline: Any, state: State, num_epochs: int | None) -> int | N
     return int(-(-num_real // source.batch_size) * num_epochs)
 
 
-def _num_classes(source: Any) -> int:
-    num_classes = getattr(getattr(source, "index", source), "num_classes", 0)
-    if not num_classes:
+def _num_labels(pipeline: Any) -> int:
+    """Returns one more than the largest label that the pipeline delivers."""
+    if known := getattr(pipeline.source, "num_classes", 0):
+        return int(known)
+    try:
+        return len(classes.names(pipeline.source, pipeline.stages))
+    except (ValueError, errors.BadIndexError) as error:
         raise ValueError(
-            f"one_hot needs the number of classes, which {source!r} does not know. Put "
-            "OneHot(num_classes) among the ops of the pipeline."
-        )
-    return int(num_classes)
+            f"one_hot needs the number of classes. {error} Or put OneHot(num_classes) "
+            "among the ops of the pipeline."
+        ) from error
 
 
 def _weights(given: ClassWeights | None) -> tuple[float, ...] | None:

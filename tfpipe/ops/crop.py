@@ -336,8 +336,7 @@ def crop_image(
         )
 
     def stock() -> tf.Tensor:
-        shape = [*sides, 3] if layout == "NHWC" else [3, *sides]
-        spec = tf.TensorSpec(shape, dtype)
+        spec = tf.TensorSpec([*sides, 3] if layout == "NHWC" else [3, *sides], dtype)
         values = [encoded, crop_box, *([] if flip is None else [flip])]
         is_batch = encoded.shape.rank > 0
         return stateless_random.each(crop, values, spec, is_batch=is_batch)

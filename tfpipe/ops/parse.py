@@ -20,6 +20,9 @@ from tfpipe.shards import first_record, image_record
 # Kinds of lists in a tf.train.Example, and the types in which they are parsed.
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
 
+# Their records state height and width.
+_CONVERTERS = ("converters.imagenet", "converters.folder")
+
 # Names of the features that `Parse` and the crops make.
 _NAMES = (
     *("encoded", "height", "width", "label", "record_id", "mask", "seed", "image"),
@@ -52,6 +55,8 @@ class Parse:
         height_key: Key of the height in pixels, one int64. If the key is None, or a
             record has no height or no width, the image's header tells both.
         width_key: Key of the width, likewise.
+        sizes_are_stated: Whether every record has both, so that no header is looked at.
+            The presets know it of data sets of tfpipe's converters.
         extra: Further features, which presets deliver in their batches: a dict from
             the key of the feature to a `tf.io.FixedLenFeature`, to a dtype, or to
             (dtype, shape); the dtype is string, int64 or float32.
@@ -72,6 +77,7 @@ class Parse:
     label_key: str = image_record.LABEL
     height_key: str | None = image_record.HEIGHT
     width_key: str | None = image_record.WIDTH
+    sizes_are_stated: bool = False
     extra: Any = ()
     label_base: int | None = None
     label_offset: int = 0
@@ -82,7 +88,7 @@ class Parse:
         errors.settle_ints(self, ["label_base"], also=[None])
         errors.settle_ints(self, ["label_offset"])
         errors.settle_ints(self, ["num_classes"], least=1, also=[None])
-        errors.settle_bools(self, "multi_label")
+        errors.settle_bools(self, "multi_label", "sizes_are_stated")
         for name in ("image_key", "label_key", "height_key", "width_key"):
             or_none = name in ("height_key", "width_key")
             errors.require_kind(self, name, getattr(self, name), str, or_none=or_none)
@@ -124,7 +130,12 @@ class Parse:
                 the source has no index.
         """
         _require_fits(self, source.paths)
-        filled = self
+        by_us = source.index.made_by.get("command") in _CONVERTERS
+        keys = (self.height_key, self.width_key)
+        is_stated = by_us and keys == (image_record.HEIGHT, image_record.WIDTH)
+        filled = dataclasses.replace(
+            self, sizes_are_stated=is_stated or self.sizes_are_stated
+        )
         if self.label_base is None:
             base = source.index.label_base
             filled = dataclasses.replace(filled, label_base=base)
@@ -187,9 +198,10 @@ def _features(op: Parse) -> dict[str, Any]:
     }
     if op.multi_label:
         found[op.label_key] = tf.io.VarLenFeature(tf.int64)
+    default = None if op.sizes_are_stated else 0
     for key in (op.height_key, op.width_key):
         if key is not None:
-            found[key] = tf.io.FixedLenFeature([], tf.int64, default_value=0)
+            found[key] = tf.io.FixedLenFeature([], tf.int64, default_value=default)
     return found | dict(op.extra)
 
 
@@ -200,6 +212,8 @@ def _sizes(
     if op.height_key is None or op.width_key is None:
         return other_formats.sizes(encoded)
     stated = [tf.cast(parsed[key], tf.int32) for key in (op.height_key, op.width_key)]
+    if op.sizes_are_stated:
+        return stated[0], stated[1]
     height, width = tf.cond(
         tf.reduce_all(tf.minimum(*stated) > 0),
         lambda: tuple(stated),

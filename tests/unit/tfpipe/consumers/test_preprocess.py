@@ -256,7 +256,7 @@ def test_an_op_that_needs_more_than_an_image_is_named(photos):
 
 def test_wrong_files_and_pipelines_are_refused_by_name(photos, tmp_path):
     pipeline = evaluation(photos)
-    encoded = evaluation(photos, decode=False)
+    encoded = evaluation(photos, recipe=None)
     synthetic = tfpipe.Pipeline(tfpipe.SyntheticSource(batch_size=2), [])
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "cut.jpg").write_bytes(FILES["plain.jpg"][:-700])

@@ -13,7 +13,10 @@ def pipelines(data_dir):
     crop = tfpipe.RandomCrop(image_size=16)
     train = tfpipe.Pipeline(
         tfpipe.TFRecordSource(data_dir, "train"),
-        [tfpipe.Interleave(), tfpipe.Map(tfpipe.Parse(label_base=1), crop)],
+        [
+            tfpipe.Interleave(),
+            tfpipe.Map(tfpipe.Parse(label_base=1, sizes_are_stated=True), crop),
+        ],
     )
     return {
         "train": train,
@@ -119,7 +122,7 @@ def labels(data_dir):
         [
             tfpipe.Interleave(),
             tfpipe.Map(
-                tfpipe.Parse(label_base=1),
+                tfpipe.Parse(label_base=1, sizes_are_stated=True),
                 lambda example: {**example, "label": 2 * example["label"]},
                 tfpipe.Select("label"),
             ),
