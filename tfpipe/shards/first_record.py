@@ -70,12 +70,28 @@ def _first(paths: Sequence[str]) -> tuple[str, Features] | None:
     return None
 
 
+def _close(features: Features, key: str, kind: str, count: int | None) -> list[str]:
+    """Returns keys like this one, of features that would fit; the closest first."""
+    fitting = [
+        name
+        for name, feature in features.items()
+        if feature.kind == kind and count in (None, len(feature.values))
+    ]
+    # The bytes of an image are longer than those of its name and format.
+    if kind == "bytes":
+        fitting.sort(key=lambda name: -len(features[name].values[0]))
+    # `image` is a part of `image/encoded`, but not much like it.
+    parts = [name for name in fitting if key in name.split("/")]
+    like = difflib.get_close_matches(key, fitting, n=3, cutoff=0.5)
+    return [*dict.fromkeys([*parts, *like])][:3]
+
+
 def _fault(
     features: Features, key: str, argument: str, kind: str, count: int | None
 ) -> str:
     """Returns what is wrong with a feature, and the remedy; or an empty text."""
     if key not in features:
-        close = difflib.get_close_matches(key, features, n=3, cutoff=0.5)
+        close = _close(features, key, kind, count)
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
         return f"names {key!r}, which is missing.{hint}"
     got = features[key]

@@ -169,7 +169,7 @@ def test_boxes_of_several_labels_have_labels_of_their_own():
     [
         ({"image_key": "image"}, "image_key names 'image', which is missing."),
         ({"label_key": "x"}, "label_key names 'x', which is missing."),
-        ({"label_key": "nam"}, "missing. Did you mean 'name'?"),
+        ({"image_key": "imgs"}, "missing. Did you mean 'img'?"),
         ({"label_key": "name"}, "must hold int64, got bytes such as b'a.png'. A label"),
         ({"label_key": "box"}, "must have 1 values, got 2. For any number of labels"),
         ({"image_key": "box"}, "must hold bytes, got int64 such as 1."),
@@ -189,6 +189,18 @@ def test_wrong_key_is_refused_before_training_with_the_keys_found(
         f"The first record, {tmp_path}/part-0.tfrecord at byte 0, has 'box' (int64, 2),"
         " 'img' (bytes, 1), 'name' (bytes, 1), 'y' (int64, 1)."
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "meant"),
+    [
+        ({"image_key": "image"}, "'image/encoded'"),
+        ({"label_key": "label"}, "'image/class/label'?"),
+    ],
+)
+def test_keys_that_fit_are_proposed(data_dir, change, meant):
+    with pytest.raises(ValueError, match=re.escape(f"Did you mean {meant}")):
+        tfpipe.imagenet_train(data_dir, batch_size=4, parse=tfpipe.Parse(**change))
 
 
 def test_damaged_first_records_are_left_to_the_reader(tmp_path):
