@@ -27,12 +27,16 @@ def wrong():
 """
 
 
-def test_a_pipeline_of_the_user_is_measured(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own_module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module own_pipeline in the current folder."""
     (tmp_path / "own_pipeline.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.mark.usefixtures("own_module")
+def test_a_pipeline_of_the_user_is_measured() -> None:
     config = InputConfig(pipeline="own_pipeline:make", do=("throughput",), seconds=0.02)
 
     result = benchmark.run(config, Ranks())
@@ -48,14 +52,11 @@ def test_a_pipeline_of_the_user_is_measured(
             benchmark.run(InputConfig(pipeline=name), Ranks())
 
 
+@pytest.mark.usefixtures("own_module")
 def test_parts_that_are_done_in_time_keep_their_results(
-    tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "own_pipeline.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     clock = Clock()
 
     def slow(_: object, __: object, measured: benchmark.Measured) -> str:
@@ -106,14 +107,11 @@ def test_wrong_flags_are_one_line(
     assert message in line
 
 
+@pytest.mark.usefixtures("own_module")
 def test_report_folder_that_vanishes_costs_no_figure(
-    tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "own_pipeline.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(
         benchmark, "_PARTS", {"throughput": lambda *_: shutil.rmtree("out") or "text"}
     )

@@ -10,22 +10,10 @@ import numpy as np
 import pytest
 
 import tfpipe
+from tests.support.stopping import Stop
 
 BATCH_SIZE = 4
 STEPS = 6  # of an epoch of the 24 training records
-
-
-class Stop(keras.callbacks.Callback):
-    """Ends a fit from outside after some batches, as a crash would."""
-
-    def __init__(self, num_batches):
-        super().__init__()
-        self.num_left = num_batches
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.num_left -= 1
-        if self.num_left == 0:
-            raise KeyboardInterrupt
 
 
 def make_model(*layers):
