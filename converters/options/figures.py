@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from converters.images import jpeg_header
+from converters.images import jpeg_header, prepare
 from converters.inputs import ilsvrc
 from converters.jobs.job import Job
 from tfpipe import errors
@@ -83,8 +83,7 @@ def full_decode(
     for plan in job.plans[:: max(len(job.plans) // _NUM_TIMED, 1)]:
         for image in list(plan.images)[: max(_NUM_TIMED // len(job.plans), 1)]:
             with contextlib.suppress(OSError, jpeg_header.BadImageError):
-                data = ilsvrc.read_image(job.input_dir, image)
-                if data.startswith(jpeg_header.MAGIC):
+                if data := _kept(job, image):
                     start = clock()
                     pillow.check_jpeg(data)
                     seconds.append(clock() - start)
@@ -92,3 +91,19 @@ def full_decode(
         return None
     mean = sum(seconds) / len(seconds)
     return {"num_images": kept, "seconds": round(kept * mean / job.num_workers, 3)}
+
+
+def _kept(job: Job, image: ilsvrc.Image) -> bytes:
+    """Returns the JPEG of an image that is stored as it came; otherwise nothing.
+
+    An image over a limit of the policy is not read, or not decoded.
+
+    Raises:
+        OSError: If the image cannot be read.
+    """
+    if prepare.check_bytes(image.num_bytes, job.policy) is not None:
+        return b""
+    prepared = prepare.prepare(ilsvrc.read_image(job.input_dir, image), job.policy)
+    if isinstance(prepared, prepare.Rejected) or prepare.is_changed(prepared.decision):
+        return b""
+    return prepared.encoded

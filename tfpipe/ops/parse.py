@@ -129,10 +129,11 @@ class Parse:
             BadIndexError: If the label base or the number of classes is needed, and
                 the source has no index.
         """
-        _require_fits(self, source.paths)
         by_us = source.index.made_by.get("command") in _CONVERTERS
         keys = (self.height_key, self.width_key)
         is_stated = by_us and keys == (image_record.HEIGHT, image_record.WIDTH)
+        if not by_us or _keys(self) != _keys(Parse()):
+            _require_fits(self, source.paths)
         filled = dataclasses.replace(
             self, sizes_are_stated=is_stated or self.sizes_are_stated
         )
@@ -173,6 +174,11 @@ class Parse:
             "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
             **{key: parsed[key] for key in self.extra_names},
         }
+
+
+def _keys(op: Parse) -> tuple[object, ...]:
+    """Returns what the op needs of every record."""
+    return op.image_key, op.label_key, op.multi_label, op.extra
 
 
 def _require_fits(op: Parse, paths: Sequence[str]) -> None:
