@@ -260,7 +260,13 @@ def _pipeline(
     names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
     image = [*ops]
     if made:
-        image = made.image_ops(purpose, more=ops, dtype=dtype, crop_op=crop_op)
+        image = made.image_ops(
+            purpose,
+            more=ops,
+            dtype=dtype,
+            crop_op=crop_op,
+            jpeg_only=parse.as_converted,
+        )
     return _compose(
         source,
         ops=[

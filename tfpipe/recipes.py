@@ -6,7 +6,7 @@ that is decoded, the changes of its pixels, and their normalization.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from tfpipe import errors
 from tfpipe.native.op import CropOp
@@ -52,6 +52,7 @@ class Recipe:
         more: Sequence[Op],
         dtype: str,
         crop_op: CropOp,
+        jpeg_only: bool,
     ) -> list[Op]:
         """Returns the ops from an encoded image to the pixels of a batch.
 
@@ -61,6 +62,7 @@ class Recipe:
             dtype: "uint8" for pixels 0..255; "float32", "bfloat16" or "float16" for
                 normalized pixels.
             crop_op: Kernel of the crops, see `crop.crop_image`.
+            jpeg_only: Whether all images are JPEG.
 
         Raises:
             ValueError: If `more` has a `Flip` and a crop mirrors already.
@@ -72,8 +74,9 @@ class Recipe:
                 "second flip draws the same numbers and would turn the images back: "
                 "leave it out."
             )
+        kernel: dict[str, Any] = {"crop_op": crop_op, "jpeg_only": jpeg_only}
         *ops, last = (
-            dataclasses.replace(op, crop_op=crop_op) if isinstance(op, CROPS) else op
+            dataclasses.replace(op, **kernel) if isinstance(op, CROPS) else op
             for op in crops
         )
         if dtype == "uint8":

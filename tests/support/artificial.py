@@ -71,8 +71,8 @@ def decoded_again_and_again(data_dir: pathlib.Path) -> tfpipe.Pipeline:
         [
             tfpipe.Interleave(),
             tfpipe.Map(
-                tfpipe.Parse(label_base=1, sizes_are_stated=True),
-                tfpipe.CenterCrop(image_size=8),
+                tfpipe.Parse(label_base=1, as_converted=True),
+                tfpipe.CenterCrop(image_size=8, jpeg_only=True),
                 Work(),
                 num_parallel_calls=1,
             ),

@@ -10,8 +10,8 @@ import tensorflow as tf
 import tfpipe
 
 DECODE = (
-    tfpipe.Parse(label_base=1, sizes_are_stated=True),
-    tfpipe.CenterCrop(image_size=8, fraction=1.0),
+    tfpipe.Parse(label_base=1, as_converted=True),
+    tfpipe.CenterCrop(image_size=8, fraction=1.0, jpeg_only=True),
 )
 
 

@@ -9,6 +9,7 @@ an example has `boxes` (see `ops.boxes`), a crop moves them with the pixels.
 """
 
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -44,6 +45,7 @@ class Crop:
         normalize: Normalization of float values, done in the same pass.
         layout: "NHWC", or "NCHW" for [3, height, width].
         crop_op: "auto", "native" or "stock", see `native.op.resolve`.
+        jpeg_only: Whether PNG is refused. A pipeline then builds sooner.
 
     Raises:
         ValueError: If an argument is out of range, or `normalize` comes with "uint8".
@@ -56,11 +58,13 @@ class Crop:
     normalize: Normalize | None = None
     layout: Layout = "NHWC"
     crop_op: CropOp = "auto"
+    jpeg_only: bool = False
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         errors.settle_sides(self, "image_size", most=MAX_IMAGE_SIZE)
         errors.require_kind(self, "normalize", self.normalize, Normalize, or_none=True)
+        errors.settle_bools(self, "jpeg_only")
         if self.quality not in ("fast", "exact"):
             raise ValueError(
                 f"{name}.quality must be fast or exact, got {self.quality!r}."
@@ -110,6 +114,7 @@ class Crop:
             normalize=self.normalize,
             layout=self.layout,
             crop_op=self.crop_op,
+            jpeg_only=self.jpeg_only,
         )
         replaced = ("encoded", "height", "width")
         kept = {name: value for name, value in example.items() if name not in replaced}
@@ -268,6 +273,7 @@ def crop_image(
     normalize: Normalize | None = None,
     layout: Layout = "NHWC",
     crop_op: CropOp = "auto",
+    jpeg_only: bool = False,
 ) -> tf.Tensor:
     """Returns a crop box of an image, resized, for one image or a batch.
 
@@ -294,6 +300,7 @@ def crop_image(
         layout: "NHWC" or "NCHW".
         crop_op: "auto", "native" or "stock", see `native.op.resolve`. The pixels are
             the same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
+        jpeg_only: Whether PNG is refused.
 
     Returns:
         `dtype` [height, width, 3], or [3, height, width] for "NCHW", with a first
@@ -323,17 +330,15 @@ def crop_image(
             **({} if normalize is None else _scale_and_offset(normalize)),
         )
 
-    def crop(encoded: tf.Tensor, crop_box: tf.Tensor, *flip: tf.Tensor) -> tf.Tensor:
-        return crop_stock.crop(
-            encoded,
-            crop_box,
-            *(flip or [None]),
-            sides=sides,
-            fast=quality == "fast",
-            dtype=dtype,
-            normalize=normalize,
-            layout=layout,
-        )
+    crop = functools.partial(
+        crop_stock.crop,
+        sides=sides,
+        fast=quality == "fast",
+        dtype=dtype,
+        normalize=normalize,
+        layout=layout,
+        jpeg_only=jpeg_only,
+    )
 
     def stock() -> tf.Tensor:
         spec = tf.TensorSpec([*sides, 3] if layout == "NHWC" else [3, *sides], dtype)
@@ -343,6 +348,8 @@ def crop_image(
 
     if native_op.resolve(crop_op) == "stock":
         return stock()
+    if jpeg_only:
+        return native()
     return tf.cond(
         other_formats.any_other(encoded), other_formats.one_node(stock), native
     )

@@ -16,17 +16,18 @@ _RATIOS = (1, 2, 4, 8)
 def crop(
     encoded: tf.Tensor,
     crop_box: tf.Tensor,
-    flip: tf.Tensor | None,
-    *,
+    *flips: tf.Tensor,
     sides: tuple[int, int],
     fast: bool,
     dtype: str,
     normalize: Normalize | None,
     layout: str,
+    jpeg_only: bool,
 ) -> tf.Tensor:
     """Returns the pixels of one image; `crop.crop_image` describes the arguments.
 
-    `sides` are height and width of the result in pixels.
+    `sides` are height and width of the result in pixels. `flips` has one bool [], or
+    nothing for an image that is never mirrored.
     """
 
     def of_jpeg() -> tf.Tensor:
@@ -34,10 +35,13 @@ def crop(
             return _decode_scaled(encoded, crop_box, sides)
         return _decode(encoded, crop_box, ratio=1)
 
-    pixels = other_formats.crop_box_pixels(encoded, crop_box, of_jpeg)
+    if jpeg_only:
+        pixels = of_jpeg()
+    else:
+        pixels = other_formats.crop_box_pixels(encoded, crop_box, of_jpeg)
     # Mirrored while a pixel is still 3 bytes: floats would cost three times as much.
-    if flip is not None and dtype != "uint8":
-        pixels = _mirror(pixels, flip)
+    if dtype != "uint8":
+        pixels = _mirror(pixels, *flips)
     # tf.image.resize would add a dozen small ops to this kernel, 4 % of the whole cost.
     resized = tf.raw_ops.ResizeBilinear(
         images=pixels[tf.newaxis],
@@ -47,7 +51,7 @@ def crop(
     image = tf.reshape(resized, [*sides, 3])
     if dtype == "uint8":
         image = _round(image)
-        image = image if flip is None else _mirror(image, flip)
+        image = _mirror(image, *flips)
     if normalize is not None:
         image = normalize({"image": image})["image"]
     if dtype == "bfloat16":
@@ -123,5 +127,9 @@ def _round(image: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(quantized, tf.uint8)
 
 
-def _mirror(image: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
-    return tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
+def _mirror(image: tf.Tensor, *flips: tf.Tensor) -> tf.Tensor:
+    for flip in flips:
+        image = tf.cond(
+            flip, lambda image=image: tf.reverse(image, [1]), lambda image=image: image
+        )
+    return image

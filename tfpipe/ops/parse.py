@@ -55,8 +55,9 @@ class Parse:
         height_key: Key of the height in pixels, one int64. If the key is None, or a
             record has no height or no width, the image's header tells both.
         width_key: Key of the width, likewise.
-        sizes_are_stated: Whether every record has both, so that no header is looked at.
-            The presets know it of data sets of tfpipe's converters.
+        as_converted: Whether all records are as tfpipe's converters write them: JPEG,
+            with height and width. Then no header is looked at, and the presets' crops
+            decode nothing else. The presets know it from the index.
         extra: Further features, which presets deliver in their batches: a dict from
             the key of the feature to a `tf.io.FixedLenFeature`, to a dtype, or to
             (dtype, shape); the dtype is string, int64 or float32.
@@ -77,7 +78,7 @@ class Parse:
     label_key: str = image_record.LABEL
     height_key: str | None = image_record.HEIGHT
     width_key: str | None = image_record.WIDTH
-    sizes_are_stated: bool = False
+    as_converted: bool = False
     extra: Any = ()
     label_base: int | None = None
     label_offset: int = 0
@@ -88,7 +89,7 @@ class Parse:
         errors.settle_ints(self, ["label_base"], also=[None])
         errors.settle_ints(self, ["label_offset"])
         errors.settle_ints(self, ["num_classes"], least=1, also=[None])
-        errors.settle_bools(self, "multi_label", "sizes_are_stated")
+        errors.settle_bools(self, "multi_label", "as_converted")
         for name in ("image_key", "label_key", "height_key", "width_key"):
             or_none = name in ("height_key", "width_key")
             errors.require_kind(self, name, getattr(self, name), str, or_none=or_none)
@@ -134,9 +135,7 @@ class Parse:
         is_stated = by_us and keys == (image_record.HEIGHT, image_record.WIDTH)
         if not by_us or _keys(self) != _keys(Parse()):
             _require_fits(self, source.paths)
-        filled = dataclasses.replace(
-            self, sizes_are_stated=is_stated or self.sizes_are_stated
-        )
+        filled = dataclasses.replace(self, as_converted=is_stated or self.as_converted)
         if self.label_base is None:
             base = source.index.label_base
             filled = dataclasses.replace(filled, label_base=base)
@@ -204,7 +203,7 @@ def _features(op: Parse) -> dict[str, Any]:
     }
     if op.multi_label:
         found[op.label_key] = tf.io.VarLenFeature(tf.int64)
-    default = None if op.sizes_are_stated else 0
+    default = None if op.as_converted else 0
     for key in (op.height_key, op.width_key):
         if key is not None:
             found[key] = tf.io.FixedLenFeature([], tf.int64, default_value=default)
@@ -218,7 +217,7 @@ def _sizes(
     if op.height_key is None or op.width_key is None:
         return other_formats.sizes(encoded)
     stated = [tf.cast(parsed[key], tf.int32) for key in (op.height_key, op.width_key)]
-    if op.sizes_are_stated:
+    if op.as_converted:
         return stated[0], stated[1]
     height, width = tf.cond(
         tf.reduce_all(tf.minimum(*stated) > 0),

@@ -18,7 +18,7 @@ import tfpipe
 from tests.support.damage import NUM_TRAIN, flip, places, spoil_jpeg
 from tests.support.torture import rounds
 
-PARSE = tfpipe.Parse(label_base=1, sizes_are_stated=True)
+PARSE = tfpipe.Parse(label_base=1, as_converted=True)
 CENTER = tfpipe.CenterCrop(image_size=8, fraction=1.0, crop_op="stock")
 RANDOM = tfpipe.RandomCrop(image_size=8, crop_op="stock")
 NORMALIZE = tfpipe.Normalize()

@@ -115,7 +115,7 @@ def _cropping(data_dir, *ops, device_ops=(), **options):
     crop = tfpipe.CenterCrop(image_size=16, **options)
     select = tfpipe.Select("image", "label")
     source = tfpipe.TFRecordSource(data_dir, "train", shuffle="none", batch_size=3)
-    ops = [tfpipe.Parse(label_base=1, sizes_are_stated=True), crop, *ops, select]
+    ops = [tfpipe.Parse(label_base=1, as_converted=True), crop, *ops, select]
     stages = [tfpipe.Interleave(), tfpipe.Map(*ops), tfpipe.Batch(3), tfpipe.Take(1)]
     return tfpipe.Pipeline(source, stages, device_ops=device_ops)
 
@@ -202,7 +202,7 @@ def make_pipeline(data_dir, *stages, batch_size=1):
         data_dir, "train", shuffle="none", batch_size=batch_size
     )
     crop = tfpipe.CenterCrop(image_size=16)
-    ops = [tfpipe.Parse(label_base=1, sizes_are_stated=True), crop, halve]
+    ops = [tfpipe.Parse(label_base=1, as_converted=True), crop, halve]
     return tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Map(*ops), *stages])
 
 
@@ -225,7 +225,7 @@ def first_three(data_dir):
         source,
         [
             tfpipe.Interleave(),
-            tfpipe.Map(tfpipe.Parse(label_base=1, sizes_are_stated=True)),
+            tfpipe.Map(tfpipe.Parse(label_base=1, as_converted=True)),
         ],
     )
     return [

@@ -524,12 +524,15 @@ def test_crops_print_their_own_fields_after_the_size():
     options = {"image_size": 8, "crop_op": "stock"}
 
     wide = repr(tfpipe.Resize(image_size=[8, 12], crop_op="stock"))
-    assert wide == f"Resize(image_size=(8, 12), {shared}, crop_op='stock')"
+    assert (
+        wide
+        == f"Resize(image_size=(8, 12), {shared}, crop_op='stock', jpeg_only=False)"
+    )
     assert tfpipe.Resize(image_size=(8, 8), crop_op="stock") == tfpipe.Resize(**options)
     assert [repr(op(**options)) for op in (tfpipe.RandomCrop, tfpipe.Resize)] == [
         "RandomCrop(image_size=8, area=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), "
-        f"max_attempts=10, flip=False, {shared}, crop_op='stock')",
-        f"Resize(image_size=8, {shared}, crop_op='stock')",
+        f"max_attempts=10, flip=False, {shared}, crop_op='stock', jpeg_only=False)",
+        f"Resize(image_size=8, {shared}, crop_op='stock', jpeg_only=False)",
     ]
 
 

@@ -223,7 +223,7 @@ def test_index_fills_label_base_and_number_of_classes(data_dir):
     classes = source.index.num_classes
     assert (filled.label_base, filled.num_classes) == (1, classes + 1)
     assert repr(tfpipe.Parse().for_source(source)) == (
-        "Parse(sizes_are_stated=True, label_base=1, label_offset=0)"
+        "Parse(as_converted=True, label_base=1, label_offset=0)"
     )
 
 

@@ -15,7 +15,7 @@ def pipelines(data_dir):
         tfpipe.TFRecordSource(data_dir, "train"),
         [
             tfpipe.Interleave(),
-            tfpipe.Map(tfpipe.Parse(label_base=1, sizes_are_stated=True), crop),
+            tfpipe.Map(tfpipe.Parse(label_base=1, as_converted=True), crop),
         ],
     )
     return {
@@ -122,7 +122,7 @@ def labels(data_dir):
         [
             tfpipe.Interleave(),
             tfpipe.Map(
-                tfpipe.Parse(label_base=1, sizes_are_stated=True),
+                tfpipe.Parse(label_base=1, as_converted=True),
                 lambda example: {**example, "label": 2 * example["label"]},
                 tfpipe.Select("label"),
             ),
