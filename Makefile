@@ -80,7 +80,7 @@ demo: venv  ## From nothing to a trained model and a report, in demo/
 	python -m converters.imagenet --input_dir=$(DEMO)/raw --output_dir=$(DEMO)/records \
 	  --num_train_shards=8 --num_validation_shards=2
 	horovodrun -np $(DEMO_RANKS) python -m benchmarks.input --data_dir=$(DEMO)/records \
-	  --model=tiny --batch_size=32 --seconds=1 --time_limit=30 \
+	  --model=tiny --batch_size=32 --seconds=1 --time_limit=120 \
 	  --tuning=$(DEMO)/tuning.json --report_dir=$(DEMO)/results
 	horovodrun -np $(DEMO_RANKS) python -m benchmarks.train --data_dir=$(DEMO)/records \
 	  --model=tiny --batch_size=32 --num_epochs=15 --tuning=$(DEMO)/tuning.json \
