@@ -162,9 +162,8 @@ def imagenet_eval(
     Every rank makes the same number of steps. The last batches are padded: batches also
     hold `mask`: float32 [batch_size], 1 for a real record, 0 for padding. Metrics that
     are not weighted by the mask count the padding too: a validation split of 31 records
-    in a batch of 256 would be counted as 256 records. `pipeline.for_keras()` gives the
-    mask as sample weights, for `weighted_metrics`; a loop of one's own multiplies by it
-    and divides by its sum.
+    in a batch of 256 would be counted as 256 records. `pipeline.for_keras()` leaves the
+    padding out; a loop of one's own multiplies by the mask and divides by its sum.
 
     The arguments are those of `imagenet_train`, also `ops` and `batch_ops`; the split
     is "validation" by default. A source must have `remainder="pad"`.
@@ -372,8 +371,7 @@ def _num_classes(source: TFRecordSource, parse: Parse) -> int:
     known = source.index
     if not known.num_classes:  # nor does a scan know the label base
         return 0
-    shift = known.label_base - (parse.label_base or 0) + parse.label_offset
-    return known.num_classes + shift
+    return known.num_classes + parse.first_label(known)
 
 
 def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:

@@ -23,7 +23,7 @@ _HEIC_HEADER = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
 
 @dataclasses.dataclass(frozen=True)
 class OwnPhotos:
-    """What is in the folder.
+    """The content of the folder.
 
     Attributes:
         class_names: The classes in label order.

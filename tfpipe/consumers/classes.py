@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from tfpipe import errors
 from tfpipe.consumers import records_of
-from tfpipe.ops.parse import Parse
 from tfpipe.shards import index
 
 # Classes that a warning names.
@@ -34,7 +33,7 @@ def names(source: object, stages: Sequence[object]) -> list[str]:
             "index that does. Write one with python -m converters.verify "
             f"{known.name} --level=crc --write_index."
         )
-    first = known.label_base + _change(known.label_base, parse)
+    first = parse.first_label(known)
     if first < 0:
         raise ValueError(
             f"The label of the first class must be >= 0, got {first}: Parse.label_base "
@@ -54,7 +53,7 @@ def counts(source: object, stages: Sequence[object]) -> dict[int, int]:
         ValueError: As for `names`, or if records have several labels.
     """
     num_labels, parse = len(names(source, stages)), records_of.find_parse(stages).parse
-    if getattr(parse, "multi_label", False):
+    if parse.multi_label:
         raise ValueError(
             "The catalog must hold the label of each record to count them, but records "
             f"of {parse!r} have several. Sum the rows of labels of an epoch."
@@ -65,7 +64,7 @@ def counts(source: object, stages: Sequence[object]) -> dict[int, int]:
         "GROUP BY label ORDER BY label"
     )
     rows = index.query_catalog(records.data_dir, query, [records.split])
-    change = _change(records.index.label_base, parse)
+    change = parse.first_label(records.index) - records.index.label_base
     found = dict.fromkeys(range(num_labels), 0)
     return found | {label + change: number for label, number in rows}
 
@@ -107,9 +106,3 @@ def _warn_of_empty(label_counts: Mapping[int, int], label_names: Sequence[str]) 
         f"this split, and the weight 0: {', '.join(empty[:_NUM_NAMED])}{others}.",
         stacklevel=4,  # the caller of Pipeline.class_weights
     )
-
-
-def _change(index_base: int, parse: Parse) -> int:
-    """Returns the label as delivered minus the label on disk."""
-    base = index_base if parse.label_base is None else parse.label_base
-    return parse.label_offset - base

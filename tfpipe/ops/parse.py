@@ -16,6 +16,7 @@ from tfpipe.ops import boxes, other_formats
 from tfpipe.ops.basic import Example
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import first_record, image_record
+from tfpipe.shards.index import Index
 
 # Kinds of lists in a tf.train.Example, and the types in which they are parsed.
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
@@ -66,7 +67,7 @@ class Parse:
         label_offset: Label of the first class in the output.
         multi_label: Whether a record has any number of labels, also none.
         num_classes: Length of the label's row, with multi_label only. The presets take
-            it from the index if it is None: its number of classes + label_offset.
+            it from the index if it is None: one more than the largest label.
 
     Raises:
         ValueError: If an argument is wrong.
@@ -121,6 +122,11 @@ class Parse:
         """The keys of `extra`."""
         return tuple(key for key, _ in self.extra)
 
+    def first_label(self, known: Index) -> int:
+        """Returns the label of the first class of an index, as it is delivered."""
+        base = known.label_base if self.label_base is None else self.label_base
+        return known.label_base - base + self.label_offset
+
     def for_source(self, source: TFRecordSource) -> "Parse":
         """Returns the op with what the index of a source states, for its records.
 
@@ -146,7 +152,7 @@ class Parse:
                     f"The shards in {source.data_dir} have no index, so nothing says "
                     "how many classes there are. Write Parse(num_classes=...)."
                 )
-            count += self.label_offset
+            count += self.first_label(source.index)
             filled = dataclasses.replace(filled, num_classes=count)
         return filled
 

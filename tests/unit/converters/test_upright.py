@@ -14,6 +14,7 @@ from converters.images.policy import Policy
 from converters.jobs import publish, rebuild
 from converters.options import orientation, policy as policy_options
 from tests.support.native_op import native_op  # noqa: F401
+from tests.unit.converters.test_folder import config
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
@@ -45,17 +46,6 @@ def photos(tmp_path: pathlib.Path) -> pathlib.Path:
     for kind in ("PNG", "WEBP", "TIFF"):
         (raw / "cat" / f"{kind}.jpg").write_bytes(_photo(6, kind))
     return raw
-
-
-def _config(raw: pathlib.Path, out: pathlib.Path, **options: object) -> folder.Config:
-    return folder.Config(
-        input_dir=str(raw),
-        output_dir=str(out),
-        num_workers=1,
-        fsync=False,
-        num_train_shards=1,
-        **options,  # type: ignore[arg-type]
-    )
 
 
 def _stored(data_dir: pathlib.Path) -> dict[str, bytes]:
@@ -97,7 +87,7 @@ def test_phone_photos_stand_upright_after_converters_folder(
 ) -> None:
     out = tmp_path / "out"
 
-    summary = folder.convert(_config(photos, out))
+    summary = folder.convert(config(photos, out))
 
     assert summary["decisions"] == LOSSLESS
     assert orientation.warnings(summary) == []
@@ -117,7 +107,7 @@ def test_without_the_library_photos_are_encoded_again_and_a_line_says_so(
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
     out = tmp_path / "out"
 
-    summary = folder.convert(_config(photos, out))
+    summary = folder.convert(config(photos, out))
 
     assert summary["decisions"] == ENCODED
     stored = _stored(out)
@@ -136,18 +126,18 @@ def test_a_host_without_the_library_does_not_go_on_with_another_kind_of_turning(
     out = tmp_path / "out"
     # As if the run were cut off when all its shards are complete.
     monkeypatch.setattr(publish, "publish", lambda job, job_dir: None)
-    folder.convert(_config(photos, out))
+    folder.convert(config(photos, out))
     monkeypatch.undo()
     built = policy_options.decided(exif_orientation="apply")
 
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match=r"lossless_rotation was True, is False"):
-        folder.convert(_config(photos, out))
+        folder.convert(config(photos, out))
     with pytest.raises(ValueError, match=r"--lossless_rotation needs .* Run: "):
-        _config(photos, out, policy=built)
+        config(photos, out, policy=built)
     monkeypatch.undo()
 
-    folder.convert(_config(photos, out))
+    folder.convert(config(photos, out))
     assert index.load(out).made_by["decisions"] == LOSSLESS
 
 
@@ -159,7 +149,7 @@ def test_repair_turns_as_the_index_says(
     for lossless in (True, False):
         outs[lossless] = tmp_path / f"{lossless}"
         choice = Policy(exif_orientation="apply", lossless_rotation=lossless)
-        folder.convert(_config(photos, outs[lossless], policy=choice))
+        folder.convert(config(photos, outs[lossless], policy=choice))
     shard = "train-00000-of-00001"
     before = {key: (out / shard).read_bytes() for key, out in outs.items()}
     assert before[True] != before[False]
@@ -181,7 +171,7 @@ def test_keep_warns_with_the_count_and_the_remedy(
 ) -> None:
     policy = Policy(exif_orientation="keep")
 
-    summary = folder.convert(_config(photos, tmp_path / "out", policy=policy))
+    summary = folder.convert(config(photos, tmp_path / "out", policy=policy))
 
     assert summary["decisions"]["kept_exif"] == 8
     (line,) = orientation.warnings(summary)

@@ -376,7 +376,7 @@ def record(data_dir):
 
 
 def mapped(pipeline, record):
-    """What the ops of a pipeline make of a record."""
+    """The example that the ops of a pipeline make of a record."""
     (stage,) = (s for s in pipeline.stages if isinstance(s, tfpipe.Map))
     for op in stage.ops:
         record = op(record)

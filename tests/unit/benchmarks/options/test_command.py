@@ -1,6 +1,5 @@
 """benchmarks.options.command: help, wrong flags, and flags without an effect."""
 
-import copy
 import re
 from collections.abc import Sequence
 from types import ModuleType
@@ -19,6 +18,7 @@ from benchmarks.options import (
 )
 from benchmarks.reporting import gates
 from benchmarks.studies import decode, realism
+from tests.support.url_flags import check_url_is_refused, takes_text
 
 
 @pytest.fixture(autouse=True)
@@ -174,27 +174,19 @@ def test_flag_of_input_that_would_have_no_effect_is_refused(
         input_flags.config_from_flags()
 
 
-TEXT_FLAGS = ("string", "comma separated list of strings")
-
-
 @pytest.mark.parametrize(
     "flag",
     [
         flag
         for module in (train_flags, input_flags, sweep_flags, report, realism, decode)
         for flag in _key_flags(module)
-        if flag.flag_type() in TEXT_FLAGS
+        if takes_text(flag)
     ],
     ids=lambda flag: flag.name,
 )
 def test_no_flag_takes_a_url(flag: flags.Flag) -> None:
     """A new flag of these commands is tried too."""
-    values = flags.FlagValues()
-    values[flag.name] = copy.deepcopy(flag)
-    values([__name__, f"--{flag.name}=s3://bucket/x"])
-
-    with pytest.raises(ValueError, match=f"--{flag.name} must be a path on this"):
-        command.refuse_urls(values)
+    check_url_is_refused(flag, command.refuse_urls)
 
 
 def test_url_in_the_flags_of_a_run_of_a_sweep_is_refused() -> None:

@@ -349,7 +349,7 @@ def test_a_library_that_nothing_describes_is_not_loaded(tmp_path, monkeypatch):
 
 
 def test_the_command_does_not_recommend_itself(tmp_path, monkeypatch, capsys):
-    """What was built but does not load, as from another host, needs --force."""
+    """A library that was built on another host does not load; it needs --force."""
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
     monkeypatch.setattr(command, "build", lambda force: op.library())
     monkeypatch.setattr(sys, "argv", ["native"])

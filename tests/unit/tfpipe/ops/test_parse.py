@@ -222,6 +222,8 @@ def test_index_fills_label_base_and_number_of_classes(data_dir):
 
     classes = source.index.num_classes
     assert (filled.label_base, filled.num_classes) == (1, classes + 1)
+    shifted = tfpipe.Parse(multi_label=True, label_base=0).for_source(source)
+    assert shifted.num_classes == classes + 1  # labels 1 to `classes`
     assert repr(tfpipe.Parse().for_source(source)) == (
         "Parse(as_converted=True, label_base=1, label_offset=0)"
     )
