@@ -131,7 +131,6 @@ class Measured:
 
 def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Measures the rate without a training step; returns it as text."""
-    world.gather(None)  # a barrier, so that all ranks measure at the same time
     found = tfpipe.throughput(
         measured.pipeline.build(num_epochs=None),
         seconds=min(config.seconds, measured.seconds / 2),
@@ -148,7 +147,6 @@ def throughput(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Measures the cost of each stage and the bottleneck; returns them as text."""
-    world.gather(None)
     # The profile takes about (number of stages + 3) * repeats * seconds.
     num_runs = (len(measured.pipeline.stages) + 3) * _PROFILE_REPEATS
     found = tfpipe.profile(
@@ -162,7 +160,6 @@ def profile(config: InputConfig, world: Ranks, measured: Measured) -> str:
 
 def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
     """Searches the best setting, which the later parts use; returns it as text."""
-    world.gather(None)
     found = tfpipe.search_tuning(
         measured.pipeline,
         # The search divides the budget by the ranks of the host, but a seat is that of
@@ -187,7 +184,6 @@ def headspace(config: InputConfig, world: Ranks, measured: Measured) -> str:
     from benchmarks.training import steps
 
     step = steps.make_step(config.model, measured.pipeline, seed=config.seed)
-    world.gather(None)
     # Three turns of three kinds, for each halving of the cores.
     num_turns = 9 * (measured.seat.num_threads.bit_length() + 1)
     found = tfpipe.headspace(
@@ -203,6 +199,8 @@ _PROFILE_REPEATS = 3
 _TUNE_SECONDS = 60.0
 # How long the parts take, relative to each other.
 _WEIGHTS = {"throughput": 1.0, "profile": 3.0, "tune": 6.0, "headspace": 4.0}
+# With less time a search tries no setting, and takes the time of the later parts.
+_LEAST_SECONDS = {"tune": 20.0}
 
 _PARTS: dict[str, Callable[[InputConfig, Ranks, Measured], str]] = {
     "throughput": throughput,
@@ -268,26 +266,33 @@ def run(
 def _run_parts(
     config: InputConfig, world: Ranks, measured: Measured, limit: TimeLimit
 ) -> list[str]:
-    """Runs the parts, prints what they find, and returns those that were cut off."""
-    progress = Progress()
+    """Runs the parts, prints what they find, and returns those without a result."""
+    progress, left = Progress(), list(config.do)
     with progress.shown(is_first=world.is_first):
         for number, part in enumerate(config.do):
             progress.begin(f"{part}, part {number + 1} of {len(config.do)}")
-            measured.seconds = limit.share(_WEIGHTS, config.do[number:])
+            # The ranks agree on the time, and begin to measure together.
+            share = limit.share(_WEIGHTS, config.do[number:])
+            measured.seconds = min(world.gather(share))
+            if measured.seconds < _LEAST_SECONDS.get(part, 0.0):
+                continue
             function = functools.partial(_PARTS[part], config, world, measured)
             try:
                 text = limit.run(function)
             except TimeoutError:
-                left = list(config.do[number:])
-                print(
-                    f"--time_limit={config.time_limit:g} is over, without the results "
-                    f"of {', '.join(left)}. Give more time, or choose with --do.",
-                    file=sys.stderr,
-                )
-                return left
+                text = ""
+            if not all(world.gather(bool(text))):
+                break
+            left.remove(part)
             if world.is_first:
                 print(f"\n{part}\n{text}", flush=True)
-    return []
+    if left:
+        print(
+            f"--time_limit={config.time_limit:g} leaves no result of "
+            f"{', '.join(left)}. Give more time, or choose with --do.",
+            file=sys.stderr,
+        )
+    return left
 
 
 def _index(pipeline: tfpipe.Pipeline) -> Any:

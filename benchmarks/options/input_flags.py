@@ -47,8 +47,9 @@ _TIME_LIMIT = flags.DEFINE_float(
     "time_limit",
     None,
     "Seconds that the whole command may take, from its start on. The parts share them; "
-    "a part that is not done by then is cut off, and the result of the others is "
-    "printed. Default: no limit, and a minute for tune.",
+    "tune is left out if less than 20 s are its share. A part that is not done at the "
+    "end is cut off, and the result of the others is printed. Default: no limit, and a "
+    "minute for tune.",
     lower_bound=1.0,
 )
 _CPU_BUDGET = flags.DEFINE_integer(

@@ -121,7 +121,7 @@ def test_the_time_limit_bounds_the_whole_command(
     )
 
     assert done.returncode == 0, done.stderr
-    assert "--time_limit=4 is over, without the results of " in done.stderr
+    assert "--time_limit=4 leaves no result of " in done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["cut_off"][-1] == "headspace"
 

@@ -64,9 +64,8 @@ def test_parts_that_are_done_in_time_keep_their_results(
         clock.move(60.0)
         return "text"
 
-    monkeypatch.setattr(
-        benchmark, "_PARTS", {"profile": slow, "tune": pytest.fail, "headspace": None}
-    )
+    never = {"tune": pytest.fail, "headspace": pytest.fail}
+    monkeypatch.setattr(benchmark, "_PARTS", {"profile": slow, **never})
     config = InputConfig(
         pipeline="own_pipeline:make",
         do=("profile", "tune", "headspace"),
@@ -80,7 +79,29 @@ def test_parts_that_are_done_in_time_keep_their_results(
     assert result["profile"] == "found"
     printed = capsys.readouterr()
     assert json.loads(printed.out.splitlines()[-1])["cut_off"] == result["cut_off"]
-    assert "without the results of tune, headspace. Give more time" in printed.err
+    assert "leaves no result of tune, headspace. Give more time" in printed.err
+
+
+@pytest.mark.usefixtures("own_module")
+def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    def headspace(_: object, __: object, measured: benchmark.Measured) -> str:
+        given.append(measured.seconds)
+        return "text"
+
+    parts = {"tune": pytest.fail, "headspace": headspace}
+    monkeypatch.setattr(benchmark, "_PARTS", parts)
+    config = InputConfig(
+        pipeline="own_pipeline:make", do=("tune", "headspace"), time_limit=30.0
+    )
+
+    result = benchmark.run(config, Ranks(), limit=TimeLimit(30.0, clock=Clock()))
+
+    assert result["cut_off"] == ["tune"]
+    assert given == [30.0]
 
 
 @pytest.mark.parametrize(
