@@ -195,7 +195,10 @@ def test_a_mixture_of_a_sampled_set_resumes(unbalanced, data_dir):
     parts = [
         tfpipe.Pipeline(
             make_source(folder, batch_size=1, sampling=sampling),
-            [tfpipe.Interleave(), tfpipe.Map(tfpipe.Parse(label_base=1, as_converted=True))],
+            [
+                tfpipe.Interleave(),
+                tfpipe.Map(tfpipe.Parse(label_base=1, as_converted=True)),
+            ],
         )
         for folder, sampling in ((unbalanced, BALANCED), (data_dir, None))
     ]
