@@ -15,7 +15,7 @@ from tensorflow.python.framework import op_def_registry
 
 from tfpipe.ops import identity
 from tfpipe.stages.basic import Example
-from tfpipe.stages.map import Op
+from tfpipe.stages.map import Op, as_they_are, converted
 
 # Features that come from the window and not from the record: never kept.
 OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")
@@ -55,13 +55,13 @@ def repeatable(ops: Sequence[Op], spec: Example) -> Example:
     def trace(example: Example) -> Example:
         graph = tf.compat.v1.get_default_graph()
         inputs.update(example)
-        for op in ops:
+        for op in as_they_are(ops):
             num_nodes.append(len(graph.get_operations()))
             example = op(example)
             results.append(dict(example))
         return example
 
-    traced = tf.function(trace).get_concrete_function(spec)
+    traced = tf.function(converted(ops, trace)).get_concrete_function(spec)
     definition = traced.graph.as_graph_def()
     functions = {f.signature.name: f.node_def for f in definition.library.function}
     bounds = itertools.pairwise([*num_nodes, None])

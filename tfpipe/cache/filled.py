@@ -19,10 +19,10 @@ from tfpipe.cache import cacheable, store
 from tfpipe.reading import philox
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
-from tfpipe.stages.basic import Example
+from tfpipe.stages.basic import Example, as_it_is
 from tfpipe.stages.faults import REMEDY
 from tfpipe.stages.interleave import Interleave
-from tfpipe.stages.map import Map
+from tfpipe.stages.map import Map, converted
 
 Array = npt.NDArray[Any]
 
@@ -73,16 +73,20 @@ class Filled:
         self, windows: tf.data.Dataset, num_parallel_reads: int | None
     ) -> tf.data.Dataset:
         # The next window is made while the elements of one are taken.
-        records = windows.flat_map(self._window).prefetch(1).unbatch()
+        ops = [op for stage in self.maps for op in stage.ops]
+        whole = windows.flat_map(converted(ops, self._window))
+        records = whole.prefetch(1).unbatch()
         chunks = records.batch(_CHUNK).map(
-            self._take, num_parallel_calls=num_parallel_reads, deterministic=True
+            as_it_is(self._take),
+            num_parallel_calls=num_parallel_reads,
+            deterministic=True,
         )
         return chunks.unbatch()
 
     def _window(self, window: Example) -> tf.data.Dataset:
         """Returns one element: the records of the window, after all are stored."""
         return self._filling(window).concatenate(
-            tf.data.Dataset.from_tensors(window).map(self._passed_on)
+            tf.data.Dataset.from_tensors(window).map(as_it_is(self._passed_on))
         )
 
     def _filling(self, window: Example) -> tf.data.Dataset:
@@ -93,7 +97,8 @@ class Filled:
         dataset = self.interleave.sound(dataset, self.interleave.faults)
         for stage in self.maps:
             dataset = stage.sound(dataset, stage.faults)
-        return dataset.batch(_CHUNK).map(self._put).filter(lambda _: False)
+        stored = dataset.batch(_CHUNK).map(as_it_is(self._put))
+        return stored.filter(as_it_is(lambda _: False))
 
     def _put(self, batch: Example) -> Example:
         columns = [batch[feature.name] for feature in features(self.spec)]

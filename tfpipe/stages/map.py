@@ -120,7 +120,7 @@ class Map:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
-        apply = functools.partial(_apply, self.ops)
+        apply = functools.partial(_apply, as_they_are(self.ops))
         if self.faults is None:
             return dataset.map(converted(self.ops, apply), num_parallel_calls=calls)
         fill_up = functools.partial(
@@ -148,7 +148,7 @@ class Map:
             log: Counts the elements that are left out. With None a failure raises
                 TensorFlow's error.
         """
-        apply = functools.partial(_apply, self.ops)
+        apply = functools.partial(_apply, as_they_are(self.ops))
         if log is None or isinstance(log, Uncounted):
             made = dataset.map(converted(self.ops, apply))
             return made if log is None else made.ignore_errors()
@@ -187,7 +187,16 @@ def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]
     """Returns `function` with the ops set, traced once for all builds if it may."""
     if _is_fixed(ops):
         return traced(function, ops)
-    return functools.partial(function, ops)
+    return functools.partial(function, as_they_are(ops))
+
+
+def as_they_are(ops: Sequence[Op]) -> list[Op]:
+    """Returns the ops, those of tfpipe such that AutoGraph does not convert them.
+
+    One op of a user makes AutoGraph convert the function that calls all ops. The ops of
+    tfpipe would take a second of the first build.
+    """
+    return [as_it_is(op) if _is_fixed([op]) else op for op in ops]
 
 
 def _is_fixed(ops: Iterable[object]) -> bool:

@@ -15,9 +15,9 @@ def synthesized_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     synthesize.synthesize(
         synthesize.Config(
             output_dir=folder,
-            num_images=1000,
+            num_images=500,
             num_classes=10,
-            num_validation_images=200,
+            num_validation_images=100,
             size_scale=0.25,
         )
     )
@@ -28,7 +28,7 @@ def synthesized_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def records_dir(
     synthesized_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> pathlib.Path:
-    """The synthesized images as shards: 1000 records of train, 200 of validation."""
+    """The synthesized images as shards: 500 records of train, 100 of validation."""
     folder = tmp_path_factory.mktemp("learnable") / "records"
     convert(synthesized_dir, folder, num_train_shards=3)
     return folder

@@ -18,7 +18,7 @@ from tests.support.warm_python import WarmPython
 from tfpipe.tuner import search
 
 # Enough that CPU time, which is counted in ticks of 10 ms, tells the threads apart.
-NUM_BATCHES = 500
+NUM_BATCHES = 200
 
 # Which setting is found does not matter here, so that races may be short.
 TURN_SECONDS = 0.02
@@ -77,7 +77,7 @@ def _use_tuned(ranks: Ranks, data_dir: pathlib.Path) -> tuple[int, int, int]:
     source = tfpipe.TFRecordSource(
         data_dir, "train", batch_size=4, shuffle="none", **place
     )
-    pipeline = tfpipe.imagenet_train(source, image_size=224)
+    pipeline = tfpipe.imagenet_train(source, image_size=96)
     with mock.patch.object(search, "_TURN_SECONDS", TURN_SECONDS):
         found = tfpipe.search_tuning(
             pipeline,

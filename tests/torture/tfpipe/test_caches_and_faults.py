@@ -119,7 +119,7 @@ def check_same(sound, plain, cached, bad):
 
 
 @hypothesis.settings(
-    max_examples=int(os.environ.get("TFPIPE_EXAMPLES", rounds(few=4, many=100))),
+    max_examples=int(os.environ.get("TFPIPE_EXAMPLES", rounds(few=2, many=100))),
     derandomize="TFPIPE_EXAMPLES" not in os.environ,
     deadline=None,
     # A smaller case costs many more: each takes seconds.

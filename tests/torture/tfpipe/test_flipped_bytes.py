@@ -6,12 +6,15 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.damage import NUM_TRAIN, flip, places, read
+from tests.support.torture import rounds
+
+NUM_FLIPS = rounds(few=6, many=200)
 
 
 def test_any_flipped_byte_is_named_and_costs_one_record(copy_dir):
     all_places = places(copy_dir)
     random = np.random.default_rng(3)
-    for number in random.integers(NUM_TRAIN, size=15).tolist():
+    for number in random.integers(NUM_TRAIN, size=NUM_FLIPS).tolist():
         path, offset, size, name = all_places[number]
         position = offset + int(random.integers(size))
         flip(path, position)

@@ -112,7 +112,7 @@ def test_row_of_labels_is_shown_as_its_labels(row, caption):
 
 def _cropping(data_dir, *ops, device_ops=(), **options):
     """The first three images in a batch, cropped and then changed by these ops."""
-    crop = tfpipe.CenterCrop(image_size=16, **options)
+    crop = tfpipe.CenterCrop(image_size=16, jpeg_only=True, **options)
     select = tfpipe.Select("image", "label")
     source = tfpipe.TFRecordSource(data_dir, "train", shuffle="none", batch_size=3)
     ops = [tfpipe.Parse(label_base=1, as_converted=True), crop, *ops, select]
@@ -154,17 +154,24 @@ def test_after_of_a_pair_is_normalized_as_the_pipeline_does(data_dir, first_thre
 
 
 def test_sheet_of_a_pipeline_has_its_class_names(data_dir):
-    pipeline = make_pipeline(data_dir, tfpipe.Batch(2), batch_size=2)
-    batch = next(iter(pipeline.to_numpy()))
-    names = pipeline.class_names
+    pipeline = make_pipeline(data_dir)
+    batch, names = make_batch(2), pipeline.class_names
 
     sheet = tfpipe.contact_sheet(batch, pipeline=pipeline)
-    pairs = tfpipe.before_and_after(pipeline, num_images=2)
 
     assert sheet.tobytes() == (tfpipe.contact_sheet(batch, class_names=names).tobytes())
     assert sheet.tobytes() != tfpipe.contact_sheet(batch).tobytes()
-    others = tfpipe.before_and_after(pipeline, num_images=2, class_names=[])
-    assert pairs.tobytes() != others.tobytes()
+
+
+def test_pairs_of_a_pipeline_have_its_class_names(data_dir):
+    pipeline = make_pipeline(data_dir)
+
+    named, without_names = (
+        tfpipe.before_and_after(pipeline, num_images=2, **options)
+        for options in ({}, {"class_names": []})
+    )
+
+    assert named.tobytes() != without_names.tobytes()
 
 
 def test_sheet_of_a_pipeline_without_names_has_numbers():
@@ -201,7 +208,7 @@ def make_pipeline(data_dir, *stages, batch_size=1):
     source = tfpipe.TFRecordSource(
         data_dir, "train", shuffle="none", batch_size=batch_size
     )
-    crop = tfpipe.CenterCrop(image_size=16)
+    crop = tfpipe.CenterCrop(image_size=16, jpeg_only=True)
     ops = [tfpipe.Parse(label_base=1, as_converted=True), crop, halve]
     return tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Map(*ops), *stages])
 
@@ -254,10 +261,15 @@ def test_each_image_is_beside_what_became_of_it(data_dir, batch, first_three):
         assert np.abs(picture[top : top + height] - expected).mean() < 2
 
 
-def test_pairs_of_a_preset_and_of_vectors_of_labels(data_dir):
+def test_pairs_of_a_preset(data_dir):
     preset = tfpipe.imagenet_train(
         data_dir, image_size=16, batch_size=4, dtype="float32"
     )
+
+    assert tfpipe.before_and_after(preset, num_columns=2).size == (84, 8 * 34 + 4)
+
+
+def test_pairs_of_vectors_of_labels(data_dir):
     one_hot = make_pipeline(
         data_dir,
         tfpipe.Map(tfpipe.OneHot(num_classes=4)),
@@ -265,14 +277,19 @@ def test_pairs_of_a_preset_and_of_vectors_of_labels(data_dir):
         batch_size=2,
     )
 
-    assert tfpipe.before_and_after(preset, num_columns=2).size == (84, 8 * 34 + 4)
     assert tfpipe.before_and_after(one_hot, num_images=2).tobytes() == (
         tfpipe.before_and_after(make_pipeline(data_dir), num_images=2).tobytes()
     )
 
 
 def test_epoch_is_that_of_the_pipeline(data_dir):
-    pipeline = tfpipe.imagenet_train(data_dir, image_size=16, batch_size=4)
+    ops = [
+        tfpipe.Parse(label_base=1, as_converted=True),
+        tfpipe.RandomCrop(image_size=16, jpeg_only=True),
+        tfpipe.Select("image", "label"),
+    ]
+    source = tfpipe.TFRecordSource(data_dir, "train")
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave(), tfpipe.Map(*ops)])
     first, again, other = (
         tfpipe.before_and_after(pipeline, num_images=4, epoch=epoch).tobytes()
         for epoch in (0, 0, 1)

@@ -22,11 +22,19 @@ from benchmarks.studies.loaders import (
 from benchmarks.studies.loaders.images import Job
 from benchmarks.studies.loaders.peers import PEERS
 from tests.support.colors import COLORS, NUM_IMAGES, make_color_data
+from tests.support.torture import IS_LONG
 
 IMAGE_SIZE = 32
 
 TENSORFLOW_PEERS = ["tfpipe", "garden"]
 OTHER_PEERS = [name for name in PEERS if name not in TENSORFLOW_PEERS]
+DTYPES = ("uint8", "float32")
+# Each peer in one of the dtypes, in turn: each pair takes a process of its own.
+OTHER_PAIRS = [
+    (name, dtype)
+    for number, name in enumerate(OTHER_PEERS)
+    for dtype in (DTYPES if IS_LONG else (DTYPES[number % 2],))
+]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +90,7 @@ def nearest_color(images: npt.NDArray[Any], dtype: str) -> list[int]:
     return list(distances.argmin(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", TENSORFLOW_PEERS)
 def test_tensorflow_peers_deliver(
     name: str, dtype: str, color_dir: pathlib.Path
@@ -90,8 +98,7 @@ def test_tensorflow_peers_deliver(
     check_batches(name, make_job(color_dir, pathlib.Path(), dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-@pytest.mark.parametrize("name", OTHER_PEERS)
+@pytest.mark.parametrize(("name", "dtype"), OTHER_PAIRS)
 def test_installed_peers_deliver(
     name: str, dtype: str, color_dir: pathlib.Path, peer_dir: pathlib.Path
 ) -> None:

@@ -45,10 +45,10 @@ def _labels(result: dict[str, Any]) -> list[tuple[int, str]]:
 def test_steps_fed_from_memory_are_warm_although_the_run_began_cold(
     records_dir: pathlib.Path,
 ) -> None:
-    """All 1000 records are one window, which the pipeline reads before step 1."""
+    """All 500 records are one window, which the pipeline reads before step 1."""
     page_cache.evict(_files(records_dir))
 
-    result = _run(Ranks(), records_dir, num_steps=120)
+    result = _run(Ranks(), records_dir, num_steps=60)
 
     cache = result["cache"]
     assert cache["before"][0]["resident_fraction"] == 0
@@ -63,7 +63,9 @@ def test_steps_fed_from_memory_are_warm_although_the_run_began_cold(
 def test_two_ranks_find_every_epoch_cold_if_the_run_claims_it(
     rank_pool: RankPool, records_dir: pathlib.Path
 ) -> None:
-    result, other = rank_pool.run(_run, records_dir, num_epochs=2, cache="cold")
+    result, other = rank_pool.run(
+        _run, records_dir, batch_size=25, num_epochs=2, cache="cold"
+    )
 
     assert _labels(result) == [(0, "cold"), (1, "cold")]
     (host,) = result["cache"]["before"]
@@ -96,7 +98,7 @@ def _other_reads(tmp_path: pathlib.Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_other_reads")
 def test_reads_of_other_files_do_not_count(records_dir: pathlib.Path) -> None:
-    result = _run(Ranks(), records_dir, num_steps=200, cache="warm")
+    result = _run(Ranks(), records_dir, num_steps=100, cache="warm")
 
     assert result["storage_bytes_read"] > result["consumed_bytes"]
     assert result["cache"]["label"] == "warm"

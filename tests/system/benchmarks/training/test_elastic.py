@@ -38,7 +38,7 @@ def test_other_rank_continues_and_each_record_is_used_once(
     hosts.write_text("#!/bin/sh\necho localhost:1\necho 127.0.0.1:1\n")
     hosts.chmod(0o755)
     saved = tmp_path / "saved"
-    num_epochs = 60
+    num_epochs = 20
     options = ("--min-np", "1", "--max-np", "2")
     command = horovodrun.command(
         2,

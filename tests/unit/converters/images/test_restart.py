@@ -424,7 +424,7 @@ def test_another_run_goes_on_and_one_without_the_flag_does_not(
             b"of another machine",
             r"(invalid ELF|too short).* Run: \S*python\S* -m tfpipe.nati",
         ),
-        (b"of another machine, cut", r"is damaged.*python -m tfpipe.native"),
+        (b"of another machine, cut", r"is damaged.* Run: \S*python\S* -m tfpipe.nati"),
     ],
 )
 def test_a_library_that_does_not_load_is_an_error(

@@ -336,7 +336,8 @@ def test_a_damaged_library_is_a_reason(damage, tmp_path, monkeypatch):
 
     assert module is None
     assert f"{op.library()} is damaged" in reason
-    with pytest.raises(RuntimeError, match=r"is damaged.* Run: python -m tfpipe.nativ"):
+    words = r"is damaged.* Run: \S*python\S* -m tfpipe.native"
+    with pytest.raises(RuntimeError, match=words):
         tfpipe.Resize(image_size=8, crop_op="native")
 
 

@@ -39,7 +39,7 @@ def make_pipeline(data_dir, *before_batch, **options):
     """Batches of labels, record numbers and seeds of random ops."""
     source = make_source(data_dir, **options)
     ops = (
-        tfpipe.Parse(label_base=1),
+        tfpipe.Parse(label_base=1, as_converted=True),
         tfpipe.Select("label", "record_id", "seed", "mask"),
     )
     stages = [tfpipe.Interleave(), *before_batch, tfpipe.AssertCardinality()]
@@ -59,12 +59,19 @@ def elements(pipeline, **options):
     ]
 
 
-def test_balanced_classes_are_delivered_equally_often_each_epoch(unbalanced):
+@pytest.fixture(scope="module")
+def two_epochs(unbalanced):
+    """The elements of two epochs of balanced classes."""
+    return elements(make_pipeline(unbalanced), num_epochs=2)
+
+
+def test_balanced_classes_are_delivered_equally_often_each_epoch(
+    unbalanced, two_epochs
+):
     labels = index.load_catalog(unbalanced, "train", ["label"])["label"] - 1
     assert np.bincount(labels).tolist() == [*COUNTS.values()]
-    found = elements(make_pipeline(unbalanced), num_epochs=2)
 
-    for epoch in (found[:24], found[24:]):
+    for epoch in (two_epochs[:24], two_epochs[24:]):
         assert collections.Counter(label for label, _, _ in epoch) == dict.fromkeys(
             COUNTS, 6
         )
@@ -72,8 +79,8 @@ def test_balanced_classes_are_delivered_equally_often_each_epoch(unbalanced):
         assert [times[record] for record in range(NUM_RECORDS)] == [
             6 // COUNTS[label] for label in labels
         ]
-    assert all(labels[record] == label for label, record, _ in found)
-    assert len({seed for _, _, seed in found}) == 48
+    assert all(labels[record] == label for label, record, _ in two_epochs)
+    assert len({seed for _, _, seed in two_epochs}) == 48
 
 
 def test_weights_by_name_and_by_record(unbalanced):
@@ -107,19 +114,17 @@ def test_copies_of_a_record_are_augmented_differently(unbalanced):
     assert sorted(map(len, images.values())) == [1] * 6 + [2] * 3 + [3] * 2 + [6]
 
 
-def test_a_resumed_run_gets_the_rest(unbalanced):
+@pytest.mark.parametrize("step", [2, 6])  # within a window; at the end of an epoch
+def test_a_resumed_run_gets_the_rest(unbalanced, two_epochs, step):
     pipeline = make_pipeline(unbalanced)
-    whole = elements(pipeline, num_epochs=2)
+    state = pipeline.source.advance(tfpipe.State(), step)
 
-    for step in range(1, 7):
-        state = pipeline.source.advance(tfpipe.State(), step)
-        assert (
-            elements(pipeline, state=state, num_epochs=2 if step < 6 else 1)
-            == (whole[4 * step :])
-        )
+    rest = elements(pipeline, state=state, num_epochs=2 if step < 6 else 1)
+
+    assert rest == two_epochs[4 * step :]
 
 
-def test_three_ranks_read_the_rest_of_two(unbalanced):
+def test_three_ranks_read_the_rest_of_two(unbalanced, two_epochs):
     def on_ranks(num_ranks, batch_size, state, num_steps=None):
         found = []
         for rank in range(num_ranks):
@@ -135,7 +140,7 @@ def test_three_ranks_read_the_rest_of_two(unbalanced):
     before = on_ranks(2, 3, tfpipe.State(), 2)
     after = on_ranks(3, 2, state)
 
-    assert sorted(before + after) == sorted(on_ranks(1, 4, tfpipe.State()))
+    assert sorted(before + after) == sorted(two_epochs[:24])
 
 
 def test_a_batch_may_be_larger_than_the_data(unbalanced):
@@ -190,7 +195,10 @@ def test_a_mixture_of_a_sampled_set_resumes(unbalanced, data_dir):
     parts = [
         tfpipe.Pipeline(
             make_source(folder, batch_size=1, sampling=sampling),
-            [tfpipe.Interleave(), tfpipe.Map(tfpipe.Parse(label_base=1))],
+            [
+                tfpipe.Interleave(),
+                tfpipe.Map(tfpipe.Parse(label_base=1, as_converted=True)),
+            ],
         )
         for folder, sampling in ((unbalanced, BALANCED), (data_dir, None))
     ]
@@ -272,10 +280,8 @@ def test_ranks_must_sample_alike(unbalanced):
     assert "balance=0.5" in str(raised.value)
 
 
-def test_seeds_of_first_copies_are_those_without_sampling(unbalanced):
-    sampled = {
-        (record, seed) for _, record, seed in elements(make_pipeline(unbalanced))
-    }
+def test_seeds_of_first_copies_are_those_without_sampling(unbalanced, two_epochs):
+    sampled = {(record, seed) for _, record, seed in two_epochs[:24]}
     once = elements(make_pipeline(unbalanced, sampling=None))
 
     assert {(record, seed) for _, record, seed in once} < sampled

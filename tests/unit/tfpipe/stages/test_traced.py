@@ -1,5 +1,7 @@
 """Graphs are made once for ops that cannot change, and in every build for others."""
 
+import dataclasses
+
 import tensorflow as tf
 
 import tfpipe
@@ -56,3 +58,28 @@ def test_an_op_of_a_user_may_change_between_two_builds():
     after = [int(example["x"]) for example in stage(numbers)]
 
     assert (before, after) == ([1, 2, 3], [10, 11, 12])
+
+
+@dataclasses.dataclass(frozen=True)
+class DoubleIfOdd:
+    """An op of a user with control flow of Python, which AutoGraph makes a graph of."""
+
+    def __call__(self, example):
+        if example["x"] % 2 == 1:
+            example = example | {"x": 2 * example["x"]}
+        return example
+
+
+def test_autograph_converts_the_ops_of_users_alone(monkeypatch):
+    statuses = set()
+
+    def note(op, example):
+        statuses.add(tf.__internal__.autograph.control_status_ctx().status.name)
+        return example
+
+    monkeypatch.setattr(tfpipe.Flip, "__call__", note)
+    stage = tfpipe.Map(DoubleIfOdd(), tfpipe.Flip())
+    numbers = tf.data.Dataset.range(4).map(lambda x: {"x": x})
+
+    assert [int(example["x"]) for example in stage(numbers)] == [0, 2, 2, 6]
+    assert statuses == {"DISABLED"}
