@@ -80,7 +80,7 @@ def _slowed(
 
     Without slow storage both ranks take as long as rank 0, which waits for nothing.
     """
-    fields |= {"num_warmup_steps": 8, "num_steps": 16}
+    fields |= {"num_warmup_steps": 16, "num_steps": 40}
     alone, _ = ranks.run(_run, None, synthetic=True, **fields)
     result, _ = ranks.run(_run, folder, **fields)
     found, ratio = result["stragglers"], _seconds_per_step(result) / _mean_step(alone)
