@@ -5,6 +5,7 @@ whole batch. `stages.map` then runs the ops on one element after the other, to f
 damaged one and to replace it.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,20 +14,25 @@ import tensorflow as tf
 Batch = dict[str, tf.Tensor]
 
 
+def apply(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batch:
+    """Applies ops to a batch, or to an example.
+
+    `functools.partial(apply, ops)` is what a dataset maps: AutoGraph converts the ops
+    of a user there, but not in a function that is defined within another one.
+    """
+    for op in ops:
+        batch = op(batch)
+    return batch
+
+
 def batch_results(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batch:
     """Applies ops to a whole batch.
 
     Returns:
         Features after the ops: [n, ...] each, or [0, ...] each if an op failed.
     """
-
-    def apply(batch: Batch) -> Batch:
-        for op in ops:
-            batch = op(batch)
-        return batch
-
     # A dataset of one element: only a dataset can continue after an error.
-    whole = tf.data.Dataset.from_tensors(batch).map(apply)
+    whole = tf.data.Dataset.from_tensors(batch).map(functools.partial(apply, ops))
     results: Batch = batch_or_empty(whole.ignore_errors())
     return results
 

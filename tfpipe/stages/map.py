@@ -20,6 +20,7 @@ from tfpipe.stages.basic import (
     require_positive,
 )
 from tfpipe.stages.element_fallback import (
+    apply as apply_ops,
     batch_or_empty,
     batch_results,
     element_fallback,
@@ -120,7 +121,7 @@ class Map:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
-        apply = functools.partial(_apply, as_they_are(self.ops))
+        apply = functools.partial(apply_ops, as_they_are(self.ops))
         if self.faults is None:
             return dataset.map(converted(self.ops, apply), num_parallel_calls=calls)
         fill_up = functools.partial(
@@ -148,7 +149,7 @@ class Map:
             log: Counts the elements that are left out. With None a failure raises
                 TensorFlow's error.
         """
-        apply = functools.partial(_apply, as_they_are(self.ops))
+        apply = functools.partial(apply_ops, as_they_are(self.ops))
         if log is None or isinstance(log, Uncounted):
             made = dataset.map(converted(self.ops, apply))
             return made if log is None else made.ignore_errors()
@@ -211,10 +212,10 @@ def _is_fixed(ops: Iterable[object]) -> bool:
     )
 
 
-def _apply(ops: Sequence[Op], example: Example) -> Example:
-    for op in ops:
-        example = op(example)
-    return example
+def _apply_to_numbered(
+    ops: Sequence[Op], position: tf.Tensor, example: Example
+) -> tuple[tf.Tensor, Example]:
+    return position, apply_ops(ops, example)
 
 
 def _apply_to_each(ops: Sequence[Op], chunk: Example) -> tuple[tf.Tensor, Example]:
@@ -226,7 +227,7 @@ def _apply_to_each(ops: Sequence[Op], chunk: Example) -> tuple[tf.Tensor, Exampl
     """
     num_elements = tf.size(chunk["record_id"], tf.int64)
     examples = tf.data.Dataset.from_tensor_slices(chunk).enumerate()
-    sound = examples.map(lambda position, x: (position, _apply(ops, x)))
+    sound = examples.map(functools.partial(_apply_to_numbered, ops))
     batches = sound.ignore_errors().batch(num_elements)
     positions, results = batch_or_empty(batches)
     return positions, results

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 import tfpipe
@@ -83,3 +85,27 @@ def test_autograph_converts_the_ops_of_users_alone(monkeypatch):
 
     assert [int(example["x"]) for example in stage(numbers)] == [0, 2, 2, 6]
     assert statuses == {"DISABLED"}
+
+
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_autograph_converts_the_ops_of_users_beside_a_log(is_batched):
+    log = tfpipe.FaultLog(1, locate=lambda number: ("shard", number))
+    op = AddToTheSmall() if is_batched else DoubleIfOdd()
+    examples = tf.data.Dataset.range(4).map(lambda x: {"x": x, "record_id": x})
+    if is_batched:
+        examples = examples.batch(2)
+
+    made = tfpipe.Map(op, faults=log)(examples)
+
+    found = np.concatenate([np.ravel(example["x"]) for example in made])
+    assert found.tolist() == ([10, 11, 2, 3] if is_batched else [0, 2, 2, 6])
+
+
+@dataclasses.dataclass(frozen=True)
+class AddToTheSmall:
+    """The same for batches."""
+
+    def __call__(self, batch):
+        if tf.reduce_max(batch["x"]) < 2:
+            batch = batch | {"x": batch["x"] + 10}
+        return batch
