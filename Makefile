@@ -130,7 +130,7 @@ test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the ne
 .PHONY: $(TENSORFLOW_TESTS)
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready
 	$(<D)/bin/python -m tfpipe.native || echo "Its tests are skipped."
-	$(<D)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/house
+	UNIT_TESTS_WITH_GRAPPLER=1 $(<D)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/house
 
 # No Horovod and no tensorflow-io: they cannot be had beside the newest one.
 $(TENSORFLOW_VENVS): CONSTRAINTS = $(@D)/constraints.txt

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy.testing  # noqa: F401  # Its import starts a process.
 import pytest
+import tensorflow as tf
 
 import tfpipe
 from tfpipe import host
@@ -32,6 +33,11 @@ FORBIDDEN: list[tuple[Any, str, str]] = [
     (socket.socket, "connect", "open a connection"),
     (socket.socket, "listen", "listen on a port"),
 ]
+
+# Grappler prepares the graph of each iterator for longer than these few images take. It
+# runs in the tests of ranks, and here on the other versions of TensorFlow.
+if not os.environ.get("UNIT_TESTS_WITH_GRAPPLER"):
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 _is_armed = False
 
