@@ -8,6 +8,7 @@ what to do. No error holds credentials.
 import contextlib
 import dataclasses
 import pathlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +20,9 @@ from tfpipe.remote import folders, object_store, urls
 class Files:
     """The files of a folder, by a URL or a path of this machine.
 
-    The object can be used by several threads at once and be pickled. A process made by
-    `fork` must make its own, because the threads of the connections are not copied.
+    The object can be used by several threads at once and be pickled. A process that was
+    made by `fork` after its parent used a URL cannot use URLs, because a fork does not
+    copy the threads of the connections.
 
     Attributes:
         place: URL of the folder, of a scheme that `urls.require_place` names, or its
@@ -98,6 +100,11 @@ class Files:
             RemoteError: If the folder cannot be listed. Web servers cannot list.
         """
         with self._asked("listing", ""):
+            if self._is_web_server:
+                raise errors.RemoteError(
+                    f"{urls.shown(self.place)} is a web server, which cannot list its "
+                    "files. Use a data set with index.json, or an object store."
+                )
             found: dict[str, int] = self._folder.names()
         return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
 
@@ -146,8 +153,12 @@ class Files:
             return False
         return True
 
+    @property
+    def _is_web_server(self) -> bool:
+        return urls.scheme(self.place) in ("http", "https")
+
     def _require_writable(self) -> None:
-        if urls.scheme(self.place) in ("http", "https"):
+        if self._is_web_server:
             raise errors.RemoteError(
                 f"{urls.shown(self.place)} is a web server, which is only read. Write "
                 "to a folder or an object store."
@@ -159,6 +170,7 @@ class Files:
     @contextlib.contextmanager
     def _asked(self, what: str, name: str) -> Iterator[None]:
         """Turns every error of a request into a `RemoteError`."""
+        start = time.monotonic()
         try:
             yield
         except errors.RemoteError:
@@ -166,11 +178,12 @@ class Files:
         except Exception as error:
             is_missing, came_back, remedy = self._folder.explain(error)
             kind = errors.MissingFileError if is_missing else errors.RemoteError
-            if is_missing:
-                remedy = "Check the name of the file, its folder and its bucket."
             # The cause is left out, because it may hold parts of the request.
+            # A short time says nothing.
+            seconds = time.monotonic() - start
+            after = f" after {seconds:.1f} s" if seconds >= 1 else ""
             raise kind(
-                f"{what.capitalize()} {self._shown(name)} failed: {came_back}. "
+                f"{what.capitalize()} {self._shown(name)} failed{after}: {came_back}. "
                 f"{remedy}".rstrip()
             ) from None
 

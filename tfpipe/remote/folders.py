@@ -63,7 +63,8 @@ class LocalFolder:
     def explain(self, error: Exception) -> tuple[bool, str, str]:
         """Explains an error, see `object_store.ObjectStore.explain`."""
         said = getattr(error, "strerror", None) or str(error)
-        return isinstance(error, FileNotFoundError), said, ""
+        is_missing = isinstance(error, FileNotFoundError)
+        return is_missing, said, "Check its name and its folder." if is_missing else ""
 
 
 class FsspecFolder:
@@ -118,7 +119,8 @@ class FsspecFolder:
     def explain(self, error: Exception) -> tuple[bool, str, str]:
         """Explains an error, see `object_store.ObjectStore.explain`."""
         said = str(error).split("\n")[0] or type(error).__name__
-        return isinstance(error, FileNotFoundError), said, ""
+        is_missing = isinstance(error, FileNotFoundError)
+        return is_missing, said, "Check its name and its folder." if is_missing else ""
 
     def _path(self, name: str) -> str:
         return f"{self._folder.rstrip('/')}/{name}"
@@ -129,12 +131,19 @@ class FsspecFolder:
         path = self._path(name)
         partial = f"{path}.{uuid.uuid4().hex}.partial"
         self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        old = f"{partial}.old"
         try:
             yield partial
-            if self._system.exists(path):  # a rename does not replace there
-                self._system.rm_file(path)
+            # A rename does not replace there.
+            had_one = self._system.exists(path)
+            if had_one:
+                self._system.mv(path, old)
             self._system.mv(partial, path)
+            if had_one:
+                self._system.rm_file(old)
         except BaseException:
+            if self._system.exists(old) and not self._system.exists(path):
+                self._system.mv(old, path)
             if self._system.exists(partial):
                 self._system.rm_file(partial)
             raise

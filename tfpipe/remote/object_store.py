@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import errors
@@ -31,7 +32,17 @@ _RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.6, 0.1, 0.25
 # A connection on which nothing comes for this share is given up.
 _STALL_SHARE = 0.1
 
+_XML_TAGS = ("Code", "Message")
+_MAX_CHARACTERS = 300
+# Kinds of obstore's HttpError.
+_KINDS = {
+    "Connect": "cannot be reached",
+    "Timeout": "did not answer in time",
+    "Interrupted": "broke off the connection",
+}
+
 _AWS_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_MADE_BY_AWS = {"credential_process", "role_arn", "sso_session", "sso_start_url"}
 # Any of these says where else the credentials are.
 _OTHER_AWS_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -50,6 +61,9 @@ _REMEDIES = {
     "AZURE_STORAGE_SAS_TOKEN, or run `az login` and set AZURE_USE_AZURE_CLI=true.",
 }
 _REMEDIES["abfs"] = _REMEDIES["az"]
+
+# The processes that have used obstore: this one, or those it was forked from.
+_processes: set[int] = set()
 
 
 class ObjectStore:
@@ -72,7 +86,7 @@ class ObjectStore:
             raise errors.RemoteError(
                 f"{urls.shown(place)} needs obstore: pip install 'tfpipe[remote]'"
             ) from None
-        self._obstore = obstore
+        self._obstore: ModuleType = obstore
         try:
             self._store = _open(place, time_limit)
         except errors.RemoteError:
@@ -84,25 +98,37 @@ class ObjectStore:
                 f"{remedy}"
             ) from None
 
+    @property
+    def _client(self) -> ModuleType:
+        """Is obstore, unless its threads were lost in a fork: it would wait forever."""
+        if _processes and os.getpid() not in _processes:
+            raise errors.RemoteError(
+                "A process that was made by fork cannot read or write URLs after its "
+                "parent did. Start it with the method spawn or forkserver of "
+                "multiprocessing."
+            )
+        _processes.add(os.getpid())
+        return self._obstore
+
     def read(self, name: str) -> bytes:
-        return bytes(self._obstore.get(self._store, name).bytes())
+        return bytes(self._client.get(self._store, name).bytes())
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        found = self._obstore.get_range(self._store, name, start=start, end=stop)
+        found = self._client.get_range(self._store, name, start=start, end=stop)
         return bytes(found)
 
     def size(self, name: str) -> int:
-        return int(self._obstore.head(self._store, name)["size"])
+        return int(self._client.head(self._store, name)["size"])
 
     def names(self) -> dict[str, int]:
-        pages = self._obstore.list(self._store)
+        pages = self._client.list(self._store)
         return {entry["path"]: entry["size"] for page in pages for entry in page}
 
     def write(self, name: str, content: bytes) -> None:
-        self._obstore.put(self._store, name, content)
+        self._client.put(self._store, name, content)
 
     def upload(self, name: str, path: pathlib.Path) -> None:
-        self._obstore.put(
+        self._client.put(
             self._store,
             name,
             path,
@@ -111,7 +137,7 @@ class ObjectStore:
         )
 
     def delete(self, name: str) -> None:
-        self._obstore.delete(self._store, name)
+        self._client.delete(self._store, name)
 
     def explain(self, error: Exception) -> tuple[bool, str, str]:
         """Explains an error of a request.
@@ -119,27 +145,24 @@ class ObjectStore:
         Returns:
             Whether only the file is missing, what came back, and a remedy or "".
         """
-        text = str(error).split("\n\nDebug source")[0]
-        came_back = _came_back(text)
+        text = str(error)
+        came_back, has_gone_wrong = _came_back(text), _kind(text) is not None
+        remedy = _REMEDIES.get(self._scheme, "")
         if any(server in text for server in _METADATA_SERVERS):
-            remedy = _REMEDIES.get(self._scheme, "")
             return False, "no credentials were found", remedy
-        if re.search(r"\b(?:401|403) |privileges|authenti", text):
-            remedy = "Check the credentials and their rights. "
-            return False, came_back, remedy + _REMEDIES.get(self._scheme, "")
-        if "416 Range" in text:
-            return False, came_back, "The file is too short. Copy it there again."
+        if re.search(r"status code: 40[13]\b|Unauthenticated", text):
+            return False, came_back, f"Check the credentials. {remedy}".rstrip()
+        if "status code: 416" in text:
+            return False, came_back, "The file is too short: copy it again."
         if "NoSuchBucket" in text:
             return False, came_back, "Check the bucket's name; make it if it is new."
-        is_missing = isinstance(error, FileNotFoundError)
-        return is_missing, came_back, "" if is_missing else self._remedy(text)
-
-    def _remedy(self, text: str) -> str:
-        if "Method Not Allowed" in text or "PROPFIND" in text:
-            return "A web server is only read, and does not list its files."
-        if "builder error" in text or "region" in text.lower():
-            return "Check AWS_ENDPOINT_URL and AWS_REGION."
-        return "Check the network and the server, and try again."
+        if "RangeNotSupported" in text:
+            return False, came_back, "Use a web server that can send ranges of bytes."
+        if isinstance(error, FileNotFoundError):
+            return True, came_back, "Check its name, its folder and its bucket."
+        if has_gone_wrong:
+            return False, came_back, "Check the network and the server, and try again."
+        return False, came_back, "Check the settings of the store, see BUILD.md."
 
 
 def _open(place: str, time_limit: float) -> "obstore.store.ObjectStore":
@@ -192,6 +215,11 @@ def aws_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     profile = _aws_profile(environ)
     settings: dict[str, Any] = {}
     if not any(environ.get(name) for name in _OTHER_AWS_CREDENTIALS):
+        if _AWS_KEYS[0] not in profile and _MADE_BY_AWS & set(profile):
+            raise errors.RemoteError(
+                "The AWS profile has credentials that the AWS command line must make. "
+                'Run eval "$(aws configure export-credentials --format env)" before.'
+            )
         settings = {
             k.removeprefix("aws_"): profile[k] for k in _AWS_KEYS if k in profile
         }
@@ -246,17 +274,30 @@ def _aws_profile(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _came_back(text: str) -> str:
     """Returns the answer in an error of obstore as one short line without secrets."""
-    text = re.sub(r"(https?://[^\s?]*)\?\S*", r"\1", text)
-    parts = [re.search(r"status code: ([0-9]+ [A-Za-z -]+)", text)]
-    parts += [
-        re.search(rf"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message")
-    ]
-    said = [html.unescape(part[1]).strip() for part in parts if part]
-    first_line = (text.splitlines() or ["nothing"])[0]
-    retries = re.search(r" in ([0-9.]+m?s), after [0-9]+ retries", text)
-    line = ", ".join(said) or re.sub(
-        r"(?:, max_retries: \d+, retry_timeout: \S+)", "", first_line
+    # A query may hold a signature, and an endpoint a password.
+    line = re.sub(r"\?\S*|(?<=//)[^/\s@]*@", "", (text or "nothing").splitlines()[0])
+    status = re.search(r"status code: ([0-9]+ [A-Za-z -]+)", line)
+    if status:
+        xml = [re.search(rf"<{tag}>([^<]*)</{tag}>", text) for tag in _XML_TAGS]
+        parts = [status[1], *(part[1] for part in xml if part)]
+        return ", ".join(html.unescape(part).strip(" .") for part in parts)
+    kind = _kind(text)
+    if kind is None:
+        return line[:_MAX_CHARACTERS].strip(" .")
+    server = re.search(r"performing [A-Z]+ (https?://[^/\s]+)", line)
+    detail = re.search(r'(?:message|error): "([^"]+)"|(Invalid\w+\(\s*\w+)', text)
+    details = re.sub(r"\s+", "", detail[2]) + ")" if detail and detail[2] else ""
+    details = detail[1] if detail and detail[1] else details
+    return (
+        f"the server {server[1] if server else ''} ".replace("  ", " ")
+        + _KINDS.get(kind, "failed")
+        + (f" ({details})" if details else "")
     )
-    if said and retries:
-        line += f" (tried for {retries[1]})"
-    return line[:300].rstrip(" .")
+
+
+def _kind(text: str) -> str | None:
+    """Returns the kind of a failure of the connection or the server, if it is one."""
+    found = re.search(r"HttpError {\s*kind: (\w+)", text)
+    if found and "builder error" not in text:
+        return found[1]
+    return "Status" if re.search(r"status code: (?:5\d\d|429)", text) else None

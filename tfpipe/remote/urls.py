@@ -16,7 +16,7 @@ OBJECT_SCHEMES = ("s3", "gs", "az", "abfs", "http", "https")
 OTHER_SCHEMES = ("hdfs",)
 
 # A scheme of two letters or more; pathlib makes one slash of the two after it.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}")
 _BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 # The part between the two slashes and the next one. A user name stands only where a
