@@ -43,6 +43,9 @@ _KINDS = {
 
 _AWS_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _MADE_BY_AWS = {"credential_process", "role_arn", "sso_session", "sso_start_url"}
+_AWS_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+# The most specific one first.
+_AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 # Any of these says where else the credentials are.
 _OTHER_AWS_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -212,6 +215,9 @@ def aws_settings(environ: Mapping[str, str]) -> dict[str, Any]:
         RemoteError: If a file cannot be understood, or lacks the profile AWS_PROFILE,
             or the profile has credentials of a kind that is not supported.
     """
+    for name in (*map(str.upper, _AWS_KEYS), *_AWS_REGIONS, *_AWS_ENDPOINTS):
+        if re.search(r"\s", environ.get(name, "")):
+            raise errors.RemoteError(f"{name} must have no space and no end of line.")
     profile = _aws_profile(environ)
     settings: dict[str, Any] = {}
     if not any(environ.get(name) for name in _OTHER_AWS_CREDENTIALS):
@@ -223,20 +229,17 @@ def aws_settings(environ: Mapping[str, str]) -> dict[str, Any]:
         settings = {
             k.removeprefix("aws_"): profile[k] for k in _AWS_KEYS if k in profile
         }
-    if not (environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")):
+    if not any(environ.get(name) for name in _AWS_REGIONS):
         settings |= {"region": profile["region"]} if "region" in profile else {}
-    endpoint = (
-        environ.get("AWS_ENDPOINT_URL_S3")
-        or environ.get("AWS_ENDPOINT_URL")
-        or environ.get("AWS_ENDPOINT")
-        or profile.get("endpoint_url", "")
-    )
+    named = [environ[name] for name in _AWS_ENDPOINTS if environ.get(name)]
+    endpoint = (*named, profile.get("endpoint_url", ""))[0]
     if not endpoint:
         return settings
-    if urls.scheme(endpoint) not in ("http", "https"):
+    # A password in it would be printed.
+    if urls.scheme(endpoint) not in ("http", "https") or not urls.is_sound(endpoint):
         raise errors.RemoteError(
-            "AWS_ENDPOINT_URL, or endpoint_url of the AWS profile, must begin with "
-            "https:// or http://."
+            "AWS_ENDPOINT_URL, or endpoint_url of the AWS profile, must be "
+            "https://HOST:PORT or http://HOST:PORT, without a user name."
         )
     return settings | {"endpoint": endpoint}
 

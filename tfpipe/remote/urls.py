@@ -76,7 +76,7 @@ def require_place(owner: object, name: str, value: Any) -> str:
             f"{_named(owner, name)} must be a path or a URL with one of {known}, got "
             f"{kind}://. Copy the files to one of these places, or mount their folder."
         )
-    if not _is_sound(text):
+    if not is_sound(text):
         raise ValueError(
             f"{_named(owner, name)} must be a URL such as {kind}://{_EXAMPLES[kind]}, "
             "without a password, a query (?) and a fragment (#), and is not shown here "
@@ -96,7 +96,7 @@ def shown(url: str) -> str:
     if not is_url(url):
         return url
     plain = re.split(r"[?#]", url)[0]
-    return plain if _is_sound(plain) else f"{scheme(url)}://..."
+    return plain if is_sound(plain) else f"{scheme(url)}://..."
 
 
 _EXAMPLES = {
@@ -115,7 +115,7 @@ def _after_scheme(url: str) -> str:
     return url[found.end() :] if found else url
 
 
-def _is_sound(url: str) -> bool:
+def is_sound(url: str) -> bool:
     """Checks the authority of a URL, and that it has no query and no fragment."""
     authority, *path = _after_scheme(url).split("/", 1)
     known = _AUTHORITIES.get(scheme(url))
