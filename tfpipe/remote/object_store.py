@@ -28,7 +28,7 @@ UPLOAD_CONNECTIONS = 4
 
 # Shares of the time limit: a request is sent again until the first share is over, may
 # then wait for the second and take the third. Together they are less than 1.
-_RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.6, 0.1, 0.25
+_RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.6, 0.05, 0.3
 # A connection on which nothing comes for this share is given up.
 _STALL_SHARE = 0.1
 
@@ -54,7 +54,7 @@ _OTHER_AWS_CREDENTIALS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 # Where the AWS, Google and Azure machines hand out credentials.
-_METADATA_SERVERS = ("169.254.169.254", "metadata.google.internal", "metadata/")
+_METADATA_SERVERS = ("169.254.169.254", "latest/api/token", "metadata.google.internal")
 _REMEDIES = {
     "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a "
     "profile of ~/.aws/credentials; for a public bucket AWS_SKIP_SIGNATURE=true.",
