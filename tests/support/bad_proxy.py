@@ -72,7 +72,7 @@ class BadProxy:
         self._upstream = urllib.parse.urlsplit(upstream).netloc
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._hits: dict[int, int] = {}
+        self._hits: list[Fault] = []
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         handler = type("Handler", (_Handler,), {"proxy": self})
@@ -107,10 +107,10 @@ class BadProxy:
     def _fault(self, method: str, name: str) -> Fault | None:
         with self._lock:
             for fault in self.faults:
-                hits = self._hits.get(id(fault), 0)
+                hits = sum(hit is fault for hit in self._hits)
                 fits = method in fault.methods and fnmatch.fnmatch(name, fault.names)
                 if fits and (fault.times is None or hits < fault.times):
-                    self._hits[id(fault)] = hits + 1
+                    self._hits.append(fault)
                     return fault
         return None
 

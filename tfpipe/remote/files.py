@@ -50,7 +50,7 @@ class Files:
         return (type(self), (self.place, self.time_limit))
 
     def read(self, name: str) -> bytes:
-        """Returns the content of a file.
+        """Returns the content of a file, all of which comes within the time limit.
 
         Raises:
             RemoteError: If the file is missing (a `MissingFileError`), or cannot be

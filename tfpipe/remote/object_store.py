@@ -149,7 +149,7 @@ class ObjectStore:
             Whether only the file is missing, what came back, and a remedy or "".
         """
         text = str(error)
-        came_back, has_gone_wrong = _came_back(text), _kind(text) is not None
+        came_back = _came_back(text)
         remedy = _REMEDIES.get(self._scheme, "")
         if any(server in text for server in _METADATA_SERVERS):
             return False, "no credentials were found", remedy
@@ -163,7 +163,7 @@ class ObjectStore:
             return False, came_back, "Use a web server that can send ranges of bytes."
         if isinstance(error, FileNotFoundError):
             return True, came_back, "Check its name, its folder and its bucket."
-        if has_gone_wrong:
+        if _kind(text) is not None:  # it may pass
             return False, came_back, "Check the network and the server, and try again."
         return False, came_back, "Check the settings of the store, see BUILD.md."
 

@@ -31,6 +31,16 @@ _AUTHORITIES = {
     "hdfs": rf"(?:{_BUCKET}@)?(?:{_HOST})?",
 }
 
+_EXAMPLES = {
+    "s3": "bucket/folder",
+    "gs": "bucket/folder",
+    "az": "container/folder",
+    "abfs": "container@account.dfs.core.windows.net/folder",
+    "http": "host/folder",
+    "https": "host/folder",
+    "hdfs": "host:8020/folder",
+}
+
 
 def scheme(place: str | os.PathLike[str]) -> str:
     """Returns the scheme of a URL in lower case, or "" for a path."""
@@ -99,22 +109,6 @@ def shown(url: str) -> str:
     return plain if is_sound(plain) else f"{scheme(url)}://..."
 
 
-_EXAMPLES = {
-    "s3": "bucket/folder",
-    "gs": "bucket/folder",
-    "az": "container/folder",
-    "abfs": "container@account.dfs.core.windows.net/folder",
-    "http": "host/folder",
-    "https": "host/folder",
-    "hdfs": "host:8020/folder",
-}
-
-
-def _after_scheme(url: str) -> str:
-    found = _SCHEME.match(url)
-    return url[found.end() :] if found else url
-
-
 def is_sound(url: str) -> bool:
     """Checks the authority of a URL, and that it has no query and no fragment."""
     authority, *path = _after_scheme(url).split("/", 1)
@@ -127,6 +121,11 @@ def is_sound(url: str) -> bool:
         and re.fullmatch(known, authority) is not None
         and not re.search(r"[?#]", url)
     )
+
+
+def _after_scheme(url: str) -> str:
+    found = _SCHEME.match(url)
+    return url[found.end() :] if found else url
 
 
 def _named(owner: object, name: str) -> str:
