@@ -27,9 +27,9 @@ class Files:
     Attributes:
         place: URL of the folder, of a scheme that `urls.require_place` names, or its
             path. Nothing is read until a method asks for it.
-        time_limit: Seconds that a request may take with all its retries, > 0. A stalled
-            connection counts. A large file is uploaded with one request a part. Paths
-            and hdfs:// have only the limits of their own systems.
+        time_limit: Seconds that a request may take with all its retries, > 0, at most
+            a day. A stalled connection counts. A large file is uploaded with one
+            request a part. Paths and hdfs:// have only the limits of their own systems.
 
     Raises:
         ValueError: If an attribute is wrong, see `urls.require_place`.
@@ -42,7 +42,7 @@ class Files:
 
     def __post_init__(self) -> None:
         errors.settle(self, "place", urls.require_place(self, "place", self.place))
-        errors.settle_numbers(self, ["time_limit"], above=0)
+        errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
         errors.settle(self, "_folder", _open(self.place, self.time_limit))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ UPLOAD_CONNECTIONS = 4
 _RETRY_SHARE, _BACKOFF_SHARE, _REQUEST_SHARE = 0.6, 0.05, 0.3
 # A connection on which nothing comes for this share is given up.
 _STALL_SHARE = 0.1
+_FIRST_BACKOFF = datetime.timedelta(seconds=0.1)
 
 _XML_TAGS = ("Code", "Message")
 _MAX_CHARACTERS = 300
@@ -177,7 +178,9 @@ def _open(place: str, time_limit: float) -> "obstore.store.ObjectStore":
     scheme, retry = urls.scheme(place), dict[str, Any]()
     retry["max_retries"] = 1_000_000  # the time is the limit
     retry["retry_timeout"] = seconds(_RETRY_SHARE)
-    retry["backoff"] = {"max_backoff": seconds(_BACKOFF_SHARE)}
+    longest = seconds(_BACKOFF_SHARE)
+    first = min(_FIRST_BACKOFF, longest / 2)  # obstore panics if it is not shorter
+    retry["backoff"] = {"init_backoff": first, "max_backoff": longest}
     client: dict[str, Any] = {
         "timeout": seconds(_REQUEST_SHARE),
         "read_timeout": seconds(_STALL_SHARE),

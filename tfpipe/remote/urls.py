@@ -11,9 +11,8 @@ from typing import Any
 
 from tfpipe import errors
 
-# Schemes of obstore, and those of fsspec.
+# Those of obstore. fsspec has the others.
 OBJECT_SCHEMES = ("s3", "gs", "az", "abfs", "http", "https")
-OTHER_SCHEMES = ("hdfs",)
 
 # A scheme of two letters or more; pathlib makes one slash of the two after it.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}")
