@@ -1,0 +1,118 @@
+"""The index and the catalog in a local folder, from a folder in place of a URL."""
+
+import json
+import pathlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tfpipe import errors
+from tfpipe.remote import metadata
+from tfpipe.remote.files import Files
+from tfpipe.shards import index
+
+
+def test_both_files_come_and_a_catalog_that_is_there_stays(
+    copy_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    files, cache = Files(str(copy_dir)), tmp_path / "cache"
+    folder = metadata.bring(files, cache)
+    catalog = folder / index.CATALOG_NAME
+    before = catalog.stat().st_ino
+
+    assert index.load(folder) == index.load(copy_dir)
+    assert catalog.read_bytes() == (copy_dir / index.CATALOG_NAME).read_bytes()
+    assert sorted(path.name for path in cache.rglob("*") if path.is_file()) == [
+        index.CATALOG_NAME,
+        index.INDEX_NAME,
+    ]
+    assert metadata.bring(files, cache) == folder
+    assert catalog.stat().st_ino == before
+
+    catalog.write_bytes(b"cut")
+    metadata.bring(files, cache)
+
+    assert catalog.read_bytes() == (copy_dir / index.CATALOG_NAME).read_bytes()
+
+
+def test_another_version_of_the_index_has_a_folder_of_its_own(
+    copy_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    first = metadata.bring(Files(str(copy_dir)), tmp_path / "cache")
+    document = json.loads((copy_dir / index.INDEX_NAME).read_text())
+    (copy_dir / index.INDEX_NAME).write_text(json.dumps(document | {"name": "other"}))
+    second = metadata.bring(Files(str(copy_dir)), tmp_path / "cache")
+
+    assert first != second
+    assert index.load(second).name == "other"
+    assert index.load(first).name != "other"
+
+
+def test_many_may_bring_the_same_at_once(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    files = Files(str(data_dir))
+    with ThreadPoolExecutor(8) as pool:
+        folders = set(
+            pool.map(lambda _: metadata.bring(files, tmp_path / "cache"), range(16))
+        )
+
+    assert len(folders) == 1
+    assert sorted(path.name for path in folders.pop().iterdir()) == [
+        index.CATALOG_NAME,
+        index.INDEX_NAME,
+    ]
+
+
+def test_a_folder_without_index_and_a_bad_index_are_named(
+    copy_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    files = Files(str(copy_dir))
+    for text, said in (
+        ("{", f"{copy_dir}/index.json cannot be read"),
+        ('{"format_version": 99}', f"{copy_dir}/index.json must have format_version 1"),
+        (None, f"No data set in {copy_dir}: index.json is missing"),
+    ):
+        path = copy_dir / index.INDEX_NAME
+        path.unlink() if text is None else path.write_text(text)
+        with pytest.raises(errors.BadIndexError, match=said):
+            metadata.bring(files, tmp_path / "cache")
+
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_wrong_catalog_is_refused_and_a_missing_one_named(
+    copy_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    catalog = copy_dir / index.CATALOG_NAME
+    content = bytearray(catalog.read_bytes())
+    content[50] ^= 1
+    catalog.write_bytes(content)
+
+    with pytest.raises(errors.BadIndexError, match=f"{catalog} must have the digest"):
+        metadata.bring(Files(str(copy_dir)), tmp_path / "cache")
+
+    assert capsys.readouterr().err.count(f"{catalog} must have the digest") == 2
+
+    catalog.unlink()
+    with pytest.raises(errors.BadIndexError, match=f"{catalog} failed"):
+        metadata.bring(Files(str(copy_dir)), tmp_path / "cache")
+
+    assert not list((tmp_path / "cache").rglob("*.parquet*"))
+
+
+def test_sizes_of_shards_are_checked(copy_dir: pathlib.Path) -> None:
+    files = Files(str(copy_dir))
+    shards = index.load(copy_dir).splits["train"]
+    metadata.check_sizes(files, shards)
+    path = copy_dir / shards[1].name
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(errors.BadIndexError, match=f"{path} must have .* got"):
+        metadata.check_sizes(files, shards)
+
+    path.unlink()
+    with pytest.raises(errors.BadIndexError, match=f"{path} must .* no such file"):
+        metadata.check_sizes(files, shards)
