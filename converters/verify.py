@@ -3,7 +3,8 @@
   python -m converters.verify DIR --level=crc
 
 DIR is a data set that a converter wrote: a folder, or a URL such as s3://bucket/folder,
-whose shards are read in pieces and are never stored here. Each level includes the levels before it:
+whose shards are read in pieces and not stored here. Each level includes the levels
+before it:
 
   quick    index.json and catalog.parquet against the files: names, sizes, strays
   crc      both CRCs and the offset of every record, and the digest of every file: any

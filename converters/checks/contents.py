@@ -8,7 +8,6 @@ import concurrent.futures
 import dataclasses
 import pathlib
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 
 from converters.remote import ahead
 from tfpipe import errors
@@ -32,7 +31,7 @@ class Contents:
 
     data_dir: pathlib.Path
     files: Files | None = None
-    sizes: Mapping[str, int] = MappingProxyType({})
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def size(self, path: str) -> int | None:
         """Returns the bytes of a file; None if there is no such file.

@@ -1,7 +1,8 @@
 """Checks the files beside the shards against the index: catalog and side files.
 
-In: the files of a data set and its index. Out: faults of files that are missing, damaged or
-not part of the data set; digests for an index without them; side files, written again.
+In: the files of a data set and its index. Out: faults of files that are missing,
+damaged or not part of the data set; digests for an index without them; side files,
+written again.
 """
 
 import dataclasses

@@ -93,10 +93,7 @@ def run(
     # second thread cannot fork its workers.
     tqdm.tqdm.monitor_interval = 0
     # disable=None shows the bar only where stderr is a terminal.
-    with tqdm.tqdm(
-        total=num_images, unit=unit, file=sys.stderr, disable=None
-    ) as bar:
-
+    with tqdm.tqdm(total=num_images, unit=unit, file=sys.stderr, disable=None) as bar:
         num_ended = itertools.count(1)
 
         def on_end(ended: tuple[Result, Span]) -> None:

@@ -20,9 +20,9 @@ from converters.inputs import boxes, ilsvrc, listing
 from converters.inputs.classes import Class
 from converters.jobs import duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
-from converters.remote import place
 from converters.options import figures, orientation, shared, summary
 from converters.options.job import JobOptions
+from converters.remote import place
 from tfpipe import errors, host
 from tfpipe.remote import urls
 from tfpipe.shards import index
@@ -177,7 +177,12 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
             for line in orientation.warnings(done):
                 print(line, file=sys.stderr)
             summary.print_summary(done)
-    except (ValueError, FileExistsError, errors.BadIndexError, errors.BadRecordError) as error:
+    except (
+        ValueError,
+        FileExistsError,
+        errors.BadIndexError,
+        errors.BadRecordError,
+    ) as error:
         message = str(error)  # the same command would fail again
     except (OSError, errors.RemoteError) as error:
         message = f"{error}{_how_to_go_on('Mend the cause, then run')}"

@@ -14,7 +14,6 @@ import json
 import pathlib
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 
 from converters.engines import processes
 from tfpipe import errors
@@ -62,7 +61,7 @@ class State:
         is_claimed: Whether the job has begun to change the place.
     """
 
-    sizes: Mapping[str, int] = MappingProxyType({})
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     claim: Claim = Claim()
     is_claimed: bool = False
 
@@ -113,8 +112,9 @@ def _require_nothing(files: Files, sizes: Mapping[str, int], before: Claim) -> N
     shown = urls.shown(files.place)
     if before.job:
         raise FileExistsError(
-            f"{shown} holds an unfinished conversion that differs from this one. Finish "
-            "that one with its own input and options, or drop it with --overwrite."
+            f"{shown} holds an unfinished conversion that differs from this one. "
+            "Finish that one with its own input and options, or drop it with "
+            "--overwrite."
         )
     if index.INDEX_NAME in sizes:
         raise FileExistsError(
