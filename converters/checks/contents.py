@@ -7,7 +7,8 @@ the catalog. Out: names, sizes and digests. The checks do not see the difference
 import concurrent.futures
 import dataclasses
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
 
 from converters.remote import ahead
 from tfpipe import errors
@@ -16,6 +17,7 @@ from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 _NUM_CONNECTIONS = 16
+_Out = TypeVar("_Out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,18 @@ class Contents:
             RemoteError: If a file at a URL cannot be read.
         """
         if self.files is not None:
-            return ahead.describe(self.files, path)
+            return ahead.describe(self.files, path, self.sizes[path])
         return index.describe_file(self.data_dir / path)
+
+    def each(
+        self, function: Callable[[str], _Out], paths: Collection[str]
+    ) -> Iterator[_Out]:
+        """Calls a function on each path; at a URL on several paths at a time."""
+        if self.files is None:
+            yield from map(function, paths)
+            return
+        with concurrent.futures.ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
+            yield from pool.map(function, paths)
 
 
 def can_list(files: Files) -> bool:

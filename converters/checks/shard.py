@@ -260,9 +260,10 @@ class _Checker:
             yield from read_shard(self._settings.data_dir / name, offsets, on_bytes)
             return
         known: Sequence[int] = () if offsets is None else offsets.tolist()
-        with Ahead(self._settings.files, name) as shard:
+        size = self._settings.files.size(name)
+        with Ahead(self._settings.files, name, size) as shard:
             yield from records.read_from(
-                shard.pread, shard.size, byte_offsets=known, on_bytes=on_bytes
+                shard.pread, size, byte_offsets=known, on_bytes=on_bytes
             )
 
     def _add(self, number: int, byte_offset: int | None, fault: str) -> None:

@@ -30,9 +30,15 @@ def file_faults(known: Index, contents: Contents, *, read: bool) -> Iterator[Fau
         read: Whether to read the files and compare digests; if not, only sizes are
             compared. The catalog is always read, because the other checks rely on it.
     """
-    for path, expected in (known.files or {}).items():
+    listed = known.files or {}
+
+    def fault_of(path: str) -> str:
         whole = read or path == index.CATALOG_NAME
-        if fault := _file_fault(contents, path, expected, read=whole):
+        return _file_fault(contents, path, listed[path], read=whole)
+
+    faults = contents.each(fault_of, listed)
+    for path, fault in zip(listed, faults, strict=True):
+        if fault:
             yield Fault(shard=path, fault=fault)
 
 

@@ -19,18 +19,18 @@ _NUM_AHEAD = 2
 class Ahead:
     """A file at a URL that is read once, from its start to its end.
 
-    Attributes:
+    Args:
+        files: The files at the URL.
+        name: Name of the file.
         size: Bytes of the file.
-
-    Raises:
-        RemoteError: If the server does not say how large the file is.
+        piece_bytes: Bytes of one request, >= 1.
     """
 
     def __init__(
-        self, files: Files, name: str, *, piece_bytes: int = _PIECE_BYTES
+        self, files: Files, name: str, size: int, *, piece_bytes: int = _PIECE_BYTES
     ) -> None:
-        self._files, self._name, self._piece_bytes = files, name, piece_bytes
-        self.size = files.size(name)
+        self._files, self._name, self._size = files, name, size
+        self._piece_bytes = piece_bytes
         self._pool = concurrent.futures.ThreadPoolExecutor(_NUM_AHEAD)
         self._pieces: dict[int, concurrent.futures.Future[bytes]] = {}
 
@@ -54,7 +54,7 @@ class Ahead:
         Raises:
             RemoteError: If the bytes cannot be read.
         """
-        stop = min(offset + num_bytes, self.size)
+        stop = min(offset + num_bytes, self._size)
         if offset >= stop:
             return b""
         first, last = offset // self._piece_bytes, (stop - 1) // self._piece_bytes
@@ -68,24 +68,29 @@ class Ahead:
         """Begins to fetch the pieces that are needed now and those that come next."""
         for number in [number for number in self._pieces if number < first]:
             del self._pieces[number]
-        num_pieces = -(-self.size // self._piece_bytes)
+        num_pieces = -(-self._size // self._piece_bytes)
         for number in range(first, min(last + 1 + _NUM_AHEAD, num_pieces)):
             if number not in self._pieces:
                 start = number * self._piece_bytes
-                stop = min(start + self._piece_bytes, self.size)
+                stop = min(start + self._piece_bytes, self._size)
                 self._pieces[number] = self._pool.submit(
                     self._files.read_range, self._name, start, stop
                 )
 
 
-def describe(files: Files, name: str) -> index.File:
+def describe(files: Files, name: str, size: int) -> index.File:
     """Returns the entry of the index for a file at a URL, which is read in pieces.
+
+    Args:
+        files: The files at the URL.
+        name: Name of the file.
+        size: Bytes of the file.
 
     Raises:
         RemoteError: If the file cannot be read.
     """
     digest = xxhash.xxh3_128()
-    with Ahead(files, name) as ahead:
-        for offset in range(0, ahead.size, _PIECE_BYTES):
+    with Ahead(files, name, size) as ahead:
+        for offset in range(0, size, _PIECE_BYTES):
             digest.update(ahead.pread(_PIECE_BYTES, offset))
-        return index.File(num_bytes=ahead.size, digest=digest.hexdigest())
+    return index.File(num_bytes=size, digest=digest.hexdigest())
