@@ -30,6 +30,7 @@ files beside the shards; --write_index adds them.
 The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or an error.
 """
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -177,8 +178,10 @@ def _verify_url(config: Config, files: Files) -> Result:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         request = _request(config, folder, files)
-        place.fetch_metadata(files, folder)
-        return dataset.check_data_set(request, index.load(folder))
+        known = place.fetch_index(files, folder)
+        with contextlib.suppress(errors.MissingFileError):  # the checks name it
+            place.fetch(files, index.CATALOG_NAME, folder)
+        return dataset.check_data_set(request, known)
 
 
 def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:

@@ -58,6 +58,10 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
             return None
         written = [done[plan.name] for plan in job.plans]
         _require_records(written)
+        if not all(state.is_claimed or (job_dir / name).exists() for name in done):
+            raise OSError(
+                f"Another conversion has begun to write to {job.files}. Wait for it."
+            )
         return _publish_complete(job, job_dir, written, state)
 
 
@@ -112,7 +116,7 @@ def published_by_another_task(job: Job, before: tuple[int, int] | None) -> index
     """
     found = None
     if job.files is not None:
-        with contextlib.suppress(errors.MissingFileError):
+        with contextlib.suppress(errors.BadIndexError):
             found = place.load_index(job.files)
     elif index_state(job.output_dir) not in (None, before):
         found = index.load(job.output_dir)

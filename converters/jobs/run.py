@@ -71,7 +71,7 @@ def run(
                     if made:
                         _remove_if_empty(job.output_dir)
                 raise
-        if made and job.files is not None:
+        if job.files is not None:
             _remove_if_empty(job.output_dir)
         return result
 

@@ -160,7 +160,7 @@ def _catalog_folder(job: Job) -> Iterator[pathlib.Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(errors.RemoteError):
-            place.fetch(job.files, [index.CATALOG_NAME], pathlib.Path(folder))
+            place.fetch(job.files, index.CATALOG_NAME, pathlib.Path(folder))
         yield pathlib.Path(folder)
 
 

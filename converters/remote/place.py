@@ -7,7 +7,6 @@ index, takes their place: it says which job is under way, and which files may be
 it. A place with a claim holds no complete data set.
 """
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -91,7 +90,9 @@ def look(files: Files, *, job: str, names: Collection[str], overwrite: bool) -> 
     is_claimed = before.job == job
     if not (is_claimed or overwrite):
         _require_nothing(files, sizes, before)
-    known = {*before.names, *_names_of_data_set(files, sizes)}
+    known = set(before.names)
+    if not is_claimed:  # a claim already has the names of the old data set
+        known |= _names_of_data_set(files, sizes)
     strange = sizes.keys() - known - {CLAIM_NAME, index.INDEX_NAME}
     if not known and strange:
         raise FileExistsError(
@@ -148,44 +149,42 @@ def load_index(files: Files) -> index.Index:
     """Reads the index of the data set at a place.
 
     Raises:
-        BadIndexError: If it is not an index.
+        BadIndexError: If it is missing or is not an index.
         RemoteError: If it cannot be read.
     """
     with tempfile.TemporaryDirectory() as folder:
-        fetch(files, [index.INDEX_NAME], pathlib.Path(folder))
-        return index.load(folder)
+        return fetch_index(files, pathlib.Path(folder))
 
 
-def fetch_metadata(files: Files, folder: pathlib.Path) -> None:
-    """Copies the index and the catalog, if there is one, into a folder.
+def fetch_index(files: Files, folder: pathlib.Path) -> index.Index:
+    """Copies the index of the data set at a place into a folder, and reads it.
 
     Raises:
-        BadIndexError: If there is no index.
-        RemoteError: If a file cannot be read.
-        OSError: If a file cannot be written.
+        BadIndexError: If it is missing or is not an index.
+        RemoteError: If it cannot be read.
     """
+    shown = urls.shown(files.place)
     try:
-        fetch(files, [index.INDEX_NAME], folder)
-    except errors.MissingFileError as error:
-        shown = urls.shown(files.place)
+        fetch(files, index.INDEX_NAME, folder)
+        return index.load(folder)
+    except errors.MissingFileError:
         raise errors.BadIndexError(
-            f"No data set in {shown}: {index.INDEX_NAME} is missing. A conversion to "
-            f"{shown} writes it last. For shards of another tool, make it with "
-            "converters.verify in a folder."
-        ) from error
-    with contextlib.suppress(errors.MissingFileError):  # a fault that checks name
-        fetch(files, [index.CATALOG_NAME], folder)
+            f"No data set in {shown}: {index.INDEX_NAME}, which a conversion writes "
+            "last, is missing."
+        ) from None
+    except errors.BadIndexError as error:
+        text = str(error).replace(str(folder), shown)
+        raise errors.BadIndexError(text) from None
 
 
-def fetch(files: Files, names: Sequence[str], folder: pathlib.Path) -> None:
-    """Copies small files of a place into a folder.
+def fetch(files: Files, name: str, folder: pathlib.Path) -> None:
+    """Copies a small file of a place into a folder.
 
     Raises:
-        RemoteError: If a file cannot be read.
+        RemoteError: If the file is missing (a `MissingFileError`) or cannot be read.
         OSError: If it cannot be written.
     """
-    for name in names:
-        (folder / name).write_bytes(files.read(name))
+    (folder / name).write_bytes(files.read(name))
 
 
 def write_claim(files: Files, state: State) -> None:
@@ -262,7 +261,9 @@ def abandon(files: Files, job: str) -> None:
     """
     sizes = files.names()
     claim = _read_claim(files, sizes)
-    if claim.job == job:
+    if claim.job != job:
+        return
+    if index.INDEX_NAME not in sizes:  # otherwise an old data set is still whole
         for name in sorted(sizes.keys() & set(claim.names)):
             files.delete(name)
-        files.delete(CLAIM_NAME)
+    files.delete(CLAIM_NAME)
