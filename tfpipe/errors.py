@@ -282,12 +282,13 @@ def require_local_path(owner: object, name: str, value: Any) -> None:
         remedy = (
             f"Write the path: {path}."
             if found[1].lower() == "file"
-            else "A URL cannot be given here. Mount that place as a folder, or copy its "
-            "files to this machine, and give the path."
+            else "A URL cannot be given here. Mount that place as a folder, or copy "
+            "its files to this machine, and give the path."
         )
+        shown = _SECRETS.sub(r"\1", text)
         raise ValueError(
-            f"{_named(owner, name)} must be a path on this machine, got "
-            f"{_SECRETS.sub(r'\1', text)}. {remedy}"
+            f"{_named(owner, name)} must be a path on this machine, got {shown}. "
+            f"{remedy}"
         )
 
 

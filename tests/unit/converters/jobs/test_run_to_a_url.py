@@ -164,7 +164,7 @@ def test_a_failed_job_leaves_nothing_at_the_place(
     small_dir: pathlib.Path, url_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     job = _job(small_dir, url_dir, policy=policy.Policy(not_an_image="fail"))
-    last = list(job.plans[2].images)[0]
+    last = next(iter(job.plans[2].images))
     (small_dir / last.file).write_bytes(b"x" * last.num_bytes)
 
     with pytest.raises(ValueError, match="must begin as JPEG"):
