@@ -53,7 +53,7 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
         if not (job_dir / replace.JOB_NAME).exists():
             raise FileNotFoundError(f"{job_dir} was removed by another process.")
         state = look(job)
-        done = work_dir.completed(job.plans, job_dir, state.sizes)
+        done = work_dir.completed(job.plans, job_dir, uploaded=state.sizes)
         if len(done) < len(job.plans):
             return None
         written = [done[plan.name] for plan in job.plans]

@@ -95,7 +95,7 @@ def _complete(
 
 
 def _require_complete(job: Job, job_dir: pathlib.Path, state: place.State) -> None:
-    done = work_dir.completed(job.plans, job_dir, state.sizes)
+    done = work_dir.completed(job.plans, job_dir, uploaded=state.sizes)
     missing = [plan.name for plan in job.plans if plan.name not in done]
     if missing:
         raise OSError(
@@ -114,7 +114,7 @@ def _write_missing(
     """Writes the shards of this task that no earlier run completed."""
     mine = job.plans[job.task_index :: job.num_tasks]
     _forget_changed(job, mine, job_dir)
-    done = work_dir.completed(mine, job_dir, state.sizes)
+    done = work_dir.completed(mine, job_dir, uploaded=state.sizes)
     missing = [plan for plan in mine if plan.name not in done]
     if not missing:
         return

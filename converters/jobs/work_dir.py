@@ -329,6 +329,7 @@ def _differences(
 def completed(
     plans: Sequence[ShardPlan],
     folder: pathlib.Path,
+    *,
     uploaded: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, write_shard.Written]:
     """Returns the complete shards that this job wrote, by name.

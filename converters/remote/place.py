@@ -25,7 +25,7 @@ CLAIM_NAME = ".converting.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What a conversion says about itself at the place that it writes to.
+    """The file that says at a place which conversion is under way.
 
     Attributes:
         job: Identity of the job; empty if no conversion is under way.
@@ -51,7 +51,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """What is at a place, and the claim that a job has to write there.
+    """The files at a place, and the claim that a job writes there.
 
     Attributes:
         sizes: Bytes of each file at the place. All is empty for a job that writes to a
