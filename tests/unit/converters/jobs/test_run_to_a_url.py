@@ -209,3 +209,29 @@ def test_tasks_that_see_one_work_folder_share_a_job(
     assert first is None
     assert last is not None
     assert digests(url_dir) == _local(small_dir, tmp_path)
+
+
+def test_the_disk_needs_room_for_one_shard_a_worker(
+    small_dir: pathlib.Path, url_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _job(small_dir, url_dir)
+    sizes = [run._MAX_OVERHEAD_BYTES * len(p.images) for p in job.plans]
+    sizes = [
+        size + sum(image.num_bytes for image in p.images)
+        for size, p in zip(sizes, job.plans, strict=True)
+    ]
+    free = max(sizes)
+    usage = shutil.disk_usage(small_dir)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+
+    with pytest.raises(OSError, match="Make room"):
+        run.run(_job(small_dir, url_dir, files=None))
+    free -= 1
+    with pytest.raises(OSError, match="Make room"):
+        run.run(job)
+    free += 1
+    assert run.run(job) is not None
+
+    # The shards that replace a data set wait until all of them are made.
+    with pytest.raises(OSError, match="Make room"):
+        run.run(_job(small_dir, url_dir, overwrite=True))
