@@ -60,7 +60,8 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
         _require_records(written)
         if not all(state.is_claimed or (job_dir / name).exists() for name in done):
             raise OSError(
-                f"Another conversion has begun to write to {job.files}. Wait for it."
+                "Another conversion has begun to write to the place of the uploaded "
+                "shards, and may have replaced them. Wait for its end."
             )
         return _publish_complete(job, job_dir, written, state)
 

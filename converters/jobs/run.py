@@ -48,7 +48,7 @@ def run(
             return done
         before = publish.index_state(job.output_dir)
         made = not job.output_dir.exists()
-        state = publish.look(job)
+        publish.look(job)  # so that a refused job leaves nothing here
         with work_dir.open_work_dir(
             job.output_dir,
             job.description,
@@ -58,7 +58,8 @@ def run(
             fsync=job.fsync,
         ) as job_dir:
             try:
-                result = _complete(job, job_dir, state, on_span)
+                # Another task may have published since.
+                result = _complete(job, job_dir, publish.look(job), on_span)
             except FileNotFoundError:
                 if job_dir.exists():
                     raise

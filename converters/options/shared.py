@@ -148,7 +148,7 @@ def work_folder(url: str, work_dir: str | None) -> pathlib.Path:
         work_dir: Value of --work_dir. Without one, the folder is in a folder of this
             user below the system's folder for temporary files.
     """
-    name = f"tfpipe-convert-{index.digest(url)[:16]}"
+    name = f"tfpipe-convert-{index.digest(url.rstrip('/'))[:16]}"
     if work_dir is not None:
         return path_of("--work_dir", work_dir) / name
     return _temporary_folder() / name

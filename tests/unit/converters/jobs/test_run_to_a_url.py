@@ -12,7 +12,7 @@ import pytest
 
 from converters.images import policy
 from converters.inputs import classes, ilsvrc
-from converters.jobs import plan, run, work_dir
+from converters.jobs import plan, publish, run, work_dir
 from converters.jobs.job import Job
 from converters.remote import place
 from tests.support.data import digests, make_tree
@@ -198,6 +198,41 @@ def test_another_conversion_is_not_mixed_with_this_one(
     assert {name for name in digests(url_dir) if name.startswith("train")} == names
     with pytest.raises(FileExistsError, match="already holds a data set"):
         run.run(_job(small_dir, url_dir))
+
+
+def test_a_place_that_another_conversion_took_over_gets_no_index(
+    small_dir: pathlib.Path, url_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store has no locks: the claim is looked at again before the index."""
+    other = place.Claim(job="other", names=SHARDS).to_json()
+
+    def take_over(store: Files, name: str, path: pathlib.Path) -> None:
+        Files.upload(store, name, path)
+        store.write(place.CLAIM_NAME, other)
+
+    monkeypatch.setattr(_Store, "upload", take_over)
+    for options, said in (
+        ({}, "unfinished conversion that differs"),
+        ({"overwrite": True}, "Another conversion has begun to write to"),
+    ):
+        with pytest.raises(OSError, match=said):
+            run.run(_job(small_dir, url_dir, **options))
+    assert (url_dir / place.CLAIM_NAME).read_bytes() == other
+    assert not (url_dir / "index.json").exists()
+
+
+def test_a_task_finds_the_data_set_that_another_one_has_published(
+    small_dir: pathlib.Path, url_dir: pathlib.Path
+) -> None:
+    job = _job(small_dir, url_dir)
+    with pytest.raises(OSError, match="was removed by another process"):
+        publish.published_by_another_task(job, None)
+    result = run.run(job)
+
+    assert publish.published_by_another_task(job, None) == result
+    other = _job(small_dir, url_dir, name="other", command="other")
+    with pytest.raises(OSError, match="was removed by another process"):
+        publish.published_by_another_task(other, None)
 
 
 def test_tasks_that_see_one_work_folder_share_a_job(

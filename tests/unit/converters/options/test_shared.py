@@ -81,8 +81,12 @@ def test_a_folder_of_another_user_is_not_used(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody may make a folder or a link below /tmp."""
+    me, another = os.getuid(), os.getuid() + 1
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / f"tfpipe-{os.getuid()}").symlink_to(tmp_path)
+    (tmp_path / f"tfpipe-{me}").symlink_to(tmp_path)
+    (tmp_path / f"tfpipe-{another}").mkdir()
 
-    with pytest.raises(ValueError, match="must be a folder of this user"):
-        shared.make_temporary_folder()
+    for uid in (me, another):
+        monkeypatch.setattr(os, "getuid", lambda uid=uid: uid)
+        with pytest.raises(ValueError, match="must be a folder of this user"):
+            shared.make_temporary_folder()
