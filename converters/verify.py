@@ -2,7 +2,9 @@
 
   python -m converters.verify DIR --level=crc
 
-DIR is a data set that a converter wrote. Each level includes the levels before it:
+DIR is a data set that a converter wrote: a folder, or a URL such as s3://bucket/folder,
+whose shards are read in pieces and not stored here. Each level includes the levels
+before it:
 
   quick    index.json and catalog.parquet against the files: names, sizes, strays
   crc      both CRCs and the offset of every record, and the digest of every file: any
@@ -28,10 +30,13 @@ files beside the shards; --write_index adds them.
 The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or an error.
 """
 
+import contextlib
 import dataclasses
 import io
 import json
+import pathlib
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,7 +47,10 @@ from converters.checks import adopt, dataset, shard
 from converters.checks.shard import Result
 from converters.jobs import work_dir
 from converters.options import shared, start
+from converters.remote import place
 from tfpipe import errors, host
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 _INPUT_DIR, _NUM_WORKERS = shared.input_dir(), shared.num_workers()
@@ -97,6 +105,13 @@ class Config:
                 "--write_index reads every record, so --level must be crc, schema or "
                 "decode, got quick."
             )
+        changes = self.repair or self.write_index
+        if changes and urls.is_url(self.data_dir):
+            raise ValueError(
+                "--repair and --write_index change a folder, and DIR is the URL "
+                f"{urls.shown(self.data_dir)}. Convert the data set again with "
+                "--overwrite, or copy it to a folder."
+            )
 
 
 def config_from_flags(data_dir: str) -> Config:
@@ -116,21 +131,15 @@ def verify(config: Config) -> Result:
 
     Raises:
         ValueError: If the folder or the source is not as it must be.
-        TfpipeError: If index or catalog cannot be read.
+        TfpipeError: If index or catalog cannot be read, or a URL cannot be reached.
         OSError: If a file cannot be read or written.
     """
+    if (files := shared.files_of("DIR", config.data_dir)) is not None:
+        return _verify_url(config, files)
     data_dir = shared.path_of("DIR", config.data_dir)
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
-    input_dir = None
-    if config.input_dir is not None:
-        input_dir = shared.path_of("--input_dir", config.input_dir)
-    request = shard.Request(
-        data_dir=data_dir,
-        level=config.level,
-        input_dir=input_dir,
-        num_workers=config.num_workers or host.num_cores(),
-    )
+    request = _request(config, data_dir)
     if not (data_dir / index.INDEX_NAME).exists():
         work_dir.require_whole(data_dir)
         return adopt.check_foreign(request, write=config.write_index)
@@ -147,6 +156,32 @@ def verify(config: Config) -> Result:
     if config.repair and result.num_faults:
         result = dataset.repair(request, known, result)
     return result
+
+
+def _request(
+    config: Config, data_dir: pathlib.Path, files: Files | None = None
+) -> shard.Request:
+    input_dir = None
+    if config.input_dir is not None:
+        input_dir = shared.path_of("--input_dir", config.input_dir)
+    return shard.Request(
+        data_dir=data_dir,
+        files=files,
+        level=config.level,
+        input_dir=input_dir,
+        num_workers=config.num_workers or host.num_cores(),
+    )
+
+
+def _verify_url(config: Config, files: Files) -> Result:
+    """Checks a data set at a URL. Its shards are read in pieces and stay there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        request = _request(config, folder, files)
+        known = place.fetch_index(files, folder)
+        with contextlib.suppress(errors.MissingFileError):  # the checks name it
+            place.fetch(files, index.CATALOG_NAME, folder)
+        return dataset.check_data_set(request, known)
 
 
 def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:

@@ -36,6 +36,9 @@ MOST_SEED = (1 << 64) - 1
 # A scheme of two letters or more; pathlib makes one slash of the two after it.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
+# What a URL may hold of credentials: a user with a password, and a signed query.
+_SECRETS = re.compile(r"(?<=:/)(/?)[^@/]*:[^@]*@|[?#].*", re.DOTALL)
+
 
 class TfpipeError(Exception):
     """The data or the pipeline has a fault that tfpipe itself finds."""
@@ -279,11 +282,12 @@ def require_local_path(owner: object, name: str, value: Any) -> None:
         remedy = (
             f"Write the path: {path}."
             if found[1].lower() == "file"
-            else "URLs are not read or written yet. Mount that place as a folder, or "
-            "copy its files to this machine, and give the path."
+            else "A URL cannot be given here. Mount that place as a folder, or copy "
+            "its files to this machine, and give the path."
         )
+        shown = _SECRETS.sub(r"\1", text)
         raise ValueError(
-            f"{_named(owner, name)} must be a path on this machine, got {text}. "
+            f"{_named(owner, name)} must be a path on this machine, got {shown}. "
             f"{remedy}"
         )
 

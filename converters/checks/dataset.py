@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from converters.checks import adopt, catalog, files, side_files
+from converters.checks.contents import Contents, can_list, remote_sizes
 from converters.checks.shard import (
     Fault,
     Request,
@@ -28,6 +29,12 @@ _OLD_INDEX = (
     f"{index.INDEX_NAME} is of an older version and has no digests of itself, of "
     f"{index.CATALOG_NAME} and of the side files, so that not every change in them "
     "can be found; --write_index adds the digests"
+)
+
+
+_NO_LISTING = (
+    "a web server does not list its files, so that files that are not in the index "
+    "cannot be found"
 )
 
 
@@ -56,9 +63,10 @@ def _check(
         num_shards=len(listed),
         num_bytes=sum(shard.num_bytes for shard in listed),
     )
-    if known.files is None:
-        result.details["remarks"] = [_OLD_INDEX]
-    byte_offsets, faults = _check_files(request, known)
+    if remarks := _remarks(request, known):
+        result.details["remarks"] = remarks
+    contents = _contents(request, known)
+    byte_offsets, faults = _check_files(request, known, contents)
     result.add(faults)
     if request.level == "quick":
         return result
@@ -66,7 +74,7 @@ def _check(
     tasks = [
         task
         for task in _tasks(known, byte_offsets)
-        if (request.data_dir / task.shard.name).is_file()
+        if contents.size(task.shard.name) is not None
         and (names is None or task.shard.name in names)
     ]
     findings = request.run(
@@ -82,8 +90,28 @@ def _check(
     return result
 
 
+def _remarks(request: Request, known: index.Index) -> list[str]:
+    """Says what cannot be found in this data set."""
+    remarks = [_OLD_INDEX] if known.files is None else []
+    if request.files is not None and not can_list(request.files):
+        remarks.append(_NO_LISTING)
+    return remarks
+
+
+def _contents(request: Request, known: index.Index) -> Contents:
+    if request.files is None:
+        return Contents(data_dir=request.data_dir)
+    shards = [shard.name for shards in known.splits.values() for shard in shards]
+    names = {*shards, *(known.files or ())}
+    return Contents(
+        data_dir=request.data_dir,
+        files=request.files,
+        sizes=remote_sizes(request.files, names),
+    )
+
+
 def _check_files(
-    request: Request, known: index.Index
+    request: Request, known: index.Index, contents: Contents
 ) -> tuple[Mapping[str, npt.NDArray[np.int64]], list[Fault]]:
     """Checks index, shard files, side files and catalog, but no record.
 
@@ -95,9 +123,9 @@ def _check_files(
     data_dir = request.data_dir
     faults = [
         *files.index_faults(known, data_dir),
-        *files.shard_faults(known, data_dir),
-        *side_files.stray_faults(known, data_dir),
-        *side_files.file_faults(known, data_dir, read=request.level != "quick"),
+        *files.shard_faults(known, contents),
+        *side_files.stray_faults(known, contents),
+        *side_files.file_faults(known, contents, read=request.level != "quick"),
     ]
     if any(fault.shard == index.CATALOG_NAME for fault in faults):
         return {}, faults
@@ -108,6 +136,7 @@ def _check_files(
 def _settings(request: Request, known: index.Index) -> Settings:
     return Settings(
         data_dir=request.data_dir,
+        files=request.files,
         level=request.level,
         features=_adopted_features(known) if _is_adopted(known) else None,
         classes=known.classes,

@@ -1,6 +1,6 @@
 """Checks the index against the names and sizes of the shards.
 
-In: a data set's folder and its index. Out: faults. No shard is read here.
+In: the files of a data set and its index. Out: faults. No shard is read here.
 """
 
 import collections
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from converters.checks.contents import Contents
 from converters.checks.shard import Fault
 from tfpipe.shards import index
 from tfpipe.shards.index import Index
@@ -66,7 +67,7 @@ def index_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
             yield Fault(shard=index.INDEX_NAME, fault=fault)
 
 
-def shard_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
+def shard_faults(known: Index, contents: Contents) -> Iterator[Fault]:
     """Yields shards that are missing, of another size, misnamed or listed twice."""
     listed: collections.Counter[str] = collections.Counter()
     for split, shards in known.splits.items():
@@ -79,7 +80,7 @@ def shard_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
                     f"split {split!r}, but its name says otherwise"
                 )
                 yield Fault(shard=shard.name, fault=fault)
-            if fault := _size_fault(shard, data_dir):
+            if fault := _size_fault(shard, contents):
                 yield Fault(shard=shard.name, fault=fault)
             listed[shard.name] += 1
     for file, count in listed.items():
@@ -87,10 +88,9 @@ def shard_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
             yield Fault(shard=file, fault=f"the index lists it {count} times")
 
 
-def _size_fault(shard: index.Shard, data_dir: pathlib.Path) -> str:
-    path = data_dir / shard.name
-    if not path.is_file():
+def _size_fault(shard: index.Shard, contents: Contents) -> str:
+    if (size := contents.size(shard.name)) is None:
         return "the index lists it, but there is no such file"
-    if (size := path.stat().st_size) != shard.num_bytes:
+    if size != shard.num_bytes:
         return f"must have {shard.num_bytes} bytes as the index says, got {size}"
     return ""

@@ -24,6 +24,8 @@ from converters.checks.record import (
 )
 from converters.engines import processes
 from converters.inputs import ilsvrc
+from converters.remote.ahead import Ahead
+from tfpipe.remote.files import Files
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
@@ -63,7 +65,8 @@ class Settings:
     """Settings that are the same for all shards of a data set.
 
     Attributes:
-        data_dir: Folder of the shards.
+        data_dir: Folder of the shards; for a URL, folder of a copy of the catalog.
+        files: The files at the URL of the shards; None for a folder.
         level: One of LEVELS.
         features: Kind of each feature that a record must have; None stands for the
             features that the converters write.
@@ -74,6 +77,7 @@ class Settings:
     """
 
     data_dir: pathlib.Path
+    files: Files | None = None
     level: str
     features: Mapping[str, str] | None
     classes: Sequence[tuple[str, str]]
@@ -169,13 +173,16 @@ class Request:
     """The data set to check, the level, and the resources.
 
     Attributes:
-        data_dir: Folder of the data set.
+        data_dir: Folder of the data set; for a URL, folder with copies of its index and
+            its catalog.
+        files: The files at the URL of the data set; None for a folder.
         level: One of LEVELS.
         input_dir: Folder of the source images; None if it was not given.
         num_workers: Most worker processes to use.
     """
 
     data_dir: pathlib.Path
+    files: Files | None = None
     level: str
     input_dir: pathlib.Path | None
     num_workers: int
@@ -225,9 +232,8 @@ class _Checker:
     def check(self) -> None:
         digest = xxhash.xxh3_128()
         offsets = self._task.byte_offsets
-        path = self._settings.data_dir / self._task.shard.name
         number = 0
-        for record in read_shard(path, offsets, digest.update):
+        for record in self._read(digest.update):
             for fault in self._record_faults(number, record):
                 self._add(number, record.byte_offset, fault)
             number += 1
@@ -247,6 +253,18 @@ class _Checker:
                 "written again; --level=schema compares its records with the catalog"
             )
             self.findings.add(Fault(shard=expected.name, fault=fault))
+
+    def _read(self, on_bytes: Callable[[bytes], object]) -> Iterator[records.Record]:
+        offsets, name = self._task.byte_offsets, self._task.shard.name
+        if self._settings.files is None:
+            yield from read_shard(self._settings.data_dir / name, offsets, on_bytes)
+            return
+        known: Sequence[int] = () if offsets is None else offsets.tolist()
+        size = self._settings.files.size(name)
+        with Ahead(self._settings.files, name, size) as shard:
+            yield from records.read_from(
+                shard.pread, size, byte_offsets=known, on_bytes=on_bytes
+            )
 
     def _add(self, number: int, byte_offset: int | None, fault: str) -> None:
         rows = self._rows

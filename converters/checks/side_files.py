@@ -1,7 +1,8 @@
 """Checks the files beside the shards against the index: catalog and side files.
 
-In: a data set's folder and its index. Out: faults of files that are missing, damaged or
-not part of the data set; digests for an index without them; side files, written again.
+In: the files of a data set and its index. Out: faults of files that are missing,
+damaged or not part of the data set; digests for an index without them; side files,
+written again.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import fnmatch
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
 
+from converters.checks.contents import Contents
 from converters.checks.files import parse_shard_name
 from converters.checks.shard import Fault
 from converters.jobs import duplicates, publish, side_files
@@ -19,32 +21,37 @@ from tfpipe.shards.index import File, Index
 _READER_GLOBS = ("train*", "valid*", "*.tfrecord*")
 
 
-def file_faults(known: Index, data_dir: pathlib.Path, *, read: bool) -> Iterator[Fault]:
+def file_faults(known: Index, contents: Contents, *, read: bool) -> Iterator[Fault]:
     """Yields side files that are missing or differ from what the index says.
 
     Args:
         known: The index. An index of an older version lists no side files.
-        data_dir: Folder of the data set.
+        contents: The files of the data set.
         read: Whether to read the files and compare digests; if not, only sizes are
             compared. The catalog is always read, because the other checks rely on it.
     """
-    for path, expected in (known.files or {}).items():
+    listed = known.files or {}
+
+    def fault_of(path: str) -> str:
         whole = read or path == index.CATALOG_NAME
-        if fault := _file_fault(data_dir / path, expected, read=whole):
+        return _file_fault(contents, path, listed[path], read=whole)
+
+    faults = contents.each(fault_of, listed)
+    for path, fault in zip(listed, faults, strict=True):
+        if fault:
             yield Fault(shard=path, fault=fault)
 
 
-def _file_fault(path: pathlib.Path, expected: File, *, read: bool) -> str:
+def _file_fault(contents: Contents, path: str, expected: File, *, read: bool) -> str:
     """Returns what is wrong with a file; empty if nothing is."""
     try:
-        if not path.is_file():
+        if (size := contents.size(path)) is None:
             return "the index lists it, but there is no such file"
-        size = path.stat().st_size
         if size != expected.num_bytes:
             return f"must have {expected.num_bytes} bytes as the index says, got {size}"
         if not read:
             return ""
-        got = index.describe_file(path).digest
+        got = contents.describe(path).digest
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if got != expected.digest:
@@ -52,7 +59,7 @@ def _file_fault(path: pathlib.Path, expected: File, *, read: bool) -> str:
     return ""
 
 
-def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
+def stray_faults(known: Index, contents: Contents) -> Iterator[Fault]:
     """Yields files that look like a part of the data set but are not in the index.
 
     Hidden files are ignored, because no glob of a reader matches them.
@@ -61,7 +68,7 @@ def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
     parsed = [name for name in map(parse_shard_name, shards) if name is not None]
     prefixes = tuple({f"{name.prefix}-" for name in parsed})
     listed = shards | {index.INDEX_NAME, *(known.files or ())}
-    for name in sorted(entry.name for entry in data_dir.iterdir()):
+    for name in sorted(contents.names()):
         if name in listed:
             continue
         if name.startswith(prefixes) or is_taken_for_shard(name):
@@ -70,9 +77,7 @@ def stray_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
         elif known.files is not None and name in _SIDE_FILES:
             fault = "the index does not list it: it belongs to another data set"
             yield Fault(shard=name, fault=fault)
-    folder = data_dir / side_files.DALI_DIR_NAME
-    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    for name in sorted(names - shards):
+    for name in sorted(contents.names(side_files.DALI_DIR_NAME) - shards):
         path = f"{side_files.DALI_DIR_NAME}/{name}"
         yield Fault(shard=path, fault="the index lists no shard of this name")
 

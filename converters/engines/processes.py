@@ -65,8 +65,10 @@ def run(
     *,
     num_workers: int,
     num_images: int,
+    unit: str = "image",
     on_result: Callable[[Result], object] = _ignore,
     on_span: Callable[[Span], object] = _ignore,
+    note: str = "",
 ) -> list[Result]:
     """Calls `function` on every task, in up to `num_workers` processes.
 
@@ -75,28 +77,31 @@ def run(
         tasks: The arguments that it is called with.
         num_workers: Number of processes, >= 1. With 1, tasks run in this process.
         num_images: Number of images in all tasks, for the progress bar on stderr.
+        unit: What the bar counts, if not images.
         on_result: Called in this process with each result, in the order in which tasks
             end. An exception of `on_result` ends the run.
         on_span: Called in this process with the span of each task that succeeds.
+        note: Text behind the bar, in which {} is the number of tasks that have ended.
 
     Raises:
         OSError: If a worker process dies.
         Exception: The first exception of `function` or `on_result`.
     """
 
-    def on_end(ended: tuple[Result, Span]) -> None:
-        result, span = ended
-        on_span(span)
-        on_result(result)
-
     timed = functools.partial(_timed, function)
     # The bar is updated often enough without tqdm's thread, and a process with a
     # second thread cannot fork its workers.
     tqdm.tqdm.monitor_interval = 0
     # disable=None shows the bar only where stderr is a terminal.
-    with tqdm.tqdm(
-        total=num_images, unit="image", file=sys.stderr, disable=None
-    ) as bar:
+    with tqdm.tqdm(total=num_images, unit=unit, file=sys.stderr, disable=None) as bar:
+        num_ended = itertools.count(1)
+
+        def on_end(ended: tuple[Result, Span]) -> None:
+            result, span = ended
+            on_span(span)
+            on_result(result)
+            bar.set_postfix_str(note.format(next(num_ended)), refresh=False)
+
         if num_workers == 1:
             ended = _run_here(timed, tasks, on_end, bar)
         else:

@@ -19,6 +19,7 @@ from converters.images.policy import Policy
 from converters.inputs.boxes import Box
 from converters.inputs.classes import Class
 from converters.jobs.plan import ShardPlan
+from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 
@@ -37,7 +38,9 @@ class Job:
         command: Module of the command that makes the data set.
         name: Name of the data set.
         input_dir: Folder that the files of the images are relative to.
-        output_dir: Folder of the data set; it is made if it does not exist.
+        output_dir: Folder of the data set; it is made if it does not exist. With
+            `files`, folder in which the files of the data set are made.
+        files: Place of the data set, if that is a URL: each file is uploaded to it.
         plans: The shards to write, in order.
         classes: All classes in label order.
         policy: What to do about each kind of image.
@@ -68,6 +71,7 @@ class Job:
     output_dir: pathlib.Path
     plans: Sequence[ShardPlan]
     classes: Sequence[Class]
+    files: Files | None = None
     policy: Policy = dataclasses.field(default_factory=Policy)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     boxes_of: Callable[[str], Sequence[Box]] = no_boxes

@@ -25,6 +25,8 @@ from converters.jobs import (
     write_shard,
 )
 from converters.jobs.job import Job
+from converters.remote import place
+from tfpipe import errors
 from tfpipe.shards import index
 
 CHANGES_NAME = "changes.jsonl"
@@ -42,6 +44,7 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
         FileNotFoundError: If the job's folder was removed.
         OSError: If a file cannot be written.
         BadIndexError: If the old data set has an index that cannot be read.
+        RemoteError: If a file cannot be uploaded.
     """
     with work_dir.claimed(job.output_dir) as claimed:
         ended = work_dir.end_cut_off(claimed, give_up=False, fsync=job.fsync)
@@ -49,12 +52,45 @@ def publish(job: Job, job_dir: pathlib.Path) -> index.Index | None:
             return index.load(job.output_dir)
         if not (job_dir / replace.JOB_NAME).exists():
             raise FileNotFoundError(f"{job_dir} was removed by another process.")
-        done = work_dir.completed(job.plans, job_dir)
+        state = look(job)
+        done = work_dir.completed(job.plans, job_dir, uploaded=state.sizes)
         if len(done) < len(job.plans):
             return None
         written = [done[plan.name] for plan in job.plans]
         _require_records(written)
-        return _publish_complete(job, job_dir, written)
+        if not all(state.is_claimed or (job_dir / name).exists() for name in done):
+            raise OSError(
+                "Another conversion has begun to write to the place of the uploaded "
+                "shards, and may have replaced them. Wait for its end."
+            )
+        return _publish_complete(job, job_dir, written, state)
+
+
+def look(job: Job) -> place.State:
+    """Looks at the URL that a job writes to; a folder is `work_dir`'s.
+
+    Raises:
+        FileExistsError: If something is there that the job must not replace.
+        BadIndexError: If the old data set has an index that cannot be read.
+        RemoteError: If the place cannot be read.
+    """
+    if job.files is None:
+        return place.State()
+    shards = [plan.name for plan in job.plans]
+    dali = [f"{side_files.DALI_DIR_NAME}/{name}" for name in shards]
+    return place.look(
+        job.files,
+        job=job.identity,
+        names={*shards, *dali, *replace.SIDE_FILE_NAMES},
+        overwrite=job.overwrite,
+    )
+
+
+def abandon(job: Job) -> None:
+    """Removes what a failed job has uploaded, as far as its URL can be reached."""
+    if job.files is not None:
+        with contextlib.suppress(errors.RemoteError):
+            place.abandon(job.files, job.identity)
 
 
 def index_state(output_dir: pathlib.Path) -> tuple[int, int] | None:
@@ -79,8 +115,13 @@ def published_by_another_task(job: Job, before: tuple[int, int] | None) -> index
     Raises:
         OSError: If no task has finished the job.
     """
-    if index_state(job.output_dir) not in (None, before):
+    found = None
+    if job.files is not None:
+        with contextlib.suppress(errors.BadIndexError):
+            found = place.load_index(job.files)
+    elif index_state(job.output_dir) not in (None, before):
         found = index.load(job.output_dir)
+    if found is not None:
         wanted = json.loads(json.dumps(job.description))
         if all(found.made_by.get(key) == value for key, value in wanted.items()):
             return found
@@ -108,7 +149,10 @@ def _require_records(written: Sequence[write_shard.Written]) -> None:
 
 
 def _publish_complete(
-    job: Job, job_dir: pathlib.Path, written: Sequence[write_shard.Written]
+    job: Job,
+    job_dir: pathlib.Path,
+    written: Sequence[write_shard.Written],
+    state: place.State,
 ) -> index.Index:
     new = [plan.name for plan in job.plans]
     if (job.output_dir / index.INDEX_NAME).exists() and not job.overwrite:
@@ -136,7 +180,11 @@ def _publish_complete(
     result = dataclasses.replace(result, files=described)
     index.write(result, job_dir, fsync=job.fsync)
     files = [*side, *new, catalog.name]
-    replace.put_in_place(job_dir, job.output_dir, new=files, fsync=job.fsync)
+    if job.files is None:
+        replace.put_in_place(job_dir, job.output_dir, new=files, fsync=job.fsync)
+    else:
+        place.publish(job.files, state, job_dir, files, num_workers=job.num_workers)
+        replace.remove_job(job_dir)
     return result
 
 

@@ -9,6 +9,7 @@ publishes the data set.
 import collections
 import contextlib
 import functools
+import heapq
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from converters.inputs import listing
 from converters.jobs import changed, publish, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from converters.remote import place
 from tfpipe.shards import index
 
 # A record adds its other fields and its frame to an image: less than this.
@@ -46,6 +48,7 @@ def run(
             return done
         before = publish.index_state(job.output_dir)
         made = not job.output_dir.exists()
+        publish.look(job)  # so that a refused job leaves nothing here
         with work_dir.open_work_dir(
             job.output_dir,
             job.description,
@@ -55,18 +58,23 @@ def run(
             fsync=job.fsync,
         ) as job_dir:
             try:
-                return _complete(job, job_dir, on_span)
+                # Another task may have published since.
+                result = _complete(job, job_dir, publish.look(job), on_span)
             except FileNotFoundError:
                 if job_dir.exists():
                     raise
-                return publish.published_by_another_task(job, before)
+                result = publish.published_by_another_task(job, before)
             except ValueError:
                 # The same input would fail again: there is nothing to go on from.
                 if job.num_tasks == 1:
                     work_dir.drop(job_dir)
+                    publish.abandon(job)
                     if made:
                         _remove_if_empty(job.output_dir)
                 raise
+        if job.files is not None:
+            _remove_if_empty(job.output_dir)
+        return result
 
 
 def _remove_if_empty(folder: pathlib.Path) -> None:
@@ -75,17 +83,20 @@ def _remove_if_empty(folder: pathlib.Path) -> None:
 
 
 def _complete(
-    job: Job, job_dir: pathlib.Path, on_span: Callable[[processes.Span], object]
+    job: Job,
+    job_dir: pathlib.Path,
+    state: place.State,
+    on_span: Callable[[processes.Span], object],
 ) -> index.Index | None:
     if job.finalize:
-        _require_complete(job, job_dir)
+        _require_complete(job, job_dir, state)
     else:
-        _write_missing(job, job_dir, on_span)
+        _write_missing(job, job_dir, state, on_span)
     return publish.publish(job, job_dir)
 
 
-def _require_complete(job: Job, job_dir: pathlib.Path) -> None:
-    done = work_dir.completed(job.plans, job_dir)
+def _require_complete(job: Job, job_dir: pathlib.Path, state: place.State) -> None:
+    done = work_dir.completed(job.plans, job_dir, uploaded=state.sizes)
     missing = [plan.name for plan in job.plans if plan.name not in done]
     if missing:
         raise OSError(
@@ -96,32 +107,61 @@ def _require_complete(job: Job, job_dir: pathlib.Path) -> None:
 
 
 def _write_missing(
-    job: Job, job_dir: pathlib.Path, on_span: Callable[[processes.Span], object]
+    job: Job,
+    job_dir: pathlib.Path,
+    state: place.State,
+    on_span: Callable[[processes.Span], object],
 ) -> None:
     """Writes the shards of this task that no earlier run completed."""
     mine = job.plans[job.task_index :: job.num_tasks]
     _forget_changed(job, mine, job_dir)
-    done = work_dir.completed(mine, job_dir)
+    done = work_dir.completed(mine, job_dir, uploaded=state.sizes)
     missing = [plan for plan in mine if plan.name not in done]
     if not missing:
         return
+    # While an older data set is at the URL, the shards of the new one stay here.
+    uploads = job.files is not None and not state.has_index
+    kept = _largest(missing, job.num_workers) if uploads else missing
     policy = job.policy
     shrinks = policy.squeezes or (policy.max_side or policy.short_side) is not None
-    require_space(job.output_dir, missing, 0, shrinks=shrinks)
+    require_space(job.output_dir, kept, 0, shrinks=shrinks)
     limit = _BadLimit(job.max_bad, sum(len(plan.images) for plan in mine))
     for written in done.values():
         limit.add(written)
+    if job.files is not None and uploads:
+        place.write_claim(job.files, state)
+    write = _write_and_upload if uploads else write_shard.write_shard
     try:
         processes.run(
-            functools.partial(write_shard.write_shard, job, job_dir),
+            functools.partial(write, job, job_dir),
             [write_shard.task_of(job, plan) for plan in missing],
             num_workers=job.num_workers,
             num_images=sum(len(plan.images) for plan in missing),
             on_result=limit.add,
             on_span=on_span,
+            note="{} shards uploaded" if uploads else "",
         )
     finally:
         work_dir.sweep(job_dir)  # the unfinished files of a worker that was killed
+
+
+def _largest(plans: Sequence[ShardPlan], number: int) -> list[ShardPlan]:
+    """Returns the shards that need the most room of those written at the same time."""
+
+    def num_bytes(plan: ShardPlan) -> int:
+        return sum(image.num_bytes for image in plan.images)
+
+    return heapq.nlargest(number, plans, key=num_bytes)
+
+
+def _write_and_upload(
+    job: Job, job_dir: pathlib.Path, task: write_shard.Task
+) -> write_shard.Written:
+    """Writes a shard, and moves it to the URL of the job. Runs in worker processes."""
+    written = write_shard.write_shard(job, job_dir, task)
+    assert job.files is not None, "only a job that writes to a URL uploads"
+    place.move(job.files, job_dir, written.shard.name)
+    return written
 
 
 def _forget_changed(

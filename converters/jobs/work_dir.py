@@ -16,6 +16,7 @@ import json
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from converters.engines import locks
@@ -326,16 +327,28 @@ def _differences(
 
 
 def completed(
-    plans: Sequence[ShardPlan], folder: pathlib.Path
+    plans: Sequence[ShardPlan],
+    folder: pathlib.Path,
+    *,
+    uploaded: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, write_shard.Written]:
-    """Returns the complete shards in a job's folder that this job wrote, by name."""
+    """Returns the complete shards that this job wrote, by name.
+
+    Args:
+        plans: Shards of the job.
+        folder: The job's folder. A shard that was uploaded is no longer there, but its
+            marker is.
+        uploaded: Bytes of each file at the URL that the job writes to.
+    """
     done, job = {}, folder.name.removeprefix(_JOB_PREFIX)
     for plan in plans:
         path = folder / plan.name
         written = write_shard.read_marker(path)
         if written is None or (written.job, written.shard.name) != (job, plan.name):
             continue
-        if path.exists() and path.stat().st_size == written.shard.num_bytes:
+        here = path.exists()
+        num_bytes = path.stat().st_size if here else uploaded.get(plan.name)
+        if num_bytes == written.shard.num_bytes:
             done[plan.name] = written
     return done
 

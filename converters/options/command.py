@@ -4,11 +4,13 @@ In: the images and classes that a command found, and its options. Out: a `Job`; 
 around a whole command, its summary, or a one-line error and the exit code.
 """
 
+import contextlib
 import os
 import pathlib
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app
@@ -20,7 +22,9 @@ from converters.jobs import duplicates, plan, run, work_dir
 from converters.jobs.job import Job, no_boxes
 from converters.options import figures, orientation, shared, summary
 from converters.options.job import JobOptions
+from converters.remote import place
 from tfpipe import errors, host
+from tfpipe.remote import urls
 from tfpipe.shards import index
 
 
@@ -52,7 +56,8 @@ def make_job(
         OSError: If an image cannot be read.
     """
     _require_boxes_stay_right(options, found_boxes)
-    output_dir = shared.path_of("--output_dir", options.output_dir)
+    files = shared.files_of("--output_dir", options.output_dir)
+    output_dir = _local_dir(options)
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
@@ -69,6 +74,7 @@ def make_job(
         name=name,
         input_dir=input_dir,
         output_dir=output_dir,
+        files=files,
         plans=plan.make_plan(splits, options.num_shards, options.seed, **naming),
         classes=classes,
         policy=options.policy,
@@ -86,6 +92,15 @@ def make_job(
         num_tasks=options.num_tasks,
         finalize=options.finalize,
     )
+
+
+def _local_dir(options: JobOptions) -> pathlib.Path:
+    """Returns the output folder, or the one in which files for a URL are made."""
+    if not urls.is_url(options.output_dir):
+        return shared.path_of("--output_dir", options.output_dir)
+    if options.work_dir is None:
+        shared.make_temporary_folder()
+    return shared.work_folder(options.output_dir, options.work_dir)
 
 
 def _report(item: listing.LeftOut) -> dict[str, str]:
@@ -117,19 +132,36 @@ def convert(
     Raises:
         ValueError: If the input or the output folder is not as it must be.
         OSError: If a file cannot be read or written.
+        RemoteError: If the URL of the output cannot be read or written.
     """
     start = time.perf_counter()
     spans: list[processes.Span] = []
+    if files := shared.files_of("--output_dir", options.output_dir):
+        files.names()  # fails before the input is listed, if it fails
     job = make()
     result: index.Index | None = run.run(job, on_span=spans.append)
     seconds = time.perf_counter() - start
     document = summary.summarize(command, options.to_json(), result, seconds, spans)
     if result is None:
         return document
+    with _catalog_folder(job) as folder:
+        classes = figures.class_counts(folder, result)
     return document | {
-        "classes": figures.class_counts(job.output_dir, result),
+        "classes": classes,
         "full_decode": figures.full_decode(job, result.made_by["decisions"]),
     }
+
+
+@contextlib.contextmanager
+def _catalog_folder(job: Job) -> Iterator[pathlib.Path]:
+    """Yields a folder with the catalog of a job that is done, if it can be had."""
+    if job.files is None:
+        yield job.output_dir
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.suppress(errors.RemoteError):
+            place.fetch(job.files, index.CATALOG_NAME, pathlib.Path(folder))
+        yield pathlib.Path(folder)
 
 
 def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> int:
@@ -145,9 +177,14 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
             for line in orientation.warnings(done):
                 print(line, file=sys.stderr)
             summary.print_summary(done)
-    except (ValueError, FileExistsError, errors.TfpipeError) as error:
+    except (
+        ValueError,
+        FileExistsError,
+        errors.BadIndexError,
+        errors.BadRecordError,
+    ) as error:
         message = str(error)  # the same command would fail again
-    except OSError as error:
+    except (OSError, errors.RemoteError) as error:
         message = f"{error}{_how_to_go_on('Mend the cause, then run')}"
     except MemoryError:
         message = f"out of memory.{_how_to_go_on('Try fewer --num_workers, or run')}"
@@ -163,6 +200,8 @@ def _how_to_go_on(what_to_do: str) -> str:
     """Returns a sentence on how to go on with the job; empty if it was not begun."""
     # Functions of os.path raise no error, even where the folder cannot be looked at.
     output_dir = os.path.expanduser(shared.output_dir().value)
+    if urls.is_url(output_dir):
+        output_dir = str(shared.work_folder(output_dir, shared.work_dir().value))
     if not os.path.exists(os.path.join(output_dir, work_dir.WORK_DIR_NAME)):
         return ""
     return f" Complete shards are kept. {what_to_do} the same command again to go on."

@@ -9,8 +9,10 @@ from converters.images import lossless
 from converters.images.policy import Policy
 from converters.jobs import side_files
 from converters.options import policy, shared
+from tfpipe.remote import urls
 
 _OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
+_WORK_DIR = shared.work_dir()
 _NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
 for _module in (shared, policy):
     flags.adopt_module_key_flags(_module)
@@ -93,10 +95,12 @@ class JobOptions:
     Each command adds the options that it alone has.
 
     Raises:
-        ValueError: If the policy needs a library that is not built.
+        ValueError: If the policy needs a library that is not built, or if `output_dir`
+            is a URL that cannot be written, or `work_dir` does not fit to it.
     """
 
     output_dir: str
+    work_dir: str | None = None
     num_train_shards: int | None = None
     num_validation_shards: int | None = None
     layout: str = "inception"
@@ -114,6 +118,7 @@ class JobOptions:
 
     def __post_init__(self) -> None:
         lossless.require(self.policy)
+        _check_url(self)
 
     @property
     def num_shards(self) -> dict[str, int | None]:
@@ -126,6 +131,28 @@ class JobOptions:
     def to_json(self) -> dict[str, Any]:
         """Returns the options as JSON values."""
         return dataclasses.asdict(self)
+
+
+def _check_url(options: JobOptions) -> None:
+    """Checks an `output_dir` that is a URL, and what goes with it."""
+    if not urls.is_url(options.output_dir):
+        if options.work_dir is not None:
+            raise ValueError(
+                "--work_dir is for an --output_dir by URL: a folder holds its own "
+                "unfinished shards. Leave it out."
+            )
+        return
+    url = urls.require_place("", "--output_dir", options.output_dir)
+    if urls.scheme(url) in ("http", "https"):
+        raise ValueError(
+            f"--output_dir must be a folder or an object store, got {url}: files of a "
+            "web server are only read. Use the store's own URL, such as s3://."
+        )
+    if options.num_tasks > 1 and options.work_dir is None:
+        raise ValueError(
+            f"--num_tasks={options.num_tasks} with an --output_dir by URL needs "
+            "--work_dir, a folder that all tasks see."
+        )
 
 
 Options = TypeVar("Options", bound=JobOptions)
@@ -143,6 +170,7 @@ def options_from_flags(kind: type[Options], **own: Any) -> Options:
     """
     return kind(
         output_dir=_OUTPUT_DIR.value,
+        work_dir=_WORK_DIR.value,
         num_train_shards=_NUM_TRAIN_SHARDS.value,
         num_validation_shards=_NUM_VALIDATION_SHARDS.value,
         layout=_LAYOUT.value,

@@ -7,11 +7,19 @@ its `--help` lists them.
 """
 
 import functools
+import os
 import pathlib
+import stat
+import tempfile
 
 from absl import app, flags
 
 from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+from tfpipe.shards import index
+
+OUTPUT_DIR = "output_dir"
 
 
 @functools.cache
@@ -37,10 +45,25 @@ def required_input_dir() -> str:
 def output_dir() -> "flags.FlagHolder[str]":
     """Defines --output_dir, which is required."""
     return flags.DEFINE_string(
-        "output_dir",
+        OUTPUT_DIR,
         None,
-        "Folder to write to. The result appears in it only when it is complete.",
+        "Folder to write to, or in converters.imagenet and converters.folder its URL, "
+        "such as s3://bucket/imagenet. The result appears in it only when it is "
+        "complete.",
         required=True,
+    )
+
+
+@functools.cache
+def work_dir() -> "flags.FlagHolder[str | None]":
+    """Defines --work_dir."""
+    return flags.DEFINE_string(
+        "work_dir",
+        None,
+        "Folder in which the shards for an --output_dir by URL are made and wait for "
+        "their upload. The same command goes on from there. Tasks of several hosts "
+        "need one that all of them see. Default: a folder below the system's one for "
+        "temporary files.",
     )
 
 
@@ -99,3 +122,55 @@ def path_of(name: str, value: str) -> pathlib.Path:
             f"{name} must be a path, got {value}, whose user has no home folder "
             f"here. Write ./{value} for a name that begins with ~."
         ) from error
+
+
+def files_of(name: str, value: str) -> Files | None:
+    """Returns the files at the URL that a user gave; None for a path.
+
+    Args:
+        name: The argument or flag, as a user writes it.
+        value: Its value.
+
+    Raises:
+        ValueError: If the value is a URL that is not known or holds a password.
+        RemoteError: If a package for this kind of URL is missing.
+    """
+    if not urls.is_url(value):
+        return None
+    return Files(urls.require_place("", name, value))
+
+
+def work_folder(url: str, work_dir: str | None) -> pathlib.Path:
+    """Returns the folder in which the files for a URL are made.
+
+    Args:
+        url: Place of the data set.
+        work_dir: Value of --work_dir. Without one, the folder is in a folder of this
+            user below the system's folder for temporary files.
+    """
+    name = f"tfpipe-convert-{index.digest(url.rstrip('/'))[:16]}"
+    if work_dir is not None:
+        return path_of("--work_dir", work_dir) / name
+    return _temporary_folder() / name
+
+
+def _temporary_folder() -> pathlib.Path:
+    return pathlib.Path(tempfile.gettempdir()) / f"tfpipe-{os.getuid()}"
+
+
+def make_temporary_folder() -> None:
+    """Makes the folder of this user below the system's folder for temporary files.
+
+    Other users cannot look into it.
+
+    Raises:
+        ValueError: If another user has made it.
+    """
+    folder = _temporary_folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.stat(follow_symlinks=False)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise ValueError(
+            f"{folder} must be a folder of this user, got another user's or a link. "
+            "Name another folder with --work_dir."
+        )

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags
 
+from converters.options import shared
 from tfpipe import errors
 
 _HELP = ("help", "helpshort", "helpfull", "helpxml", "?")
@@ -40,10 +41,10 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def refuse_urls(values: flags.FlagValues) -> None:
-    """Checks that no flag has a URL, which would become a folder of that name.
+    """Checks that no flag that takes a path has a URL, which would become a folder.
 
     Raises:
         ValueError: If one has.
     """
-    for name in values:
+    for name in set(values) - {shared.OUTPUT_DIR}:  # commands check this one
         errors.require_local_path("", f"--{name}", values[name].value)

@@ -7,6 +7,7 @@ A TFRecord is: length (uint64, little endian), masked CRC-32C of the length, dat
 masked CRC-32C of the data. The data is a `tf.train.Example` (see `example`).
 """
 
+import functools
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -124,35 +125,59 @@ def read(
         OSError: If the shard cannot be read.
     """
     with open(path, "rb", buffering=0) as file:
-        descriptor, size = file.fileno(), os.path.getsize(path)
-        offset = number = 0
-        header = os.pread(descriptor, HEADER_BYTES, 0)
-        on_bytes(header)
-        while offset < size:
-            num_bytes = record_bytes(header)
-            if num_bytes is None or offset + num_bytes > size:
-                record = _damaged(num_bytes, offset, size, byte_offsets[number + 1 :])
-                header = os.pread(descriptor, HEADER_BYTES, offset + record.num_bytes)
-            elif num_bytes > MAX_READ_BYTES:
-                fault = (
-                    f"the record has {num_bytes} bytes, of which at most "
-                    f"{MAX_READ_BYTES} are read"
-                )
-                record = Record(offset, num_bytes, b"", fault)
-                header = os.pread(descriptor, HEADER_BYTES, offset + num_bytes)
-            else:
-                footer_offset = offset + num_bytes - FOOTER_BYTES
-                start = offset + HEADER_BYTES
-                data = os.pread(descriptor, footer_offset - start, start)
-                # One call reads the footer and the next header.
-                tail = os.pread(descriptor, FOOTER_BYTES + HEADER_BYTES, footer_offset)
-                on_bytes(data)
-                on_bytes(tail)
-                record = Record(offset, num_bytes, data, data_fault(data, tail))
-                header = tail[FOOTER_BYTES:]
-            yield record
-            offset += record.num_bytes
-            number += 1
+        pread = functools.partial(os.pread, file.fileno())
+        yield from read_from(
+            pread,
+            os.path.getsize(path),
+            byte_offsets=byte_offsets,
+            on_bytes=on_bytes,
+        )
+
+
+def read_from(
+    pread: Callable[[int, int], bytes],
+    size: int,
+    *,
+    byte_offsets: Sequence[int] = (),
+    on_bytes: Callable[[bytes], object] = len,
+) -> Iterator[Record]:
+    """Yields every record of a shard that any function reads: see `read`.
+
+    Args:
+        pread: Takes a number of bytes and a byte offset, and returns these bytes of the
+            shard; fewer only at its end. Its exceptions are passed on.
+        size: Bytes of the shard.
+        byte_offsets: As for `read`.
+        on_bytes: As for `read`.
+    """
+    offset = number = 0
+    header = pread(HEADER_BYTES, 0)
+    on_bytes(header)
+    while offset < size:
+        num_bytes = record_bytes(header)
+        if num_bytes is None or offset + num_bytes > size:
+            record = _damaged(num_bytes, offset, size, byte_offsets[number + 1 :])
+            header = pread(HEADER_BYTES, offset + record.num_bytes)
+        elif num_bytes > MAX_READ_BYTES:
+            fault = (
+                f"the record has {num_bytes} bytes, of which at most "
+                f"{MAX_READ_BYTES} are read"
+            )
+            record = Record(offset, num_bytes, b"", fault)
+            header = pread(HEADER_BYTES, offset + num_bytes)
+        else:
+            footer_offset = offset + num_bytes - FOOTER_BYTES
+            start = offset + HEADER_BYTES
+            data = pread(footer_offset - start, start)
+            # One call reads the footer and the next header.
+            tail = pread(FOOTER_BYTES + HEADER_BYTES, footer_offset)
+            on_bytes(data)
+            on_bytes(tail)
+            record = Record(offset, num_bytes, data, data_fault(data, tail))
+            header = tail[FOOTER_BYTES:]
+        yield record
+        offset += record.num_bytes
+        number += 1
 
 
 def _damaged(

@@ -272,8 +272,8 @@ raw_dir, folder = map(pathlib.Path, sys.argv[1:])
 (look, looked), (end, ended) = os.pipe(), os.pipe()
 completed, run = work_dir.completed, processes.run
 
-def look_slowly(plans, folder):
-    found = completed(plans, folder)
+def look_slowly(plans, folder, **options):
+    found = completed(plans, folder, **options)
     if len(plans) == 2:
         os.write(looked, b"x")
         select.select([end], [], [], 0.5)  # until the other has ended, if it does

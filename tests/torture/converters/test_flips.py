@@ -11,7 +11,12 @@ import PIL.Image
 import pytest
 
 from converters import folder, verify
-from converters.checks import files as files_checks, shard as shard_checks, side_files
+from converters.checks import (
+    contents,
+    files as files_checks,
+    shard as shard_checks,
+    side_files,
+)
 from tests.support.torture import rounds
 from tfpipe import errors
 from tfpipe.shards import index
@@ -167,4 +172,5 @@ def test_every_flip_is_found(tiny_dir: pathlib.Path) -> None:
 
 
 def _is_listed_bad(known: index.Index, data_dir: pathlib.Path) -> bool:
-    return any(side_files.file_faults(known, data_dir, read=True))
+    found = contents.Contents(data_dir=data_dir)
+    return any(side_files.file_faults(known, found, read=True))

@@ -679,7 +679,7 @@ def test_the_bound_of_image_sizes_is_that_of_the_native_op():
     ("path", "remedy"),
     [
         ("s3://bucket/photos", "Mount that place as a folder"),
-        ("gs://bucket", "URLs are not read or written yet"),
+        ("gs://bucket", "A URL cannot be given here"),
         (pathlib.Path("s3://bucket/photos"), "got s3:/bucket/photos"),
         ("HDFS://host/x", "copy its files"),
         ("file:///data/x", "Write the path: /data/x."),
@@ -689,6 +689,21 @@ def test_the_bound_of_image_sizes_is_that_of_the_native_op():
 def test_url_in_the_place_of_a_path_is_refused(path: object, remedy: str) -> None:
     with pytest.raises(ValueError, match=f"^Cache.directory must be a path.*{remedy}"):
         errors.require_local_path("Cache", "directory", path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://me:se/cret@bucket/x",
+        "s3:/me:secret@bucket/x",
+        "https://host/x?signature=secret",
+        "https://host/x#secret",
+    ],
+)
+def test_a_refused_url_is_shown_without_its_secret(url: str) -> None:
+    with pytest.raises(ValueError, match=r"got (s3:/|https://host/x)") as refused:
+        errors.require_local_path("", "path", url)
+    assert "cret" not in str(refused.value)
 
 
 def test_paths_that_look_a_little_like_urls_are_paths() -> None:

@@ -6,15 +6,15 @@ import pathlib
 import pytest
 
 from converters import folder
-from converters.checks import catalog as catalog_checks, files, side_files
+from converters.checks import catalog as catalog_checks, contents, files, side_files
 from tfpipe.shards import index
 
 
 def faults(data_dir: pathlib.Path) -> list[tuple[str, str]]:
     known = index.load(data_dir)
     found = [
-        *files.shard_faults(known, data_dir),
-        *side_files.stray_faults(known, data_dir),
+        *files.shard_faults(known, contents.Contents(data_dir=data_dir)),
+        *side_files.stray_faults(known, contents.Contents(data_dir=data_dir)),
     ]
     return [(fault.shard, fault.fault) for fault in found]
 
@@ -99,7 +99,10 @@ def test_shards_out_of_order_in_the_index_are_named(data_dir: pathlib.Path) -> N
     first, second, third = known.splits["train"]
     known = dataclasses.replace(known, splits={"train": (second, first, third)})
 
-    found = [fault.fault for fault in files.shard_faults(known, data_dir)]
+    found = [
+        fault.fault
+        for fault in files.shard_faults(known, contents.Contents(data_dir=data_dir))
+    ]
 
     assert found == [
         f"the index lists this file as shard {number} of 3 of split 'train', but its "
@@ -130,7 +133,10 @@ def test_a_shard_that_is_listed_twice_or_in_another_split_is_named(
     splits = {"validation": (first, second), "test": (first, second)}
     known = dataclasses.replace(known, splits=splits)
 
-    found = [(f.shard, f.fault) for f in files.shard_faults(known, data_dir)]
+    found = [
+        (f.shard, f.fault)
+        for f in files.shard_faults(known, contents.Contents(data_dir=data_dir))
+    ]
 
     misnamed = [
         f"the index lists this file as shard {number} of 2 of split 'test', but its "

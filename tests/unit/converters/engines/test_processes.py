@@ -1,6 +1,10 @@
 """converters.engines.processes: results in order, in one process."""
 
+import io
+import sys
 import time
+
+import pytest
 
 from converters.engines import processes
 
@@ -31,3 +35,24 @@ def test_spans_say_when_each_task_ran() -> None:
     for span in spans:
         assert before <= span.start <= span.end <= time.monotonic()
         assert span.cpu_seconds >= 0
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_counts_its_unit_and_the_tasks_that_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", _Terminal())
+    monkeypatch.setenv("COLUMNS", "100")
+
+    processes.run(
+        _square, range(3), num_workers=1, num_images=3, unit="file", note="{} shards up"
+    )
+
+    last = sys.stderr.getvalue().split("\r")[-1]
+    assert "3/3" in last
+    assert "file" in last
+    assert "3 shards up" in last

@@ -32,7 +32,8 @@ def test_defaults_of_the_flags_are_those_of_the_options(
 
 
 OTHER_VALUES: dict[str, object] = {
-    "output_dir": "other",
+    "output_dir": "s3://bucket/other",
+    "work_dir": "work",
     "num_train_shards": 3,
     "num_validation_shards": 2,
     "layout": "tfds",
@@ -57,3 +58,21 @@ def test_each_flag_reaches_its_option() -> None:
     assert found == OTHER_VALUES
     fields = {field.name for field in dataclasses.fields(job.JobOptions)}
     assert fields == {*OTHER_VALUES, "policy"}  # test_policy covers the policy
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"output_dir": "ftp://host/x"}, "--output_dir must be a path or a URL with"),
+        ({"output_dir": "s3://me:secret@bucket/x"}, "without a password"),
+        ({"output_dir": "https://host/x"}, "files of a web server are only read"),
+        ({"output_dir": "s3://bucket/x", "num_tasks": 2}, "a folder that all tasks"),
+        ({"output_dir": "x", "work_dir": "y"}, "--work_dir is for an --output_dir by"),
+    ],
+)
+def test_output_that_no_job_can_write_is_refused(
+    options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said) as refused:
+        imagenet.Config(input_dir="raw", **options)  # type: ignore[arg-type]
+    assert "secret@" not in str(refused.value)

@@ -1,0 +1,269 @@
+"""The place of a data set by URL, while a conversion writes to it.
+
+In: the files at a URL, and the identity and the file names of a job. Out: whether the
+job may write there; and its files there, the index last. A store has no renames and no
+locks. The claim, a file that is written before the first shard and removed after the
+index, takes their place: it says which job is under way, and which files may be left of
+it. A place with a claim holds no complete data set.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+
+from converters.engines import processes
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+from tfpipe.shards import index
+
+CLAIM_NAME = ".converting.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The file that says at a place which conversion is under way.
+
+    Attributes:
+        job: Identity of the job; empty if no conversion is under way.
+        names: Files that this job may write, and files of an older data set or of a
+            conversion that did not end, which this job replaces or removes.
+
+    Raises:
+        ValueError: If a name cannot be the name of a file of a data set.
+    """
+
+    job: str = ""
+    names: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            for part in name.split("/", 1):  # a side file may be in a folder
+                index.require_base_name(part)
+
+    def to_json(self) -> bytes:
+        """Returns the content of the file."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """The files at a place, and the claim that a job writes there.
+
+    Attributes:
+        sizes: Bytes of each file at the place. All is empty for a job that writes to a
+            folder.
+        claim: The claim to write before anything else is changed.
+        is_claimed: Whether the job has begun to change the place.
+    """
+
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    claim: Claim = Claim()
+    is_claimed: bool = False
+
+    @property
+    def has_index(self) -> bool:
+        """Whether a data set is at the place, which stays until the new one is made."""
+        return index.INDEX_NAME in self.sizes
+
+
+def look(files: Files, *, job: str, names: Collection[str], overwrite: bool) -> State:
+    """Looks at a place, and checks that a job may write there. Changes nothing.
+
+    Args:
+        files: The place.
+        job: Identity of the job.
+        names: Every file that the job may write, without the index.
+        overwrite: Whether a data set, or what is left of another conversion, may be
+            replaced.
+
+    Raises:
+        FileExistsError: If something else is there that must not be replaced.
+        BadIndexError: If the index of the old data set cannot be read.
+        RemoteError: If the place cannot be read.
+    """
+    sizes = files.names()
+    before = _read_claim(files, sizes)
+    is_claimed = before.job == job
+    if not (is_claimed or overwrite):
+        _require_nothing(files, sizes, before)
+    known = set(before.names)
+    if not is_claimed:  # a claim already has the names of the old data set
+        known |= _names_of_data_set(files, sizes)
+    strange = sizes.keys() - known - {CLAIM_NAME, index.INDEX_NAME}
+    if not known and strange:
+        raise FileExistsError(
+            f"--output_dir {urls.shown(files.place)} must be empty or hold a data set, "
+            f"got other files, the first is {min(strange)}. Choose another place."
+        )
+    if clash := strange & set(names):
+        raise FileExistsError(
+            f"{urls.shown(files.place)} holds {min(clash)}, which a new file would "
+            f"replace, but no {index.INDEX_NAME} lists it. Move it away."
+        )
+    claim = Claim(job=job, names=sorted(known & sizes.keys() | set(names)))
+    return State(sizes=sizes, claim=claim, is_claimed=is_claimed)
+
+
+def _require_nothing(files: Files, sizes: Mapping[str, int], before: Claim) -> None:
+    """Refuses a place with a data set or with the claim of another job."""
+    shown = urls.shown(files.place)
+    if before.job:
+        raise FileExistsError(
+            f"{shown} holds an unfinished conversion that differs from this one. "
+            "Finish that one with its own input and options, or drop it with "
+            "--overwrite."
+        )
+    if index.INDEX_NAME in sizes:
+        raise FileExistsError(
+            f"--output_dir {shown} already holds a data set. Choose another place, or "
+            "replace it with --overwrite."
+        )
+
+
+def _read_claim(files: Files, sizes: Mapping[str, int]) -> Claim:
+    if CLAIM_NAME not in sizes:
+        return Claim()
+    try:
+        return Claim(**json.loads(files.read(CLAIM_NAME)))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise FileExistsError(
+            f"{CLAIM_NAME} in {urls.shown(files.place)} cannot be read: {error}. "
+            "Remove what is there, or choose another place."
+        ) from error
+
+
+def _names_of_data_set(files: Files, sizes: Mapping[str, int]) -> set[str]:
+    """Returns the shards and side files that the index of a data set lists."""
+    if index.INDEX_NAME not in sizes:
+        return set()
+    known = load_index(files)
+    shards = {shard.name for entries in known.splits.values() for shard in entries}
+    return shards | set(known.files or ())
+
+
+def load_index(files: Files) -> index.Index:
+    """Reads the index of the data set at a place.
+
+    Raises:
+        BadIndexError: If it is missing or is not an index.
+        RemoteError: If it cannot be read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return fetch_index(files, pathlib.Path(folder))
+
+
+def fetch_index(files: Files, folder: pathlib.Path) -> index.Index:
+    """Copies the index of the data set at a place into a folder, and reads it.
+
+    Raises:
+        BadIndexError: If it is missing or is not an index.
+        RemoteError: If it cannot be read.
+    """
+    shown = urls.shown(files.place)
+    try:
+        fetch(files, index.INDEX_NAME, folder)
+        return index.load(folder)
+    except errors.MissingFileError:
+        raise errors.BadIndexError(
+            f"No data set in {shown}: {index.INDEX_NAME}, which a conversion writes "
+            "last, is missing."
+        ) from None
+    except errors.BadIndexError as error:
+        text = str(error).replace(str(folder), shown)
+        raise errors.BadIndexError(text) from None
+
+
+def fetch(files: Files, name: str, folder: pathlib.Path) -> None:
+    """Copies a small file of a place into a folder.
+
+    Raises:
+        RemoteError: If the file is missing (a `MissingFileError`) or cannot be read.
+        OSError: If it cannot be written.
+    """
+    (folder / name).write_bytes(files.read(name))
+
+
+def write_claim(files: Files, state: State) -> None:
+    """Says at the place that the job is under way.
+
+    Raises:
+        RemoteError: If the place cannot be written.
+    """
+    files.write(CLAIM_NAME, state.claim.to_json())
+
+
+def move(files: Files, folder: pathlib.Path, name: str) -> None:
+    """Uploads one file, and then removes it from the folder.
+
+    Raises:
+        RemoteError: If the file cannot be uploaded; it then stays in the folder.
+    """
+    files.upload(name, folder / name)
+    (folder / name).unlink()
+
+
+def publish(
+    files: Files,
+    state: State,
+    folder: pathlib.Path,
+    names: Sequence[str],
+    *,
+    num_workers: int,
+) -> None:
+    """Makes a complete data set of a place: uploads what is left, the index last.
+
+    Every step can be cut off and done again. The index of an older data set is removed
+    first, and its other files are removed after the new index is in place.
+
+    Args:
+        files: The place.
+        state: What `look` found there.
+        folder: Folder with the index and the files that are not uploaded yet.
+        names: All files of the data set, without the index.
+        num_workers: Number of files that are uploaded at a time.
+
+    Raises:
+        RemoteError: If the place cannot be written.
+        OSError: If a file cannot be read.
+    """
+    write_claim(files, state)
+    if state.has_index:
+        files.delete(index.INDEX_NAME)
+    here = [name for name in names if (folder / name).exists()]
+    processes.run(
+        functools.partial(_move_and_count, files, folder),
+        here,
+        num_workers=num_workers,
+        num_images=len(here),
+        unit="file",
+    )
+    files.upload(index.INDEX_NAME, folder / index.INDEX_NAME)
+    stale = set(state.claim.names) & state.sizes.keys() - set(names)
+    for name in sorted(stale - {index.INDEX_NAME}):
+        files.delete(name)
+    files.delete(CLAIM_NAME)
+
+
+def _move_and_count(files: Files, folder: pathlib.Path, name: str) -> None:
+    move(files, folder, name)
+    processes.image_done()
+
+
+def abandon(files: Files, job: str) -> None:
+    """Removes what a failed job has left at a place, unless another job has begun.
+
+    Raises:
+        RemoteError: If the place cannot be read or written.
+    """
+    sizes = files.names()
+    claim = _read_claim(files, sizes)
+    if claim.job != job:
+        return
+    if index.INDEX_NAME not in sizes:  # otherwise an old data set is still whole
+        for name in sorted(sizes.keys() & set(claim.names)):
+            files.delete(name)
+    files.delete(CLAIM_NAME)
