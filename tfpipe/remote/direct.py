@@ -5,6 +5,9 @@ scheme, or an error says what is missing. TensorFlow is imported when it is firs
 for.
 """
 
+import atexit
+import ctypes
+import functools
 import os
 import warnings
 from collections.abc import Mapping
@@ -55,6 +58,7 @@ def prepare(place: str) -> None:
             found = "is not installed"
         else:
             found = f"does not load with TensorFlow {tf.__version__}"
+    _skip_destructors_at_exit()
     if scheme not in tf.io.gfile.get_registered_schemes():
         raise ValueError(
             f"shard_cache='direct' reads {scheme}:// with tensorflow-io, which {found}."
@@ -81,3 +85,16 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
     if "region" in usual:
         settings["AWS_REGION"] = usual["region"]
     return settings
+
+
+@functools.cache
+def _skip_destructors_at_exit() -> None:
+    """Ends the process with its exit code before the libraries' destructors run.
+
+    The one of tensorflow-io's s3 ends the process with SIGABRT, after all work is done.
+    Python has flushed its files by then, and called what `atexit` was given.
+    """
+    libc = ctypes.CDLL(None)
+    # The C library calls what was registered last first, here _exit(exit code).
+    libc.on_exit(libc._exit, None)
+    atexit.register(libc.fflush, None)
