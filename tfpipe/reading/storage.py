@@ -21,8 +21,9 @@ Choice = ShardCache | Literal["auto", "direct"]
 
 DIRECTORY_VARIABLE = "TFPIPE_SHARD_CACHE"
 
-# Folder of a cache directory with the index and the catalog of each data set.
-_METADATA = "metadata"
+# Folder of a cache directory with the index and the catalog of each data set, also for
+# `ShardCache.fill`.
+_METADATA = "index"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

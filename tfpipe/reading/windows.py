@@ -123,9 +123,7 @@ class Windows:
             "num_records": ranges.length,
             "first_record": ranges.first,
             "record_byte_offset": offsets,
-            "has_right_lengths": np.bool_(
-                paths is not None or self._has_right_lengths(shard, ranges)
-            ),
+            "has_right_lengths": np.bool_(self._has_right_lengths(shard, ranges)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
             "epoch_seed": seeds,
@@ -135,6 +133,8 @@ class Windows:
 
     def _has_right_lengths(self, shard: Ints, ranges: RecordRanges) -> bool:
         """Returns whether all lengths are right; checks extents not checked before."""
+        if self.cache is not None:
+            return self.cache.are_sound(ranges)
         bounds = np.cumsum(ranges.length)[:-1]
         for number, records in zip(
             shard, np.split(ranges.records(), bounds), strict=True
