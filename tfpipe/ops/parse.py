@@ -5,7 +5,7 @@ names that all ops know, and what else was asked for. The other ops are in `basi
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np

@@ -185,8 +185,8 @@ class TFRecordSource(Progress):
     def locate(self, record_id: int) -> tuple[str, int]:
         """Returns the place of a record's shard and the record's byte offset in it."""
         ends = np.cumsum(self.order.shard_sizes)
-        number = int(np.searchsorted(ends, record_id, side="right"))
-        return self.split_index.origins[number], int(self.split_index.byte_offsets[record_id])
+        number, known = np.searchsorted(ends, record_id, side="right"), self.split_index
+        return known.origins[int(number)], int(known.byte_offsets[record_id])
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         place = self.place(state)
@@ -233,8 +233,8 @@ def _check(source: TFRecordSource) -> None:
         )
     _check_files(source)
     source.split_index.check()
-    # Loading them here reports a bad catalog or cache when the source is made.
-    _ = source.order, source.split_index.byte_offsets, source.split_index.open_cache
+    # Loading all here reports a bad catalog or cache when the source is made.
+    _windows(source).require_room()
 
 
 def _check_files(source: TFRecordSource) -> None:

@@ -12,7 +12,6 @@ import pathlib
 import sys
 from typing import Any, Literal
 
-from tfpipe import errors
 from tfpipe.remote import direct, metadata, urls
 from tfpipe.remote.files import Files
 from tfpipe.remote.shard_cache import ShardCache

@@ -69,6 +69,16 @@ class Windows:
         # this one is read.
         return windows.prefetch(1)
 
+    def require_room(self) -> None:
+        """Checks that the cache, if there is one, has room for the windows.
+
+        Raises:
+            ValueError: If it has not.
+        """
+        if self.cache is not None:
+            run = Run(order=self.order, rank=self.rank, begin=Place())
+            self.cache.reader(_Position(run, 0).upcoming).close()
+
     def _mapped(self, run: "Run", numbers: tf.data.Dataset) -> tf.data.Dataset:
         spec = self.spec()
 
