@@ -24,7 +24,7 @@ from tfpipe.reading.split_index import SplitIndex
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.remote import urls
-from tfpipe.remote.shard_cache import CacheStatistics
+from tfpipe.remote.local.open_cache import CacheStatistics
 from tfpipe.shards import index
 from tfpipe.shards.index import Index, Shard
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfpipe.reading.iterations import counters, parts
 from tfpipe.reading.order import Order, Place, Window, epoch_seed
-from tfpipe.remote.shard_cache import OpenCache
+from tfpipe.remote.local.open_cache import OpenCache
 from tfpipe.shards import lengths
 from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
