@@ -3,9 +3,9 @@
 import hashlib
 import os
 import pathlib
-import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -148,31 +148,26 @@ def test_a_server_that_ends_in_an_epoch_is_waited_for_and_then_named(
         cache = tfpipe.ShardCache(
             tmp_path / f"{comes_back}", num_connections=1, time_limit=time_limit
         )
-        with BadProxy(own_server.address) as proxy:
+        # The server ends with the thread that starts it: the ranks have the other one.
+        with BadProxy(own_server.address) as proxy, ThreadPoolExecutor(1) as pool:
             # The epoch then takes a second and more.
             proxy.faults = [Fault(kind="delay", names="*train-*", seconds=0.2)]
-            end = threading.Thread(target=_end, args=(proxy, own_server, comes_back))
-            end.start()
-            answers = rank_pool.run(
-                read, url, environment(proxy.address), shard_cache=cache
-            )
-            end.join()
+            variables = environment(proxy.address)
+            ended = pool.submit(rank_pool.run, read, url, variables, shard_cache=cache)
+            while proxy.num_requests("*train-*") < 4 and not ended.done():
+                time.sleep(0.01)
+            own_server.kill()
+            if comes_back:
+                own_server.start()
+            answers = ended.result()
         if comes_back:
             assert [found for found, _, _ in answers] == plain(shards_dir), answers
             continue
         for _, error, seconds in answers:
+            assert error is not None
             assert "RemoteError: Reading bytes 0 to" in error
             assert url in error
             assert seconds < 4 * time_limit
-
-
-def _end(proxy: BadProxy, server: S3Server, comes_back: bool) -> None:
-    """Kills the server after the first shards; may start it again."""
-    while proxy.num_requests("*train-*") < 4:
-        time.sleep(0.01)
-    server.kill()
-    if comes_back:
-        server.start()
 
 
 def test_a_pipeline_by_url_does_what_one_of_a_folder_does(
