@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.support.cached import DECODE, as_list, make
 from tfpipe.reading.order import Place
 from tfpipe.reading.windows import Windows
 from tfpipe.shards.ranges import by_shard
-from tfpipe.stages.interleave import Interleave
 
 
 class StandIn:
@@ -158,8 +158,28 @@ def test_a_record_damaged_in_the_store_is_named_by_its_place_there(
     faults = tfpipe.FaultLog(1)
     windows = through(source, cache).dataset(Place(), 1)
 
-    records = list(Interleave(faults=faults)(windows))
+    records = list(tfpipe.Interleave(faults=faults)(windows))
 
     assert sum(bool(record["is_real"]) for record in records) == 23
     (fault,) = faults.faults
     assert (fault.shard, fault.byte_offset) == (f"s3://bucket/{shard.name}", 0)
+
+
+def test_a_cache_in_front_of_a_folder_changes_no_element(data_dir, tmp_path):
+    shard_cache = tfpipe.ShardCache(tmp_path)
+    ram = tfpipe.Cache("ram")
+    for stages in ([], [tfpipe.Map(*DECODE)], [tfpipe.Map(*DECODE), ram]):
+        plain, cached = (
+            make(data_dir, *stages, shard_cache=choice).build(num_epochs=2)
+            for choice in ("auto", shard_cache)
+        )
+        assert as_list(cached) == as_list(plain)
+
+
+def test_what_a_cache_cannot_hold_is_refused_when_the_source_is_made(
+    data_dir, tmp_path
+):
+    small = tfpipe.ShardCache(tmp_path / "small", max_bytes=1000)
+
+    with pytest.raises(ValueError, match=r"max_bytes must be >= \d+, 3 windows"):
+        tfpipe.TFRecordSource(data_dir, shard_cache=small)
