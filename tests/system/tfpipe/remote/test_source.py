@@ -186,6 +186,8 @@ def test_a_pipeline_by_url_does_what_one_of_a_folder_does(
     assert np.array_equal(*map(np.asarray, sheets))
     for state in (tfpipe.State(epoch=2, step=5), tfpipe.State(step=7, batch_size=1)):
         assert digest(there.build(state=state)) == digest(here.build(state=state))
+    with pytest.raises(ValueError, match=f"first record, {shards_url}/train-00000"):
+        tfpipe.imagenet_train(there.source, parse=tfpipe.Parse(label_key="label"))
     statistics = there.source.cache_statistics()
     assert statistics is not None
     assert statistics.bytes_from_server == sum(s.num_bytes for s in here.source.shards)
