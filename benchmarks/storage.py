@@ -49,11 +49,10 @@ GROUPS = {
 
 for _name in ("seconds", "report_dir", "cache_dir"):
     flags.declare_key_flag(_name)
-_FOR_MODEL = flags.DEFINE_multi_enum(
+_FOR_MODEL = flags.DEFINE_list(
     "for_model",
     ["resnet50", "inception_v4"],
-    sorted(catalog.MODELS),
-    "Model whose training the storage shall feed. The flag may be given several times.",
+    "Models whose training the storage shall feed: names of benchmarks.train --model.",
 )
 _MAX_PARALLEL = flags.DEFINE_integer(
     "max_parallel",
@@ -83,6 +82,9 @@ class StorageConfig:
         max_parallel: Largest number of threads, and of processes.
         for_model: Models whose training the storage shall feed.
         report_dir: Folder for the result, or None.
+
+    Raises:
+        ValueError: If a model is not known.
     """
 
     place: str
@@ -91,9 +93,16 @@ class StorageConfig:
     for_model: Sequence[str] = ("resnet50", "inception_v4")
     report_dir: str | None = None
 
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.for_model) - set(catalog.MODELS)):
+            raise ValueError(
+                f"--for_model must name models of {', '.join(sorted(catalog.MODELS))}, "
+                f"got {unknown[0]}."
+            )
+
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON; a URL is without its query."""
-        return {**dataclasses.asdict(self), "place": self.place.partition("?")[0]}
+        """Returns the fields as a dict that JSON can hold."""
+        return dataclasses.asdict(self)
 
 
 def run(config: StorageConfig) -> dict[str, Any]:
@@ -116,17 +125,20 @@ def run(config: StorageConfig) -> dict[str, Any]:
     now = datetime.datetime.now(datetime.timezone.utc)
     progress = Progress()
     progress.begin("finding or making the files")
-    with progress.shown(is_first=True), places.opened(config.place) as place:
-        with Workers() as workers:
-            measured = list(
-                probe.run(
-                    place,
-                    workers,
-                    seconds=config.seconds,
-                    max_parallel=config.max_parallel,
-                    begin=progress.begin,
-                )
+    with (
+        progress.shown(is_first=True),
+        places.opened(config.place) as place,
+        Workers() as workers,
+    ):
+        measured = list(
+            probe.run(
+                place,
+                workers,
+                seconds=config.seconds,
+                max_parallel=config.max_parallel,
+                begin=progress.begin,
             )
+        )
     result = {
         "command": "benchmarks.storage",
         "schema_version": 1,

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import psutil
-
 from benchmarks.system import probes
 from benchmarks.system.storage import latencies
 
@@ -67,7 +65,6 @@ class Reading:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._lock = threading.Lock()
         self._end = 0
         self._nanoseconds: list[list[int]] = [[] for _ in range(job.num_threads)]
         self._num_bytes = [0] * job.num_threads
@@ -113,7 +110,9 @@ class Reading:
             "counts": latencies.count(every).tolist(),
             "start_ns": start,
             "end_ns": end,
-            "storage_bytes": None if None in (before, after) else after - before,
+            "storage_bytes": None
+            if after is None or before is None
+            else after - before,
         }
 
     def _run(self, number: int) -> None:
@@ -240,7 +239,7 @@ def _stat(stat: Callable[[str], object], path: str) -> int:
 def _storage_bytes() -> int | None:
     try:
         return probes.own_storage_bytes()
-    except (*probes.UNREADABLE, psutil.Error):
+    except probes.UNREADABLE:
         return None
 
 

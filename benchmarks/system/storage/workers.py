@@ -1,8 +1,8 @@
 """Processes that read: started once, and given one job after the other.
 
-In: jobs, one for each process, and actions on the page cache. Out: their outcomes. All processes of a turn start to
-read together. A process that does not answer, as it hangs in a dead file server, is
-killed and left behind, so that the command itself does not hang.
+In: jobs, one for each process, and actions on the page cache. Out: their outcomes. All
+processes of a turn start to read together. A process that does not answer, as it hangs
+in a dead file server, is killed and left behind, so that the command does not hang.
 """
 
 import contextlib
