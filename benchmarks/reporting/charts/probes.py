@@ -141,7 +141,7 @@ def _rates(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
         "field": "rate",
         "type": "quantitative",
         "title": "MB/s",
-        "scale": {"domain": [0, most * 1.25 or 1]},  # room for the number
+        "scale": {"domain": [0, most * 1.45 or 1]},  # room for the number
         "axis": {"tickCount": 4},
     }
     text = {"type": "text", "align": "left", "dx": 5}

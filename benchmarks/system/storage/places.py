@@ -113,7 +113,7 @@ def _local(folder: pathlib.Path, index: bytes) -> Place:
     found = _of_index(index, shards, None, page_cache.filesystem(folder))
     return dataclasses.replace(
         found,
-        pieces=[(str(folder / name), *rest) for name, *rest in found.pieces],
+        pieces=[(str(folder / p), start, stop) for p, start, stop in found.pieces],
         names=[str(folder / name) for name in found.names],
     )
 
@@ -197,7 +197,7 @@ def _own_files(parent: pathlib.Path) -> Iterator[Place]:
         for path in large:
             _write(path, random.bytes(file_bytes))
         for path in small:
-            _write(path, random.bytes(_SMALL_BYTES))
+            path.write_bytes(random.bytes(_SMALL_BYTES))
         yield Place(
             url=None,
             pieces=cut([(str(path), file_bytes) for path in large]),

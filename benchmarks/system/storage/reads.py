@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
 from benchmarks.system import probes
 from benchmarks.system.storage import latencies
 
