@@ -99,6 +99,13 @@ from .recipes import (
 from .remote.files import (
     Files as Files,
 )
+from .remote.local.open_cache import (
+    CacheStatistics as CacheStatistics,
+)
+from .remote.shard_cache import (
+    Filled as Filled,
+    ShardCache as ShardCache,
+)
 from .stages.basic import (
     AssertCardinality as AssertCardinality,
     Batch as Batch,

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tfpipe import errors
 from tfpipe.reading import philox
 from tfpipe.reading.draws import Draws, ExpectedCopies
-from tfpipe.reading.ranges import RecordRanges, join
+from tfpipe.shards.ranges import RecordRanges, join
 from tfpipe.shards.records import Ints
 
 Remainder = Literal["drop", "pad"]

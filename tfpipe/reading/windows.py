@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Order, Place, epoch_seed
-from tfpipe.reading.ranges import RecordRanges, by_shard
 from tfpipe.shards import lengths
+from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
 
 

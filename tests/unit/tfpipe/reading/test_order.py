@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tfpipe.reading import order
 from tfpipe.reading.order import Order, Phase, Place
-from tfpipe.reading.ranges import by_shard
+from tfpipe.shards.ranges import by_shard
 
 exhaustive = hypothesis.settings(max_examples=40, deadline=None)
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import tfpipe
 from tfpipe.reading import order, philox
-from tfpipe.reading.ranges import by_shard
 from tfpipe.shards import index
+from tfpipe.shards.ranges import by_shard
 
 NUM_TRAIN_RECORDS = 24
 
