@@ -228,10 +228,17 @@ def warm(place: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]:
         },
         **dataclasses.asdict(filled),
     }
+    present, total, fetched = (
+        f"{number / 1e6:,.1f}"
+        for number in (
+            filled.num_bytes_present,
+            filled.num_bytes_total,
+            filled.num_bytes_fetched,
+        )
+    )
     print(
-        f"{filled.num_bytes_present / 1e9:.2f} of {filled.num_bytes_total / 1e9:.2f} GB"
-        f" are in {cache_dir}; {filled.num_bytes_fetched / 1e9:.2f} GB of them were "
-        f"fetched in {filled.seconds:.0f} s."
+        f"{present} of {total} MB are in {cache_dir}; {fetched} MB were fetched in "
+        f"{filled.seconds:.0f} s."
     )
     output.print_line(result)
     return result
@@ -293,7 +300,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Error: Stopped before the end; own files are removed.", file=sys.stderr)
+        kept = "the cache keeps what it has" if do else "own files are removed"
+        print(f"Error: Stopped before the end; {kept}.", file=sys.stderr)
         return 1
     return 0
 

@@ -84,32 +84,43 @@ def test_shared_mount_tells_cold_from_warm(
     assert found["cold"]["is_proven"] is found["warm"]["is_proven"] is True
 
 
-def test_store_is_read_by_ranges(
-    warm_python: WarmPython, s3_folder: str, data_dir: pathlib.Path
+def _start(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Runs the command in a new process, which sees the credentials of the store."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.storage", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+def test_store_is_read_by_ranges_and_fills_a_cache(
+    s3_folder: str, data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     files = tfpipe.Files(s3_folder)
-    for path in data_dir.glob("*"):
-        if path.is_file():
-            files.upload(path.name, path)
+    for path in filter(pathlib.Path.is_file, data_dir.iterdir()):
+        files.upload(path.name, path)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.storage", s3_folder, *QUICK],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+    done = _start(s3_folder, *QUICK)
+    fill = ("warm", s3_folder, f"--cache_dir={tmp_path}", "--cache_max_gb=0.1")
+    filled = [_start(*fill), _start(*fill)]
 
-    assert done.returncode == 0, done.stderr
+    for command in (done, *filled):
+        assert command.returncode == 0, command.stderr
+        assert os.environ["AWS_SECRET_ACCESS_KEY"] not in str(command)
     result = json.loads(done.stdout.splitlines()[-1])
     assert {m["state"] for m in result["measurements"]} == {"remote"}
     assert result["config"]["place"] == s3_folder
     assert result["megabytes_per_second"] > 0
-    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr
+    total = result["place"]["num_bytes"]
+    found = [json.loads(command.stdout.splitlines()[-1]) for command in filled]
+    assert [one["num_bytes_fetched"] for one in found] == [total, 0]
+    assert [one["num_bytes_present"] for one in found] == [total, total]
 
 
 def test_store_without_a_data_set_is_one_line(s3_folder: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.storage", s3_folder, *QUICK],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+    done = _start(s3_folder, *QUICK)
 
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
