@@ -70,7 +70,12 @@ class Measurement:
 
 
 def plan(
-    *, is_remote: bool, is_direct: bool, in_memory: bool, max_parallel: int
+    *,
+    is_remote: bool,
+    is_direct: bool,
+    in_memory: bool,
+    max_parallel: int,
+    num_pieces: int,
 ) -> list[Measurement]:
     """Returns the measurements that fit a place, in order.
 
@@ -79,13 +84,15 @@ def plan(
         is_direct: Whether its files can be read with O_DIRECT.
         in_memory: Whether memory is its storage, so that it cannot be cold.
         max_parallel: Largest number of threads, and of processes.
+        num_pieces: Pieces of the files. Of whole shards, more threads would have nothing
+            to read.
     """
     alone = (
         [] if in_memory else [REMOTE if is_remote else DIRECT if is_direct else COLD]
     )
     shards = [] if in_memory else [REMOTE if is_remote else COLD]
     warm = [] if is_remote else [WARM]
-    numbers = _up_to(max_parallel)
+    numbers = _up_to(min(max_parallel, num_pieces))
     found = [Measurement(what=reads.SEQUENTIAL, state=s) for s in (*alone, *warm)]
     for number in sorted({1, max_parallel}):
         found += [
@@ -101,7 +108,7 @@ def plan(
             for n in numbers[1:]
         ]
     if shards and warm:
-        found += [Measurement(what="shards", state=WARM, num_processes=max_parallel)]
+        found += [Measurement(what="shards", state=WARM, num_processes=numbers[-1])]
     kinds = [reads.STAT] if is_remote else [reads.OPEN, reads.STAT]
     states = [*([] if in_memory else [COLD]), WARM]
     for kind in kinds:
@@ -179,6 +186,7 @@ def run(
             is_direct=is_direct,
             in_memory=in_memory,
             max_parallel=max_parallel,
+            num_pieces=len(place.pieces),
         )
     ):
         begin(str(one))
@@ -215,33 +223,39 @@ def jobs(
     *,
     seed: int,
 ) -> list[Job]:
-    """Returns the job of each process; the processes share the pieces.
+    """Returns the job of each process.
 
-    There are less than `num_processes` jobs if there are less pieces.
+    Processes share the pieces if each byte is read once. Else each reads all of them,
+    from another one on.
 
     Args:
         one: The measurement.
-        pieces: What all processes read.
+        pieces: What all processes read; as many as processes, at least, if it is cold.
         url: The store, or None.
         seconds: Longest time.
         seed: Seed of the order of random reads.
     """
-    kind = reads.SEQUENTIAL if one.what == "shards" else one.what
+    number, repeats = one.num_processes, one.state != COLD
     return [
         Job(
-            kind=kind,
-            pieces=share,
+            kind=reads.SEQUENTIAL if one.what == "shards" else one.what,
+            pieces=_turned(pieces, first) if repeats else pieces[first::number],
             seconds=seconds,
             block_bytes=one.block_bytes,
             num_threads=one.num_threads,
             url=url,
             is_direct=one.state == DIRECT,
-            repeats=one.state != COLD,
+            repeats=repeats,
             seed=seed,
         )
-        for number in range(one.num_processes)
-        if (share := pieces[number :: one.num_processes])
+        for first in range(number)
     ]
+
+
+def _turned(pieces: Sequence[Piece], first: int) -> list[Piece]:
+    """Returns the pieces from one on, and those before it after the last."""
+    first %= len(pieces)
+    return [*pieces[first:], *pieces[:first]]
 
 
 def _prepare(

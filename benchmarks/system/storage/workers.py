@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -95,6 +94,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd=pathlib.Path(__file__).parents[3],
+            start_new_session=True,  # Ctrl-C is for the command, which ends its workers
         )
         self._received = b""
 
@@ -170,7 +170,6 @@ def _named(error: Exception) -> str:
 
 def main() -> int:
     """Runs the jobs on stdin until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
     with contextlib.suppress(BrokenPipeError):
         for answer in _answers(sys.stdin.buffer):
             sys.stdout.write(json.dumps(answer) + "\n")

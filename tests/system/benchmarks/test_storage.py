@@ -1,6 +1,6 @@
 """python -m benchmarks.storage on a disk, a shared mount and an S3 server."""
 
-import dataclasses
+import contextlib
 import json
 import mmap
 import os
@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 import tfpipe
@@ -127,25 +129,52 @@ def test_store_without_a_data_set_is_one_line(s3_folder: str) -> None:
     assert "index.json" in done.stderr
 
 
+@contextlib.contextmanager
+def _started(place: pathlib.Path) -> "Iterator[subprocess.Popen[str]]":
+    """A probe with a session of its own, as a terminal's Ctrl-C goes to all of it."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.storage", place, "--seconds=9"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    ) as child:
+        yield child
+
+
+_BUSY_SECONDS = 0.5
+STOPPED = "Error: Stopped before the end; own files are removed.\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_own_files_are_removed_when_stopped(
     tmp_path: pathlib.Path, number: signal.Signals
 ) -> None:
     (tmp_path / "others").write_text("stays")
-    command = [sys.executable, "-m", "benchmarks.storage", tmp_path, "--seconds=9"]
-    # In a session of its own, so that a terminal's Ctrl-C can be sent to all of it.
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
-    ) as child:
+    with _started(tmp_path) as child:
         while not list(tmp_path.glob("storage-probe-*/large-01")):
             assert child.poll() is None
             time.sleep(0.01)
         os.killpg(child.pid, number)
         _, errors = child.communicate(timeout=60)
 
-    assert child.returncode == 1
-    assert errors == "Error: Stopped before the end; own files are removed.\n"
+    assert (child.returncode, errors) == (1, STOPPED)
     assert [path.name for path in tmp_path.iterdir()] == ["others"]
+
+
+def test_workers_end_when_stopped(data_dir: pathlib.Path) -> None:
+    with _started(data_dir) as child:
+        workers: list[psutil.Process] = []
+        # So that the worker is within a reading, which takes 9 s.
+        while not workers or workers[0].cpu_times().user < _BUSY_SECONDS:
+            assert child.poll() is None
+            workers = psutil.Process(child.pid).children()
+            time.sleep(0.01)
+        os.killpg(child.pid, signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+
+    assert (child.returncode, errors) == (1, STOPPED)
+    assert not psutil.wait_procs(workers, timeout=3)[1]
 
 
 @pytest.mark.parametrize(
@@ -193,21 +222,17 @@ def test_two_processes_read_each_their_share(tmp_path: pathlib.Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(os.urandom(300_000))
         pieces.append((str(tmp_path / name), 0, 300_000))
-    one = probe.Measurement(what="shards", state="warm", num_processes=2)
+    one = probe.Measurement(what="shards", state="cold", num_processes=2)
     jobs = probe.jobs(one, pieces, None, 60.0, seed=0)
 
     with Workers() as workers:
-        found = workers.run([_once(job) for job in jobs])
-        again = workers.run([_once(jobs[0])])
+        found = workers.run(jobs)
+        again = workers.run(jobs[:1])
 
     assert [outcome["num_bytes"] for outcome in found] == [600_000, 300_000]
     assert again[0]["num_bytes"] == 600_000
     with pytest.raises(OSError, match="gone"), Workers() as workers:
         workers.run([reads.Job(kind="random", pieces=[("gone", 0, 9)], seconds=1)])
-
-
-def _once(job: reads.Job) -> reads.Job:
-    return dataclasses.replace(job, repeats=False)
 
 
 def test_state_that_the_kernel_denies_is_not_proven(tmp_path: pathlib.Path) -> None:

@@ -43,4 +43,5 @@ def test_values_beyond_the_buckets_count_at_the_ends() -> None:
     counts = latencies.count([0, -5, 10**18])
 
     assert counts.sum() == 3
+    assert counts.shape == latencies.count([]).shape, "counts add up"
     assert (counts[0], counts[-1]) == (2, 1)

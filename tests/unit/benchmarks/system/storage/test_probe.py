@@ -12,6 +12,7 @@ _LOCAL: dict[str, Any] = {
     "is_direct": True,
     "in_memory": False,
     "max_parallel": 8,
+    "num_pieces": 100,
 }
 
 
@@ -50,6 +51,13 @@ def test_one_thread_at_most() -> None:
     assert _states("shards", max_parallel=1) == [("cold", 1, 1), ("warm", 1, 1)]
 
 
+def test_no_more_threads_than_pieces_read_whole_shards() -> None:
+    assert _states("shards", num_pieces=3) == [
+        *(("cold", 1, 1), ("cold", 1, 3), ("cold", 3, 1), ("warm", 3, 1))
+    ]
+    assert ("direct", 1, 8) in _states("random", num_pieces=3)
+
+
 @pytest.mark.parametrize(
     ("state", "resident", "fetched", "wanted"),
     [
@@ -76,23 +84,38 @@ def test_proof(
     assert found is wanted
 
 
-@pytest.mark.parametrize("num_processes", [1, 3, 20])
-def test_processes_share_all_pieces(num_processes: int) -> None:
-    pieces = [(f"file-{number}", 0, 100 + number) for number in range(10)]
+_PIECES = [(f"file-{number}", 0, 100 + number) for number in range(10)]
+
+
+@pytest.mark.parametrize("num_processes", [1, 3, 10])
+def test_processes_share_all_pieces_of_a_cold_measurement(num_processes: int) -> None:
     one = Measurement(what="shards", state="cold", num_processes=num_processes)
 
-    jobs = probe.jobs(one, pieces, None, 2.0, seed=0)
+    jobs = probe.jobs(one, _PIECES, None, 2.0, seed=0)
 
-    assert len(jobs) == min(num_processes, 10)
-    assert sorted(piece for job in jobs for piece in job.pieces) == sorted(pieces)
-    assert {job.kind for job in jobs} == {"sequential"}
-    assert not any(job.repeats for job in jobs), "a cold byte is read once"
-    warm = probe.jobs(Measurement(what="random", state="warm"), pieces, None, 2, seed=0)
-    assert (warm[0].repeats, warm[0].block_bytes, warm[0].is_direct) == (
-        True,
-        4096,
-        False,
-    )
+    assert len(jobs) == num_processes
+    assert sorted(piece for job in jobs for piece in job.pieces) == sorted(_PIECES)
+    assert {(job.kind, job.repeats) for job in jobs} == {("sequential", False)}
+
+
+def test_processes_of_a_warm_measurement_begin_at_different_pieces() -> None:
+    one = Measurement(what="shards", state="warm", num_processes=12)
+
+    jobs = probe.jobs(one, _PIECES, None, 2.0, seed=0)
+
+    assert [job.pieces[0] for job in jobs] == [*_PIECES, *_PIECES[:2]]
+    assert all(sorted(job.pieces) == sorted(_PIECES) for job in jobs)
+    assert all(job.repeats for job in jobs)
+
+
+def test_random_reads_have_4_kb_and_go_around_the_cache_if_direct() -> None:
+    for state in ("direct", "warm"):
+        (job,) = probe.jobs(
+            Measurement(what="random", state=state), _PIECES, None, 2.0, seed=0
+        )
+
+        assert (job.kind, job.block_bytes) == ("random", 4096)
+        assert job.is_direct == (state == "direct")
 
 
 def _outcome(start: float, end: float, reads: list[int], fetched: int | None) -> Any:
