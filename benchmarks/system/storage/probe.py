@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.system import residency
-from benchmarks.system.storage import latencies, reads
+from benchmarks.system.storage import latencies, reads, summary
 from benchmarks.system.storage.places import PIECE_BYTES, Place
 from benchmarks.system.storage.reads import Job, Piece
 from benchmarks.system.storage.workers import Workers
 
+SHARDS = "shards"  # beside the kinds of a job
 DIRECT, COLD, WARM, REMOTE = "direct", "cold", "warm", "remote"
 
 LARGE, SMALL = 1 << 20, 4096  # bytes of a read
@@ -59,14 +60,9 @@ class Measurement:
         """Bytes of each read."""
         return SMALL if self.what == reads.RANDOM else LARGE
 
-    def __str__(self) -> str:
-        size = {"sequential": "1 MB ", "random": "4 kB "}.get(self.what, "")
-        name = {"shards": "whole shards"}.get(self.what, self.what)
-        number, unit = self.num_threads, "thread"
-        if self.num_processes > 1:
-            number, unit = self.num_processes, "process"
-        plural = "" if number == 1 else "es" if unit == "process" else "s"
-        return f"{size}{name}, {number} {unit}{plural}, {self.state}"
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as a dict that JSON can hold."""
+        return dataclasses.asdict(self)
 
 
 def plan(
@@ -84,37 +80,33 @@ def plan(
         is_direct: Whether its files can be read with O_DIRECT.
         in_memory: Whether memory is its storage, so that it cannot be cold.
         max_parallel: Largest number of threads, and of processes.
-        num_pieces: Pieces of the files. Of whole shards, more threads would have nothing
-            to read.
+        num_pieces: Pieces of the files; more threads would have no shard to read.
     """
-    alone = (
-        [] if in_memory else [REMOTE if is_remote else DIRECT if is_direct else COLD]
-    )
-    shards = [] if in_memory else [REMOTE if is_remote else COLD]
+    cold = [] if in_memory else [REMOTE if is_remote else COLD]
+    alone = [DIRECT] if is_direct else cold
     warm = [] if is_remote else [WARM]
     numbers = _up_to(min(max_parallel, num_pieces))
-    found = [Measurement(what=reads.SEQUENTIAL, state=s) for s in (*alone, *warm)]
-    for number in sorted({1, max_parallel}):
+    found = [
+        *(Measurement(what=reads.SEQUENTIAL, state=s) for s in (*alone, *warm)),
+        *(Measurement(what=reads.RANDOM, state=s) for s in (*alone, *warm)),
+    ]
+    if max_parallel > 1:
         found += [
-            Measurement(what=reads.RANDOM, state=s, num_threads=number)
-            for s in (*alone, *(warm if number == 1 else []))
+            Measurement(what=reads.RANDOM, state=s, num_threads=max_parallel)
+            for s in alone
         ]
-    for state in shards or warm:
+    for state in cold or warm:
         found += [
-            Measurement(what="shards", state=state, num_threads=n) for n in numbers
+            *(Measurement(what=SHARDS, state=state, num_threads=n) for n in numbers),
+            *(
+                Measurement(what=SHARDS, state=state, num_processes=n)
+                for n in numbers[1:]
+            ),
         ]
-        found += [
-            Measurement(what="shards", state=state, num_processes=n)
-            for n in numbers[1:]
-        ]
-    if shards and warm:
-        found += [Measurement(what="shards", state=WARM, num_processes=numbers[-1])]
-    kinds = [reads.STAT] if is_remote else [reads.OPEN, reads.STAT]
-    states = [*([] if in_memory else [COLD]), WARM]
-    for kind in kinds:
-        found += [
-            Measurement(what=kind, state=s) for s in ([REMOTE] if is_remote else states)
-        ]
+    if cold and warm:
+        found.append(Measurement(what=SHARDS, state=WARM, num_processes=numbers[-1]))
+    for kind in (reads.STAT,) if is_remote else (reads.OPEN, reads.STAT):
+        found += [Measurement(what=kind, state=s) for s in (*cold, *warm)]
     return found
 
 
@@ -189,13 +181,8 @@ def run(
             num_pieces=len(place.pieces),
         )
     ):
-        begin(str(one))
-        what = {
-            "what": one.what,
-            "state": one.state,
-            "num_processes": one.num_processes,
-            "num_threads": one.num_threads,
-        }
+        what = one.as_json()
+        begin(f"{summary.name(what)}, {one.state}")
         pieces = _pieces(place, one)
         files = list(dict.fromkeys(name for name, _, _ in pieces))
         resident, problem = _prepare(one, files, workers)
@@ -238,7 +225,7 @@ def jobs(
     number, repeats = one.num_processes, one.state != COLD
     return [
         Job(
-            kind=reads.SEQUENTIAL if one.what == "shards" else one.what,
+            kind=reads.SEQUENTIAL if one.what == SHARDS else one.what,
             pieces=_turned(pieces, first) if repeats else pieces[first::number],
             seconds=seconds,
             block_bytes=one.block_bytes,

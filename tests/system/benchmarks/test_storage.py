@@ -133,7 +133,7 @@ def test_store_without_a_data_set_is_one_line(s3_folder: str) -> None:
 def _started(place: pathlib.Path) -> "Iterator[subprocess.Popen[str]]":
     """A probe with a session of its own, as a terminal's Ctrl-C goes to all of it."""
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.storage", place, "--seconds=9"],
+        [sys.executable, "-m", "benchmarks.storage", place, "--seconds=30"],
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -165,13 +165,13 @@ def test_own_files_are_removed_when_stopped(
 def test_workers_end_when_stopped(data_dir: pathlib.Path) -> None:
     with _started(data_dir) as child:
         workers: list[psutil.Process] = []
-        # So that the worker is within a reading, which takes 9 s.
+        # So that the worker is within a reading, which takes 30 s.
         while not workers or workers[0].cpu_times().user < _BUSY_SECONDS:
             assert child.poll() is None
             workers = psutil.Process(child.pid).children()
             time.sleep(0.01)
         os.killpg(child.pid, signal.SIGINT)
-        _, errors = child.communicate(timeout=60)
+        _, errors = child.communicate(timeout=15)
 
     assert (child.returncode, errors) == (1, STOPPED)
     assert not psutil.wait_procs(workers, timeout=3)[1]
