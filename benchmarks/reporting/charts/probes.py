@@ -178,12 +178,12 @@ def _latencies(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
         "axis": {"tickCount": 4},
     }
     ends = {"x": x, "x2": {"field": "high"}}
-    rule = {"type": "rule", "strokeWidth": 3}
+    line = {"type": "bar", "height": 4}
     point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
     return _of_states(
         rows,
         [
-            {"mark": rule, "encoding": {**ends, **_color(rows)}},
+            {"mark": line, "encoding": {**ends, **_color(rows)}},
             {"mark": point, "encoding": {"x": x, **_color(rows)}},
         ],
         {"field": "low", "title": "median, ms", "format": ",.3f"},

@@ -144,13 +144,19 @@ def _shards(index: bytes, where: str) -> list[Any]:
     try:
         splits = json.loads(index)["splits"].values()
         shards = [shard for split in splits for shard in split if shard["num_records"]]
-        if not all(shard["num_bytes"] > 0 and shard["name"] for shard in shards):
-            raise ValueError("a shard has no name or no bytes")
+        for shard in shards:
+            if shard["num_bytes"] < 1 or not _is_plain(shard["name"]):
+                raise ValueError(f"a shard has no bytes or no plain name: {shard}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{where} is not the index of a data set: {error}.") from error
     if not shards:
         raise ValueError(f"{where} must name a shard with records, got none.")
     return shards
+
+
+def _is_plain(name: str) -> bool:
+    """Checks that a file of this name is in the folder itself."""
+    return name not in ("", ".", "..") and os.path.basename(name) == name
 
 
 def sample(sizes: Sequence[int]) -> list[int]:

@@ -110,12 +110,19 @@ def test_shards_of_a_data_set_are_read_and_nothing_is_written(
     assert str(tmp_path) not in json.dumps(place.as_json())
 
 
+def _index_of(name: object) -> str:
+    shard = {"name": name, "num_bytes": 9, "num_records": 1}
+    return json.dumps({"splits": {"train": [shard]}})
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [
         ("{", "is not the index of a data set"),
         ("[]", "is not the index of a data set"),
         ('{"splits": {"train": [{"name": "a"}]}}', "'num_records'"),
+        (_index_of("../a"), "no plain name"),
+        (_index_of(7), "is not the index of a data set"),
         ('{"splits": {}}', "must name a shard with records, got none"),
     ],
 )
