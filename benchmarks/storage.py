@@ -70,6 +70,7 @@ _CACHE_MAX_GB = flags.DEFINE_float(
 )
 
 _WARM = "warm"
+_LEAST_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,11 +173,18 @@ def _feeds(
         feeds.LARGE_RECORD_BYTES,
     )
     rows = feeds.table(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
-    first = f"The fastest: {rate:,.0f} MB/s with {summary.name(best)}, {best['state']}."
+    found = [
+        f"The fastest: {rate:,.0f} MB/s with {summary.name(best)}, {best['state']}."
+    ]
+    if best["seconds"] < _LEAST_SECONDS:
+        found.append(
+            f"It took {best['seconds'] * 1e3:.1f} ms, which is too short to trust: "
+            "measure a larger data set, or a folder without one."
+        )
     return {
         "megabytes_per_second": rate,
         "feeds": rows,
-        "sentences": [first, *feeds.sentences(rows)],
+        "sentences": [*found, *feeds.sentences(rows)],
     }
 
 

@@ -67,6 +67,7 @@ def test_shards_of_a_data_set_are_measured_and_stay_as_they_are(
     assert (warm["is_proven"], warm["storage_bytes"]) == (True, 0)
     assert {row["model"] for row in result["feeds"]} == {"resnet50", "vgg16"}
     assert result["sentences"][-1] in done.stdout.splitlines()
+    assert "too short to trust" in result["sentences"][1]
     assert result["environment"]["hosts"][0]["num_cpus"] == os.cpu_count()
 
 

@@ -1,11 +1,16 @@
 """The plan for each kind of place, the proof of a state, and joined figures."""
 
+import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from benchmarks.system.storage import latencies, probe
+from benchmarks.system.storage.places import Place
 from benchmarks.system.storage.probe import Measurement
+from benchmarks.system.storage.reads import Job
+from benchmarks.system.storage.workers import Workers
 
 _LOCAL: dict[str, Any] = {
     "is_remote": False,
@@ -154,3 +159,48 @@ def test_unknown_bytes_of_one_process_leave_the_sum_unknown() -> None:
     assert found["storage_bytes"] is None
     assert found["megabytes_per_second"] is None  # an open reads no bytes
     assert found["reads_per_second"] == 2.0
+
+
+class _Workers(Workers):
+    """Stands for the processes: notes what is asked, and refuses to drop caches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def run(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        self.asked.append(f"{len(jobs)} {jobs[0].kind}")
+        return [_outcome(0, 1, [1000], 1_000_000) for _ in jobs]
+
+    def act(self, action: str, files: Sequence[str]) -> dict[str, Any]:
+        self.asked.append(action)
+        if action == "drop_caches":
+            raise OSError("Permission denied")
+        return {"num_bytes": 100, "resident_bytes": 0}
+
+
+def test_state_is_made_and_measured_before_each_reading(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(100))
+    place = Place(
+        url=None,
+        pieces=[(str(path), 0, 100)],
+        names=[str(path)],
+        is_own=False,
+        file_system="ext4",
+    )
+    workers, begun = _Workers(), list[str]()
+
+    found = list(
+        probe.run(place, workers, seconds=9, max_parallel=1, begin=begun.append)
+    )
+
+    cold = workers.asked.index("evict")
+    assert workers.asked[cold : cold + 3] == ["evict", "measure", "1 sequential"]
+    assert workers.asked[-4:] == ["drop_caches", "1 open", "drop_caches", "1 stat"]
+    assert begun[-1] == "ask for the size of a file, 1 thread, warm"
+    (skipped, _) = (m for m in found if m["what"] == "open")
+    assert skipped["skipped"] == "Only root can make names cold: Permission denied"
+    assert "num_reads" not in skipped
+    (shards, _) = (m for m in found if m["what"] == "shards")
+    assert (shards["resident_fraction"], shards["is_proven"]) == (0.0, True)
