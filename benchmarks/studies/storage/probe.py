@@ -6,6 +6,7 @@ Question: are the figures of a probe in Python those of the disk? fio, the usual
 for this, and the probe read the same file in turns: 1 MB in order and 4 kB at random,
 with O_DIRECT, in one thread that waits for each read (fio: psync). The order of the two
 changes with each turn, so that a disk that gets slower does not favour one of them.
+Many short turns are better than few long ones, as a pair then sees the same disk.
 
 Read `ratio`, the median over the turns of the probe's rate over fio's. Needs fio
 (apt-get install fio) and a disk with O_DIRECT. The file has 1 GB and is removed. The
@@ -37,10 +38,10 @@ _DIR = flags.DEFINE_string(
     "probe_dir", None, "Folder on a disk, for the file that is read.", required=True
 )
 _TURNS = flags.DEFINE_integer(
-    "probe_turns", 7, "Turns of each of the two programs.", lower_bound=1
+    "probe_turns", 21, "Turns of each of the two programs.", lower_bound=1
 )
 _SECONDS = flags.DEFINE_float(
-    "probe_seconds", 3.0, "Seconds of each turn.", lower_bound=0.1
+    "probe_seconds", 1.0, "Seconds of each turn.", lower_bound=0.1
 )
 _RESULT = flags.DEFINE_string(
     "probe_result", None, "File to write the JSON object to as well."
