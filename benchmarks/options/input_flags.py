@@ -73,7 +73,10 @@ _DISK_BUDGET_GB = flags.DEFINE_float(
     lower_bound=0.0,
 )
 _CACHE_DIR = flags.DEFINE_string(
-    "cache_dir", None, "Folder on a disk of this host, for a cache that tune may add."
+    "cache_dir",
+    None,
+    "Folder on a disk of this host, for a cache that tune may add, or for the shards "
+    "of benchmarks.storage warm.",
 )
 _ANY_ORDER = flags.DEFINE_bool(
     "any_order",

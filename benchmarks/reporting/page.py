@@ -15,7 +15,7 @@ from typing import Any
 import PIL.Image
 
 from benchmarks.reporting import compare, results, tables
-from benchmarks.reporting.charts import bars, curves, frame, ranks
+from benchmarks.reporting.charts import bars, curves, frame, probes, ranks
 from benchmarks.reporting.charts.frame import Chart, amount, milliseconds, percent
 from benchmarks.reporting.results import Collection, Group, Result
 
@@ -83,6 +83,7 @@ def _charts(collection: Collection) -> list[Chart]:
         bars.per_rank(groups),
         *curves.step_times(groups),
         bars.pipeline_costs(collection.inputs),
+        *probes.storage_rates(collection.probes),
         *curves.learning(groups),
     ]
     return [chart for chart in found if chart is not None]
@@ -241,6 +242,10 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
         (f"input-{place}", f"Input: {result.name}", result, [result])
         for place, result in enumerate(collection.inputs, 1)
     ]
+    shown += [
+        (f"storage-{place}", f"Storage: {result.name}", result, [result])
+        for place, result in enumerate(collection.probes, 1)
+    ]
     for name, label, result, repeats in shown:
         # The picture of benchmarks.input is a chart of an older version.
         path = None if result.get("command") == results.INPUT else result.picture
@@ -275,6 +280,9 @@ def command_line(result: Result) -> str:
             continue
         if isinstance(value, list | tuple):
             value = ",".join(map(str, value))
+        if key == "place":  # benchmarks.storage takes it without a name
+            words.append(str(value))
+            continue
         words.append(f"--{key}" if value is True else f"--{key}={value}")
     return shlex.join(words)
 

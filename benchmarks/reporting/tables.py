@@ -269,6 +269,7 @@ def environment(collection: Collection) -> Table | None:
     columns: dict[str, tuple[list[str], dict[str, str]]] = {}
     named = [(str(g.number), r) for g in collection.groups for r in g.results]
     named += [(f"input {i}", r) for i, r in enumerate(collection.inputs, 1)]
+    named += [(f"storage {i}", r) for i, r in enumerate(collection.probes, 1)]
     for name, result in named:
         found = result.get("environment")
         if not isinstance(found, Mapping) or not found:

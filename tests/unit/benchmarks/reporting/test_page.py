@@ -114,7 +114,7 @@ def test_page_is_a_document_for_keyboards_and_screen_readers(
     assert len(everything.all("caption")) == len(tables)
     assert all(a.get("scope") in ("row", "col") for _, a, _ in everything.all("th"))
     drawings = everything.all("div", role="img")
-    assert len(drawings) == 29
+    assert len(drawings) == 31
     assert all(attributes["aria-label"] for _, attributes, _ in drawings)
     scrolling = [a for _, a, _ in everything.elements if a.get("class") == "scroll"]
     assert len(scrolling) == len(tables)
@@ -141,7 +141,8 @@ def test_each_chart_has_its_specification_and_its_numbers(everything: Parsed) ->
     assert set(json.loads(text)) == drawn
     assert [a["id"] for _, a, _ in everything.all("figure")] == [
         *("time-1", "time-2", "scaling", "bars", "storages", "ranks"),
-        *("steps-1", "steps-2", "pipeline-costs", "learning-1"),
+        *("steps-1", "steps-2", "pipeline-costs", "storage-1-rates"),
+        "learning-1",
     ]
     assert everything.texts("summary").count("The numbers of Over time") == 1
 
@@ -167,7 +168,11 @@ def test_results_of_the_first_schema_are_read() -> None:
 
 
 def test_every_key_may_be_missing() -> None:
-    found = parse(a={"command": "benchmarks.train"}, b={"command": "benchmarks.input"})
+    found = parse(
+        a={"command": "benchmarks.train"},
+        b={"command": "benchmarks.input"},
+        c={"command": "benchmarks.storage"},
+    )
 
     assert found.texts("h1") == ["No gate was set for these runs."]
     assert found.texts("li") == ["1. unknown model: the result has no images/s."]
@@ -185,7 +190,15 @@ def test_a_key_may_hold_anything(odd: Any) -> None:
     profile = sample_results.profile()
     profile = dict.fromkeys(profile, odd) | {"command": profile["command"]}
 
-    assert parse(a=shallow, b=deep, c=profile).texts("h2")[-1]
+    storage = sample_results.storage()
+    probe = dict.fromkeys(storage, odd) | {"command": storage["command"]}
+    rows = [dict.fromkeys(row, odd) for row in storage["measurements"]]
+
+    found = parse(
+        a=shallow, b=deep, c=profile, d=probe, e={**storage, "measurements": rows}
+    )
+
+    assert found.texts("h2")[-1]
 
 
 @pytest.mark.parametrize("text", [HOSTILE, *SCRIPTS])
@@ -226,6 +239,13 @@ def test_command_line_repeats_a_run() -> None:
         "--model=resnet50 --mode=train --batch_size=128 --image_size=224 "
         "--num_steps=500 --seed=0 --precision=float16 --emulate=h100 --cache=warm "
         "'--require=au>=0.9,stall<=3%' --xla"
+    )
+
+
+def test_place_of_the_probe_has_no_name_on_the_command_line() -> None:
+    assert page.command_line(Result("a", sample_results.storage())) == (
+        "python -m benchmarks.storage /mnt/nvme/imagenet --seconds=3.0 "
+        "--max_parallel=16"
     )
 
 

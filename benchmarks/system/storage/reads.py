@@ -1,0 +1,259 @@
+"""Reading as one process does it: a job of reads, in some threads, each read timed.
+
+In: a `Job`. Out: bytes, the latency of each read, and when the reads began and ended.
+Local files are read with preadv, a store by URL with ranged reads of `tfpipe.Files`.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.system import probes
+from benchmarks.system.storage import latencies
+
+Piece = tuple[str, int, int]  # path or name of a file, first byte, byte after the last
+Read = Callable[[], int]  # returns the number of bytes
+
+SEQUENTIAL, RANDOM, OPEN, STAT = KINDS = ("sequential", "random", "open", "stat")
+
+_NS = 1_000_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """The work of one process.
+
+    Attributes:
+        kind: One of `KINDS`.
+        pieces: What to read; each begins at a multiple of `block_bytes`.
+        seconds: The threads begin no read after this time.
+        block_bytes: Bytes of each read; ignored by "open" and "stat".
+        num_threads: Threads that share the pieces.
+        url: The store that the names of pieces are in; None if they are local paths.
+        is_direct: Whether local reads go around the page cache (O_DIRECT).
+        repeats: Whether to begin again after the last piece, until the time is over.
+        seed: Seed of the order of random reads.
+    """
+
+    kind: str
+    pieces: Sequence[Piece]
+    seconds: float
+    block_bytes: int = 1
+    num_threads: int = 1
+    url: str | None = None
+    is_direct: bool = False
+    repeats: bool = False
+    seed: int = 0
+
+
+class Reading:
+    """A job that is ready to start: random reads are in order, their files are open.
+
+    Args:
+        job: The job.
+
+    Raises:
+        OSError: If a file cannot be opened.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._end = 0
+        self._nanoseconds: list[list[int]] = [[] for _ in range(job.num_threads)]
+        self._num_bytes = [0] * job.num_threads
+        self._errors: list[BaseException] = []
+        self._files = contextlib.ExitStack()
+        self._remote = _remote(job.url)
+        pieces = itertools.cycle(job.pieces) if job.repeats else iter(job.pieces)
+        self._pieces = _Shared(pieces)
+        self._reads = [self._reads_of(number) for number in range(job.num_threads)]
+
+    def run(self) -> dict[str, Any]:
+        """Reads until the pieces or the time are over.
+
+        Returns:
+            num_bytes, num_reads; counts: the latencies, for `latencies.percentiles`;
+            start_ns, end_ns: times of the monotonic clock, which is the same for all
+            processes of the host; storage_bytes: bytes that the kernel fetched for this
+            process, None if unknown.
+
+        Raises:
+            Exception: The first error of a read.
+        """
+        threads = [
+            threading.Thread(target=self._run, args=(number,), daemon=True)
+            for number in range(self._job.num_threads)
+        ]
+        before = _storage_bytes()
+        start = time.perf_counter_ns()
+        self._end = start + int(self._job.seconds * _NS)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        end = time.perf_counter_ns()
+        after = _storage_bytes()
+        self._files.close()
+        if self._errors:
+            raise self._errors[0]
+        every = list(itertools.chain(*self._nanoseconds))
+        return {
+            "num_bytes": sum(self._num_bytes),
+            "num_reads": len(every),
+            "counts": latencies.count(every).tolist(),
+            "start_ns": start,
+            "end_ns": end,
+            "storage_bytes": None
+            if after is None or before is None
+            else after - before,
+        }
+
+    def _run(self, number: int) -> None:
+        clock, end, told = time.perf_counter_ns, self._end, self._nanoseconds[number]
+        num_bytes = 0
+        try:
+            for read in self._reads[number]:
+                begin = clock()
+                if begin >= end or self._errors:
+                    break
+                num_bytes += read()
+                told.append(clock() - begin)
+        except BaseException as error:  # is raised in the thread that waits
+            self._errors.append(error)
+        self._num_bytes[number] = num_bytes
+
+    def _reads_of(self, number: int) -> Iterator[Read]:
+        job = self._job
+        if job.kind == OPEN:
+            return (lambda path=path: _open(path) for path, _, _ in self._pieces)
+        if job.kind == STAT:
+            stat = self._remote.size if self._remote else os.stat
+            return (lambda path=path: _stat(stat, path) for path, _, _ in self._pieces)
+        if job.kind == RANDOM:
+            return self._random(self._blocks(number))
+        return self._sequential()
+
+    def _sequential(self) -> Iterator[Read]:
+        """Yields the reads of one piece after the other, which the threads share."""
+        job, size = self._job, self._job.block_bytes
+        buffer = mmap.mmap(-1, size)  # at a page, as O_DIRECT needs it
+        for name, start, stop in self._pieces:
+            offsets = range(start, stop, size)
+            if self._remote:
+                yield from self._ranged((name, o, min(o + size, stop)) for o in offsets)
+                continue
+            with _opened(name, is_direct=job.is_direct) as file:
+                for offset in offsets:
+                    yield lambda at=offset, file=file: os.preadv(file, [buffer], at)
+
+    def _blocks(self, number: int) -> list[tuple[str, int]]:
+        """Returns the blocks of a thread, in random order; all blocks are whole."""
+        size = self._job.block_bytes
+        ends = [(stop - start) // size for _, start, stop in self._job.pieces]
+        order = np.random.default_rng(self._job.seed).permutation(sum(ends))
+        first = np.cumsum([0, *ends])
+        mine = order[number :: self._job.num_threads]
+        places = np.searchsorted(first, mine, side="right") - 1
+        return [
+            (self._job.pieces[p][0], self._job.pieces[p][1] + int(b) * size)
+            for p, b in zip(places.tolist(), mine - first[places], strict=True)
+        ]
+
+    def _random(self, blocks: Sequence[tuple[str, int]]) -> Iterator[Read]:
+        size = self._job.block_bytes
+        if self._remote:
+            return self._ranged(
+                (name, at, at + size) for name, at in self._again(blocks)
+            )
+        files = {
+            name: self._files.enter_context(
+                _opened(name, is_direct=self._job.is_direct)
+            )
+            for name in dict.fromkeys(name for name, _, _ in self._job.pieces)
+        }
+        for file in files.values():
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
+        buffers = [mmap.mmap(-1, size)]
+        return (
+            lambda at=at, file=files[name]: os.preadv(file, buffers, at)
+            for name, at in self._again(blocks)
+        )
+
+    def _again(self, blocks: Sequence[Any]) -> Iterable[Any]:
+        return itertools.cycle(blocks) if self._job.repeats else blocks
+
+    def _ranged(self, ranges: Iterable[Piece]) -> Iterator[Read]:
+        get = self._remote.read_range
+        return (lambda piece=piece: len(get(*piece)) for piece in ranges)
+
+
+class _Shared:
+    """An iterator that several threads use at a time."""
+
+    def __init__(self, items: Iterator[Piece]) -> None:
+        self._items = items
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> "_Shared":
+        return self
+
+    def __next__(self) -> Piece:
+        with self._lock:
+            return next(self._items)
+
+
+def _remote(url: str | None) -> Any:
+    if url is None:
+        return None
+    import tfpipe
+
+    return tfpipe.Files(url)
+
+
+@contextlib.contextmanager
+def _opened(path: str, *, is_direct: bool) -> Iterator[int]:
+    file = os.open(path, os.O_RDONLY | (os.O_DIRECT if is_direct else 0))
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _open(path: str) -> int:
+    os.close(os.open(path, os.O_RDONLY))
+    return 0
+
+
+def _stat(stat: Callable[[str], object], path: str) -> int:
+    stat(path)
+    return 0
+
+
+def _storage_bytes() -> int | None:
+    try:
+        return probes.own_storage_bytes()
+    except probes.UNREADABLE:
+        return None
+
+
+def can_read_direct(path: str, block_bytes: int) -> bool:
+    """Checks whether a file can be read with O_DIRECT, by reading its first block.
+
+    Args:
+        path: A file that is not empty.
+        block_bytes: Bytes to read.
+    """
+    try:
+        with _opened(path, is_direct=True) as file:
+            os.preadv(file, [mmap.mmap(-1, block_bytes)], 0)
+    except OSError:  # open or read refuses it, by file system
+        return False
+    return True

@@ -1,0 +1,261 @@
+"""python -m benchmarks.storage on a disk, a shared mount and an S3 server."""
+
+import contextlib
+import json
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+import tfpipe
+from benchmarks.system import page_cache
+from benchmarks.system.storage import probe, reads
+from benchmarks.system.storage.places import Place
+from benchmarks.system.storage.workers import Workers
+from tests.support.warm_python import WarmPython
+
+ROOT = pathlib.Path(__file__).parents[3]
+QUICK = ("--seconds=0.1", "--max_parallel=2")
+
+
+def _run(
+    warm_python: WarmPython, *arguments: object
+) -> "subprocess.CompletedProcess[str]":
+    return warm_python.run("-m", "benchmarks.storage", *arguments)
+
+
+def _contents(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(path): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+    }
+
+
+def test_shards_of_a_data_set_are_measured_and_stay_as_they_are(
+    warm_python: WarmPython, data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    before = _contents(data_dir)
+
+    done = _run(
+        *(warm_python, data_dir, *QUICK, f"--report_dir={tmp_path}"),
+        "--for_model=resnet50,vgg16",
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert _contents(data_dir) == before
+    result = json.loads(done.stdout.splitlines()[-1])
+    stored = json.loads(next(tmp_path.glob("*-storage.json")).read_text())
+    assert result == stored
+    index = tfpipe.TFRecordSource(data_dir, "train").index
+    total = sum(s.num_bytes for split in index.splits.values() for s in split)
+    assert result["place"]["num_bytes"] == total
+    measured = {(m["what"], m["state"]): m for m in result["measurements"]}
+    assert {what for what, _ in measured} == {
+        *("sequential", "random", "shards", "open", "stat")
+    }
+    cold, warm = measured["shards", "cold"], measured["shards", "warm"]
+    assert (cold["num_bytes"], cold["is_proven"]) == (total, True), "each byte once"
+    assert (warm["is_proven"], warm["storage_bytes"]) == (True, 0)
+    assert {row["model"] for row in result["feeds"]} == {"resnet50", "vgg16"}
+    assert result["sentences"][-1] in done.stdout.splitlines()
+    assert "too short to trust" in result["sentences"][1]
+    assert result["environment"]["hosts"][0]["num_cpus"] == os.cpu_count()
+
+
+def test_shared_mount_tells_cold_from_warm(
+    warm_python: WarmPython, shared_mount_dir: pathlib.Path, data_dir: pathlib.Path
+) -> None:
+    folder = shutil.copytree(data_dir, shared_mount_dir / "storage-probe")
+
+    done = _run(warm_python, folder, *QUICK)
+
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["place"]["file_system"].startswith("fuse")
+    found = {m["state"]: m for m in result["measurements"] if m["what"] == "shards"}
+    assert found["cold"]["resident_fraction"] == 0.0
+    assert found["warm"]["resident_fraction"] == 1.0
+    assert found["cold"]["is_proven"] is found["warm"]["is_proven"] is True
+
+
+def _start(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Runs the command in a new process, which sees the credentials of the store."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.storage", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+def test_store_is_read_by_ranges_and_fills_a_cache(
+    s3_folder: str, data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    files = tfpipe.Files(s3_folder)
+    for path in filter(pathlib.Path.is_file, data_dir.iterdir()):
+        files.upload(path.name, path)
+
+    done = _start(s3_folder, *QUICK)
+    fill = ("warm", s3_folder, f"--cache_dir={tmp_path}", "--cache_max_gb=0.1")
+    filled = [_start(*fill), _start(*fill)]
+
+    for command in (done, *filled):
+        assert command.returncode == 0, command.stderr
+        assert os.environ["AWS_SECRET_ACCESS_KEY"] not in str(command)
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert {m["state"] for m in result["measurements"]} == {"remote"}
+    assert result["config"]["place"] == s3_folder
+    assert result["megabytes_per_second"] > 0
+    total = result["place"]["num_bytes"]
+    found = [json.loads(command.stdout.splitlines()[-1]) for command in filled]
+    assert [one["num_bytes_fetched"] for one in found] == [total, 0]
+    assert [one["num_bytes_present"] for one in found] == [total, total]
+
+
+def test_store_without_a_data_set_is_one_line(s3_folder: str) -> None:
+    done = _start(s3_folder, *QUICK)
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "index.json" in done.stderr
+
+
+@contextlib.contextmanager
+def _started(place: pathlib.Path) -> "Iterator[subprocess.Popen[str]]":
+    """A probe with a session of its own, as a terminal's Ctrl-C goes to all of it."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.storage", place, "--seconds=30"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    ) as child:
+        yield child
+
+
+_BUSY_SECONDS = 0.5
+STOPPED = "Error: Stopped before the end; own files are removed.\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_own_files_are_removed_when_stopped(
+    tmp_path: pathlib.Path, number: signal.Signals
+) -> None:
+    (tmp_path / "others").write_text("stays")
+    with _started(tmp_path) as child:
+        while not list(tmp_path.glob("storage-probe-*/large-01")):
+            assert child.poll() is None
+            time.sleep(0.01)
+        os.killpg(child.pid, number)
+        _, errors = child.communicate(timeout=60)
+
+    assert (child.returncode, errors) == (1, STOPPED)
+    assert [path.name for path in tmp_path.iterdir()] == ["others"]
+
+
+def test_workers_end_when_stopped(data_dir: pathlib.Path) -> None:
+    with _started(data_dir) as child:
+        workers: list[psutil.Process] = []
+        # So that the worker is within a reading, which takes 30 s.
+        while not workers or workers[0].cpu_times().user < _BUSY_SECONDS:
+            assert child.poll() is None
+            workers = psutil.Process(child.pid).children()
+            time.sleep(0.01)
+        os.killpg(child.pid, signal.SIGINT)
+        _, errors = child.communicate(timeout=15)
+
+    assert (child.returncode, errors) == (1, STOPPED)
+    assert not psutil.wait_procs(workers, timeout=3)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "One folder or URL must be given, got none"),
+        (("a", "b"), "got a b"),
+        (("warm",), "One folder or URL must be given"),
+        (("warm", "a"), "benchmarks.storage warm needs --cache_dir"),
+        (("warm", "a", "--seconds=1"), "warm does not use --seconds"),
+        (("a", "--cache_max_gb=1"), "without warm does not use --cache_max_gb"),
+        (("a", "--model=vgg16"), "benchmarks.storage does not use --model"),
+        (("a", "--for_model=nonsense"), "--for_model must name models"),
+        (("/no/such/folder",), "/no/such/folder must be a folder or a URL"),
+        (("ftp://host/a",), "ftp"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    warm_python: WarmPython, arguments: tuple[str, ...], message: str
+) -> None:
+    done = _run(warm_python, *arguments)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
+
+
+def test_read_that_never_comes_back_ends_the_probe(tmp_path: pathlib.Path) -> None:
+    """A pipe that nobody writes stands for a file on a dead server."""
+    os.mkfifo(tmp_path / "dead")
+    job = reads.Job(kind="open", pieces=[(str(tmp_path / "dead"), 0, 0)], seconds=0.1)
+    begin = time.monotonic()
+
+    with (
+        pytest.raises(TimeoutError, match="did not come back"),
+        Workers(patience=1.0) as workers,
+    ):
+        workers.run([job])
+
+    assert time.monotonic() - begin < 10
+
+
+def test_two_processes_read_each_their_share(tmp_path: pathlib.Path) -> None:
+    pieces = []
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(os.urandom(300_000))
+        pieces.append((str(tmp_path / name), 0, 300_000))
+    one = probe.Measurement(what="shards", state="cold", num_processes=2)
+    jobs = probe.jobs(one, pieces, None, 60.0, seed=0)
+
+    with Workers() as workers:
+        found = workers.run(jobs)
+        again = workers.run(jobs[:1])
+
+    assert [outcome["num_bytes"] for outcome in found] == [600_000, 300_000]
+    assert again[0]["num_bytes"] == 600_000
+    with pytest.raises(OSError, match="gone"), Workers() as workers:
+        workers.run([reads.Job(kind="random", pieces=[("gone", 0, 9)], seconds=1)])
+
+
+def test_state_that_the_kernel_denies_is_not_proven(tmp_path: pathlib.Path) -> None:
+    """A file that another process keeps mapped cannot be evicted."""
+    path = tmp_path / "mapped"
+    path.write_bytes(os.urandom(1 << 20))
+    place = Place(
+        url=None,
+        pieces=[(str(path), 0, 1 << 20)],
+        names=[str(path)],
+        is_own=False,
+        file_system=page_cache.filesystem(path),
+    )
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view,
+        Workers() as workers,
+    ):
+        assert sum(view[::4096]) >= 0  # every page is in use
+        found: list[dict[str, Any]] = list(
+            probe.run(place, workers, seconds=0.1, max_parallel=1, begin=str)
+        )
+
+    cold = [m for m in found if (m["what"], m["state"]) == ("shards", "cold")]
+    assert [m["is_proven"] for m in cold] == [False]

@@ -1,0 +1,63 @@
+"""Accelerators that a rate feeds."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks.models.accelerators import Accelerator, Figure
+from benchmarks.system.storage import feeds
+
+
+def _accelerator(**rates: float) -> Accelerator:
+    return Accelerator(
+        train={
+            model: Figure(images_per_second=rate, source="made up")
+            for model, rate in rates.items()
+        }
+    )
+
+
+_KNOWN = {
+    "v100": _accelerator(resnet50=1000.0, inception_v4=250.0),
+    "h100": _accelerator(resnet50=5000.0),
+}
+
+
+def test_number_is_the_rate_over_what_one_reads() -> None:
+    rows = feeds.table(1.5e9, [100_000.0], ["resnet50", "inception_v4"], _KNOWN)
+
+    found = {(r["model"], r["accelerator"]): r["num_accelerators"] for r in rows}
+    assert found == {
+        ("resnet50", "v100"): pytest.approx(15.0),
+        ("resnet50", "h100"): pytest.approx(3.0),
+        ("inception_v4", "v100"): pytest.approx(60.0),
+    }
+    assert rows[0]["source"] == "made up"
+
+
+def test_sentences_name_models_and_sizes() -> None:
+    rows = feeds.table(1.5e9, [100_000, 1_351_000], ["resnet50"], _KNOWN)
+
+    assert feeds.sentences(rows) == [
+        "It feeds 3.0 H100 or 15 V100 that train resnet50 with records of 100 kB.",
+        "It feeds 0.22 H100 or 1.1 V100 that train resnet50 with records of 1.35 MB.",
+    ]
+
+
+def _measured(what: str, state: str, rate: float) -> dict[str, Any]:
+    return {"what": what, "state": state, "megabytes_per_second": rate}
+
+
+def test_best_is_not_the_page_cache() -> None:
+    cold = [_measured("shards", "cold", rate) for rate in (100.0, 300.0, 200.0)]
+    others = [
+        _measured("shards", "warm", 9000.0),
+        _measured("sequential", "direct", 800.0),
+        {"what": "shards", "state": "cold", "skipped": "the kernel refuses it"},
+    ]
+
+    best = feeds.best([*others, *cold])
+
+    assert best == cold[1]
+    assert feeds.best(others) == others[0], "memory is the storage"
+    assert feeds.best(others[1:]) is None
