@@ -9,6 +9,8 @@ from .cache.stage import (
 from .errors import (
     BadIndexError as BadIndexError,
     BadRecordError as BadRecordError,
+    MissingFileError as MissingFileError,
+    RemoteError as RemoteError,
     TfpipeError as TfpipeError,
 )
 from .host import (

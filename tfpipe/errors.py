@@ -4,7 +4,9 @@
     └── TfpipeError         a fault of the data or the pipeline that tfpipe finds
         ├── BadIndexError   index.json or catalog.parquet is missing, unreadable, or
         │                   contradicts the shards
-        └── BadRecordError  a record whose frame, checksum or content is wrong
+        ├── BadRecordError  a record whose frame, checksum or content is wrong
+        └── RemoteError     a request for a file by its URL failed
+            └── MissingFileError
 
 A wrong argument raises ValueError or TypeError before any work starts. A check gets the
 owner of the argument, its name and its value. The check returns the value as a plain
@@ -45,6 +47,14 @@ class BadIndexError(TfpipeError):
 
 class BadRecordError(TfpipeError):
     """A record's frame, checksum or content is wrong."""
+
+
+class RemoteError(TfpipeError):
+    """A request to a store, such as s3://bucket, failed or took too long."""
+
+
+class MissingFileError(RemoteError):
+    """A file, or the folder or bucket that should hold it, does not exist."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ KERAS_MODULES = {
     "tfpipe/training/sum_metrics.py",
 }
 
+NO_TENSORFLOW = {("tfpipe", "shards"), ("tfpipe", "remote")}
+
 # Public names of tfpipe, and the modules that the stub imports them from.
 HOMES = {
     alias.name: f"tfpipe.{node.module}"
@@ -87,7 +89,7 @@ def test_converters_and_shards_import_without_tensorflow() -> None:
     code = "import sys, importlib\n"
     for path in MODULES:
         parts = path.relative_to(ROOT).parts
-        if parts[0] == "converters" or parts[:2] == ("tfpipe", "shards"):
+        if parts[0] == "converters" or parts[:2] in NO_TENSORFLOW:
             module = name_of(path).removesuffix(".py").replace("/", ".")
             code += f"importlib.import_module({module.removesuffix('.__init__')!r})\n"
     code += "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"

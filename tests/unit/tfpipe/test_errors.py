@@ -466,7 +466,8 @@ PRESET = {
 
 # What users get and do not make; exceptions; names of functions without such arguments.
 NOT_MADE = {
-    *("BadIndexError", "BadRecordError", "TfpipeError", "Flip", "ToNCHW"),
+    *("BadIndexError", "BadRecordError", "MissingFileError", "RemoteError"),
+    *("TfpipeError", "Flip", "ToNCHW"),
     *("Bottleneck", "Fault", "Headspace", "Profile", "Search", "StageCost"),
     *("StepFigures", "StepTime", "Throughput", "Turns", "chosen_parallelism"),
     *("cpu_model", "cpu_quota", "git_revision", "ram_bytes", "ram_left"),

@@ -1,0 +1,184 @@
+"""The files of a folder that is given by its URL or its path.
+
+In: a place, such as s3://bucket/imagenet. Out: bytes, sizes and names of its files.
+Every failure is a `RemoteError` that says which file was asked for, what came back, and
+what to do. No error holds credentials.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from tfpipe import errors
+from tfpipe.remote import folders, object_store, urls
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The files of a folder, by a URL or a path of this machine.
+
+    The object can be used by several threads at once and be pickled. A process made by
+    `fork` must make its own, because the threads of the connections are not copied.
+
+    Attributes:
+        place: URL of the folder, of a scheme that `urls.require_place` names, or its
+            path. Nothing is read until a method asks for it.
+        time_limit: Seconds that a request may take with all its retries, > 0. A stalled
+            connection counts. A large file is uploaded with one request a part. Paths
+            and hdfs:// have only the limits of their own systems.
+
+    Raises:
+        ValueError: If an attribute is wrong, see `urls.require_place`.
+        RemoteError: If a package or a setting for this place is missing.
+    """
+
+    place: str
+    time_limit: float = 60.0
+    _folder: Any = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        errors.settle(self, "place", urls.require_place(self, "place", self.place))
+        errors.settle_numbers(self, ["time_limit"], above=0)
+        errors.settle(self, "_folder", _open(self.place, self.time_limit))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickle then holds neither connections nor credentials.
+        return (type(self), (self.place, self.time_limit))
+
+    def read(self, name: str) -> bytes:
+        """Returns the content of a file.
+
+        Raises:
+            RemoteError: If the file is missing (a `MissingFileError`), or cannot be
+                read.
+        """
+        with self._asked("reading", name):
+            return bytes(self._folder.read(name))
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Returns the bytes of a file from `start` up to, not including, `stop`.
+
+        Raises:
+            RemoteError: If the file is missing (a `MissingFileError`), cannot be read,
+                or ends before `stop`.
+        """
+        if not 0 <= start <= stop:
+            raise ValueError(f"A range must have 0 <= start <= stop: {start}, {stop}.")
+        if start == stop:
+            return b""
+        what = f"reading bytes {start} to {stop} of"
+        with self._asked(what, name):
+            content = bytes(self._folder.read_range(name, start, stop))
+        if len(content) != stop - start:
+            raise errors.RemoteError(
+                f"{what.capitalize()} {self._shown(name)} must give {stop - start} "
+                f"bytes, got {len(content)}: the file is too short. Copy it again."
+            )
+        return content
+
+    def size(self, name: str) -> int:
+        """Returns the bytes of a file.
+
+        Raises:
+            RemoteError: If the file is missing (a `MissingFileError`), or the request
+                fails.
+        """
+        with self._asked("asking for the size of", name):
+            return int(self._folder.size(name))
+
+    def names(self, prefix: str = "") -> dict[str, int]:
+        """Returns the bytes of each file whose name begins with a prefix, by its name.
+
+        Files in folders below count too; their names contain a slash. A folder of an
+        object store that does not exist has no files.
+
+        Raises:
+            RemoteError: If the folder cannot be listed. Web servers cannot list.
+        """
+        with self._asked("listing", ""):
+            found: dict[str, int] = self._folder.names()
+        return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file whole or not at all, in place of one with this name.
+
+        Raises:
+            RemoteError: If it cannot be written.
+        """
+        with self._asked("writing", name):
+            self._require_writable()
+            self._folder.write(name, content)
+
+    def upload(self, name: str, path: pathlib.Path) -> None:
+        """Copies a local file to this name, whole or not at all.
+
+        Raises:
+            RemoteError: If it cannot be written.
+            OSError: If the local file cannot be read.
+        """
+        with open(path, "rb"):  # an error of this file is not one of the store
+            pass
+        with self._asked("writing", name):
+            self._require_writable()
+            self._folder.upload(name, pathlib.Path(path))
+
+    def delete(self, name: str) -> None:
+        """Removes a file. Object stores do not say whether it was there.
+
+        Raises:
+            RemoteError: If it cannot be removed.
+        """
+        with self._asked("removing", name):
+            self._require_writable()
+            self._folder.delete(name)
+
+    def exists(self, name: str) -> bool:
+        """Returns whether a file is there.
+
+        Raises:
+            RemoteError: If the request fails.
+        """
+        try:
+            self.size(name)
+        except errors.MissingFileError:
+            return False
+        return True
+
+    def _require_writable(self) -> None:
+        if urls.scheme(self.place) in ("http", "https"):
+            raise errors.RemoteError(
+                f"{urls.shown(self.place)} is a web server, which is only read. Write "
+                "to a folder or an object store."
+            )
+
+    def _shown(self, name: str) -> str:
+        return urls.shown(urls.join(self.place, name) if name else self.place)
+
+    @contextlib.contextmanager
+    def _asked(self, what: str, name: str) -> Iterator[None]:
+        """Turns every error of a request into a `RemoteError`."""
+        try:
+            yield
+        except errors.RemoteError:
+            raise
+        except Exception as error:
+            is_missing, came_back, remedy = self._folder.explain(error)
+            kind = errors.MissingFileError if is_missing else errors.RemoteError
+            if is_missing:
+                remedy = "Check the name of the file, its folder and its bucket."
+            # The cause is left out, because it may hold parts of the request.
+            raise kind(
+                f"{what.capitalize()} {self._shown(name)} failed: {came_back}. "
+                f"{remedy}".rstrip()
+            ) from None
+
+
+def _open(place: str, time_limit: float) -> Any:
+    scheme = urls.scheme(place)
+    if not scheme:
+        return folders.LocalFolder(place)
+    if scheme in urls.OBJECT_SCHEMES:
+        return object_store.ObjectStore(place, time_limit)
+    return folders.FsspecFolder(place)

@@ -1,0 +1,156 @@
+"""Files in a folder of this machine, and in a file system that only fsspec knows.
+
+In: a path, or a URL such as hdfs://host/folder. Out: the content, sizes and names of
+the files below it, in the way of `object_store.ObjectStore`. fsspec's file systems have
+retries and time limits of their own.
+"""
+
+import os
+import pathlib
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tfpipe import errors
+from tfpipe.remote import urls
+
+
+class LocalFolder:
+    """The files below a folder of this machine, read with plain system calls."""
+
+    def __init__(self, place: str) -> None:
+        self._folder = pathlib.Path(place)
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, stop - start, start)
+        finally:
+            os.close(descriptor)
+
+    def size(self, name: str) -> int:
+        path = self._folder / name
+        if path.is_dir():
+            raise FileNotFoundError(f"{path} is a folder")
+        return path.stat().st_size
+
+    def names(self) -> dict[str, int]:
+        paths = (
+            pathlib.Path(folder, name)
+            for folder, _, names in os.walk(self._folder, onerror=_raise)
+            for name in names
+        )
+        return {
+            str(path.relative_to(self._folder)): path.stat().st_size for path in paths
+        }
+
+    def write(self, name: str, content: bytes) -> None:
+        with _written(self._folder / name) as path:
+            path.write_bytes(content)
+
+    def upload(self, name: str, path: pathlib.Path) -> None:
+        with _written(self._folder / name) as copy:
+            shutil.copyfile(path, copy)
+
+    def delete(self, name: str) -> None:
+        (self._folder / name).unlink()
+
+    def explain(self, error: Exception) -> tuple[bool, str, str]:
+        """Explains an error, see `object_store.ObjectStore.explain`."""
+        said = getattr(error, "strerror", None) or str(error)
+        return isinstance(error, FileNotFoundError), said, ""
+
+
+class FsspecFolder:
+    """The files below a URL that fsspec opens.
+
+    Raises:
+        RemoteError: If fsspec, or what it needs for this scheme, is not installed, or
+            the file system cannot be reached.
+    """
+
+    def __init__(self, place: str) -> None:
+        try:
+            import fsspec
+
+            self._system, self._folder = fsspec.core.url_to_fs(place)
+        except ImportError as error:
+            raise errors.RemoteError(
+                f"{urls.shown(place)} cannot be opened: {error}. "
+                "pip install 'tfpipe[remote]', and what this scheme needs besides."
+            ) from None
+        except Exception as error:
+            raise errors.RemoteError(
+                f"{urls.shown(place)} cannot be opened: {error}. Check the host and "
+                "the settings of the file system."
+            ) from None
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._system.cat_file(self._path(name)))
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        return bytes(self._system.cat_file(self._path(name), start=start, end=stop))
+
+    def size(self, name: str) -> int:
+        return int(self._system.info(self._path(name))["size"])
+
+    def names(self) -> dict[str, int]:
+        found: dict[str, dict[str, Any]] = self._system.find(self._folder, detail=True)
+        start = len(self._folder.rstrip("/")) + 1
+        return {path[start:]: int(entry["size"]) for path, entry in found.items()}
+
+    def write(self, name: str, content: bytes) -> None:
+        with self._written(name) as path:
+            self._system.pipe_file(path, content)
+
+    def upload(self, name: str, path: pathlib.Path) -> None:
+        with self._written(name) as copy:
+            self._system.put_file(os.fspath(path), copy)
+
+    def delete(self, name: str) -> None:
+        self._system.rm_file(self._path(name))
+
+    def explain(self, error: Exception) -> tuple[bool, str, str]:
+        """Explains an error, see `object_store.ObjectStore.explain`."""
+        said = str(error).split("\n")[0] or type(error).__name__
+        return isinstance(error, FileNotFoundError), said, ""
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder.rstrip('/')}/{name}"
+
+    @contextmanager
+    def _written(self, name: str) -> Iterator[str]:
+        """Gives a temporary path, and renames it when it is written."""
+        path = self._path(name)
+        partial = f"{path}.{uuid.uuid4().hex}.partial"
+        self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        try:
+            yield partial
+            if self._system.exists(path):  # a rename does not replace there
+                self._system.rm_file(path)
+            self._system.mv(partial, path)
+        except BaseException:
+            if self._system.exists(partial):
+                self._system.rm_file(partial)
+            raise
+
+
+@contextmanager
+def _written(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Gives a temporary path, and renames it when it is written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _raise(error: OSError) -> None:
+    raise error
