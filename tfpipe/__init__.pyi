@@ -112,6 +112,9 @@ from .stages.interleave import (
 from .stages.map import (
     Map as Map,
 )
+from .stages.service import (
+    Service as Service,
+)
 from .stages.shuffle import (
     Shuffle as Shuffle,
 )
