@@ -96,6 +96,9 @@ from .recipes import (
     resnet as resnet,
     vgg as vgg,
 )
+from .service.stage import (
+    Service as Service,
+)
 from .stages.basic import (
     AssertCardinality as AssertCardinality,
     Batch as Batch,
@@ -111,9 +114,6 @@ from .stages.interleave import (
 )
 from .stages.map import (
     Map as Map,
-)
-from .stages.service import (
-    Service as Service,
 )
 from .stages.shuffle import (
     Shuffle as Shuffle,

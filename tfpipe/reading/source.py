@@ -177,7 +177,9 @@ class TFRecordSource(Progress):
 
         The first iteration alone begins at the state, in the middle of an epoch or not.
         """
-        return windows_of(self).dataset(self.place(state), num_epochs, is_continued=True)
+        return windows_of(self).dataset(
+            self.place(state), num_epochs, is_continued=True
+        )
 
 
 def windows_of(source: TFRecordSource) -> Windows:
