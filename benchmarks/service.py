@@ -2,15 +2,18 @@
 
   python -m benchmarks.service local --workers=2
   python -m benchmarks.service dispatcher --address=HOST:5050 --work_dir=DIR
-  python -m benchmarks.service worker --dispatcher=HOST:5050 --address=HOST2:0
+  python -m benchmarks.service worker --dispatcher=HOST:5050 --address=HOST2:5051
 
 `local` runs a dispatcher and its workers on this host, and replaces a worker that dies.
 On several hosts, `dispatcher` runs on one of them and a `worker` on each that prepares
 images. The trainers then have the stage tfpipe.Service("HOST:5050"), which the first
 line on stdout shows. Workers read the shards under the paths that the trainers use.
 
-With --work_dir a dispatcher that is started again, with the same --address, goes on
-where it was killed; without it the trainers of a dispatcher that dies end with it.
+A worker that is killed must be started again with the same --address, as `local` does:
+the trainers then ask for the records that it had. Until then they get what the other
+workers make, and wait at the end of the epoch. With --work_dir a dispatcher that is
+killed, and started again with the same --address, goes on; without it the trainers of a
+dispatcher that is killed wait for ever.
 
 The servers of TensorFlow check nobody's identity, run what they are sent, and listen on
 every network address of the host, whatever --address says: keep their ports behind a
@@ -23,6 +26,7 @@ import ipaddress
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -53,10 +57,8 @@ _WORK_DIR = flags.DEFINE_string(
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
-# A worker tells the dispatcher each second that it lives; after ten it is given up, and
-# the trainers stop waiting for it.
+# A worker asks each second for what there is to do; TensorFlow's default is 30 seconds.
 _HEARTBEAT_MS = 1_000
-_WORKER_TIMEOUT_MS = 10_000
 
 _RESTART_SECONDS = 1.0  # between two starts of workers that die
 
@@ -153,7 +155,6 @@ def _start_dispatcher(address: Address) -> tuple[Any, str]:
         port=port,
         work_dir=_WORK_DIR.value,
         fault_tolerant_mode=_WORK_DIR.value is not None,
-        worker_timeout_ms=_WORKER_TIMEOUT_MS,
     )
     server = _started(lambda: service.DispatchServer(config))
     shown = f"{host}:{server.target.rpartition(':')[2]}"
@@ -179,7 +180,10 @@ def _work(address: Address, stop: threading.Event) -> dict[str, Any]:
 
 def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
     server, shown = _start_dispatcher(address)
-    workers = [_start_worker(shown) for _ in range(_WORKERS.value)]
+    # A worker that takes the place of another one has the same port: the dispatcher
+    # knows a worker by its address, and waits for it.
+    ports = [_free_port() for _ in range(_WORKERS.value)]
+    workers = [_start_worker(shown, port) for port in ports]
     num_restarts = 0
     while not stop.wait(_RESTART_SECONDS):
         for number, worker in enumerate(workers):
@@ -188,7 +192,7 @@ def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
                     f"Worker {worker.pid} ended with exit code {worker.returncode}. "
                     "Another one takes its place."
                 )
-                workers[number] = _start_worker(shown)
+                workers[number] = _start_worker(shown, ports[number])
                 num_restarts += 1
     for worker in workers:
         worker.terminate()
@@ -202,7 +206,13 @@ def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
     }
 
 
-def _start_worker(dispatcher: str) -> "subprocess.Popen[bytes]":
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
     """Returns a worker process on this host, which ends with this process."""
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
@@ -219,6 +229,7 @@ def _start_worker(dispatcher: str) -> "subprocess.Popen[bytes]":
             "benchmarks.service",
             "worker",
             f"--dispatcher={dispatcher}",
+            f"--address=127.0.0.1:{port}",
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What the workers of a tf.data service do: read windows, and apply stages to them.
+"""Workers of a tf.data service: they read windows, and apply stages to them.
 
 In: a source, and the stages before `Service`. Out: a dataset that calls no Python, each
 element of which says which records of the epoch it holds.

@@ -1,4 +1,4 @@
-"""Which records of an epoch the trainer has received from a tf.data service.
+"""Received records: those of an epoch that a tf.data service has delivered.
 
 In: the windows of a rank, and the positions of the records that arrive. Out: the
 windows with what has not arrived, to ask for again.

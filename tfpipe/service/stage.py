@@ -34,8 +34,9 @@ class Service:
 
     Each pipeline, so each rank, has its own windows. A worker takes the next window
     that is left; several trainers share the workers. Each record comes once an epoch,
-    and every rank makes equal steps, also if workers are killed: the records that a
-    worker takes with it are asked for again. The elements are those of the pipeline
+    and every rank makes equal steps, also if a worker is killed: it must be started
+    again with the same address, and the records that it had are asked for again. Until
+    then the epoch does not end. The elements are those of the pipeline
     without the service, with the same random numbers. Their order within an epoch is
     that in which the workers finish, so another run has another order, and a run that
     is resumed within an epoch repeats some records of it and leaves out as many.
