@@ -1,13 +1,15 @@
 """How many CPU-seconds does it cost to let other processes prepare the images?
 
-  python -m benchmarks.studies.service --data_dir=DIR --num_turns=5
+  python -m benchmarks.studies.service --data_dir=DIR --num_rounds=5
 
 Question: how much of the rate in process do two workers of a tf.data service on this
 host give, and does compression pay? Variants: "process" is imagenet_train in this
 process; "service" lets the workers do all of it, "compressed" does so with Snappy, and
-"examples" has Batch after the service. Each turn reads --num_images images with each
-variant, in turns, after a first turn that is not counted. CPU-seconds are those of this
-process, of the dispatcher and of all workers.
+"examples" has Batch after the service. Each turn reads --num_timed_images images with
+each variant, in turns, after a first turn that is not counted. CPU-seconds are those of
+this process, of the dispatcher and of all workers. They are those of the middle of one
+long epoch, which sampling makes of any data set: each epoch begins with a fixed cost of
+some tenths of a CPU-second for each worker, which is nothing for those of ImageNet.
 
 Compare the ratios: `ratio` is images per CPU-second over those of "process" in the same
 turn, the median of the turns. The last line on stdout is one JSON object.
@@ -29,6 +31,7 @@ from absl import app, flags as absl_flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import output
+from benchmarks.studies import interleaved
 
 if TYPE_CHECKING:
     import psutil
@@ -38,12 +41,7 @@ if TYPE_CHECKING:
 # Flags of the training command that this study reads, for --help.
 for _name in ("data_dir", "image_size", "batch_size"):
     absl_flags.declare_key_flag(_name)
-_NUM_TURNS = absl_flags.DEFINE_integer(
-    "num_turns", 5, "Turns that are counted.", lower_bound=1
-)
-_NUM_IMAGES = absl_flags.DEFINE_integer(
-    "num_images", 4096, "Images of each variant in a turn.", lower_bound=1
-)
+absl_flags.adopt_module_key_flags(interleaved)
 _SERVICE_RESULT = absl_flags.DEFINE_string(
     "service_result", None, "File to write the JSON object to as well."
 )
@@ -92,6 +90,7 @@ def _pipelines(config: Any, address: str) -> dict[str, tfpipe.Pipeline]:
         tfpipe.TFRecordSource(
             config.data_dir,
             batch_size=config.batch_size or 64,
+            sampling=tfpipe.Sampling(balance=0.0, num_draws=_num_draws()),
             # A multiple of the batch, and small: the workers share the last windows.
             window_size=4 * (config.batch_size or 64),
         ),
@@ -115,13 +114,20 @@ def _pipelines(config: Any, address: str) -> dict[str, tfpipe.Pipeline]:
     }
 
 
+def _num_draws() -> int:
+    """Returns the records of an epoch: before those that are timed come a quarter."""
+    return interleaved.image_counts()["num_timed_images"] * 3 // 2
+
+
 def _rates(pipeline: tfpipe.Pipeline, epoch: int, group: list[psutil.Process]) -> Rates:
-    """Reads `--num_images` images, and returns the rates."""
-    num_steps = -(-_NUM_IMAGES.value // pipeline.source.batch_size)
-    num_epochs = -(-num_steps // pipeline.source.steps_per_epoch)
-    dataset = pipeline.build(epoch=epoch, num_epochs=num_epochs)
+    """Reads the images of an epoch, and returns the rates of its middle."""
+    batches = iter(pipeline.build(epoch=epoch))
+    counts = interleaved.image_counts()
+    num_warmup, num_steps = (n // pipeline.source.batch_size for n in counts.values())
+    for _ in itertools.islice(batches, num_warmup):
+        pass
     wall, cpu = time.perf_counter(), _cpu_seconds(group)
-    count = sum(len(batch["label"]) for batch in itertools.islice(dataset, num_steps))
+    count = sum(len(batch["label"]) for batch in itertools.islice(batches, num_steps))
     wall, cpu = time.perf_counter() - wall, _cpu_seconds(group) - cpu
     return count / cpu, count / wall
 
@@ -149,7 +155,7 @@ def _measure(config: Any) -> dict[str, dict[str, float]]:
             raise OSError("The service must start; its messages say what is wrong.")
         pipelines = _pipelines(config, line.split('"')[1])
         turns: dict[str, list[Rates]] = {name: [] for name in pipelines}
-        for turn in range(_NUM_TURNS.value + 1):
+        for turn in range(interleaved.num_rounds() + 1):
             names = [*pipelines]
             for name in names if turn % 2 else reversed(names):
                 own = [psutil.Process(pid) for pid in (os.getpid(), service.pid)]
@@ -183,8 +189,8 @@ def main(argv: list[str]) -> int:
             "data_dir": os.path.basename(str(config.data_dir)),
             "image_size": config.image_size or 224,
             "batch_size": config.batch_size or 64,
-            "num_images": _NUM_IMAGES.value,
-            "num_turns": _NUM_TURNS.value,
+            **interleaved.image_counts(),
+            "num_rounds": interleaved.num_rounds(),
             "num_workers": _NUM_WORKERS,
         },
         "ways": found,

@@ -14,6 +14,7 @@ from benchmarks.studies import (
     monitoring,
     parity,
     realism,
+    service,
     shuffle_memory,
     tuning,
 )
@@ -21,7 +22,7 @@ from benchmarks.studies.loaders import __main__ as loaders
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(realism, shuffle_memory, tuning, loaders),
+    *(realism, service, shuffle_memory, tuning, loaders),
 ]
 
 
