@@ -96,6 +96,13 @@ from .recipes import (
     resnet as resnet,
     vgg as vgg,
 )
+from .remote.local.open_cache import (
+    CacheStatistics as CacheStatistics,
+)
+from .remote.shard_cache import (
+    Filled as Filled,
+    ShardCache as ShardCache,
+)
 from .service.stage import (
     Service as Service,
 )

@@ -11,6 +11,7 @@ import subprocess
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 _GIT_SECONDS = 10.0
+_BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 
 
 def num_cores() -> int:
@@ -65,6 +66,11 @@ def git_revision() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def boot_id() -> str:
+    """Returns a text that changes with each start of the host; "" if it is unknown."""
+    return "".join(_lines(_BOOT_ID))
 
 
 def ram_bytes() -> int:

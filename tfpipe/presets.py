@@ -382,7 +382,7 @@ def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
     `benchmarks.studies.decode` shows.
     """
     try:
-        short_side = index.median_short_side(source.data_dir, source.split)
+        short_side = index.median_short_side(source.index_folder, source.split)
     except errors.BadIndexError:  # other tools write no sizes but those in the records
         return "exact"
     return "fast" if short_side >= 3 * max(sides) else "exact"

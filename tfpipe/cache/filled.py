@@ -190,8 +190,10 @@ def _missing(kept: store.Store, window: Example) -> Example:
         ],
         [tf.int64] * 5,
     )
+    of_extents = {name: window[name] for name in ("path", "origin") if name in window}
+    extent = tf.ensure_shape(extent, [None])
     return {
-        "path": tf.gather(window["path"], tf.ensure_shape(extent, [None])),
+        **{name: tf.gather(value, extent) for name, value in of_extents.items()},
         "byte_offset": tf.ensure_shape(offset, [None]),
         "num_records": tf.ensure_shape(count, [None]),
         "first_record": tf.ensure_shape(first, [None]),

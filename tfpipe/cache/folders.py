@@ -24,13 +24,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from tfpipe import host
 from tfpipe.cache import store
 from tfpipe.shards import index
 
 _MANIFEST_NAME = "manifest.json"
 _IN_USE_NAME = "in_use"
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
-_BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def _fault(folder: pathlib.Path, content: Content) -> str:
         if found != size:
             return f"must have a file {name} of {size} bytes, got {found}"
     complete = (folder / store.COMPLETE_NAME).exists()
-    if not complete and manifest["boot_id"] != _boot_id():
+    if not complete and manifest["boot_id"] != host.boot_id():
         return (
             "was not complete when this host was last shut down, so it may lack what "
             "was not yet on the disk"
@@ -138,13 +138,6 @@ def _manifest(folder: pathlib.Path) -> dict[str, Any] | None:
         return None
     keys = {"content", "num_bytes", "boot_id"}
     return manifest if isinstance(manifest, dict) and keys <= set(manifest) else None
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _others(directory: pathlib.Path, content: Content) -> list[pathlib.Path]:
@@ -259,7 +252,7 @@ def _create(folder: pathlib.Path, content: Content) -> None:
         manifest = {
             "content": content.document(),
             "num_bytes": content.num_bytes,
-            "boot_id": _boot_id(),
+            "boot_id": host.boot_id(),
         }
         text = json.dumps(manifest, indent=1) + "\n"
         (temporary / _MANIFEST_NAME).write_text(text, encoding="utf-8")

@@ -63,7 +63,7 @@ def counts(source: object, stages: Sequence[object]) -> dict[int, int]:
         "SELECT label, count(*) FROM read_parquet(?) WHERE split = ? "
         "GROUP BY label ORDER BY label"
     )
-    rows = index.query_catalog(records.data_dir, query, [records.split])
+    rows = index.query_catalog(records.index_folder, query, [records.split])
     change = parse.first_label(records.index) - records.index.label_base
     found = dict.fromkeys(range(num_labels), 0)
     return found | {label + change: number for label, number in rows}

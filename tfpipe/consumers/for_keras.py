@@ -166,7 +166,7 @@ def record_names(pipeline: Any, epoch: int | None) -> list[str]:
     """Returns the source file of each record; see `Pipeline.record_names`."""
     errors.require_int("", "epoch", epoch, least=0, also=[None])
     source: Any = pipeline.source
-    if not hasattr(source, "order") or not hasattr(source, "data_dir"):
+    if not hasattr(source, "order") or not hasattr(source, "index_folder"):
         raise ValueError(
             "record_names needs a source that knows its files and their order, as "
             f"TFRecordSource does, got {source!r}."
@@ -187,9 +187,9 @@ def record_names(pipeline: Any, epoch: int | None) -> list[str]:
     records = [window.records() for window in _real_windows(source, epoch or 0)]
     faults = pipeline.faults.faults if pipeline.faults is not None else []
     skipped = {fault.record_id for fault in faults}
-    names = index.load_catalog(source.data_dir, source.split, ["filename"])["filename"]
+    catalog = index.load_catalog(source.index_folder, source.split, ["filename"])
     return [
-        str(names[number])
+        str(catalog["filename"][number])
         for numbers in records
         for number in numbers.tolist()
         if number not in skipped

@@ -5,7 +5,7 @@ names that all ops know, and what else was asked for. The other ops are in `basi
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -140,7 +140,7 @@ class Parse:
         keys = (self.height_key, self.width_key)
         is_stated = by_us and keys == (image_record.HEIGHT, image_record.WIDTH)
         if not by_us or _keys(self) != _keys(Parse()):
-            _require_fits(self, source.paths)
+            _require_fits(self, source)
         filled = dataclasses.replace(self, as_converted=is_stated or self.as_converted)
         if self.label_base is None:
             base = source.index.label_base
@@ -186,7 +186,7 @@ def _keys(op: Parse) -> tuple[object, ...]:
     return op.image_key, op.label_key, op.multi_label, op.extra
 
 
-def _require_fits(op: Parse, paths: Sequence[str]) -> None:
+def _require_fits(op: Parse, source: TFRecordSource) -> None:
     """Checks the first record; see `for_source`."""
     count = None if op.multi_label else 1
     wanted = {
@@ -197,7 +197,8 @@ def _require_fits(op: Parse, paths: Sequence[str]) -> None:
         if spec.default_value is None:
             size = tf.TensorShape(spec.shape).num_elements()
             wanted[key] = ("extra", _KINDS[spec.dtype], size)
-    first_record.require(paths, owner="Parse", wanted=wanted)
+    records = source.split_index.first_records(first_record.MAX_LOOKED_AT)
+    first_record.require(records, owner="Parse", wanted=wanted)
 
 
 def _features(op: Parse) -> dict[str, Any]:

@@ -5,8 +5,8 @@ dataset begins again at each iteration; Keras iterates once for each of its epoc
 """
 
 import itertools
+from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -20,12 +20,7 @@ def counters(first: int, later: int) -> tf.data.Dataset:
         first: Number of elements of the first iteration, >= 0.
         later: Number of elements of each later iteration, >= 0.
     """
-    iterations = itertools.count()  # its `next` is atomic
-
-    def bounds() -> tuple[np.int64, np.int64]:
-        number = next(iterations)
-        begin = first + (number - 1) * later if number else 0
-        return np.int64(begin), np.int64(begin + (later if number else first))
+    bounds = parts(first, later)
 
     def draw(_: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         begin, end = tf.numpy_function(bounds, [], (tf.int64, tf.int64))
@@ -34,3 +29,20 @@ def counters(first: int, later: int) -> tf.data.Dataset:
     as_it_is = tf.autograph.experimental.do_not_convert
     one = tf.data.Dataset.range(1).map(as_it_is(draw))
     return one.flat_map(as_it_is(tf.data.Dataset.range))
+
+
+def parts(first: int, later: int) -> Callable[[], tuple[int, int]]:
+    """Returns a function that gives (begin, end) of the next iteration's numbers.
+
+    Args:
+        first: As for `counters`.
+        later: As for `counters`.
+    """
+    iterations = itertools.count()  # its `next` is atomic
+
+    def bounds() -> tuple[int, int]:
+        number = next(iterations)
+        begin = first + (number - 1) * later if number else 0
+        return begin, begin + (later if number else first)
+
+    return bounds

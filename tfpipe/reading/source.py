@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.reading import storage
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Order, Remainder, Shuffle
 from tfpipe.reading.progress import Progress
@@ -22,6 +23,8 @@ from tfpipe.reading.sampling import Sampling
 from tfpipe.reading.split_index import SplitIndex
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
+from tfpipe.remote import urls
+from tfpipe.remote.local.open_cache import CacheStatistics
 from tfpipe.shards import index
 from tfpipe.shards.index import Index, Shard
 
@@ -34,6 +37,7 @@ class TFRecordSource(Progress):
 
     Element: window of w records in x extents.
         path: string [x], the shard of each extent
+        origin: string [x], where a shard cache has each shard from; absent without one
         byte_offset, num_records, first_record: int64 [x], see `order.RecordRanges`
         record_byte_offset: int64 [w], byte offset of each record, in reading order
         shuffle_seed: int64 [2], seed of the permutation; absent without shuffling
@@ -47,12 +51,16 @@ class TFRecordSource(Progress):
     Shards without an index are scanned for their records, once; see `scan.scan`.
 
     Args:
-        data_dir: Folder with index.json, catalog.parquet and the shards.
+        data_dir: Folder or URL with index.json, catalog.parquet and the shards.
         split: `train`, `validation` or `test`; with `files` any name.
         files: Pattern of the shards' names, for shards of other tools: as of
             `pathlib.Path.glob`, relative to the folder, such as "part-*.tfrecord" or
             "**/*.tfrec". The shards are sorted by name, 2 before 10, and scanned; an
             index is then not read. Compressed shards are refused.
+        shard_cache: How the shards are read. "auto" reads a local folder in place, and
+            a URL through a `ShardCache` in $TFPIPE_SHARD_CACHE, or without it in
+            ~/.cache/tfpipe/shards. A `ShardCache` is used for a URL and for a folder,
+            such as a shared mount. "direct" reads a URL with tensorflow-io.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: Number of this rank, 0 to num_ranks - 1.
         num_ranks: Number of ranks.
@@ -72,6 +80,7 @@ class TFRecordSource(Progress):
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
+        RemoteError: If a URL cannot be read.
         ValueError: If an argument is wrong, or an epoch has no step.
     """
 
@@ -79,6 +88,7 @@ class TFRecordSource(Progress):
     split: str = "train"
     _: dataclasses.KW_ONLY
     files: str | None = None
+    shard_cache: storage.Choice = "auto"
     seed: int = 0
     rank: int = 0
     num_ranks: int = 1
@@ -97,7 +107,7 @@ class TFRecordSource(Progress):
     @functools.cached_property
     def split_index(self) -> SplitIndex:
         """The shards of the split, and where its records are."""
-        return SplitIndex(self.data_dir, self.split, self.files)
+        return SplitIndex(self.data_dir, self.split, self.files, self.shard_cache)
 
     @property
     def index(self) -> Index:
@@ -111,8 +121,18 @@ class TFRecordSource(Progress):
 
     @property
     def paths(self) -> list[str]:
-        """The path of each of `shards`."""
+        """The path or URL from which TensorFlow reads each of `shards`."""
         return self.split_index.paths
+
+    @property
+    def index_folder(self) -> str:
+        """A folder of this machine with the index and the catalog."""
+        return self.split_index.storage.folder
+
+    def cache_statistics(self) -> CacheStatistics | None:
+        """Returns what the shard cache has fetched and served; None without one."""
+        cache = self.split_index.open_cache
+        return None if cache is None else cache.statistics()
 
     @functools.cached_property
     def order(self) -> Order:
@@ -157,15 +177,16 @@ class TFRecordSource(Progress):
             self.data_dir,
             self.split,
             files=self.files,
+            shard_cache=self.shard_cache,
             shuffle="none",
             window_size=self.window_size,
         )
 
     def locate(self, record_id: int) -> tuple[str, int]:
-        """Returns the path of a record's shard and the record's byte offset in it."""
+        """Returns the place of a record's shard and the record's byte offset in it."""
         ends = np.cumsum(self.order.shard_sizes)
-        number = int(np.searchsorted(ends, record_id, side="right"))
-        return self.paths[number], int(self.split_index.byte_offsets[record_id])
+        number, known = np.searchsorted(ends, record_id, side="right"), self.split_index
+        return known.origins[int(number)], int(known.byte_offsets[record_id])
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         place = self.place(state)
@@ -189,14 +210,19 @@ def windows_of(source: TFRecordSource) -> Windows:
         order=source.order,
         rank=source.rank,
         paths=known.paths,
+        origins=known.origins,
         byte_offsets=known.byte_offsets,
         shard_bytes=known.shard_bytes,
         is_checked=known.is_checked,
+        cache=known.open_cache,
     )
 
 
 def _check(source: TFRecordSource) -> None:
-    errors.require_local_path(source, "data_dir", source.data_dir)
+    if urls.is_url(source.data_dir):
+        place = urls.require_place(source, "data_dir", source.data_dir)
+        errors.settle(source, "data_dir", place)
+    storage.require_choice(source, "shard_cache", source.shard_cache)
     sizes = ("num_ranks", "batch_size", "block_length", "window_size")
     errors.settle_ints(source, sizes, least=1)
     errors.settle_ints(source, ["rank", "max_faults"], least=0)
@@ -209,9 +235,9 @@ def _check(source: TFRecordSource) -> None:
             f"{source.num_ranks - 1}, got {source.rank}."
         )
     _check_files(source)
-    index.check(source.index, source.data_dir, source.split)
-    # Loading them here reports a bad catalog when the source is made.
-    _ = source.order, source.split_index.byte_offsets
+    source.split_index.check()
+    # Loading all here reports a bad catalog or cache when the source is made.
+    windows_of(source).require_room()
 
 
 def _check_files(source: TFRecordSource) -> None:
@@ -220,6 +246,14 @@ def _check_files(source: TFRecordSource) -> None:
         raise ValueError(
             "TFRecordSource.files must be a pattern relative to data_dir, such as "
             f"'*.tfrecord', got {source.files!r}."
+        )
+    is_elsewhere = urls.is_url(source.data_dir) or source.shard_cache != "auto"
+    if source.files is not None and is_elsewhere:
+        raise ValueError(
+            "TFRecordSource.files needs a folder that is read in place, as the shards "
+            f"are scanned; got {source.data_dir} with shard_cache="
+            f"{source.shard_cache!r}. Write an index beside the shards: python -m "
+            "converters.verify FOLDER --level=crc --write_index."
         )
 
 

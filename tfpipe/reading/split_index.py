@@ -1,18 +1,23 @@
 """The index and the catalog of one split: its shards, paths and byte offsets.
 
-In: the folder of a data set and the name of a split. Out: a `SplitIndex`, from
+In: the place of a data set and the name of a split. Out: a `SplitIndex`, from
 index.json and the catalog, or from a scan of the shards where there is no index.
 """
 
 import dataclasses
 import functools
 import os
+import tempfile
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-from tfpipe.shards import index, scan
+from tfpipe.reading import storage
+from tfpipe.remote import metadata, urls
+from tfpipe.remote.local.open_cache import OpenCache
+from tfpipe.shards import index, records, scan
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
 
@@ -22,26 +27,36 @@ class SplitIndex:
     """The shards of one split and the places of its records, read when first asked for.
 
     Args:
-        data_dir: Folder with index.json, catalog.parquet and the shards.
+        data_dir: Folder or URL with index.json, catalog.parquet and the shards.
         split: Name of the split.
         files: Pattern of the shards' names, see `matching.matching_files`; None reads
             the index, if there is one.
+        shard_cache: How the shards are read, see `source.TFRecordSource`.
 
     Raises:
         BadIndexError: If the index, the catalog or a shard is missing or wrong.
+        RemoteError: If a URL cannot be read.
     """
 
     data_dir: str | os.PathLike[str]
     split: str
     files: str | None = None
+    shard_cache: storage.Choice = "auto"
+
+    @functools.cached_property
+    def storage(self) -> storage.Storage:
+        """Where the files are, and how they are read."""
+        return storage.find(self.data_dir, self.shard_cache)
 
     @functools.cached_property
     def whole(self) -> Index:
         """The index of the data set, from index.json or from a scan of the shards."""
-        return self._scan.index if self._scan else index.load(self.data_dir)
+        return self._scan.index if self._scan else index.load(self.storage.folder)
 
     @functools.cached_property
     def _scan(self) -> scan.Scan | None:
+        if self.storage.files is not None:
+            return None
         if self.files is None and not scan.is_needed(self.data_dir):
             return None
         return scan.scan(self.data_dir, self.split, files=self.files)
@@ -52,9 +67,60 @@ class SplitIndex:
         return self.whole.splits[self.split]
 
     @property
+    def origins(self) -> list[str]:
+        """The path or URL of each shard, where the data set is."""
+        place = self.storage.place
+        return [urls.join(place, shard.name) for shard in self.shards]
+
+    @property
     def paths(self) -> list[str]:
-        """The path of each shard."""
-        return [os.path.join(self.data_dir, shard.name) for shard in self.shards]
+        """The path or URL from which TensorFlow reads each shard."""
+        return self.origins if self.open_cache is None else self.open_cache.paths
+
+    @functools.cached_property
+    def open_cache(self) -> OpenCache | None:
+        """The shard cache through which the shards are read; None without one."""
+        cache, files = self.storage.cache, self.storage.files
+        if cache is None or files is None:
+            return None
+        return cache.open(
+            files, self.storage.folder, self.split, self.shards, self.byte_offsets
+        )
+
+    def check(self) -> None:
+        """Checks that the split exists, and its shards with the size the index states.
+
+        Raises:
+            BadIndexError: If one does not.
+            RemoteError: If a URL cannot be read.
+        """
+        place, files = self.storage.place, self.storage.files
+        if files is None or not urls.is_url(place):
+            index.check(self.whole, place, self.split)
+        else:
+            index.require_split(self.whole, place, self.split)
+            metadata.check_sizes(files, self.shards)
+
+    def first_records(self, count: int) -> Iterator[tuple[str, records.Record]]:
+        """Yields the first records of the split, each with the place of its shard.
+
+        Without a URL or a cache, all records are yielded, whatever the count is.
+        """
+        if self.storage.files is None:
+            for path in self.paths:
+                for record in records.read(path):
+                    yield path, record
+            return
+        shard = int(np.flatnonzero(self.shard_sizes)[0])
+        ends = np.append(self.byte_offsets[: self.shard_sizes[shard]], 0)
+        ends[-1] = self.shard_bytes[shard]
+        stop = int(ends[min(count, len(ends) - 1)])
+        name = self.shards[shard].name
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(self.storage.files.read_range(name, 0, stop))
+            file.flush()
+            for record in records.read(file.name):
+                yield self.origins[shard], record
 
     @functools.cached_property
     def shard_sizes(self) -> Ints:
@@ -71,7 +137,7 @@ class SplitIndex:
         """int64 [num_records], byte offset of each record in its shard."""
         if self._scan is not None:
             return self._scan.byte_offsets
-        catalog = index.load_catalog(self.data_dir, self.split, ["byte_offset"])
+        catalog = index.load_catalog(self.storage.folder, self.split, ["byte_offset"])
         offsets: Ints = catalog["byte_offset"].astype(np.int64, copy=False)
         num_records = self.whole.num_records(self.split)
         if len(offsets) != num_records:
@@ -95,7 +161,7 @@ class SplitIndex:
                 " Convert the data set with a command of converters, or give weights "
                 "of records."
             )
-        catalog = index.load_catalog(self.data_dir, self.split, ["label"])
+        catalog = index.load_catalog(self.storage.folder, self.split, ["label"])
         return catalog["label"].astype(np.int64) - self.whole.label_base
 
     @functools.cached_property
@@ -103,10 +169,11 @@ class SplitIndex:
         """bool [num_records], whether the length in the record's header is checked.
 
         Converters write the index last, and a scan has read every header. Only a shard
-        that was written after the index may hold lengths that nobody has checked.
+        that was written after the index may hold lengths that nobody has checked. A
+        shard cache checks what it fetches.
         Reading sets the values of records that it has checked.
         """
-        if self._scan is not None:
+        if self._scan is not None or self.storage.files is not None:
             return np.ones(int(self.shard_sizes.sum()), np.bool_)
         written = os.stat(os.path.join(self.data_dir, index.INDEX_NAME)).st_mtime_ns
         is_old = [os.stat(path).st_mtime_ns <= written for path in self.paths]

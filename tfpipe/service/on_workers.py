@@ -33,7 +33,7 @@ _CHUNK_LENGTH = 32
 
 @dataclasses.dataclass(frozen=True)
 class OnWorkers:
-    """What the workers do: read windows of a source, and apply stages."""
+    """The work of the workers: to read windows of a source, and to apply stages."""
 
     source: Any
     stages: Sequence[Any]
@@ -46,6 +46,13 @@ class OnWorkers:
         """
         if not isinstance(self.source, TFRecordSource):
             raise ValueError(f"Service needs a TFRecordSource, got {self.source!r}.")
+        if self.source.split_index.open_cache is not None:
+            raise ValueError(
+                "Workers do not read through the shard cache of a trainer: with a "
+                "Service, data_dir must be a folder that all workers have mounted, or "
+                'a URL with shard_cache="direct"; got '
+                f"{self.source.data_dir} with {self.source.shard_cache!r}."
+            )
         if not self.stages or not isinstance(self.stages[0], Interleave):
             raise ValueError(f"Service must come after Interleave, got {self.stages}.")
         for stage in self.stages:

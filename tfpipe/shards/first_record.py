@@ -6,32 +6,34 @@ TensorFlow.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping
 
 from tfpipe import errors
-from tfpipe.shards import records
 from tfpipe.shards.example import Feature, decode_example
+from tfpipe.shards.records import Record
 
 Features = Mapping[str, Feature]
 
 # A few records are looked at, as the first ones may be damaged.
-_MAX_LOOKED_AT = 16
+MAX_LOOKED_AT = 16
+
 _MAX_KEYS_SHOWN = 40
 _MAX_BYTES_SHOWN = 32
 
 
 def require(
-    paths: Sequence[str],
+    found: Iterable[tuple[str, Record]],
     *,
     owner: str,
     wanted: Mapping[str, tuple[str, str, int | None]],
 ) -> None:
-    """Compares the first sound record of some shards with what a `Parse` reads.
+    """Compares the first sound one of some records with what a `Parse` reads.
 
     Nothing is checked if none of the first records is sound: reading reports those.
 
     Args:
-        paths: The shards, in order.
+        found: The records in order, each with the place of its shard.
         owner: The op, for errors.
         wanted: For each key the argument that names the key, the kind of the feature
             as in `example.Feature`, and the number of its values or None for any.
@@ -40,10 +42,10 @@ def require(
         ValueError: If the record has no such key, or the feature is of another kind or
             length; names the record and lists its features.
     """
-    found = _first(paths)
-    if found is None:
+    first = _first(found)
+    if first is None:
         return
-    where, features = found
+    where, features = first
     for key, (argument, kind, count) in wanted.items():
         fault = _fault(features, key, argument, kind, count)
         if fault:
@@ -53,20 +55,15 @@ def require(
             )
 
 
-def _first(paths: Sequence[str]) -> tuple[str, Features] | None:
+def _first(found: Iterable[tuple[str, Record]]) -> tuple[str, Features] | None:
     """Returns the place and the features of the first sound record."""
-    number = 0
-    for path in paths:
-        for record in records.read(path):
-            number += 1
-            try:
-                features = decode_example(record.data)
-            except errors.BadRecordError:
-                features = {}
-            if features and not record.fault:
-                return f"{path} at byte {record.byte_offset}", features
-            if number == _MAX_LOOKED_AT:
-                return None
+    for path, record in itertools.islice(found, MAX_LOOKED_AT):
+        try:
+            features = decode_example(record.data)
+        except errors.BadRecordError:
+            features = {}
+        if features and not record.fault:
+            return f"{path} at byte {record.byte_offset}", features
     return None
 
 

@@ -198,11 +198,7 @@ def check(index: Index, data_dir: Path, split: str) -> None:
         BadIndexError: If the split is unknown, or a shard is missing or has another
             size.
     """
-    if split not in index.splits:
-        raise errors.BadIndexError(
-            f"Unknown split {split!r} in {data_dir}: choose one of "
-            f"{', '.join(sorted(index.splits))}."
-        )
+    require_split(index, data_dir, split)
     for shard in index.splits[split]:
         path = pathlib.Path(data_dir) / shard.name
         try:
@@ -217,6 +213,19 @@ def check(index: Index, data_dir: Path, split: str) -> None:
                 f"Shard {path} must have {shard.num_bytes} bytes as {INDEX_NAME} says, "
                 f"got {size}. Copy it again or convert the data set again."
             )
+
+
+def require_split(index: Index, data_dir: Path, split: str) -> None:
+    """Checks that a data set has a split.
+
+    Raises:
+        BadIndexError: If it has none of this name.
+    """
+    if split not in index.splits:
+        raise errors.BadIndexError(
+            f"Unknown split {split!r} in {data_dir}: choose one of "
+            f"{', '.join(sorted(index.splits))}."
+        )
 
 
 @contextlib.contextmanager

@@ -180,11 +180,11 @@ def _damaged(
     return Record(offset, end - offset, b"", fault)
 
 
-def data_fault(data: bytes, tail: bytes) -> str:
+def data_fault(data: bytes | npt.NDArray[np.uint8], tail: bytes) -> str:
     """Describes the damage of a record's data, for people; empty if the CRC is right.
 
     Args:
-        data: The data of the record.
+        data: The data of the record, as bytes or uint8 [num_bytes].
         tail: The bytes after the data on disk; the first FOOTER_BYTES are compared.
     """
     expected, got = tail[:FOOTER_BYTES], _masked(google_crc32c.value(data))

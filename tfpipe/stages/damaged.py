@@ -40,13 +40,14 @@ def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> 
     """
     names = ("path", "num_records", "first_record", "record_byte_offset", "is_real")
     seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
+    origin = window.get("origin", window["path"])
 
     def read(*values: Array) -> tuple[Array, ...]:
         return _read_window(log, spare, *values)
 
     record, record_id, is_real = tf.numpy_function(
         read,
-        [*(window[name] for name in names), seed],
+        [*(window[name] for name in names), seed, origin],
         (tf.string, tf.int64, tf.bool),
     )
     return {
@@ -65,10 +66,11 @@ def _read_window(
     offsets: Array,
     is_real: Array,
     seed: Array,
+    origin: Array,
 ) -> tuple[Array, ...]:
     ids = _record_ids(num_records, first_record)
-    paths = np.repeat(path, num_records)
-    found = _read_records(log, paths.tolist(), offsets.tolist(), ids.tolist())
+    places = np.repeat(origin, num_records).tolist(), offsets.tolist(), ids.tolist()
+    found = _read_records(log, np.repeat(path, num_records).tolist(), *places)
     data = [record.data for record in found]
     sound = np.array([not record.reason for record in found])
     good = np.flatnonzero(sound)
@@ -95,7 +97,11 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
 
 
 def _read_records(
-    log: FaultLog | None, paths: list[bytes], offsets: list[int], ids: list[int]
+    log: FaultLog | None,
+    paths: list[bytes],
+    origins: list[bytes],
+    offsets: list[int],
+    ids: list[int],
 ) -> "list[_Found]":
     """Reads each record by itself and reports the damaged ones to the log."""
     found = []
@@ -104,10 +110,10 @@ def _read_records(
             path: open_files.enter_context(tf.io.gfile.GFile(os.fsdecode(path), "rb"))
             for path in sorted(set(paths))
         }
-        for path, offset, number in zip(paths, offsets, ids, strict=True):
-            record = _read_record(files[path], offset)
+        for path, origin, *place in zip(paths, origins, offsets, ids, strict=True):
+            record = _read_record(files[path], place[0])
             if record.reason:
-                _report(log, record, os.fsdecode(path), offset, number)
+                _report(log, record, os.fsdecode(origin), *place)
             found.append(record)
     return found
 
@@ -123,7 +129,7 @@ def _first_sound(window: Any) -> tuple[bytes, int]:
     offsets = window["record_byte_offset"].numpy()
     places = zip(paths.tolist(), offsets.tolist(), ids.tolist(), strict=True)
     for path, offset, number in places:
-        (found,) = _read_records(Uncounted(), [path], [offset], [number])
+        (found,) = _read_records(Uncounted(), [path], [path], [offset], [number])
         if not found.reason:
             return found.data, number
     raise errors.BadRecordError(f"record {number} of {path}: {found.detail}")

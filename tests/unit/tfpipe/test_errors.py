@@ -258,6 +258,16 @@ MADE = [
         {"tuning": tfpipe.Tuning()},
         {"tuning": (*OBJECT, None), "cache": OBJECT},
     ),
+    (
+        tfpipe.ShardCache,
+        {"directory": "cache"},
+        {
+            "directory": (3, None, "", "s3://bucket/cache", "file:///cache"),
+            "max_bytes": SIZE_OR_NONE,
+            "num_connections": (*SIZE, 2000),
+            "time_limit": SECONDS,
+        },
+    ),
     (tfpipe.Shuffle, {"buffer_size": 8}, {"buffer_size": SIZE, "seed": SEED}),
     (
         tfpipe.State,
@@ -470,6 +480,7 @@ NOT_MADE = {
     *("TfpipeError", "Flip", "ToNCHW"),
     *("Bottleneck", "Fault", "Headspace", "Profile", "Search", "StageCost"),
     *("StepFigures", "StepTime", "Throughput", "Turns", "chosen_parallelism"),
+    *("CacheStatistics", "Filled"),
     *("cpu_model", "cpu_quota", "git_revision", "ram_bytes", "ram_left"),
 }
 # Below, or takes the arguments of another.

@@ -48,6 +48,15 @@ def test_what_workers_cannot_do_is_refused(
         _build(pipeline, *before)
 
 
+def test_a_shard_cache_is_refused(
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    pipeline = _pipeline(data_dir, shard_cache=tfpipe.ShardCache(tmp_path / "cache"))
+
+    with pytest.raises(ValueError, match="data_dir must be a folder that all workers"):
+        _build(pipeline)
+
+
 def test_a_pipeline_of_synthetic_batches_is_refused() -> None:
     source = tfpipe.SyntheticSource(batch_size=2)
 

@@ -1,0 +1,85 @@
+"""Where the files of a data set are: the choices, and what is refused before work."""
+
+import pathlib
+
+import pytest
+
+import tfpipe
+from tfpipe.reading import storage
+from tfpipe.remote.files import Files
+
+
+@pytest.fixture
+def brought(monkeypatch):
+    """The index of a URL is taken for brought; holds (Files, folder) of each call."""
+    calls = []
+
+    def bring(files, folder):
+        calls.append((files, folder))
+        return folder / "digest"
+
+    monkeypatch.setattr(storage.metadata, "bring", bring)
+    storage._say_once.cache_clear()
+    return calls
+
+
+def test_a_local_folder_is_read_in_place_by_default(data_dir):
+    for choice in ("auto", "direct"):
+        found = storage.find(data_dir, choice)
+
+        assert (found.place, found.folder) == (str(data_dir), str(data_dir))
+        assert (found.files, found.cache) == (None, None)
+
+
+def test_a_cache_given_also_reads_a_local_folder(data_dir, tmp_path):
+    cache = tfpipe.ShardCache(tmp_path, time_limit=5)
+
+    found = storage.find(data_dir, cache)
+
+    assert (found.cache, found.folder) == (cache, str(data_dir))
+    assert found.files == Files(str(data_dir), 5)
+
+
+def test_a_url_has_a_cache_by_default_and_says_once_where(
+    brought, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path))
+
+    for _ in range(2):
+        found = storage.find("s3://bucket/photos", "auto")
+
+    assert found.cache == tfpipe.ShardCache(str(tmp_path))
+    assert found.folder == str(tmp_path / "index" / "digest")
+    assert brought[0] == (found.files, tmp_path / "index")
+    assert found.files == Files("s3://bucket/photos", found.cache.time_limit)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path) in line
+    assert "TFPIPE_SHARD_CACHE" in line
+
+
+def test_the_default_cache_is_in_the_home_folder(brought, monkeypatch):
+    monkeypatch.delenv("TFPIPE_SHARD_CACHE", raising=False)
+    monkeypatch.setenv("HOME", "/home/somebody")
+
+    found = storage.find("s3://bucket/photos", "auto")
+
+    directory = pathlib.Path("/home/somebody/.cache/tfpipe/shards")
+    assert found.cache == tfpipe.ShardCache(str(directory))
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "error", "message"),
+    [
+        ("ftp://host/x", {}, ValueError, r"data_dir must be .* s3://.*got ftp://"),
+        ("file:///x", {}, ValueError, r"data_dir must be a path .* the path: /x\."),
+        ("s3://a:hush@b/x", {}, ValueError, "not shown here because"),
+        ("x", {"shard_cache": "/cache"}, TypeError, "a ShardCache, 'auto' or 'direct'"),
+        ("s3://b/x", {"files": "*.tfrecord"}, ValueError, "--write_index"),
+        ("x", {"files": "*", "shard_cache": "direct"}, ValueError, "got x with shard_"),
+    ],
+)
+def test_wrong_places_are_refused_before_work(place, options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        tfpipe.TFRecordSource(place, **options)
+
+    assert "hush" not in str(caught.value)

@@ -1,0 +1,97 @@
+"""Where the files of a data set are, and how its shards are read from there.
+
+In: a folder or a URL, and how to read it. Out: the folder with the index and the
+catalog, the files, and the shard cache, if there is one. Nothing is read but the index
+and the catalog of a URL, which are copied to this machine.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import sys
+from typing import Any, Literal
+
+from tfpipe.remote import direct, metadata, urls
+from tfpipe.remote.files import Files
+from tfpipe.remote.shard_cache import ShardCache
+
+Choice = ShardCache | Literal["auto", "direct"]
+
+DIRECTORY_VARIABLE = "TFPIPE_SHARD_CACHE"
+
+# Folder of a cache directory with the index and the catalog of each data set, also for
+# `ShardCache.fill`.
+_METADATA = "index"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Storage:
+    """The place of a data set.
+
+    Attributes:
+        place: A local folder or a URL.
+        folder: A local folder with the index and the catalog.
+        files: The files at the place; None if the system reads them in place.
+        cache: The cache through which the shards are read; None reads them directly.
+    """
+
+    place: str
+    folder: str
+    files: Files | None = None
+    cache: ShardCache | None = None
+
+
+def require_choice(owner: object, name: str, value: Any) -> None:
+    """Checks that a value is a ShardCache, "auto" or "direct".
+
+    Raises:
+        TypeError: If it is anything else.
+    """
+    if not isinstance(value, ShardCache) and value not in ("auto", "direct"):
+        raise TypeError(
+            f"{type(owner).__name__}.{name} must be a ShardCache, 'auto' or 'direct', "
+            f"got {value!r}."
+        )
+
+
+def find(data_dir: str | os.PathLike[str], choice: Choice) -> Storage:
+    """Finds the files of a data set.
+
+    Args:
+        data_dir: A local folder, or a URL, see `urls.require_place`.
+        choice: As `shard_cache` of `source.TFRecordSource`.
+
+    Raises:
+        BadIndexError: If the place of a URL has no index or catalog.
+        RemoteError: If a URL cannot be read.
+        ValueError: If the URL cannot be read directly on this machine.
+    """
+    place = os.fspath(data_dir)
+    given = choice if isinstance(choice, ShardCache) else None
+    if not urls.is_url(place):
+        files = None if given is None else Files(place, given.time_limit)
+        return Storage(place=place, folder=place, files=files, cache=given)
+    if choice == "direct":
+        direct.prepare(place)
+    directory = _default_directory() if given is None else given.directory
+    cache = ShardCache(directory) if choice == "auto" else given
+    files = Files(place, *([] if cache is None else [cache.time_limit]))
+    folder = metadata.bring(files, pathlib.Path(directory) / _METADATA)
+    if choice == "auto":
+        _say_once(os.fspath(directory))
+    return Storage(place=place, folder=os.fspath(folder), files=files, cache=cache)
+
+
+def _default_directory() -> str:
+    default = pathlib.Path("~/.cache/tfpipe/shards").expanduser()
+    return os.environ.get(DIRECTORY_VARIABLE) or os.fspath(default)
+
+
+@functools.cache
+def _say_once(directory: str) -> None:
+    print(
+        f"Shards are read by URL through the cache in {directory}, on the local disk. "
+        f"{DIRECTORY_VARIABLE} or shard_cache=tfpipe.ShardCache(...) chooses another.",
+        file=sys.stderr,
+    )

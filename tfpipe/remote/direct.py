@@ -1,0 +1,100 @@
+"""Reading shards by URL with TensorFlow's own readers, through tensorflow-io.
+
+In: the URL of a data set. Out: nothing; TensorFlow can then read files by URLs of this
+scheme, or an error says what is missing. TensorFlow is imported when it is first asked
+for.
+"""
+
+import atexit
+import ctypes
+import functools
+import os
+import warnings
+from collections.abc import Mapping
+
+from tfpipe.remote import object_store, urls
+
+# Schemes whose URLs tensorflow-io writes as everybody does.
+SCHEMES = ("s3", "gs", "http", "https", "hdfs")
+
+_REMEDY = (
+    "Leave shard_cache at 'auto' or give a tfpipe.ShardCache, which reads the URL with "
+    "any TensorFlow"
+)
+
+
+def prepare(place: str) -> None:
+    """Makes TensorFlow able to read the files of a place.
+
+    Environment variables that TensorFlow's file systems read are set where they are
+    not, from the usual ones of the store.
+
+    Args:
+        place: A URL, see `urls.require_place`.
+
+    Raises:
+        ValueError: If tensorflow-io is not installed, does not load with this
+            TensorFlow, or does not read URLs of this scheme.
+        RemoteError: If the settings of the store are wrong.
+    """
+    scheme = urls.scheme(place)
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise ValueError(
+            f"shard_cache='direct' reads URLs with one of {known}, got {scheme}://. "
+            f"{_REMEDY}."
+        )
+    if scheme == "s3":
+        for name, value in s3_settings(os.environ).items():
+            os.environ.setdefault(name, value)
+    import tensorflow as tf
+
+    with warnings.catch_warnings():
+        # tensorflow-io warns if it does not fit TensorFlow; the error below says more.
+        warnings.simplefilter("ignore")
+        try:
+            import tensorflow_io  # noqa: F401
+        except ImportError:
+            found = "is not installed"
+        else:
+            found = f"does not load with TensorFlow {tf.__version__}"
+    _skip_destructors_at_exit()
+    if scheme not in tf.io.gfile.get_registered_schemes():
+        raise ValueError(
+            f"shard_cache='direct' reads {scheme}:// with tensorflow-io, which {found}."
+            f" {_REMEDY}. Or install TensorFlow 2.16 or 2.17 and tensorflow-io 0.37.1."
+        )
+
+
+def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that tensorflow-io needs for what the usual ones say.
+
+    Args:
+        environ: The environment.
+
+    Raises:
+        RemoteError: If the settings of AWS are wrong, see `object_store.aws_settings`.
+    """
+    usual = object_store.aws_settings(environ)
+    settings = {
+        # Otherwise it reads at least 50 MB at a time, and may abort when Python exits.
+        "S3_DISABLE_MULTI_PART_DOWNLOAD": "1",
+    }
+    if "endpoint" in usual:
+        settings["S3_ENDPOINT"] = usual["endpoint"]
+    if "region" in usual:
+        settings["AWS_REGION"] = usual["region"]
+    return settings
+
+
+@functools.cache
+def _skip_destructors_at_exit() -> None:
+    """Ends the process with its exit code before the libraries' destructors run.
+
+    The one of tensorflow-io's s3 ends the process with SIGABRT, after all work is done.
+    Python has flushed its files by then, and called what `atexit` was given.
+    """
+    libc = ctypes.CDLL(None)
+    # The C library calls what was registered last first, here _exit(exit code).
+    libc.on_exit(libc._exit, None)
+    atexit.register(libc.fflush, None)

@@ -1,0 +1,161 @@
+"""Next use: when each piece is read again, and so which pieces to evict.
+
+In: the pieces of each window to come. Out: the time of the next use of each piece, and
+the victims: the pieces whose next use is farthest away. The order of reading is known,
+so this is Belady's optimal rule and no guess (L. A. Belady, "A study of replacement
+algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966). The module
+is pure numpy.
+
+Time is counted in records that a reader has read. All ranks read equally fast, so the
+times of several readers can be compared.
+"""
+
+import collections
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tfpipe.shards.records import Ints
+
+# The time of a use that is not planned.
+NEVER = 1 << 61
+# The distance of a piece that a reader needs now.
+PINNED = -1
+
+_FIRST_CAPACITY = 1024
+
+
+class PlannedWindow(NamedTuple):
+    """One window of a plan.
+
+    Attributes:
+        time: Records of the plan before it.
+        number: Number of its first use; each piece of a window is one use.
+        pieces: int64, sorted: its pieces, each once.
+    """
+
+    time: int
+    number: int
+    pieces: Ints
+
+
+class Plan:
+    """The windows of one reader that are to come, and the next use of each piece.
+
+    Planning and releasing a window take time in proportion to its pieces.
+
+    Args:
+        use: int64 [num_pieces], is set to the time of the next use of each piece, or to
+            NEVER. It may be shared memory that other processes read.
+    """
+
+    def __init__(self, use: Ints) -> None:
+        use[:] = NEVER
+        self.time = 0
+        self.windows: collections.deque[PlannedWindow] = collections.deque()
+        self._use = use
+        # Number of the last planned use of each piece.
+        self._last: Ints = np.full(len(use), -1, np.int64)
+        # A ring: for the use with number n, the time of the use after it, at place
+        # n % capacity. Uses from _base on are not released.
+        self._following: Ints = np.full(_FIRST_CAPACITY, NEVER, np.int64)
+        self._base = self._end = 0
+
+    def add(self, pieces: Ints, num_records: int) -> None:
+        """Plans one more window, after all others."""
+        self._grow(len(pieces))
+        numbers = np.arange(self._end, self._end + len(pieces))
+        capacity = len(self._following)
+        before = self._last[pieces]
+        is_planned = before >= self._base
+        self._following[before[is_planned] % capacity] = self.time
+        self._following[numbers % capacity] = NEVER
+        self._use[pieces[~is_planned]] = self.time
+        self._last[pieces] = numbers
+        self.windows.append(PlannedWindow(self.time, self._end, pieces))
+        self._end += len(pieces)
+        self.time += num_records
+
+    def release(self) -> None:
+        """Removes the first window; its pieces get the time of their next use."""
+        _, number, pieces = self.windows.popleft()
+        self._base = number + len(pieces)
+        numbers = np.arange(number, self._base)
+        self._use[pieces] = self._following[numbers % len(self._following)]
+
+    def _grow(self, count: int) -> None:
+        kept = np.arange(self._base, self._end)
+        old = self._following
+        capacity = len(old)
+        while len(kept) + count > capacity:
+            capacity *= 2
+        if capacity > len(old):
+            self._following = np.full(capacity, NEVER, np.int64)
+            self._following[kept % capacity] = old[kept % len(old)]
+
+
+def distances(readers: Sequence[Ints], num_pieces: int) -> Ints:
+    """Returns how far away the next use of each piece is.
+
+    Args:
+        readers: Of each reader int64 [2 + num_pieces]: the time now, the time until
+            which its pieces are pinned, and the time of the next use of each piece.
+        num_pieces: Number of pieces.
+
+    Returns:
+        int64 [num_pieces]: records until the first use by any reader, at most NEVER;
+        PINNED for pieces that a reader needs now.
+    """
+    found: Ints = np.full(num_pieces, NEVER, np.int64)
+    for reader in readers:
+        now, pinned_until, use = int(reader[0]), int(reader[1]), reader[2:]
+        np.minimum(found, use - now, out=found)
+        found[use <= pinned_until] = PINNED
+    return found
+
+
+def distance(readers: Sequence[Ints], piece: int) -> int:
+    """Returns the same of one piece, not less than 0."""
+    return max(min((int(row[2 + piece] - row[0]) for row in readers), default=NEVER), 0)
+
+
+def candidates(distance: Ints, is_there: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Returns the pieces that may be evicted, and their distances."""
+    pieces = np.flatnonzero(is_there & (distance > PINNED))
+    return pieces, distance[pieces]
+
+
+def optimal_hits(windows: Iterable[Ints], costs: Ints, max_bytes: int) -> float:
+    """Returns the share of uses that Belady's rule serves from a cache.
+
+    The rule knows all uses to the end, and fetches a piece when it is used.
+
+    Args:
+        windows: The pieces of each window, in the order of use.
+        costs: int64 [num_pieces], bytes of each piece.
+        max_bytes: Bytes of the cache; the cache is empty at first.
+    """
+    use: Ints = np.empty(len(costs), np.int64)
+    plan = Plan(use)
+    for pieces in windows:
+        # Each piece is a window of its own, as in Belady's sequence of references.
+        for piece in pieces:
+            plan.add(np.array([piece]), 1)
+    is_there = np.zeros(len(costs), np.bool_)
+    hits, left, num_uses = 0, max_bytes, plan.time
+    while plan.windows:
+        piece = int(plan.windows[0].pieces[0])
+        plan.release()
+        if is_there[piece]:
+            hits += 1
+            continue
+        is_there[piece] = True
+        left -= int(costs[piece])
+        while left < 0:
+            # The piece itself may go as well, right after its use.
+            victim = int(np.argmax(np.where(is_there, use, -1)))
+            is_there[victim] = False
+            left += int(costs[victim])
+    return hits / max(num_uses, 1)

@@ -1,0 +1,160 @@
+"""The index and the catalog of a data set that is elsewhere, brought to this host.
+
+In: the files of a data set by URL, and a local folder. Out: a folder with its
+index.json and its catalog.parquet, checked, which the readers use as they use a local
+data set; and the proof that all shards are there. Imports no TensorFlow.
+"""
+
+import os
+import pathlib
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+from tfpipe.shards import index
+
+_PIECE_BYTES = 8 << 20
+_NUM_CONNECTIONS = 8
+_NUM_HEADS = 16
+# Bytes that the network altered are right the next time.
+_NUM_TRIES = 3
+
+
+def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
+    """Brings index.json and catalog.parquet of a data set into a local folder.
+
+    Each index.json has a folder of its own, named by its digest, so that data sets and
+    their versions do not mix. A catalog that is there already is checked and kept.
+    Several processes may bring the same at once.
+
+    Args:
+        files: The data set.
+        folder: A local folder, which is created.
+
+    Returns:
+        The folder with the two files. An older data set may have no catalog.
+
+    Raises:
+        BadIndexError: If index.json is missing, unreadable or of a later format, or if
+            the catalog is missing or has not the digest that index.json says.
+        RemoteError: If the store fails.
+        OSError: If the folder cannot be written.
+    """
+    content = _read_index(files)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = _decode(files, content, folder)
+    target = folder / index.describe(content).digest
+    target.mkdir(exist_ok=True)
+    local = Files(str(target))
+    if not (target / index.INDEX_NAME).exists():
+        local.write(index.INDEX_NAME, content)
+    _bring_catalog(files, known, target / index.CATALOG_NAME)
+    return target
+
+
+def check_sizes(files: Files, shards: Sequence[index.Shard]) -> None:
+    """Checks that all shards exist with the bytes that the index states.
+
+    This takes one listing; a web server, which cannot list, is asked for each shard.
+
+    Raises:
+        BadIndexError: If a shard is missing or has another size.
+        RemoteError: If the store fails.
+    """
+    if urls.scheme(files.place) in ("http", "https"):
+        with ThreadPoolExecutor(_NUM_HEADS) as pool:
+            found = list(pool.map(lambda shard: _size(files, shard.name), shards))
+    else:
+        listing = files.names()
+        found = [listing.get(shard.name) for shard in shards]
+    for shard, size in zip(shards, found, strict=True):
+        if size != shard.num_bytes:
+            got = "no such file" if size is None else f"{size}"
+            raise errors.BadIndexError(
+                f"Shard {urls.shown(urls.join(files.place, shard.name))} must have "
+                f"{shard.num_bytes} bytes as {index.INDEX_NAME} says, got {got}. Copy "
+                "it again or convert the data set again."
+            )
+
+
+def _size(files: Files, name: str) -> int | None:
+    try:
+        return files.size(name)
+    except errors.MissingFileError:
+        return None
+
+
+def _read_index(files: Files) -> bytes:
+    """Reads index.json; twice if it is not as it was written."""
+    try:
+        content = files.read(index.INDEX_NAME)
+    except errors.MissingFileError:
+        place = urls.shown(files.place)
+        raise errors.BadIndexError(
+            f"No data set in {place}: {index.INDEX_NAME} is missing. Check the URL, or "
+            f"create one with python -m converters.imagenet --output_dir={place}."
+        ) from None
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / index.INDEX_NAME).write_bytes(content)
+        try:
+            is_sound = not index.change(folder)
+        except errors.BadIndexError:
+            is_sound = False
+    # A person may have edited it, and then it is the same again.
+    return content if is_sound else files.read(index.INDEX_NAME)
+
+
+def _decode(files: Files, content: bytes, folder: pathlib.Path) -> index.Index:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
+        (pathlib.Path(temporary) / index.INDEX_NAME).write_bytes(content)
+        try:
+            return index.load(temporary)
+        except errors.BadIndexError as error:
+            place = urls.shown(files.place).rstrip("/")
+            text = str(error).replace(temporary, place)
+            raise errors.BadIndexError(text) from None
+
+
+def _bring_catalog(files: Files, known: index.Index, path: pathlib.Path) -> None:
+    wanted = (known.files or {}).get(index.CATALOG_NAME)
+    if path.exists() and wanted in (None, index.describe_file(path)):
+        return
+    if wanted is None and not files.exists(index.CATALOG_NAME):
+        return
+    shown = urls.shown(urls.join(files.place, index.CATALOG_NAME))
+    fault = f"{shown} must have the digest that {index.INDEX_NAME} says"
+    for number in range(_NUM_TRIES):
+        if number:
+            print(f"tfpipe: {fault}: it is read again.", file=sys.stderr)
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+        try:
+            num_bytes = wanted.num_bytes if wanted else files.size(index.CATALOG_NAME)
+            _download(files, index.CATALOG_NAME, partial, num_bytes)
+            got = index.describe_file(partial)
+            if wanted in (None, got):
+                partial.replace(path)
+                return
+        except errors.MissingFileError as error:
+            raise errors.BadIndexError(str(error)) from None
+        finally:
+            partial.unlink(missing_ok=True)
+    raise errors.BadIndexError(
+        f"{fault}, but has another one each time. Copy it again or convert the data "
+        "set again."
+    )
+
+
+def _download(files: Files, name: str, path: pathlib.Path, num_bytes: int) -> None:
+    """Copies a file to this host by parallel reads of pieces."""
+    with open(path, "wb") as file, ThreadPoolExecutor(_NUM_CONNECTIONS) as pool:
+
+        def copy(start: int) -> None:
+            stop = min(start + _PIECE_BYTES, num_bytes)
+            os.pwrite(file.fileno(), files.read_range(name, start, stop), start)
+
+        list(pool.map(copy, range(0, num_bytes, _PIECE_BYTES)))
