@@ -33,7 +33,7 @@ _CHUNK_LENGTH = 32
 
 @dataclasses.dataclass(frozen=True)
 class OnWorkers:
-    """What the workers do: read windows of a source, and apply stages."""
+    """The work of the workers: to read windows of a source, and to apply stages."""
 
     source: Any
     stages: Sequence[Any]

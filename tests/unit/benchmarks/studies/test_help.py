@@ -14,11 +14,11 @@ from benchmarks.studies import (
     monitoring,
     parity,
     realism,
-    service,
     shuffle_memory,
     tuning,
 )
 from benchmarks.studies.loaders import __main__ as loaders
+from benchmarks.studies.service import __main__ as service
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),

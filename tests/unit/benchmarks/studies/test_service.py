@@ -1,6 +1,6 @@
 """The study of a service: ratios are those of each turn, not of the medians."""
 
-from benchmarks.studies import service
+from benchmarks.studies.service import __main__ as service
 
 
 def test_a_ratio_compares_rates_of_the_same_turn() -> None:
