@@ -106,6 +106,9 @@ from .remote.shard_cache import (
     Filled as Filled,
     ShardCache as ShardCache,
 )
+from .service.stage import (
+    Service as Service,
+)
 from .stages.basic import (
     AssertCardinality as AssertCardinality,
     Batch as Batch,

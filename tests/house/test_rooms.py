@@ -20,7 +20,7 @@ AT_THE_TOP = {
         *("errors", "host", "at_exit"),
     },
     "converters": {"imagenet", "folder", "synthesize", "verify"},
-    "benchmarks": {"train", "input", "sweep", "report", "storage"},
+    "benchmarks": {"train", "input", "sweep", "report", "storage", "service"},
 }
 
 KERAS_MODULES = {

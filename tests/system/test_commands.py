@@ -25,6 +25,7 @@ COMMANDS = (
     "benchmarks.input",
     "benchmarks.sweep",
     "benchmarks.report",
+    "benchmarks.service",
     "benchmarks.studies.realism",
 )
 

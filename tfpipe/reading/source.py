@@ -191,17 +191,20 @@ class TFRecordSource(Progress):
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
         place = self.place(state)
         passed = place.epoch - state.epoch
-        return _windows(self).dataset(place, num_epochs and num_epochs - passed)
+        return windows_of(self).dataset(place, num_epochs and num_epochs - passed)
 
     def continued(self, state: State, num_epochs: int) -> tf.data.Dataset:
         """Returns the same windows, but each iteration has the next `num_epochs`.
 
         The first iteration alone begins at the state, in the middle of an epoch or not.
         """
-        return _windows(self).dataset(self.place(state), num_epochs, is_continued=True)
+        return windows_of(self).dataset(
+            self.place(state), num_epochs, is_continued=True
+        )
 
 
-def _windows(source: TFRecordSource) -> Windows:
+def windows_of(source: TFRecordSource) -> Windows:
+    """Returns the windows of the rank of a source."""
     known = source.split_index
     return Windows(
         order=source.order,
@@ -234,7 +237,7 @@ def _check(source: TFRecordSource) -> None:
     _check_files(source)
     source.split_index.check()
     # Loading all here reports a bad catalog or cache when the source is made.
-    _windows(source).require_room()
+    windows_of(source).require_room()
 
 
 def _check_files(source: TFRecordSource) -> None:

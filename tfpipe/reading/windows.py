@@ -133,7 +133,7 @@ class Windows:
             "num_records": ranges.length,
             "first_record": ranges.first,
             "record_byte_offset": offsets,
-            "has_right_lengths": np.bool_(self._has_right_lengths(shard, ranges)),
+            "has_right_lengths": np.bool_(self.has_right_lengths(shard, ranges)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),
             "epoch_seed": seeds,
@@ -141,8 +141,13 @@ class Windows:
             "shuffle_seed": np.array(window.seed or (0, 0), np.int64),
         } | ({} if paths is None else {"origin": self._origins[shard]})
 
-    def _has_right_lengths(self, shard: Ints, ranges: RecordRanges) -> bool:
-        """Returns whether all lengths are right; checks extents not checked before."""
+    def has_right_lengths(self, shard: Ints, ranges: RecordRanges) -> bool:
+        """Returns whether all lengths are right; checks extents not checked before.
+
+        Args:
+            shard: int64 [num_ranges], the shard of each range.
+            ranges: Ranges of records, each of one shard.
+        """
         if self.cache is not None:
             return self.cache.are_sound(ranges)
         bounds = np.cumsum(ranges.length)[:-1]

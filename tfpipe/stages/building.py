@@ -70,6 +70,16 @@ class Filling(Protocol):
 
 
 @runtime_checkable
+class Beginning(Protocol):
+    """A stage that must know where the run begins, as it reads in place of a source."""
+
+    def from_state(
+        self, state: State, num_epochs: int | None, *, is_continued: bool
+    ) -> "Wrapper":
+        """Returns the stage with the arguments of `applied` of the same names."""
+
+
+@runtime_checkable
 class Wrapper(Protocol):
     """A stage that replaces the stages before it, as `Cache` does."""
 
@@ -199,6 +209,8 @@ def _informed(
         # The iterations after a resumed one are longer.
         if not is_continued or num_records == source.num_records(State(), num_epochs):
             stage = stage.with_cardinality(num_records)
+    if isinstance(stage, Beginning):
+        stage = stage.from_state(state, num_epochs, is_continued=is_continued)
     if isinstance(stage, Filling):
         stage = stage.with_spare(lambda: _sound(before, source))
     if isinstance(stage, OfEpochs) and (count := _num_elements(source)) is not None:

@@ -106,7 +106,7 @@ class Interleave:
 
     def _read(self, window: Example) -> Example:
         num_records = tf.size(window["record_byte_offset"], tf.int64)
-        read = traced(_read_extents, self.num_parallel_reads, self.read_buffer_bytes)
+        read = traced(read_extents, self.num_parallel_reads, self.read_buffer_bytes)
         records = read(window)
         records = tf.cond(
             tf.size(records["record"], tf.int64) == num_records,
@@ -119,7 +119,7 @@ class Interleave:
         return passed_on | {"epoch_seed": window["epoch_seed"]}
 
 
-def _read_extents(
+def read_extents(
     num_parallel_reads: int | None, read_buffer_bytes: int | None, window: Example
 ) -> Example:
     """Reads the extents of a window.
@@ -143,7 +143,7 @@ def _read_extents(
         # Costs nothing, as the whole window is waited for anyway.
         deterministic=None if num_parallel_reads is None else True,
     )
-    num_records = tf.size(window["record_byte_offset"], tf.int64)
+    num_records = tf.reduce_sum(window["num_records"])
     if "shuffle_seed" in window:
         records = shuffled(records, num_records, tf.unstack(window["shuffle_seed"]))
     batch: Example = batch_or_empty(records.batch(num_records))

@@ -20,6 +20,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes, timed_reader
+from tfpipe.service import paying
 
 Step = Callable[[Any], Any]
 
@@ -82,6 +83,7 @@ class Headspace:
             return (
                 f"The input holds the step back: {first.with_pipeline:.1f} steps/s of "
                 f"{first.with_cached_batch:.1f} with a cached batch ({self.ratio:.0%})."
+                f"{_service_sentence(first)}"
             )
         spare = self.num_spare_cores
         return (
@@ -111,6 +113,18 @@ class Headspace:
             "num_spare_cores": self.num_spare_cores,
             "sentence": self.sentence,
         }
+
+
+def _service_sentence(rates: Rates) -> str:
+    """Returns what a `Service` needs; nothing if the cores of this host are enough."""
+    demand, alone = rates.with_cached_batch, rates.of_pipeline
+    cores = paying.cores_elsewhere(demand, alone, rates.num_cores)
+    if not cores:
+        return ""
+    return (
+        f" The input alone gives {alone:.1f} on {rates.num_cores} cores: with a "
+        f"tfpipe.Service, about {cores} cores of other hosts would give all."
+    )
 
 
 def headspace(

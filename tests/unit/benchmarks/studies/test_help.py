@@ -18,10 +18,11 @@ from benchmarks.studies import (
     tuning,
 )
 from benchmarks.studies.loaders import __main__ as loaders
+from benchmarks.studies.service import __main__ as service
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(realism, shuffle_memory, tuning, loaders),
+    *(realism, service, shuffle_memory, tuning, loaders),
 ]
 
 

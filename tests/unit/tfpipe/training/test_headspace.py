@@ -189,6 +189,15 @@ def test_spare_cores_are_those_that_can_go_before_input_matters(
     assert len(str(found).splitlines()) == 2 + len(ratios)
 
 
+def test_cores_of_other_hosts_are_named_if_those_here_are_too_few():
+    slow = dataclasses.replace(rates(8, 0.5), of_pipeline=5.0)
+
+    found = Headspace(rates=[slow]).sentence
+
+    assert "with a tfpipe.Service, about 19 cores of other hosts" in found
+    assert "Service" not in Headspace(rates=[rates(8, 0.5)]).sentence
+
+
 @pytest.mark.parametrize("name", ["seconds", "num_rounds"])
 def test_wrong_values_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be .*, got 0"):

@@ -1,0 +1,277 @@
+"""Starts a tf.data service: processes that prepare images for trainers elsewhere.
+
+  python -m benchmarks.service local --workers=2
+  python -m benchmarks.service dispatcher --address=HOST:5050 --work_dir=DIR
+  python -m benchmarks.service worker --dispatcher=HOST:5050 --address=HOST2:5051
+
+`local` runs a dispatcher and its workers on this host, and replaces a worker that dies.
+On several hosts, `dispatcher` runs on one of them and a `worker` on each that prepares
+images. The trainers then have the stage tfpipe.Service("HOST:5050"), which the first
+line on stdout shows. Workers read the shards under the paths that the trainers use.
+
+A worker that is killed must be started again with the same --address, as `local` does:
+the trainers then ask for the records that it had. Until then they get what the other
+workers make, and wait at the end of the epoch. With --work_dir a dispatcher that is
+killed, and started again with the same --address, goes on; without it the trainers of a
+dispatcher that is killed wait for ever.
+
+The servers of TensorFlow check nobody's identity, run what they are sent, and listen on
+every network address of the host, whatever --address says: keep their ports behind a
+firewall. They run until SIGINT or SIGTERM. On stdout: the stage, and at the end one
+JSON object as the last line. Exit code: 0 ended by a signal, 1 an error.
+"""
+
+import ctypes
+import ipaddress
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks.options import command
+from benchmarks.reporting import output
+
+_WORKERS = flags.DEFINE_integer(
+    "workers", 2, "Worker processes of `local`.", lower_bound=1
+)
+_ADDRESS = flags.DEFINE_string(
+    "address",
+    "127.0.0.1:0",
+    "HOST:PORT under which others reach the server; port 0 takes a free one. With "
+    "`local` it is that of the dispatcher.",
+)
+_DISPATCHER = flags.DEFINE_string(
+    "dispatcher", None, "HOST:PORT of the dispatcher of a `worker`."
+)
+_WORK_DIR = flags.DEFINE_string(
+    "work_dir", None, "Folder in which a dispatcher keeps what it must not forget."
+)
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+# A worker asks each second for what there is to do; TensorFlow's default is 30 seconds.
+_HEARTBEAT_MS = 1_000
+
+_RESTART_SECONDS = 1.0  # between two starts of workers that die
+
+Address = tuple[str, int]
+
+
+def parse_address(name: str, text: str) -> Address:
+    """Returns the host and the port of HOST:PORT.
+
+    Raises:
+        ValueError: If the text has another form.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or int(port) >= 1 << 16:
+        raise ValueError(
+            f"{name} must be HOST:PORT with a port of 0 to 65535, got {text!r}."
+        )
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Checks whether a name or an address is that of this host alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the server that the arguments ask for, until a signal ends it."""
+    roles = {"dispatcher": _dispatch, "worker": _work, "local": _serve_locally}
+    if len(argv) != 2 or argv[1] not in roles:
+        raise app.UsageError(
+            f"Name one of dispatcher, worker and local, got {' '.join(argv[1:])!r}."
+        )
+    role = argv[1]
+    try:
+        address = parse_address("--address", _ADDRESS.value)
+        _check_flags(role)
+        if not is_loopback(address[0]):
+            _say(
+                f"{address[0]} is reached by other hosts. Whoever reaches the port can "
+                "run code here: TensorFlow's servers ask for no password."
+            )
+        started, stop = time.monotonic(), _stop_event()
+        figures = roles[role](address, stop)
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    output.print_line(
+        {
+            "command": "benchmarks.service",
+            "schema_version": 1,
+            "role": role,
+            "seconds": time.monotonic() - started,
+            "cpu_seconds": _cpu_seconds(),
+            **figures,
+        }
+    )
+    return 0
+
+
+def _check_flags(role: str) -> None:
+    if role == "worker":
+        command.refuse(["work_dir", "workers"], "worker")
+        if _DISPATCHER.value is None:
+            raise ValueError("worker needs --dispatcher=HOST:PORT.")
+        parse_address("--dispatcher", _DISPATCHER.value)
+    else:
+        command.refuse(["dispatcher"], role)
+    if role == "dispatcher":
+        command.refuse(["workers"], role)
+
+
+def _stop_event() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _dispatch(address: Address, stop: threading.Event) -> dict[str, Any]:
+    server, shown = _start_dispatcher(address)
+    stop.wait()
+    del server
+    return {"address": shown}
+
+
+def _start_dispatcher(address: Address) -> tuple[Any, str]:
+    """Returns a running dispatcher and its address, which it has shown on stdout."""
+    service = _prepared_service()
+    host, port = address
+    config = service.DispatcherConfig(
+        port=port,
+        work_dir=_WORK_DIR.value,
+        fault_tolerant_mode=_WORK_DIR.value is not None,
+    )
+    server = _started(lambda: service.DispatchServer(config))
+    shown = f"{host}:{server.target.rpartition(':')[2]}"
+    print(f'tfpipe.Service("{shown}")', flush=True)
+    return server, shown
+
+
+def _work(address: Address, stop: threading.Event) -> dict[str, Any]:
+    service = _prepared_service()
+    host, port = address
+    config = service.WorkerConfig(
+        dispatcher_address=_DISPATCHER.value,
+        worker_address=f"{host}:%port%",
+        port=port,
+        heartbeat_interval_ms=_HEARTBEAT_MS,
+    )
+    server = _started(lambda: service.WorkerServer(config))
+    _say(f"A worker serves {_DISPATCHER.value}.")
+    stop.wait()
+    del server
+    return {"dispatcher": _DISPATCHER.value}
+
+
+def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
+    server, shown = _start_dispatcher(address)
+    # A worker that takes the place of another one has the same port: the dispatcher
+    # knows a worker by its address, and waits for it.
+    ports = [_free_port() for _ in range(_WORKERS.value)]
+    workers = [_start_worker(shown, port) for port in ports]
+    num_restarts = 0
+    while not stop.wait(_RESTART_SECONDS):
+        for number, worker in enumerate(workers):
+            if worker.poll() is not None:
+                _say(
+                    f"Worker {worker.pid} ended with exit code {worker.returncode}. "
+                    "Another one takes its place."
+                )
+                workers[number] = _start_worker(shown, ports[number])
+                num_restarts += 1
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.wait()
+    del server
+    return {
+        "address": shown,
+        "num_workers": len(workers),
+        "num_restarts": num_restarts,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
+    """Returns a worker process on this host, which ends with this process."""
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def end_with_parent() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    # stdout is that of the result of this command.
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.service",
+            "worker",
+            f"--dispatcher={dispatcher}",
+            f"--address=127.0.0.1:{port}",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=end_with_parent,
+    )
+
+
+def _prepared_service() -> Any:
+    """Returns tf.data's service, after the ops of pipelines are loaded."""
+    import tensorflow as tf
+
+    import tfpipe
+
+    tf.config.set_visible_devices([], "GPU")  # the trainers use them
+    # It loads the native op, if that is built: a worker must know the trainers' ops.
+    tfpipe.CenterCrop(image_size=32)
+    return tf.data.experimental.service
+
+
+def _started(start: Callable[[], Any]) -> Any:
+    import tensorflow as tf
+
+    try:
+        return start()
+    except tf.errors.OpError as error:
+        raise RuntimeError(
+            f"The server must be able to start, got: {error.message}"
+        ) from error
+
+
+def _cpu_seconds() -> float:
+    """Returns the CPU-seconds of this process and of its workers that have ended."""
+    used = [
+        resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _say(text: str) -> None:
+    print(f"service: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    groups = {"The servers": ("workers", "address", "dispatcher", "work_dir")}
+    command.run(main, groups)

@@ -1,0 +1,104 @@
+"""A tf.data service of real processes, of which tests kill some."""
+
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+class ServiceProcesses:
+    """The processes of one service: a dispatcher and workers.
+
+    Attributes:
+        address: Address of the dispatcher.
+    """
+
+    def __init__(self, folder: pathlib.Path, num_workers: int) -> None:
+        self._folder = folder
+        self.address = "127.0.0.1:0"
+        self._dispatcher = self._start_dispatcher()
+        ports = [free_port() for _ in range(num_workers)]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            started = pool.map(self._start_worker, ports)
+            self._workers = dict(zip(ports, started, strict=True))
+
+    def kill_worker(self) -> int:
+        """Kills a worker with SIGKILL; returns its port."""
+        port, process = self._workers.popitem()
+        _kill(process)
+        return port
+
+    def start_worker(self, port: int) -> None:
+        """Starts a worker on a port, and waits until it serves."""
+        self._workers[port] = self._start_worker(port)
+
+    def restart_dispatcher(self) -> None:
+        """Kills the dispatcher with SIGKILL and starts it again, on the same port."""
+        _kill(self._dispatcher)
+        self._dispatcher = self._start_dispatcher()
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for process in (*self._workers.values(), self._dispatcher):
+            _kill(process)
+
+    def _start_dispatcher(self) -> "subprocess.Popen[str]":
+        arguments = [f"--address={self.address}", f"--work_dir={self._folder}"]
+        process, line = start("dispatcher", *arguments)
+        self.address = line.split('"')[1]
+        return process
+
+    def _start_worker(self, port: int) -> "subprocess.Popen[str]":
+        places = f"--dispatcher={self.address}", f"--address=127.0.0.1:{port}"
+        process, _ = start("worker", *places)
+        return process
+
+
+def free_port() -> int:
+    """Returns a port of this host that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def start(role: str, *arguments: str) -> "tuple[subprocess.Popen[str], str]":
+    """Starts a server; returns its process and the line that says that it serves."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.service", role, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if line.startswith("tfpipe.Service(") or "A worker serves" in line:
+            return process, line
+    raise AssertionError(f"{role} did not start: {''.join(seen)}")
+
+
+@contextlib.contextmanager
+def running(folder: pathlib.Path, num_workers: int) -> Iterator[ServiceProcesses]:
+    """Runs a service, whose dispatcher keeps its state in a folder."""
+    service = ServiceProcesses(folder, num_workers)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()

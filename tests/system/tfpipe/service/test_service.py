@@ -1,0 +1,237 @@
+"""Service on a real dispatcher and real workers, of which some are killed."""
+
+import dataclasses
+import itertools
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfpipe
+from benchmarks.distributed.ranks import Ranks
+from tests.support import service_processes
+from tests.support.data import convert, make_tree
+from tests.support.rank_pool import RankPool
+from tests.support.service_processes import ServiceProcesses
+
+NUM_RECORDS = 200
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def many_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A data set with enough windows for two workers."""
+    folder = tmp_path_factory.mktemp("many")
+    raw = make_tree(
+        folder / "raw", num_images=NUM_RECORDS, num_validation_images=2 * BATCH + 1
+    )
+    convert(raw, folder / "records", num_train_shards=3, num_validation_shards=2)
+    return folder / "records"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcesses]:
+    with service_processes.running(tmp_path_factory.mktemp("work_dir"), 2) as running:
+        yield running
+
+
+def _source(data_dir: pathlib.Path, split: str = "train", **fields: Any) -> Any:
+    fields = {"window_size": 16, "block_length": 4, "batch_size": BATCH} | fields
+    return tfpipe.TFRecordSource(data_dir, split, **fields)
+
+
+def _train(data_dir: pathlib.Path, **fields: Any) -> tfpipe.Pipeline:
+    return tfpipe.imagenet_train(
+        _source(data_dir, **fields), image_size=16, dtype="float32", with_record_id=True
+    )
+
+
+def _with_service(
+    pipeline: tfpipe.Pipeline, service: ServiceProcesses, place: int | None = None
+) -> tfpipe.Pipeline:
+    """Returns the pipeline with the service before its stage `place`, or at its end."""
+    stages = [*pipeline.stages]
+    stages.insert(len(stages) if place is None else place, _stage(service.address))
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def _stage(address: str) -> tfpipe.Service:
+    return tfpipe.Service(address)
+
+
+def _epochs(
+    pipeline: tfpipe.Pipeline,
+    num_epochs: int = 1,
+    act: Callable[[], object] = lambda: None,
+    **arguments: Any,
+) -> list[list[int]]:
+    """Returns the records of each epoch; calls `act` after 10 batches."""
+    batches = []
+    for number, batch in enumerate(pipeline.build(num_epochs=num_epochs, **arguments)):
+        if number == 10:
+            act()
+        batches.append(batch["record_id"].numpy().tolist())
+    size = len(batches) // num_epochs
+    return [_flat(batches[size * epoch :][:size]) for epoch in range(num_epochs)]
+
+
+def _flat(batches: list[list[int]]) -> list[int]:
+    return [*itertools.chain.from_iterable(batches)]
+
+
+def _rows(dataset: tf.data.Dataset) -> dict[int, tuple[int, bytes]]:
+    """Returns label, mask and pixels of each real record, by its number."""
+    rows = {}
+    for batch in dataset.as_numpy_iterator():
+        masks = batch.get("mask", np.ones(BATCH))
+        for number, row in enumerate(batch["record_id"].tolist()):
+            if masks[number]:
+                label = int(batch["label"][number])
+                rows[row] = label, batch["image"][number].tobytes()
+    return rows
+
+
+@pytest.mark.parametrize("place", [None, 3])
+def test_elements_are_those_without_the_service(
+    service: ServiceProcesses, many_dir: pathlib.Path, place: int | None
+) -> None:
+    """Place 3 is before Batch: examples travel, not batches."""
+    plain = _train(many_dir, seed=3)
+
+    dataset = _with_service(plain, service, place).build(epoch=2)
+
+    assert _rows(dataset) == _rows(plain.build(epoch=2))
+    assert dataset.cardinality() == NUM_RECORDS // BATCH
+
+
+def test_an_evaluation_has_each_record_once_and_the_mask(
+    service: ServiceProcesses, many_dir: pathlib.Path
+) -> None:
+    source = _source(many_dir, "validation", remainder="pad", shuffle="none")
+    plain = tfpipe.imagenet_eval(source, image_size=16, with_record_id=True)
+
+    made = list(_with_service(plain, service).build())
+
+    masks = np.concatenate([batch["mask"] for batch in made])
+    assert (len(made), masks.sum()) == (3, 2 * BATCH + 1)
+    rows = [row for b in made for row in b["record_id"][b["mask"] == 1].numpy()]
+    assert sorted(rows) == [*range(2 * BATCH + 1)]
+
+
+def test_copies_of_sampling_have_seeds_of_their_own(
+    service: ServiceProcesses, many_dir: pathlib.Path
+) -> None:
+    sampling = tfpipe.Sampling(record_weights=np.arange(NUM_RECORDS))
+    plain = _train(many_dir, sampling=sampling)
+
+    def pixels(pipeline: tfpipe.Pipeline) -> list[bytes]:
+        batches = pipeline.build().as_numpy_iterator()
+        return sorted(image.tobytes() for batch in batches for image in batch["image"])
+
+    made = pixels(_with_service(plain, service))
+
+    assert made == pixels(plain)
+    assert len(set(made)) == len(made)
+
+
+def _of_rank(
+    ranks: Ranks, data_dir: pathlib.Path, address: str
+) -> tuple[list[list[int]], int]:
+    plain = _train(data_dir, rank=ranks.rank, num_ranks=ranks.num_ranks, seed=1)
+    stages = [*plain.stages, _stage(address)]
+    pipeline = dataclasses.replace(plain, stages=stages)
+    return _epochs(pipeline, num_epochs=3), pipeline.source.steps_per_epoch
+
+
+def test_two_ranks_share_two_workers(
+    service: ServiceProcesses, rank_pool: RankPool, many_dir: pathlib.Path
+) -> None:
+    """Each record comes once an epoch, and each epoch has an order of its own."""
+    (first, steps), (second, _) = rank_pool.run(_of_rank, many_dir, service.address)
+
+    for mine, others in zip(first, second, strict=True):
+        assert len(mine) == len(others) == steps * BATCH
+        assert sorted(mine + others) == list(range(NUM_RECORDS))
+    assert first[0] != first[1] != first[2]
+    assert set(first[0]) != set(first[1]), "the ranks have other records each epoch"
+
+
+def test_a_resumed_run_has_the_records_that_are_left(
+    service: ServiceProcesses, many_dir: pathlib.Path
+) -> None:
+    plain = _train(many_dir, seed=5)
+    # Step 7 is in the middle of a window.
+    state = plain.source.advance(tfpipe.State(epoch=4), 7)
+
+    (made,) = _epochs(_with_service(plain, service), state=state)
+
+    assert sorted(made) == sorted(_epochs(plain, state=state)[0])
+    assert len(made) == NUM_RECORDS - 7 * BATCH
+
+
+def test_each_iteration_for_keras_is_the_next_epoch(
+    service: ServiceProcesses, many_dir: pathlib.Path
+) -> None:
+    plain = _train(many_dir)
+    dataset = _with_service(plain, service)._built(tfpipe.State(), 1, is_continued=True)
+
+    labels = [[b["record_id"].numpy().tolist() for b in dataset] for _ in range(2)]
+
+    assert [sorted(_flat(epoch)) for epoch in labels] == [[*range(NUM_RECORDS)]] * 2
+    assert labels[0] != labels[1]
+
+
+def test_a_killed_worker_that_comes_back_loses_and_repeats_nothing(
+    service: ServiceProcesses,
+    many_dir: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    made = _epochs(
+        _with_service(_train(many_dir), service),
+        num_epochs=2,
+        act=lambda: service.start_worker(service.kill_worker()),
+    )
+
+    assert [sorted(epoch) for epoch in made] == [list(range(NUM_RECORDS))] * 2
+    assert "of 200 records are asked for again" in capfd.readouterr().err
+
+
+def test_a_killed_dispatcher_goes_on_when_it_is_started_again(
+    service: ServiceProcesses, many_dir: pathlib.Path
+) -> None:
+    made = _epochs(
+        _with_service(_train(many_dir, seed=8), service),
+        num_epochs=2,
+        act=service.restart_dispatcher,
+    )
+
+    assert [sorted(epoch) for epoch in made] == [list(range(NUM_RECORDS))] * 2
+
+
+def test_a_damaged_record_is_an_error(
+    service: ServiceProcesses, copy_dir: pathlib.Path
+) -> None:
+    plain = _train(copy_dir)
+    path, offset = plain.source.locate(3)
+    with open(path, "r+b") as shard:
+        shard.seek(offset + 40)
+        shard.write(b"\xff\x00\xff")
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="verify names damaged"):
+        _epochs(_with_service(plain, service))
+
+
+def test_nobody_at_the_address_is_an_error_at_once(many_dir: pathlib.Path) -> None:
+    pipeline = _train(many_dir)
+    address = f"127.0.0.1:{service_processes.free_port()}"
+    stages = [*pipeline.stages, _stage(address)]
+    begun = time.monotonic()
+
+    with pytest.raises(ConnectionError, match=f"must answer at {address}"):
+        dataclasses.replace(pipeline, stages=stages).build()
+
+    assert time.monotonic() - begun < 10

@@ -1,0 +1,160 @@
+"""The windows of an epoch as arrays, for a dataset that calls no Python.
+
+In: the windows of a rank, and the place where its epoch begins. Out: arrays of all of
+them, and the dataset that makes windows of these arrays. It runs where Python does not:
+on the workers of a tf.data service, each of which takes the next window that is left.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfpipe.reading.order import Place, Window, epoch_seed
+from tfpipe.reading.windows import Windows
+from tfpipe.shards.ranges import by_shard, join
+from tfpipe.shards.records import Ints
+
+Arrays = dict[str, npt.NDArray[Any]]
+Tensors = dict[str, tf.Tensor]
+
+# Arrays of one epoch, see `EpochWindows.arrays`, with the shapes of all epochs.
+ARRAYS = {
+    "extents_end": tf.TensorSpec([None], tf.int64),
+    "shard": tf.TensorSpec([None], tf.int32),
+    "byte_offset": tf.TensorSpec([None], tf.int64),
+    "num_records": tf.TensorSpec([None], tf.int64),
+    "first_record": tf.TensorSpec([None], tf.int64),
+    "shuffle_seed": tf.TensorSpec([None, 2], tf.int64),
+    "skip": tf.TensorSpec([None], tf.int64),
+    "num_real": tf.TensorSpec([None], tf.int64),
+    "is_real": tf.TensorSpec([None], tf.bool),
+    "has_right_lengths": tf.TensorSpec([None], tf.bool),
+    "start": tf.TensorSpec([None], tf.int64),
+    "epoch_seed": tf.TensorSpec([None], tf.int64),
+    "piece_window": tf.TensorSpec([None], tf.int64),
+    "piece_start": tf.TensorSpec([None], tf.int64),
+    "piece_take": tf.TensorSpec([None], tf.int64),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EpochWindows:
+    """The windows of one rank from a place to the end of its epoch.
+
+    The records that fill up the last batch follow those of the last window with a real
+    record: a window then gives whole batches if `window_size` does.
+
+    Attributes:
+        found: The windows, in order.
+        take: int64 [num_windows], records that each window passes on.
+        arrays: The windows as arrays. For each of w windows: `extents_end`, the end of
+            its extents among all; `shuffle_seed`, `skip`, `is_real` and
+            `has_right_lengths` as in an element of `source.TFRecordSource`;
+            `num_real`, the end of its real records after the permutation; and `start`,
+            the position in the epoch of the first record that it passes on. For each
+            extent: `shard`, its number, `byte_offset`, `num_records`, `first_record`.
+            `epoch_seed` [1], or [num_records] if records come several times.
+    """
+
+    found: list[Window]
+    take: Ints
+    arrays: Arrays
+
+    @property
+    def num_records(self) -> int:
+        """Number of records that the windows pass on."""
+        return int(self.take.sum())
+
+    def missing(self, is_received: npt.NDArray[np.bool_]) -> Arrays:
+        """Returns `arrays` with the pieces of windows that hold what is missing.
+
+        Args:
+            is_received: bool [num_records], by position in the epoch.
+
+        Returns:
+            `piece_window`, `piece_start`, `piece_take`: int64 [num_pieces], the window
+            of each run of missing records, the position of its first record in the
+            epoch, and its records.
+        """
+        window, runs = by_shard(join(np.flatnonzero(~is_received)), self.take)
+        pieces = {
+            "piece_window": window,
+            "piece_start": runs.first,
+            "piece_take": runs.length,
+        }
+        return self.arrays | pieces
+
+
+def epoch_windows(windows: Windows, place: Place) -> EpochWindows:
+    """Returns the windows from a place to the end of its epoch."""
+    order, rank = windows.order, windows.rank
+    found = [order.window(rank, place, n) for n in order.windows(rank, place)]
+    copies = [window.copies_passed_on() for window in found]
+    take = np.array([window.take for window in found], np.int64)
+    if len(found) > 1 and not found[-1].real:
+        num_fillers = found.pop().take
+        take = take[:-1]
+        take[-1] += num_fillers
+    cut = [by_shard(window.ranges, order.shard_sizes) for window in found]
+    first = np.concatenate([ranges.first for _, ranges in cut])
+    copy = np.concatenate(copies) if order.expected_copies else np.zeros(1, np.int64)
+    arrays: Arrays = {
+        "extents_end": np.cumsum([len(shard) for shard, _ in cut]),
+        "shard": np.concatenate([shard for shard, _ in cut]).astype(np.int32),
+        "byte_offset": windows.byte_offsets[first],
+        "num_records": np.concatenate([ranges.length for _, ranges in cut]),
+        "first_record": first,
+        "shuffle_seed": np.array([one.seed or (0, 0) for one in found], np.int64),
+        "skip": np.array([one.skip for one in found], np.int64),
+        "num_real": np.array([one.skip + one.take for one in found], np.int64),
+        "is_real": np.array([one.real for one in found]),
+        "has_right_lengths": np.array([windows.has_right_lengths(*one) for one in cut]),
+        "start": np.cumsum(take) - take,
+        "epoch_seed": epoch_seed(seed=order.seed, epoch=place.epoch, copy=copy),
+    }
+    return EpochWindows(found, take, arrays)
+
+
+def dataset(
+    arrays: Tensors, paths: list[str], *, is_shuffled: bool, has_copies: bool
+) -> tf.data.Dataset:
+    """Returns the windows of `EpochWindows.missing`, without a call of Python.
+
+    Element: window. It has the features of an element of `source.TFRecordSource` but
+    `record_byte_offset`, and
+        num_real: int64, the end of the real records after the permutation; whatever
+            comes after it repeats the last one
+        start: int64, the position in the epoch of the first record passed on
+
+    Args:
+        arrays: Tensors as in `ARRAYS`.
+        paths: Path of each shard.
+        is_shuffled: Whether the records of a window are permuted.
+        has_copies: Whether `epoch_seed` has a value for each record.
+    """
+
+    def window(number: tf.Tensor) -> Tensors:
+        at = arrays["piece_window"][number]
+        end = arrays["extents_end"][at]
+        begin = tf.where(at > 0, arrays["extents_end"][tf.maximum(at - 1, 0)], 0)
+        names = ("byte_offset", "num_records", "first_record")
+        made = {name: arrays[name][begin:end] for name in names}
+        made["path"] = tf.gather(tf.constant(paths), arrays["shard"][begin:end])
+        for name in ("num_real", "is_real", "has_right_lengths"):
+            made[name] = arrays[name][at]
+        if is_shuffled:
+            made["shuffle_seed"] = arrays["shuffle_seed"][at]
+        start, take = arrays["piece_start"][number], arrays["piece_take"][number]
+        made["start"], made["take"] = start, take
+        made["skip"] = arrays["skip"][at] + start - arrays["start"][at]
+        seeds = arrays["epoch_seed"]
+        made["epoch_seed"] = (
+            seeds[start : start + take] if has_copies else tf.repeat(seeds, take)
+        )
+        return made
+
+    numbers = tf.data.Dataset.range(tf.size(arrays["piece_window"], tf.int64))
+    return numbers.map(tf.autograph.experimental.do_not_convert(window))

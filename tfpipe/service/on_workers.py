@@ -1,0 +1,198 @@
+"""Workers of a tf.data service: they read windows, and apply stages to them.
+
+In: a source, and the stages before `Service`. Out: a dataset that calls no Python, each
+element of which says which records of the epoch it holds.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.reading.source import TFRecordSource
+from tfpipe.service import epoch_windows
+from tfpipe.service.epoch_windows import Tensors
+from tfpipe.stages.basic import AssertCardinality, Batch, Example, Prefetch, as_it_is
+from tfpipe.stages.interleave import Interleave, read_extents
+from tfpipe.stages.map import Map, converted
+from tfpipe.stages.traced import traced
+
+Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
+
+# The feature in which an element says which records of the epoch it holds.
+POSITION = "service/position"
+
+# Examples in a message, if `Batch` comes after the service. A message of 5 MB, as 32
+# images of 224 pixels are, costs little beside its bytes.
+_CHUNK_LENGTH = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class OnWorkers:
+    """The work of the workers: to read windows of a source, and to apply stages."""
+
+    source: Any
+    stages: Sequence[Any]
+
+    def check(self) -> None:
+        """Checks that a worker can do all of it.
+
+        Raises:
+            ValueError: If it cannot.
+        """
+        if not isinstance(self.source, TFRecordSource):
+            raise ValueError(f"Service needs a TFRecordSource, got {self.source!r}.")
+        if self.source.split_index.open_cache is not None:
+            raise ValueError(
+                "Workers do not read through the shard cache of a trainer: with a "
+                "Service, data_dir must be a folder that all workers have mounted, or "
+                'a URL with shard_cache="direct"; got '
+                f"{self.source.data_dir} with {self.source.shard_cache!r}."
+            )
+        if not self.stages or not isinstance(self.stages[0], Interleave):
+            raise ValueError(f"Service must come after Interleave, got {self.stages}.")
+        for stage in self.stages:
+            _require_remote(stage)
+        size = int(np.prod([s.batch_size for s in self.stages if isinstance(s, Batch)]))
+        if self.source.window_size % size:
+            raise ValueError(
+                "TFRecordSource.window_size must be a multiple of the batch size "
+                f"{size} if Batch comes before Service, so that a worker makes whole "
+                f"batches; got {self.source.window_size}. Change it, or move Batch "
+                "after Service."
+            )
+        nothing = {
+            name: tf.zeros([n or 0 for n in spec.shape], spec.dtype)
+            for name, spec in epoch_windows.ARRAYS.items()
+        }
+        dataset = self.windows(nothing)
+        for number, stage in enumerate(self.stages, start=1):
+            dataset = _on_worker(stage)(dataset)
+            if _calls_python(dataset):
+                raise ValueError(
+                    f"Stage {number} before Service must not call Python, which "
+                    f"workers do not run: {stage!r}. Move such an op after Service, or "
+                    "write it with TensorFlow's ops."
+                )
+
+    def windows(self, arrays: Tensors) -> tf.data.Dataset:
+        """Returns the windows of the arrays of an epoch."""
+        order = self.source.order
+        return epoch_windows.dataset(
+            arrays,
+            [*map(str, self.source.paths)],
+            is_shuffled=order.shuffle != "none",
+            has_copies=order.expected_copies is not None,
+        )
+
+    def elements(self, arrays: Tensors) -> tf.data.Dataset:
+        """Returns the batches or chunks of examples that a worker sends."""
+        dataset = self.windows(arrays)
+        for stage in self.stages:
+            dataset = _on_worker(stage)(dataset)
+        if not self.has_batch:
+            shapes = [item.shape for item in tf.nest.flatten(dataset.element_spec)]
+            is_static = all(shape.is_fully_defined() for shape in shapes)
+            dataset = dataset.batch(_CHUNK_LENGTH if is_static else 1)
+        options = tf.data.Options()
+        options.deterministic = True
+        return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether workers make batches."""
+        return any(isinstance(stage, Batch) for stage in self.stages)
+
+    def cardinality(self) -> int | None:
+        """Returns the number of elements if a stage states it; -1 is endless."""
+        count = None
+        for stage in self.stages:
+            if isinstance(stage, AssertCardinality):
+                count = stage.num_elements
+            elif count is not None and count > 0:
+                count = stage.num_out(count)
+        return count
+
+
+def _require_remote(stage: Any) -> None:
+    if not isinstance(stage, (Interleave, Map, Batch, AssertCardinality, Prefetch)):
+        raise ValueError(
+            "Only Interleave, Map, Batch, AssertCardinality and Prefetch may stand "
+            f"before Service, got {stage!r}. Move it after Service, or write it as an "
+            "op of Map."
+        )
+    faults = getattr(stage, "faults", None)
+    if faults is not None and faults.max_faults:
+        raise ValueError(
+            "Workers cannot count damaged records: before Service the source must have "
+            f'on_error="raise", and a FaultLog max_faults=0; got {stage!r}.'
+        )
+
+
+def _on_worker(stage: Any) -> Stage:
+    """Returns a stage as workers do it: without Python, and with `POSITION`."""
+    if isinstance(stage, Interleave):
+        read = functools.partial(
+            _read, stage.num_parallel_reads, stage.read_buffer_bytes
+        )
+        return lambda dataset: dataset.map(as_it_is(read)).prefetch(1).unbatch()
+    if isinstance(stage, Map):
+        apply = converted(stage.ops, functools.partial(_apply, stage.ops))
+        calls = stage.num_parallel_calls
+        return lambda dataset: dataset.map(apply, num_parallel_calls=calls)
+    if isinstance(stage, AssertCardinality):
+        return lambda dataset: dataset  # a worker has only a part of the elements
+    made: Stage = stage
+    return made
+
+
+def _read(
+    num_parallel_reads: int | None, read_buffer_bytes: int | None, window: Example
+) -> Example:
+    """Returns the records that a window passes on, [take] of each feature."""
+    read = traced(read_extents, num_parallel_reads, read_buffer_bytes)
+    records = read(window)
+    is_whole = tf.size(records["record"], tf.int64) == tf.reduce_sum(
+        window["num_records"]
+    )
+    message = (
+        "A worker of the tf.data service cannot read all records of a window. Each "
+        "worker must reach the shards under the paths that the trainer uses; python -m "
+        "converters.verify names damaged records. The first shards of the window:"
+    )
+    with tf.control_dependencies(
+        [tf.debugging.Assert(is_whole, [message, window["path"]])]
+    ):
+        place = window["skip"] + tf.range(window["take"])
+    last = window["num_real"] - 1
+    passed_on = {
+        name: tf.gather(value, tf.minimum(place, last))
+        for name, value in records.items()
+    }
+    return passed_on | {
+        "is_real": tf.logical_and(window["is_real"], place <= last),
+        "epoch_seed": window["epoch_seed"],
+        POSITION: window["start"] + tf.range(window["take"]),
+    }
+
+
+def _apply(ops: Sequence[Any], example: Example) -> Example:
+    """Applies ops to an example, past which its position goes."""
+    position = example[POSITION]
+    example = {n: value for n, value in example.items() if n != POSITION}
+    for op in ops:
+        example = op(example)
+    return example | {POSITION: position}
+
+
+def _calls_python(dataset: tf.data.Dataset) -> bool:
+    """Checks whether the graph of a dataset has an op that calls Python."""
+    variant = tf.data.experimental.to_variant(dataset)
+    text = tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy()
+    graph = tf.compat.v1.GraphDef.FromString(text)
+    functions = (function.node_def for function in graph.library.function)
+    return any("PyFunc" in node.op for node in itertools.chain(graph.node, *functions))

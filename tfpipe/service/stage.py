@@ -1,0 +1,164 @@
+"""Service: the stage that lets other processes or hosts do the stages before it.
+
+In: the address of a tf.data service, see docs/service.md. Out: the elements that its
+workers make. The stages before this one run on the workers, those after it here.
+"""
+
+import dataclasses
+import socket
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.reading.iterations import counters
+from tfpipe.reading.order import Place
+from tfpipe.reading.source import TFRecordSource, windows_of
+from tfpipe.reading.state import State
+from tfpipe.service.epoch_windows import Tensors
+from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
+from tfpipe.service.received import Received
+from tfpipe.stages.basic import AssertCardinality, Example, as_it_is
+
+_TIME_LIMIT = 10.0  # seconds in which the dispatcher must accept a connection
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """Lets the workers of a tf.data service do all stages before this one.
+
+    `Interleave`, `Map`, `Batch`, `AssertCardinality` and `Prefetch` may stand before
+    it. The other stages, and Python functions within an op, belong after it.
+
+    Each pipeline, so each rank, has its own windows. A worker takes the next window
+    that is left; several trainers share the workers. Each record comes once an epoch,
+    and every rank makes equal steps, also if a worker is killed: it must be started
+    again with the same address, and the records that it had are asked for again. Until
+    then the epoch does not end. The elements are those of the pipeline
+    without the service, with the same random numbers. Their order within an epoch is
+    that in which the workers finish, so another run has another order, and a run that
+    is resumed within an epoch repeats some records of it and leaves out as many.
+
+    Args:
+        address: "HOST:PORT" of the dispatcher.
+        compress: Whether what the workers send is compressed, with Snappy. It pays only
+            on networks of less than 1 Gbit/s: pixels hardly get smaller.
+
+    Raises, when the pipeline is built:
+        ConnectionError: If no dispatcher answers.
+        ValueError: If a stage before this one cannot run on a worker.
+
+    Raises, while the dataset is read:
+        tf.errors.OpError: If a worker cannot read a record or an op fails.
+    """
+
+    address: str
+    _: dataclasses.KW_ONLY
+    compress: bool = False
+    _run: "_Run | None" = dataclasses.field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        errors.require_kind(self, "address", self.address, str)
+        errors.settle_bools(self, "compress")
+        host, _, port = self.address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal() or int(port) >= 1 << 16:
+            raise ValueError(
+                "Service.address must be HOST:PORT of a dispatcher, such as "
+                f"127.0.0.1:5050, got {self.address!r}."
+            )
+
+    def num_out(self, num_in: int) -> int:
+        """Returns the number of elements that come out for `num_in` elements."""
+        return num_in
+
+    def from_state(
+        self, state: State, num_epochs: int | None, *, is_continued: bool
+    ) -> "Service":
+        """Returns the stage with the place where the run begins, and its epochs."""
+        run = _Run(state, num_epochs, is_continued)
+        return dataclasses.replace(self, _run=run)
+
+    def around(self, source: Any, stages: Sequence[object]) -> Stage:
+        """Returns the stage from the source to the elements of `stages`.
+
+        Raises:
+            ConnectionError: If no dispatcher answers.
+            ValueError: If the source or a stage cannot be that of a worker.
+        """
+        run = self._run or _Run(State(), 1, False)
+        remote = OnWorkers(source, [*stages])
+        remote.check()
+        _require_dispatcher(self.address)
+        return lambda _: _dataset(self, remote, run)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Where a run begins; the arguments of `building.applied`."""
+
+    state: State
+    num_epochs: int | None
+    is_continued: bool
+
+    def places(self, source: TFRecordSource) -> tuple[Place, tf.data.Dataset]:
+        """Returns where the first epoch begins, and the numbers of epochs from it."""
+        place = source.place(self.state)
+        if self.num_epochs is None:
+            return place, tf.data.Dataset.range(tf.int64.max)
+        first = self.num_epochs - (place.epoch - self.state.epoch)
+        if self.is_continued:
+            return place, counters(first, self.num_epochs)
+        return place, tf.data.Dataset.range(first)
+
+
+def _require_dispatcher(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _TIME_LIMIT):
+            pass
+    except OSError as error:
+        raise ConnectionError(
+            f"The dispatcher of a tf.data service must answer at {address}, got: "
+            f"{error}. Start one: python -m benchmarks.service local "
+            "--address=HOST:PORT"
+        ) from error
+
+
+def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
+    """Returns the elements of the epochs of a run, after the service."""
+    place, numbers = run.places(remote.source)
+    received = Received(service.address, windows_of(remote.source), place)
+
+    def epoch(number: tf.Tensor) -> tf.data.Dataset:
+        token = tf.numpy_function(received.begin, [number], tf.int64)
+        rounds = tf.data.Dataset.range(tf.int64.max).map(
+            as_it_is(lambda _: received.arrays(token))
+        )
+        rounds = rounds.take_while(lambda arrays: tf.size(arrays["piece_window"]) > 0)
+        return rounds.flat_map(as_it_is(lambda arrays: job(token, arrays)))
+
+    def job(token: tf.Tensor, arrays: Tensors) -> tf.data.Dataset:
+        distribute = tf.data.experimental.service.distribute(
+            tf.data.experimental.service.ShardingPolicy.DYNAMIC,
+            service.address,
+            compression="AUTO" if service.compress else None,
+        )
+        with warnings.catch_warnings():
+            # TensorFlow looks at the options of the dataset, which cannot be told here.
+            warnings.simplefilter("ignore", UserWarning)
+            elements = remote.elements(arrays).apply(distribute)
+        return elements.filter(
+            as_it_is(lambda element: received.add(token, element[POSITION]))
+        )
+
+    made = numbers.flat_map(as_it_is(epoch)).map(as_it_is(_without_position))
+    if not remote.has_batch:
+        made = made.unbatch()
+    count = remote.cardinality()
+    return made if count is None else AssertCardinality(count)(made)
+
+
+def _without_position(element: Example) -> Example:
+    return {n: value for n, value in element.items() if n != POSITION}
