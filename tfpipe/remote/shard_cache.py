@@ -26,7 +26,7 @@ from tfpipe.shards.records import Ints
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filled:
-    """What `ShardCache.fill` did.
+    """The result of `ShardCache.fill`.
 
     Attributes:
         num_bytes_fetched: Bytes of the shards that this call fetched.

@@ -72,12 +72,12 @@ class Directory:
         self._clock = clock
         self._full_until = -1.0
         self._known: dict[str, Store] = {}
-        self._said_evicted: set[str] = set()
+        self._said: set[str] = set()
         try:
             _prepare(path)
             with self.locked():
                 _check_version(path)
-                self._clean()
+                _clean(path, self._stores())
                 used = sum(store.num_bytes() for store in self._stores())
         except OSError as error:
             raise _unusable(path, error) from None
@@ -99,25 +99,30 @@ class Directory:
         folder = self.path / content.fingerprint
         try:
             with self.locked():
-                store = self._store(folder, content)
+                if folder not in [store.folder for store in self._stores()]:
+                    _create(folder, content)
+                store = next(s for s in self._stores() if s.folder == folder)
                 if not store.users.are_there():
                     _forget_wrong(store)
                 store.settle()
                 os.utime(folder / "manifest.json")
-                return store, User(folder / "users", len(store.marks))
+                user = User(folder / "users", len(store.marks))
+                self._trim()
+                return store, user
         except OSError as error:
             raise _unusable(self.path, error) from None
 
-    def _store(self, folder: pathlib.Path, content: Content) -> Store:
-        for store in self._stores():
-            if store.folder == folder:
-                return store
-        if folder.exists():
-            _say(f"{folder} is not whole: it is filled anew.")
-            shutil.rmtree(folder)
-        stores.create(folder, content)
-        self._known[folder.name] = Store(folder)
-        return self._known[folder.name]
+    def _trim(self) -> None:
+        """Evicts pieces if an earlier process was given more bytes."""
+        known = self._stores()
+        too_many = sum(store.num_bytes() for store in known) - self.max_bytes
+        if too_many > 0:
+            _MakingRoom(known, self._said).free(too_many, 0)
+
+    def close(self) -> None:
+        """Ends all claims of this object."""
+        for store in self._known.values():
+            store.close()
 
     def load(self) -> tuple[int, int]:
         """Returns the number of live readers, and the bytes of all that they may read.
@@ -147,8 +152,9 @@ class Directory:
         with self.locked():
             known = self._stores()
             used = sum(store.num_bytes() for store in known)
-            room = self._limit(used) - used
-            making_room = _MakingRoom(known, self._note_unused)
+            is_full = self._clock() < self._full_until
+            room = 0 if is_full else self.max_bytes - used
+            making_room = _MakingRoom(known, self._said)
             readers = store.users.readers() if ahead else []
             for piece in pieces:
                 mark = store.marks[piece]
@@ -179,10 +185,6 @@ class Directory:
             store.drop(piece)
             store.unclaim(piece)
 
-    def _limit(self, used: int) -> int:
-        is_full = self._clock() < self._full_until
-        return min(self.max_bytes, used) if is_full else self.max_bytes
-
     def _stores(self) -> list[Store]:
         """Returns all stores of the directory, under its lock."""
         found = []
@@ -190,31 +192,14 @@ class Directory:
             if not _FINGERPRINT.fullmatch(entry.name):
                 continue
             store = self._known.get(entry.name)
-            if store is None or store.inode != entry.inode():
-                try:
+            try:
+                if store is None or not store.is_same():
                     store = Store(self.path / entry.name)
-                except stores.NOT_WHOLE:
-                    continue  # the process that opens it says so
-                self._known[entry.name] = store
+            except stores.NOT_WHOLE:
+                continue  # the process that opens it says so
+            self._known[entry.name] = store
             found.append(store)
         return found
-
-    def _clean(self) -> None:
-        """Removes what killed processes left, and stores without a piece and user."""
-        for leftover in self.path.glob(".*.tmp"):
-            shutil.rmtree(leftover)
-        for store in self._stores():
-            if not store.users.are_there() and not store.num_bytes():
-                shutil.rmtree(store.folder)
-                self._known.pop(store.folder.name).close()
-
-    def _note_unused(self, store: Store) -> None:
-        if store.folder.name not in self._said_evicted:
-            self._said_evicted.add(store.folder.name)
-            _say(
-                f"{store.place} {store.split} is read by nobody now: its pieces in "
-                f"{store.folder} make room."
-            )
 
 
 class _MakingRoom:
@@ -223,10 +208,8 @@ class _MakingRoom:
     The victims are sorted when the first piece is evicted.
     """
 
-    def __init__(
-        self, known: list[Store], on_unused: Callable[[Store], object]
-    ) -> None:
-        self._stores, self._on_unused = known, on_unused
+    def __init__(self, known: list[Store], said: set[str]) -> None:
+        self._stores, self._said = known, said
         self._victims: Iterator[tuple[int, Store, int]] | None = None
         self._next: tuple[int, Store, int] | None = None
 
@@ -247,10 +230,18 @@ class _MakingRoom:
                 break
             self._next = next(self._victims, None)
             if distance > next_use.NEVER:
-                self._on_unused(store)
+                self._say_once(store)
             if _evict(store, piece):
                 freed += int(store.costs[piece])
         return freed
+
+    def _say_once(self, store: Store) -> None:
+        if store.folder.name not in self._said:
+            self._said.add(store.folder.name)
+            _say(
+                f"{store.place} {store.split} is read by nobody now: its pieces in "
+                f"{store.folder} make room."
+            )
 
     def _sorted(self) -> Iterator[tuple[int, Store, int]]:
         """Yields (distance, store, piece) of the pieces that may go, the best first."""
@@ -292,6 +283,22 @@ def _evict(store: Store, piece: int) -> bool:
         return False
     store.drop(piece)
     return True
+
+
+def _create(folder: pathlib.Path, content: Content) -> None:
+    if folder.exists():
+        _say(f"{folder} is not whole: it is filled anew.")
+        shutil.rmtree(folder)
+    stores.create(folder, content)
+
+
+def _clean(path: pathlib.Path, known: list[Store]) -> None:
+    """Removes what killed processes left, and stores without a piece and a user."""
+    for leftover in path.glob(".*.tmp"):
+        shutil.rmtree(leftover)
+    for store in known:
+        if not store.users.are_there() and not store.num_bytes():
+            shutil.rmtree(store.folder)
 
 
 def _last_opened(store: Store) -> float:

@@ -1,4 +1,4 @@
-"""Fetching one piece: a ranged read, its check, and the store; publishing a shard.
+"""Fetching one piece: a ranged read, the check of its bytes, and the store.
 
 In: the number of a piece that this process has claimed. Out: its right bytes in the
 store. Wrong bytes are named on stderr and fetched again. Imports no TensorFlow.
@@ -124,14 +124,18 @@ class Fetcher:
         )
 
     def keep(self, piece: int, content: bytes, mark: int) -> bool:
-        """Writes a claimed piece and ends the claim; False if the disk is full."""
+        """Writes a claimed piece and ends the claim; returns False on a full disk.
+
+        Raises:
+            OSError: If the disk fails otherwise; the claim holds then.
+        """
         try:
             self._store.write(piece, content)
         except OSError as error:
-            self._directory.give_up(self._store, piece)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self._directory.note_full_disk()
+            self._directory.give_up(self._store, piece)
             self.say_once(
                 f"the disk of {self._directory.path} is full, although the cache may "
                 f"have {self._directory.max_bytes} bytes. Reading goes on with the "
@@ -141,51 +145,6 @@ class Fetcher:
         self._store.marks[piece] = mark
         self._store.unclaim(piece)
         return True
-
-    def is_whole(self, shard: int) -> bool:
-        """Returns whether a shard is whole and not damaged, but not published."""
-        marks = self._store.marks[self._store.pieces_of(shard)]
-        is_present = bool(len(marks) and (marks == stores.PRESENT).all())
-        return is_present and not self._store.published(shard).exists()
-
-    def publish(self, shard: int) -> None:
-        """Publishes a whole shard if it has the index's digest, for the next boot too.
-
-        With another digest it is fetched once more. If that does not help, its pieces
-        are marked as wrong.
-        """
-        claim = len(self._pieces) + shard
-        if not self._store.claim(claim):
-            return
-        try:
-            if self._publish_if_right(shard):
-                return
-            shown = urls.shown(
-                urls.join(self._files.place, self._store.shards[shard].name)
-            )
-            self.say(
-                f"{shown} has another digest than index.json says, though each record "
-                "has right CRCs. It is fetched again."
-            )
-            there = self._store.pieces_of(shard)
-            for piece in range(there.start, there.stop):
-                self._store.write(piece, self.download(piece)[0])
-            if not self._publish_if_right(shard, or_wrong=True):
-                self.say(f"{shown} has another digest again, and is not used.")
-        finally:
-            self._store.unclaim(claim)
-
-    def _publish_if_right(self, shard: int, *, or_wrong: bool = False) -> bool:
-        """Returns False if the shard is whole, but its digest is wrong."""
-        is_right = self._store.digest(shard) == self._store.shards[shard].digest
-        with self._directory.locked():
-            if not self.is_whole(shard):
-                return True  # a piece was evicted meanwhile
-            if is_right:
-                self._store.published(shard).touch()
-            elif or_wrong:
-                self._store.marks[self._store.pieces_of(shard)] = stores.WRONG
-        return is_right
 
     def say_once(self, text: str) -> None:
         """Prints a line, once in the process."""

@@ -17,9 +17,9 @@ from tfpipe.remote.local import next_use, store as stores
 from tfpipe.remote.local.directory import Directory
 from tfpipe.remote.local.downloader import Downloader
 from tfpipe.remote.local.fetch import Fetcher
-from tfpipe.remote.local.memory import MemoryFiles
 from tfpipe.remote.local.pieces import Wanted
 from tfpipe.remote.local.reader import Reader
+from tfpipe.remote.local.store import MemoryFiles
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
@@ -218,5 +218,4 @@ class OpenCache:
     def close(self) -> None:
         """Ends the threads and all readers."""
         self.downloader.close()
-        self._fetcher.ended.set()
         self._user.close()

@@ -14,8 +14,7 @@ import numpy as np
 
 from tfpipe.remote.local import next_use
 from tfpipe.remote.local.directory import Directory
-from tfpipe.remote.local.memory import MemoryFiles
-from tfpipe.remote.local.store import Store
+from tfpipe.remote.local.store import MemoryFiles, Store
 from tfpipe.remote.local.users import User
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
@@ -113,9 +112,10 @@ class Reader:
         least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
         if least > self._directory.max_bytes:
             self.close()
+            most = self._directory.max_bytes
             raise ValueError(
                 f"ShardCache.max_bytes must be >= {least}, {_NUM_PINNED} windows of "
-                f"each of {self._num_readers} readers, got {self._directory.max_bytes}. "
+                f"each of {self._num_readers} readers, got {most}. "
                 "Give more bytes, or a smaller window_size to the source."
             )
 

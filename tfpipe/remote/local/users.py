@@ -81,7 +81,7 @@ def _is_locked(path: pathlib.Path) -> bool:
 
 def _rows(path: pathlib.Path, num_pieces: int, mode: Literal["r", "r+"]) -> Ints:
     shape = (NUM_READERS + 1, 2 + num_pieces)
-    return np.memmap(path, np.int64, mode, shape=shape)
+    return np.asarray(np.memmap(path, np.int64, mode, shape=shape))
 
 
 class User:
