@@ -188,7 +188,7 @@ class Directory:
     def _stores(self) -> list[Store]:
         """Returns all stores of the directory, under its lock."""
         found = []
-        for entry in os.scandir(self.path):
+        for entry in list(os.scandir(self.path)):
             if not _FINGERPRINT.fullmatch(entry.name):
                 continue
             store = self._known.get(entry.name)

@@ -141,7 +141,7 @@ class Reader:
         if len(self._in_memory) == 2:
             self._in_memory.popleft().close()
         self._hand_out(wanted.pieces, ranges.num_records)
-        self._cache.downloader.ahead(self._number, self._ahead())
+        self._cache.downloader.ahead(self._number, self._ahead(wanted.pieces))
         self._in_memory.append(MemoryFiles())
         return self._cache.local_paths(wanted, self._in_memory[-1])
 
@@ -164,9 +164,9 @@ class Reader:
         self._row[0] = windows[held].time
         self._num_held += 1
 
-    def _ahead(self) -> Ints:
-        """Returns the pieces of the windows after this one that are fetched ahead."""
-        found, num_bytes = [np.empty(0, np.int64)], 0
+    def _ahead(self, pieces: Ints) -> Ints:
+        """Returns the pieces of this window, then those that are fetched ahead."""
+        found, num_bytes = [pieces], 0
         later = itertools.islice(self._plan.windows, self._num_held, None)
         for window, size in zip(later, self._bytes, strict=True):
             found.append(window.pieces)

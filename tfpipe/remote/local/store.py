@@ -41,7 +41,7 @@ from tfpipe.shards.records import Ints
 ABSENT, FETCHING, WRONG, PRESENT, DAMAGED = range(5)
 
 # Errors of `Store` for a folder that is not whole, as after a power failure.
-NOT_WHOLE = (OSError, ValueError, KeyError, TypeError)
+NOT_WHOLE = (OSError, EOFError, ValueError, KeyError, TypeError)
 
 _PUNCH_HOLE_KEEP_SIZE = 1 | 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -258,12 +258,9 @@ class Store:
         Raises:
             OSError: If the disk is full or damaged.
         """
-        left, offset = memoryview(content), int(self.start[piece])
         descriptor = os.open(self.path(int(self.shard[piece])), os.O_WRONLY)
         try:
-            while left:
-                count = os.pwrite(descriptor, left, offset)
-                left, offset = left[count:], offset + count
+            _write(descriptor, content, int(self.start[piece]))
         finally:
             os.close(descriptor)
 
@@ -305,6 +302,13 @@ class Store:
         return low, high
 
 
+def _write(descriptor: int, content: bytes, offset: int) -> None:
+    left = memoryview(content)
+    while left:
+        count = os.pwrite(descriptor, left, offset)
+        left, offset = left[count:], offset + count
+
+
 class MemoryFiles:
     """Files in memory, one a shard, with some pieces at their byte offsets.
 
@@ -319,10 +323,7 @@ class MemoryFiles:
         """Puts bytes at a byte offset of a shard."""
         if shard not in self._descriptors:
             self._descriptors[shard] = os.memfd_create(f"shard {shard}")
-        left = memoryview(content)
-        while left:
-            count = os.pwrite(self._descriptors[shard], left, offset)
-            left, offset = left[count:], offset + count
+        _write(self._descriptors[shard], content, offset)
 
     def path(self, shard: int) -> str:
         """Returns a path at which this process can open the file of a shard."""

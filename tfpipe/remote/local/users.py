@@ -139,5 +139,7 @@ class User:
 
     def close(self) -> None:
         """Ends all readers."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._lock)
+        if self._lock >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._lock)
+        self._lock = -1
