@@ -92,23 +92,14 @@ class Downloader:
             return {}
         self._start()
         wanted = pieces.tolist()
-        least, since = len(wanted) + 1, time.monotonic()
         with wishes.awaited(wanted):
+            waiting = _Wait(self._store, wishes, self._time_limit)
             while missing := [
                 piece
                 for piece in wanted
                 if marks[piece] < stores.PRESENT and piece not in wishes.in_memory
             ]:
-                if len(missing) < least:
-                    least, since = len(missing), time.monotonic()
-                for piece in missing:
-                    if piece in wishes.failed:
-                        raise wishes.failed[piece]
-                if wishes.is_ended or not threading.main_thread().is_alive():
-                    # Iterators of datasets are ended when the interpreter exits.
-                    raise errors.RemoteError("The shard cache is closed.")
-                if time.monotonic() - since > self._time_limit + _GRACE_SECONDS:
-                    raise _too_late(self._store, missing, self._time_limit)
+                waiting.check(missing)
                 wishes.wait_for(missing, _POLL_SECONDS)
             return {p: wishes.in_memory[p] for p in wanted if p in wishes.in_memory}
 
@@ -207,14 +198,34 @@ def _claim(
     return tasks, failed, False
 
 
-def _too_late(
-    store: Store, missing: list[int], time_limit: float
-) -> errors.RemoteError:
-    return errors.RemoteError(
-        f"{_shown(store, missing[0])}: {len(missing)} pieces must come, each within "
-        f"{time_limit} s, but none came. Check the store and the connection to it, or "
-        "give ShardCache a larger time_limit."
-    )
+class _Wait:
+    """The wait of one reader for some pieces."""
+
+    def __init__(self, store: Store, wishes: Wishes, time_limit: float) -> None:
+        self._store, self._wishes, self._time_limit = store, wishes, time_limit
+        self._start = self._last_came = time.monotonic()
+        self._least_missing = 1 << 62
+
+    def check(self, missing: list[int]) -> None:
+        """Raises the error of a piece that does not come, given those that miss."""
+        now = time.monotonic()
+        if len(missing) < self._least_missing:
+            self._least_missing, self._last_came = len(missing), now
+        for piece in missing:
+            begun, error = self._wishes.failed.get(piece, (0.0, None))
+            is_late = now - self._start > self._time_limit
+            # An older request may have failed for a reason that is gone.
+            if error is not None and (is_late or begun >= self._start):
+                raise error
+        if self._wishes.is_ended or not threading.main_thread().is_alive():
+            # Iterators of datasets are ended when the interpreter exits.
+            raise errors.RemoteError("The shard cache is closed.")
+        if now - self._last_came > self._time_limit + _GRACE_SECONDS:
+            raise errors.RemoteError(
+                f"{_shown(self._store, missing[0])}: {len(missing)} pieces must come, "
+                f"each within {self._time_limit} s, but none came. Check the store and "
+                "the connection to it, or give ShardCache a larger time_limit."
+            )
 
 
 def _wrong(store: Store, piece: int) -> errors.BadIndexError:

@@ -64,7 +64,10 @@ class Reader:
         self._measured = -_MEASURE_SECONDS
         self._start()
         self._plan_more()
-        self._check_room()
+        least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
+        if least > directory.max_bytes:
+            self.close()
+            raise _too_small(least, self._num_readers, directory.max_bytes)
 
     def _start(self) -> None:
         """Plans windows anew."""
@@ -108,21 +111,11 @@ class Reader:
         num_records = len(self._cache.pieces.byte_offsets)
         self._least_records = 0 if does_fit else 2 * num_records // self._num_readers
 
-    def _check_room(self) -> None:
-        least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
-        if least > self._directory.max_bytes:
-            self.close()
-            most = self._directory.max_bytes
-            raise ValueError(
-                f"ShardCache.max_bytes must be >= {least}, {_NUM_PINNED} windows of "
-                f"each of {self._num_readers} readers, got {most}. "
-                "Give more bytes, or a smaller window_size to the source."
-            )
-
     def next_window(self, ranges: RecordRanges) -> list[str]:
         """Returns paths of the records of the next window, after they have come.
 
-        The window before this one stays there too, those before it do not.
+        The window before this one stays there too, those before it do not. After an
+        error the same window can be asked for again.
 
         Args:
             ranges: The records of the window.
@@ -143,7 +136,18 @@ class Reader:
         self._hand_out(wanted.pieces, ranges.num_records)
         self._cache.downloader.ahead(self._number, self._ahead(wanted.pieces))
         self._in_memory.append(MemoryFiles())
-        return self._cache.local_paths(wanted, self._in_memory[-1])
+        try:
+            return self._cache.local_paths(wanted, self._in_memory[-1])
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        """Undoes the hand-out of a window that did not come."""
+        self._in_memory.pop().close()
+        self._num_held -= 1
+        pieces = self._plan.windows[self._num_held].pieces
+        self._bytes.appendleft(int(self._store.costs[pieces].sum()))
 
     def _hand_out(self, pieces: Ints, num_records: int) -> None:
         """Pins a window and the next one, and plans more windows."""
@@ -182,3 +186,11 @@ class Reader:
             self._user.give_back(self._number)
             while self._in_memory:
                 self._in_memory.pop().close()
+
+
+def _too_small(least: int, num_readers: int, max_bytes: int) -> ValueError:
+    return ValueError(
+        f"ShardCache.max_bytes must be >= {least}, {_NUM_PINNED} windows of each of "
+        f"{num_readers} readers, got {max_bytes}. Give more bytes, or a smaller "
+        "window_size to the source."
+    )

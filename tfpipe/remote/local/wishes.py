@@ -6,6 +6,7 @@ the threads of a downloader do next. One lock guards all. Opens no file.
 
 import collections
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -39,11 +40,11 @@ class Wishes:
         self._urgent: dict[int, None] = {}
         self._ahead: dict[int, list[int]] = {}  # by reader, the last piece first
         self._tasks: collections.deque[Task] = collections.deque()
-        self._in_flight: set[int] = set()
+        self._in_flight: dict[int, float] = {}  # when it was claimed
         self._awaited: collections.Counter[int] = collections.Counter()
-        # Both hold awaited pieces only.
+        # Both hold awaited pieces only. A failure has the time of its claim.
         self.in_memory: dict[int, bytes] = {}
-        self.failed: dict[int, Exception] = {}
+        self.failed: dict[int, tuple[float, Exception]] = {}
         self.last_failure: Exception | None = None
 
     @contextmanager
@@ -131,9 +132,10 @@ class Wishes:
             self._is_claiming = False
             new = [task for task in tasks if task.piece not in self._in_flight]
             self._tasks.extend(new)
-            self._in_flight.update(task.piece for task in new)
+            now = time.monotonic()
+            self._in_flight.update((task.piece, now) for task in new)
             for piece, error in failed.items():
-                self._fail(piece, error)
+                self._fail(piece, now, error)
             if is_ahead_full:
                 self._ahead.clear()  # until the next window
             self._has_work.notify(len(new) + 1)
@@ -142,18 +144,18 @@ class Wishes:
     def done(self, piece: int, result: bytes | Exception | None) -> None:
         """Ends a task; the result is None if the piece is in the store now."""
         with self._lock:
-            self._in_flight.discard(piece)
+            begun = self._in_flight.pop(piece)
             if isinstance(result, Exception):
-                self._fail(piece, result)
+                self._fail(piece, begun, result)
             elif result is not None and self._awaited[piece]:
                 self.in_memory[piece] = result
             self._has_come.notify_all()
 
-    def _fail(self, piece: int, error: Exception) -> None:
+    def _fail(self, piece: int, begun: float, error: Exception) -> None:
         self.last_failure = error
         self._ahead.clear()  # until the next window
         if self._awaited[piece]:
-            self.failed[piece] = error
+            self.failed[piece] = begun, error
 
     def end(self) -> None:
         """Ends all threads that wait for something to do."""

@@ -10,10 +10,16 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from tests.support.shards import make_shards
+import tfpipe
+from tests.support.bad_proxy import Fault
+from tests.support.shards import make_shards, read_records
 from tfpipe.reading.order import Order, Place
+from tfpipe.remote.files import Files
+from tfpipe.remote.local import pieces as cuts
+from tfpipe.shards.ranges import RecordRanges
 
 ROOT = pathlib.Path(__file__).parents[4]
 SIZES = [80, 0, 70, 90]
@@ -201,3 +207,73 @@ def test_a_loop_of_kills_leaves_a_cache_that_is_right(workers, made):
         users = [path for path in workers.cache.rglob("users/*") if path.is_file()]
         assert len(users) <= 1
     assert os.listdir(workers.cache)
+
+
+@pytest.fixture
+def on_s3(made, s3_folder, monkeypatch):
+    """Function () -> the shards in a cache of a folder on a real server."""
+    monkeypatch.setattr(cuts, "_MOST_BYTES", PIECE_BYTES)
+    files = Files(s3_folder)
+    for path in made.folder.iterdir():
+        files.upload(path.name, path)
+    return s3_folder
+
+
+EVERYTHING = RecordRanges(np.array([0]), np.array([sum(SIZES)]))
+
+
+def open_on_s3(made, url, **options):
+    cache = tfpipe.ShardCache(**options)
+    files = Files(url)
+    return cache.open(files, made.folder, made.split, made.shards, made.byte_offsets)
+
+
+def test_a_bad_connection_never_gives_a_wrong_byte(
+    made, on_s3, bad_proxy, tmp_path, capfd
+):
+    bad_proxy.faults = [
+        Fault(kind="alter", times=3, after=30),
+        Fault(kind="truncate", times=3, after=1000),
+        Fault(kind="reset", times=3),
+        Fault(kind="status", times=3),
+        Fault(kind="delay", times=3, seconds=0.1),
+    ]
+    opened = open_on_s3(made, on_s3, directory=tmp_path / "cache")
+
+    with contextlib.closing(opened):
+        paths = opened.bring(EVERYTHING)
+        assert read_records(made, EVERYTHING, paths) == list(made.data)
+        num_requests = bad_proxy.num_requests()
+        assert opened.statistics().num_faults == 3
+        assert num_requests > len(opened.pieces)
+        assert opened.bring(EVERYTHING) == paths
+        assert bad_proxy.num_requests() == num_requests
+    assert capfd.readouterr().err.count("came back wrong") == 3
+
+
+def test_each_byte_comes_once_from_the_server(made, on_s3, bad_proxy, tmp_path):
+    cache = tfpipe.ShardCache(tmp_path / "cache")
+
+    filled = cache.fill(on_s3)
+
+    names = [f"*{shard.name}" for shard in made.shards]
+    sent = [bad_proxy.num_bytes(name) for name in names]
+    assert sent == [shard.num_bytes for shard in made.shards]
+    assert filled.num_bytes_fetched == filled.num_bytes_present == made.num_bytes
+    assert cache.fill(on_s3).num_bytes_fetched == 0
+    assert [bad_proxy.num_bytes(name) for name in names] == sent
+
+
+def test_a_server_that_stalls_is_an_error_in_the_stated_time(
+    made, on_s3, bad_proxy, tmp_path
+):
+    bad_proxy.faults = [Fault(kind="stall", after=100)]
+    opened = open_on_s3(made, on_s3, directory=tmp_path / "cache", time_limit=2)
+
+    start = time.monotonic()
+    with contextlib.closing(opened):
+        with pytest.raises(tfpipe.RemoteError, match=made.shards[0].name):
+            opened.bring(EVERYTHING)
+        assert time.monotonic() - start < 12
+        bad_proxy.faults = []
+        assert read_records(made, EVERYTHING, opened.bring(EVERYTHING))
