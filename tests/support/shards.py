@@ -143,10 +143,11 @@ class ScriptedFiles(Files):
     change: Callable[[str, int, bytes], bytes] = _unchanged
     asked: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
+    def read_view(self, name: str, start: int, stop: int) -> memoryview:
         """Returns a part of a file after `change`."""
         self.asked.append((name, start, stop))
-        return self.change(name, start, super().read_range(name, start, stop))
+        content = bytes(super().read_view(name, start, stop))
+        return memoryview(self.change(name, start, content))
 
 
 def read_records(

@@ -76,7 +76,7 @@ class Downloader:
             self._publisher.start()
             atexit.register(_end, weakref.ref(self))
 
-    def require(self, pieces: Ints) -> dict[int, bytes]:
+    def require(self, pieces: Ints) -> dict[int, memoryview]:
         """Returns when some pieces, which are pinned, are in the store.
 
         Returns:
@@ -149,7 +149,7 @@ class Downloader:
                 self._run(found)
 
     def _run(self, task: Task) -> None:
-        result: bytes | Exception | None
+        result: memoryview | Exception | None
         try:
             result, mark = self._fetcher.download(task.piece)
             if self._wishes.is_ended:

@@ -35,7 +35,7 @@ class Ranges(Protocol):
     def place(self) -> str:
         """The folder or URL of the shards."""
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
+    def read_view(self, name: str, start: int, stop: int) -> memoryview:
         """Returns bytes of a file; several threads call it at once."""
 
 
@@ -75,7 +75,7 @@ class Fetcher:
         self.ended = threading.Event()
         self._said: set[str] = set()
 
-    def download(self, piece: int) -> tuple[bytes, int]:
+    def download(self, piece: int) -> tuple[memoryview, int]:
         """Returns the bytes of a piece and its mark, PRESENT or DAMAGED.
 
         Raises:
@@ -104,11 +104,11 @@ class Fetcher:
             self.ended.wait(pause)
         raise AssertionError("unreachable")
 
-    def _ask(self, piece: int) -> tuple[bytes, str | None]:
+    def _ask(self, piece: int) -> tuple[memoryview, str | None]:
         """Requests a piece once; returns its bytes and what is wrong with them."""
         shard = self._store.shards[self._pieces.shard[piece]]
         start, stop = int(self._pieces.start[piece]), int(self._pieces.stop[piece])
-        content = self._files.read_range(shard.name, start, stop)
+        content = self._files.read_view(shard.name, start, stop)
         found = cuts.fault(content, self._pieces.record_sizes(piece))
         with self._lock:
             self.counts.num_requests += 1
@@ -123,7 +123,7 @@ class Fetcher:
             f"{found[1]}."
         )
 
-    def keep(self, piece: int, content: bytes, mark: int) -> bool:
+    def keep(self, piece: int, content: memoryview, mark: int) -> bool:
         """Writes a claimed piece and ends the claim; returns False on a full disk.
 
         Raises:

@@ -252,7 +252,7 @@ class Store:
         lock_byte(self._claims, number, fcntl.F_UNLCK)
         self._claimed.discard(number)
 
-    def write(self, piece: int, content: bytes) -> None:
+    def write(self, piece: int, content: memoryview) -> None:
         """Writes the bytes of a piece that is claimed.
 
         Raises:
@@ -264,12 +264,12 @@ class Store:
         finally:
             os.close(descriptor)
 
-    def read(self, piece: int) -> bytes:
+    def read(self, piece: int) -> memoryview:
         """Returns the bytes of a piece that is there."""
         start, stop = int(self.start[piece]), int(self.stop[piece])
         descriptor = os.open(self.path(int(self.shard[piece])), os.O_RDONLY)
         try:
-            return os.pread(descriptor, stop - start, start)
+            return memoryview(os.pread(descriptor, stop - start, start))
         finally:
             os.close(descriptor)
 
@@ -302,11 +302,10 @@ class Store:
         return low, high
 
 
-def _write(descriptor: int, content: bytes, offset: int) -> None:
-    left = memoryview(content)
-    while left:
-        count = os.pwrite(descriptor, left, offset)
-        left, offset = left[count:], offset + count
+def _write(descriptor: int, content: memoryview, offset: int) -> None:
+    while content:
+        count = os.pwrite(descriptor, content, offset)
+        content, offset = content[count:], offset + count
 
 
 class MemoryFiles:
@@ -319,7 +318,7 @@ class MemoryFiles:
     def __init__(self) -> None:
         self._descriptors: dict[int, int] = {}
 
-    def add(self, shard: int, offset: int, content: bytes) -> None:
+    def add(self, shard: int, offset: int, content: memoryview) -> None:
         """Puts bytes at a byte offset of a shard."""
         if shard not in self._descriptors:
             self._descriptors[shard] = os.memfd_create(f"shard {shard}")

@@ -43,7 +43,7 @@ class Wishes:
         self._in_flight: dict[int, float] = {}  # when it was claimed
         self._awaited: collections.Counter[int] = collections.Counter()
         # Both hold awaited pieces only. A failure has the time of its claim.
-        self.in_memory: dict[int, bytes] = {}
+        self.in_memory: dict[int, memoryview] = {}
         self.failed: dict[int, tuple[float, Exception]] = {}
         self.last_failure: Exception | None = None
 
@@ -141,7 +141,7 @@ class Wishes:
             self._has_work.notify(len(new) + 1)
             self._has_come.notify_all()
 
-    def done(self, piece: int, result: bytes | Exception | None) -> None:
+    def done(self, piece: int, result: memoryview | Exception | None) -> None:
         """Ends a task; the result is None if the piece is in the store now."""
         with self._lock:
             begun = self._in_flight.pop(piece)

@@ -45,7 +45,7 @@ def fetch(directory, store, made, pieces, *, ahead=False):
     for piece in granted.pieces:
         path = made.folder / store.shards[store.shard[piece]].name
         start, stop = int(store.start[piece]), int(store.stop[piece])
-        store.write(piece, path.read_bytes()[start:stop])
+        store.write(piece, memoryview(path.read_bytes())[start:stop])
         store.marks[piece] = PRESENT
         store.unclaim(piece)
     return granted

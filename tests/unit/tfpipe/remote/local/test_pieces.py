@@ -112,11 +112,11 @@ def test_any_changed_byte_of_a_piece_is_found():
     parts = [framed(b"first"), framed(b""), framed(b"the third")]
     content, sizes = b"".join(parts), [len(part) for part in parts]
 
-    assert cuts.fault(content, sizes) is None
+    assert cuts.fault(memoryview(content), sizes) is None
     for place in range(len(content)):
         changed = bytearray(content)
         changed[place] ^= 4
-        number, damage = cuts.fault(bytes(changed), sizes)
+        number, damage = cuts.fault(memoryview(changed), sizes)
         assert number == np.searchsorted(np.cumsum(sizes), place, side="right")
         assert "CRC" in damage
 
@@ -124,7 +124,7 @@ def test_any_changed_byte_of_a_piece_is_found():
 def test_a_whole_record_of_another_length_is_found():
     content = framed(b"longer") + framed(b"long")
 
-    number, damage = cuts.fault(content, [20, len(content) - 20])
+    number, damage = cuts.fault(memoryview(content), [20, len(content) - 20])
 
     assert number == 0
     assert damage == "the record must have 20 bytes, its header says 22"
