@@ -14,6 +14,7 @@ import pathlib
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from tfpipe.remote.local import next_use, store as stores
 from tfpipe.remote.local.pieces import BLOCK_BYTES
 from tfpipe.remote.local.store import Content, Store
 from tfpipe.remote.local.users import User
+from tfpipe.shards import index
 
 VERSION = "tfpipe shard cache 1"
 # After a write failed for lack of room, this long no more bytes are kept than now.
@@ -314,22 +316,18 @@ def _forget_wrong(store: Store) -> None:
 def _prepare(path: pathlib.Path) -> None:
     """Makes the folder, and tries what the cache needs of its file system."""
     path.mkdir(parents=True, exist_ok=True)
-    trial = path / f".{os.getpid()}.trial"
-    try:
-        with open(trial, "xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            stores.lock_byte(file.fileno(), 1, fcntl.F_WRLCK)
-            file.write(bytes(2 * BLOCK_BYTES))
-            file.flush()
-            stores.punch(file.fileno(), 0, BLOCK_BYTES)
-    finally:
-        trial.unlink(missing_ok=True)
+    with tempfile.TemporaryFile(dir=path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        stores.lock_byte(file.fileno(), 1, fcntl.F_WRLCK)
+        file.write(bytes(2 * BLOCK_BYTES))
+        file.flush()
+        stores.punch(file.fileno(), 0, BLOCK_BYTES)
 
 
 def _check_version(path: pathlib.Path) -> None:
     version = path / "version"
     if not version.exists():
-        version.write_text(f"{VERSION}\n", encoding="utf-8")
+        index.replace_file(version, f"{VERSION}\n".encode(), fsync=False)
     found = version.read_text(encoding="utf-8").strip()
     if found != VERSION:
         raise ValueError(

@@ -57,6 +57,8 @@ class Downloader:
         self._num_connections, self._time_limit = num_connections, time_limit
         # Pieces that this process fetched and no window has used since.
         self.is_new: npt.NDArray[np.bool_] = np.zeros(len(store.marks), np.bool_)
+        # Pieces that are damaged in the remote store, whether there is room or not.
+        self.is_damaged: npt.NDArray[np.bool_] = np.zeros(len(store.marks), np.bool_)
         self._wishes = Wishes()
         self._publisher = Publisher(fetcher, directory, store)
         self._starting = threading.Lock()
@@ -155,6 +157,7 @@ class Downloader:
             if self._wishes.is_ended:
                 return  # its claim has ended
             self.is_new[task.piece] = True
+            self.is_damaged[task.piece] = mark == stores.DAMAGED
             if task.has_room and self._fetcher.keep(task.piece, result, mark):
                 result = None
                 self._publisher.add(int(self._store.shard[task.piece]))
@@ -164,11 +167,15 @@ class Downloader:
                 self._directory.give_up(self._store, task.piece)
         self._wishes.done(task.piece, result)
 
-    def close(self) -> None:
-        """Ends all claims, and the threads, but not one that waits for the store."""
+    def end(self) -> None:
+        """Asks the threads to end."""
         self._wishes.end()
         self._fetcher.ended.set()
         self._publisher.end()
+
+    def close(self) -> None:
+        """Ends all claims, and the threads, but not one that waits for the store."""
+        self.end()
         end = time.monotonic() + _EXIT_SECONDS
         threads = [*self._threads, self._publisher.thread] if self._threads else []
         for thread in threads:

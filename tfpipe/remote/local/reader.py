@@ -183,6 +183,7 @@ class Reader:
         """Ends the reader: its pieces may be evicted."""
         if not self._is_closed:
             self._is_closed = True
+            self._cache.downloader.ahead(self._number, np.empty(0, np.int64))
             self._user.give_back(self._number)
             while self._in_memory:
                 self._in_memory.pop().close()

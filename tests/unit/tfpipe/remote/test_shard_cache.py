@@ -1,6 +1,8 @@
 """The shard cache on a folder whose answers the tests change: no wrong byte is used."""
 
+import contextlib
 import errno
+import gc
 import itertools
 import re
 import threading
@@ -308,6 +310,42 @@ def test_readers_are_few_and_can_be_closed(opened, made):
     readers[0].close()
     readers[0].close()
     cache.reader(lambda: windows(made))
+
+
+def test_a_cache_that_is_dropped_ends_its_threads(opened, made, tmp_path):
+    cache = tfpipe.ShardCache(tmp_path / "cache").open(
+        ScriptedFiles(str(made.folder)), "", "train", made.shards, made.byte_offsets
+    )
+    cache.bring(EVERYTHING)
+    threads = cache.downloader._threads
+    assert any((tmp_path / "cache").rglob("users/*"))
+    del cache
+    gc.collect()
+
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not any((tmp_path / "cache").rglob("users/*"))
+
+
+def test_what_is_damaged_and_has_no_room_is_told_too(made, tmp_path, tmp_path_factory):
+    damaged = make_shards(tmp_path_factory.mktemp("damaged"), [80, 0, 70])
+    path = damaged.folder / damaged.shards[0].name
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+    cache = tfpipe.ShardCache(tmp_path / "cache", max_bytes=1)
+    opened = cache.open(
+        ScriptedFiles(str(damaged.folder)),
+        damaged.folder,
+        "train",
+        damaged.shards,
+        damaged.byte_offsets,
+    )
+    with contextlib.closing(opened):
+        opened.bring(EVERYTHING)
+        assert not opened.are_sound(EVERYTHING)
+        assert opened.statistics().is_reading_through
 
 
 def test_fill_brings_and_publishes_all_that_fits(made, tmp_path):
