@@ -154,7 +154,7 @@ class Downloader:
         result: memoryview | Exception | None
         try:
             result, mark = self._fetcher.download(task.piece)
-            if self._wishes.is_ended:
+            if self._store.is_closed:
                 return  # its claim has ended
             self.is_new[task.piece] = True
             self.is_damaged[task.piece] = mark == stores.DAMAGED

@@ -155,7 +155,7 @@ class Store:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self._claims = -1
+        self._claims, self.is_closed = -1, False
         self._manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
         self.shards = [Shard(**shard) for shard in self._manifest["shards"]]
         self.place, self.split = self._manifest["place"], self._manifest["split"]
@@ -175,6 +175,7 @@ class Store:
 
     def close(self) -> None:
         """Ends all claims."""
+        self.is_closed = True
         if self._claims >= 0:
             os.close(self._claims)
         self._claims = -1

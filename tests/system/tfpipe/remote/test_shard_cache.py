@@ -18,7 +18,7 @@ from tests.support.bad_proxy import Fault
 from tests.support.shards import make_shards, read_records
 from tfpipe.reading.order import Order, Place
 from tfpipe.remote.files import Files
-from tfpipe.remote.local import pieces as cuts
+from tfpipe.remote.local import next_use, pieces as cuts
 from tfpipe.shards.ranges import RecordRanges
 
 ROOT = pathlib.Path(__file__).parents[4]
@@ -277,3 +277,33 @@ def test_a_server_that_stalls_is_an_error_in_the_stated_time(
         assert time.monotonic() - start < 12
         bad_proxy.faults = []
         assert read_records(made, EVERYTHING, opened.bring(EVERYTHING))
+
+
+def test_a_cache_of_half_the_data_hits_as_often_as_belady(
+    tmp_path, tmp_path_factory, monkeypatch
+):
+    monkeypatch.setattr(cuts, "_MOST_BYTES", 40_000)
+    large = make_shards(tmp_path_factory.mktemp("large"), [400] * 10)
+    max_bytes = large.num_bytes // 2
+    cache = tfpipe.ShardCache(tmp_path / "cache", max_bytes=max_bytes)
+    order = Order(shard_sizes=large.sizes, window_size=128)
+    windows = [
+        order.window(0, Place(epoch), number).ranges
+        for epoch in range(6)
+        for number in order.windows(0, Place(epoch))
+    ]
+    opened = cache.open(
+        Files(str(large.folder)), "", "train", large.shards, large.byte_offsets
+    )
+    with contextlib.closing(opened):
+        reader = opened.reader(lambda: iter(windows))
+        for ranges in windows:
+            reader.next_window(ranges)
+        found = opened.statistics()
+        used = [opened.pieces.of(ranges) for ranges in windows]
+        costs = opened.pieces.stop - opened.pieces.start
+
+    best = next_use.optimal_hits(used, costs, max_bytes)
+    assert 0.3 < best < 0.7
+    hits = found.num_pieces_from_cache / found.num_pieces_wanted
+    assert hits > best - 0.05

@@ -129,7 +129,7 @@ def test_what_is_damaged_in_the_store_is_kept_as_it_is(
     place = int(damaged.byte_offsets[3]) + 50
     content[place] ^= 1
     path.write_bytes(content)
-    cache = opened(of=damaged)
+    cache = opened(of=damaged, time_limit=2)
 
     found = read_records(damaged, EVERYTHING, cache.bring(EVERYTHING))
 
