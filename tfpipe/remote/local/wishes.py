@@ -130,7 +130,9 @@ class Wishes:
         """
         with self._lock:
             self._is_claiming = False
-            new = [task for task in tasks if task.piece not in self._in_flight]
+            # A task with room holds a claim, which ends only when the task is run. An
+            # older task may have ended its own claim and not be done yet.
+            new = [t for t in tasks if t.has_room or t.piece not in self._in_flight]
             self._tasks.extend(new)
             now = time.monotonic()
             self._in_flight.update((task.piece, now) for task in new)
@@ -144,7 +146,7 @@ class Wishes:
     def done(self, piece: int, result: memoryview | Exception | None) -> None:
         """Ends a task; the result is None if the piece is in the store now."""
         with self._lock:
-            begun = self._in_flight.pop(piece)
+            begun = self._in_flight.pop(piece, 0.0)
             if isinstance(result, Exception):
                 self._fail(piece, begun, result)
             elif result is not None and self._awaited[piece]:

@@ -46,6 +46,19 @@ def test_a_piece_on_its_way_is_not_asked_for_again():
     assert wishes.next() == Claim([2], is_ahead=False)
 
 
+def test_a_claim_is_always_followed_by_its_task():
+    """The disk was full for the first task: its claim ended before the task did."""
+    wishes = Wishes()
+    for _ in range(2):
+        wishes.set_ahead(1, [5])
+        wishes.next()
+        wishes.claimed([Task(5, True)], {}, False)
+        assert wishes.next() == Task(5, True)
+    wishes.done(5, None)
+    wishes.done(5, None)
+    assert not wishes.is_busy(0)
+
+
 def run(wishes, piece, result):
     wishes.wait_for([piece], 0)
     wishes.next()
