@@ -1,15 +1,20 @@
 """The end of a process waits for threads that read a dataset."""
 
 import threading
+from types import CodeType
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfpipe import at_exit
 
 
-def test_a_thread_gets_its_element_before_the_process_goes_on_ending() -> None:
+def test_a_thread_gets_its_element_before_the_process_goes_on_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked, answer = threading.Event(), threading.Event()
+    deleted, is_any_in = threading.Event(), at_exit._is_any_in
     seen, raised = [], []
 
     def wait(number: np.int64) -> np.int64:
@@ -29,12 +34,18 @@ def test_a_thread_gets_its_element_before_the_process_goes_on_ending() -> None:
         except BaseException as error:
             raised.append(error)
 
+    def is_waiting(waits: set[CodeType]) -> bool:
+        deleted.set()  # all iterators are, when the exit begins to wait
+        return is_any_in(waits)
+
+    monkeypatch.setattr(at_exit, "_is_any_in", is_waiting)
     reader = threading.Thread(target=read, daemon=True)
     ending = threading.Thread(target=at_exit.end_iterators)
     reader.start()
     asked.wait()
     ending.start()
-    ending.join(timeout=0.3)
+    deleted.wait()
+    ending.join(timeout=0.1)
     was_ending = ending.is_alive()
     answer.set()
     ending.join()

@@ -112,6 +112,11 @@ MADE = [
         {"max_faults": (*INT, -1, None), "locate": FUNCTION},
     ),
     (
+        tfpipe.Files,
+        {"place": "folder"},
+        {"place": (3, None, "ftp://host/x"), "time_limit": (*NUMBER, 0, None)},
+    ),
+    (
         tfpipe.Interleave,
         {},
         {
@@ -257,6 +262,11 @@ MADE = [
         tfpipe.Setting,
         {"tuning": tfpipe.Tuning()},
         {"tuning": (*OBJECT, None), "cache": OBJECT},
+    ),
+    (
+        tfpipe.Service,
+        {"address": "127.0.0.1:5050"},
+        {"address": (3, None, "5050", "host", "a/b:1", "h:70000"), "compress": SWITCH},
     ),
     (
         tfpipe.ShardCache,
@@ -737,8 +747,7 @@ def test_library_refuses_a_bucket_before_it_makes_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for make in (
-        lambda url: tfpipe.TFRecordSource(url, "train"),
-        lambda url: tfpipe.imagenet_train(url),
+        lambda url: tfpipe.ShardCache(url),
         lambda url: tfpipe.Cache("disk", url),
         lambda url: tfpipe.load_tuned(url, pipeline()),
         lambda url: tfpipe.Tuning().save(url, made_for={}),
