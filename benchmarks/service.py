@@ -22,7 +22,6 @@ JSON object as the last line. Exit code: 0 ended by a signal, 1 an error.
 """
 
 import ctypes
-import ipaddress
 import os
 import resource
 import signal
@@ -79,14 +78,6 @@ def parse_address(name: str, text: str) -> Address:
     return host, int(port)
 
 
-def is_loopback(host: str) -> bool:
-    """Checks whether a name or an address is that of this host alone."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def main(argv: Sequence[str]) -> int:
     """Runs the server that the arguments ask for, until a signal ends it."""
     roles = {"dispatcher": _dispatch, "worker": _work, "local": _serve_locally}
@@ -98,11 +89,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         address = parse_address("--address", _ADDRESS.value)
         _check_flags(role)
-        if not is_loopback(address[0]):
-            _say(
-                f"{address[0]} is reached by other hosts. Whoever reaches the port can "
-                "run code here: TensorFlow's servers ask for no password."
-            )
+        _say(
+            "TensorFlow's servers listen on every network address of this host, and "
+            "whoever reaches the port can run code here: keep it behind a firewall."
+        )
         started, stop = time.monotonic(), _stop_event()
         figures = roles[role](address, stop)
     except (ValueError, OSError, RuntimeError) as error:

@@ -46,12 +46,12 @@ class OnWorkers:
         """
         if not isinstance(self.source, TFRecordSource):
             raise ValueError(f"Service needs a TFRecordSource, got {self.source!r}.")
-        if self.source.split_index.open_cache is not None:
+        if self.source.split_index.storage.files is not None:
             raise ValueError(
-                "Workers do not read through the shard cache of a trainer: with a "
-                "Service, data_dir must be a folder that all workers have mounted, or "
-                'a URL with shard_cache="direct"; got '
-                f"{self.source.data_dir} with {self.source.shard_cache!r}."
+                "Workers read no URL, nor through the shard cache of a trainer: with a "
+                "Service, data_dir must be a folder that all workers have mounted, "
+                f"read in place; got {self.source.data_dir} with "
+                f"shard_cache={self.source.shard_cache!r}."
             )
         if not self.stages or not isinstance(self.stages[0], Interleave):
             raise ValueError(f"Service must come after Interleave, got {self.stages}.")
