@@ -3,13 +3,15 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xxhash
 
+from tfpipe.remote.files import Files
 from tfpipe.shards import index, records
 from tfpipe.shards.index import Shard
+from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
 
 
@@ -49,8 +51,12 @@ def make_shards(
     record_bytes: int = 1000,
     seed: int = 0,
     split: str = "train",
+    is_even: bool = False,
 ) -> MadeShards:
-    """Writes shards of random records, whose lengths differ by up to a half."""
+    """Writes shards of random records, whose lengths differ by up to a half.
+
+    If `is_even`, all have the same length.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
     shards, offsets, data, rows = [], [], [], []
@@ -59,7 +65,7 @@ def make_shards(
         content = b""
         for record in range(size):
             length = int(random.integers(record_bytes // 2, record_bytes * 3 // 2))
-            data.append(random.bytes(length))
+            data.append(random.bytes(record_bytes if is_even else length))
             framed = b"".join(records.frame([data[-1]]))
             offsets.append(len(content))
             rows.append(_row(split, number, record, len(content), len(framed)))
@@ -74,6 +80,22 @@ def make_shards(
     )
     _write_index(made, rows)
     return made
+
+
+def load_shards(folder: pathlib.Path | str, split: str = "train") -> MadeShards:
+    """Returns what `make_shards` wrote, for another process."""
+    folder = pathlib.Path(folder)
+    shards = index.load(folder).splits[split]
+    catalog = index.load_catalog(folder, split, ["byte_offset", "num_bytes"])
+    offsets = catalog["byte_offset"].astype(np.int64)
+    contents = {shard.name: (folder / shard.name).read_bytes() for shard in shards}
+    names = [shard.name for shard in shards for _ in range(shard.num_records)]
+    ends = offsets + catalog["num_bytes"] - records.FOOTER_BYTES
+    data = tuple(
+        contents[name][start + records.HEADER_BYTES : end]
+        for name, start, end in zip(names, offsets, ends, strict=True)
+    )
+    return MadeShards(folder, split, shards, offsets, data)
 
 
 def _row(
@@ -102,3 +124,41 @@ def _write_index(made: MadeShards, rows: Sequence[dict[str, object]]) -> None:
         files={index.CATALOG_NAME: index.describe_file(path)},
     )
     index.write(known, made.folder, fsync=False)
+
+
+def _unchanged(name: str, start: int, content: bytes) -> bytes:
+    return content
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptedFiles(Files):
+    """Files of a folder whose answers a test changes and counts.
+
+    Attributes:
+        change: Function (name, first byte, right content) -> content; it may wait or
+            raise.
+        asked: (name, first byte, last byte + 1) of each ranged read.
+    """
+
+    change: Callable[[str, int, bytes], bytes] = _unchanged
+    asked: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
+
+    def read_view(self, name: str, start: int, stop: int) -> memoryview:
+        """Returns a part of a file after `change`."""
+        self.asked.append((name, start, stop))
+        content = bytes(super().read_view(name, start, stop))
+        return memoryview(self.change(name, start, content))
+
+
+def read_records(
+    made: MadeShards, ranges: RecordRanges, paths: Sequence[str]
+) -> list[bytes]:
+    """Reads the data of records from the local path of each extent."""
+    _, extents = by_shard(ranges, made.sizes)
+    found = []
+    for path, first, length in zip(paths, extents.first, extents.length, strict=True):
+        with open(path, "rb") as file:
+            for record in range(first, first + length):
+                file.seek(int(made.byte_offsets[record]) + records.HEADER_BYTES)
+                found.append(file.read(len(made.data[record])))
+    return found

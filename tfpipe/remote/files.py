@@ -64,13 +64,17 @@ class Files:
             RemoteError: If the file is missing (a `MissingFileError`), cannot be read,
                 or ends before `stop`.
         """
+        return bytes(self.read_view(name, start, stop))
+
+    def read_view(self, name: str, start: int, stop: int) -> memoryview:
+        """Returns the same as `read_range`, without a copy."""
         if not 0 <= start <= stop:
             raise ValueError(f"A range must have 0 <= start <= stop: {start}, {stop}.")
         if start == stop:
-            return b""
+            return memoryview(b"")
         what = f"reading bytes {start} to {stop} of"
         with self._asked(what, name):
-            content = bytes(self._folder.read_range(name, start, stop))
+            content = memoryview(self._folder.read_range(name, start, stop))
         if len(content) != stop - start:
             raise errors.RemoteError(
                 f"{what.capitalize()} {self._shown(name)} must give {stop - start} "

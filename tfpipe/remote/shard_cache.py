@@ -26,7 +26,7 @@ from tfpipe.shards.records import Ints
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filled:
-    """What `ShardCache.fill` did.
+    """The result of `ShardCache.fill`.
 
     Attributes:
         num_bytes_fetched: Bytes of the shards that this call fetched.
@@ -62,7 +62,8 @@ class ShardCache:
             splits in the folder; at least three windows of each rank of the host. None
             is 80 % of the disk's free bytes, cached bytes included, when it is opened.
         num_connections: Requests that a process has under way at once, for each split.
-        time_limit: Seconds that one piece may take with all retries, > 0.
+        time_limit: Seconds that one piece may take with all retries, > 0, at most
+            a day.
 
     Raises:
         ValueError: If an argument is wrong.
@@ -88,7 +89,7 @@ class ShardCache:
             ),
         )
         errors.settle_ints(self, ["num_connections"], least=1, most=1024)
-        errors.settle_numbers(self, ["time_limit"], above=0)
+        errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
 
     def fill(
         self,

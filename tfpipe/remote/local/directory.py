@@ -14,6 +14,7 @@ import pathlib
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from tfpipe.remote.local import next_use, store as stores
 from tfpipe.remote.local.pieces import BLOCK_BYTES
 from tfpipe.remote.local.store import Content, Store
 from tfpipe.remote.local.users import User
+from tfpipe.shards import index
 
 VERSION = "tfpipe shard cache 1"
 # After a write failed for lack of room, this long no more bytes are kept than now.
@@ -72,12 +74,12 @@ class Directory:
         self._clock = clock
         self._full_until = -1.0
         self._known: dict[str, Store] = {}
-        self._said_evicted: set[str] = set()
+        self._said: set[str] = set()
         try:
             _prepare(path)
             with self.locked():
                 _check_version(path)
-                self._clean()
+                _clean(path, self._stores())
                 used = sum(store.num_bytes() for store in self._stores())
         except OSError as error:
             raise _unusable(path, error) from None
@@ -99,25 +101,30 @@ class Directory:
         folder = self.path / content.fingerprint
         try:
             with self.locked():
-                store = self._store(folder, content)
+                if folder not in [store.folder for store in self._stores()]:
+                    _create(folder, content)
+                store = next(s for s in self._stores() if s.folder == folder)
                 if not store.users.are_there():
                     _forget_wrong(store)
                 store.settle()
                 os.utime(folder / "manifest.json")
-                return store, User(folder / "users", len(store.marks))
+                user = User(folder / "users", len(store.marks))
+                self._trim()
+                return store, user
         except OSError as error:
             raise _unusable(self.path, error) from None
 
-    def _store(self, folder: pathlib.Path, content: Content) -> Store:
-        for store in self._stores():
-            if store.folder == folder:
-                return store
-        if folder.exists():
-            _say(f"{folder} is not whole: it is filled anew.")
-            shutil.rmtree(folder)
-        stores.create(folder, content)
-        self._known[folder.name] = Store(folder)
-        return self._known[folder.name]
+    def _trim(self) -> None:
+        """Evicts pieces if an earlier process was given more bytes."""
+        known = self._stores()
+        too_many = sum(store.num_bytes() for store in known) - self.max_bytes
+        if too_many > 0:
+            _MakingRoom(known, self._said).free(too_many, 0)
+
+    def close(self) -> None:
+        """Ends all claims of this object."""
+        for store in self._known.values():
+            store.close()
 
     def load(self) -> tuple[int, int]:
         """Returns the number of live readers, and the bytes of all that they may read.
@@ -147,8 +154,9 @@ class Directory:
         with self.locked():
             known = self._stores()
             used = sum(store.num_bytes() for store in known)
-            room = self._limit(used) - used
-            making_room = _MakingRoom(known, self._note_unused)
+            is_full = self._clock() < self._full_until
+            room = 0 if is_full else self.max_bytes - used
+            making_room = _MakingRoom(known, self._said)
             readers = store.users.readers() if ahead else []
             for piece in pieces:
                 mark = store.marks[piece]
@@ -179,42 +187,21 @@ class Directory:
             store.drop(piece)
             store.unclaim(piece)
 
-    def _limit(self, used: int) -> int:
-        is_full = self._clock() < self._full_until
-        return min(self.max_bytes, used) if is_full else self.max_bytes
-
     def _stores(self) -> list[Store]:
         """Returns all stores of the directory, under its lock."""
         found = []
-        for entry in os.scandir(self.path):
+        for entry in list(os.scandir(self.path)):
             if not _FINGERPRINT.fullmatch(entry.name):
                 continue
             store = self._known.get(entry.name)
-            if store is None or store.inode != entry.inode():
-                try:
+            try:
+                if store is None or not store.is_same():
                     store = Store(self.path / entry.name)
-                except stores.NOT_WHOLE:
-                    continue  # the process that opens it says so
-                self._known[entry.name] = store
+            except stores.NOT_WHOLE:
+                continue  # the process that opens it says so
+            self._known[entry.name] = store
             found.append(store)
         return found
-
-    def _clean(self) -> None:
-        """Removes what killed processes left, and stores without a piece and user."""
-        for leftover in self.path.glob(".*.tmp"):
-            shutil.rmtree(leftover)
-        for store in self._stores():
-            if not store.users.are_there() and not store.num_bytes():
-                shutil.rmtree(store.folder)
-                self._known.pop(store.folder.name).close()
-
-    def _note_unused(self, store: Store) -> None:
-        if store.folder.name not in self._said_evicted:
-            self._said_evicted.add(store.folder.name)
-            _say(
-                f"{store.place} {store.split} is read by nobody now: its pieces in "
-                f"{store.folder} make room."
-            )
 
 
 class _MakingRoom:
@@ -223,10 +210,8 @@ class _MakingRoom:
     The victims are sorted when the first piece is evicted.
     """
 
-    def __init__(
-        self, known: list[Store], on_unused: Callable[[Store], object]
-    ) -> None:
-        self._stores, self._on_unused = known, on_unused
+    def __init__(self, known: list[Store], said: set[str]) -> None:
+        self._stores, self._said = known, said
         self._victims: Iterator[tuple[int, Store, int]] | None = None
         self._next: tuple[int, Store, int] | None = None
 
@@ -247,10 +232,18 @@ class _MakingRoom:
                 break
             self._next = next(self._victims, None)
             if distance > next_use.NEVER:
-                self._on_unused(store)
+                self._say_once(store)
             if _evict(store, piece):
                 freed += int(store.costs[piece])
         return freed
+
+    def _say_once(self, store: Store) -> None:
+        if store.folder.name not in self._said:
+            self._said.add(store.folder.name)
+            _say(
+                f"{store.place} {store.split} is read by nobody now: its pieces in "
+                f"{store.folder} make room."
+            )
 
     def _sorted(self) -> Iterator[tuple[int, Store, int]]:
         """Yields (distance, store, piece) of the pieces that may go, the best first."""
@@ -294,6 +287,22 @@ def _evict(store: Store, piece: int) -> bool:
     return True
 
 
+def _create(folder: pathlib.Path, content: Content) -> None:
+    if folder.exists():
+        _say(f"{folder} is not whole: it is filled anew.")
+        shutil.rmtree(folder)
+    stores.create(folder, content)
+
+
+def _clean(path: pathlib.Path, known: list[Store]) -> None:
+    """Removes what killed processes left, and stores without a piece and a user."""
+    for leftover in path.glob(".*.tmp"):
+        shutil.rmtree(leftover)
+    for store in known:
+        if not store.users.are_there() and not store.num_bytes():
+            shutil.rmtree(store.folder)
+
+
 def _last_opened(store: Store) -> float:
     return (store.folder / "manifest.json").stat().st_mtime
 
@@ -307,22 +316,18 @@ def _forget_wrong(store: Store) -> None:
 def _prepare(path: pathlib.Path) -> None:
     """Makes the folder, and tries what the cache needs of its file system."""
     path.mkdir(parents=True, exist_ok=True)
-    trial = path / f".{os.getpid()}.trial"
-    try:
-        with open(trial, "xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            stores.lock_byte(file.fileno(), 1, fcntl.F_WRLCK)
-            file.write(bytes(2 * BLOCK_BYTES))
-            file.flush()
-            stores.punch(file.fileno(), 0, BLOCK_BYTES)
-    finally:
-        trial.unlink(missing_ok=True)
+    with tempfile.TemporaryFile(dir=path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        stores.lock_byte(file.fileno(), 1, fcntl.F_WRLCK)
+        file.write(bytes(2 * BLOCK_BYTES))
+        file.flush()
+        stores.punch(file.fileno(), 0, BLOCK_BYTES)
 
 
 def _check_version(path: pathlib.Path) -> None:
     version = path / "version"
     if not version.exists():
-        version.write_text(f"{VERSION}\n", encoding="utf-8")
+        index.replace_file(version, f"{VERSION}\n".encode(), fsync=False)
     found = version.read_text(encoding="utf-8").strip()
     if found != VERSION:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The downloader: the threads that fetch pieces, those that are needed first at first.
+"""The downloader: the threads that fetch pieces, those that are waited for at first.
 
 In: the pieces that a reader waits for, and those that it reads after them. Out: the
 marks of these pieces, once their bytes are in the store. Each piece is fetched by one
@@ -6,7 +6,6 @@ process of the host. Imports no TensorFlow.
 """
 
 import atexit
-import collections
 import threading
 import time
 import weakref
@@ -18,13 +17,13 @@ import numpy.typing as npt
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.local import store as stores
-from tfpipe.remote.local.directory import Directory, Granted
+from tfpipe.remote.local.directory import Directory
 from tfpipe.remote.local.fetch import Fetcher
+from tfpipe.remote.local.publish import Publisher
 from tfpipe.remote.local.store import Store
+from tfpipe.remote.local.wishes import Claim, Task, Wishes
 from tfpipe.shards.records import Ints
 
-# Pieces that are claimed under one lock of the directory.
-_BATCH = 8
 # Another process's piece is looked for this often.
 _POLL_SECONDS = 0.01
 # The fetcher says first, and more precisely, why no piece comes.
@@ -58,29 +57,28 @@ class Downloader:
         self._num_connections, self._time_limit = num_connections, time_limit
         # Pieces that this process fetched and no window has used since.
         self.is_new: npt.NDArray[np.bool_] = np.zeros(len(store.marks), np.bool_)
-        self._lock = threading.Lock()
-        # All below is guarded by the lock.
-        self._has_work = threading.Condition(self._lock)
-        self._has_come = threading.Condition(self._lock)
+        # Pieces that are damaged in the remote store, whether there is room or not.
+        self.is_damaged: npt.NDArray[np.bool_] = np.zeros(len(store.marks), np.bool_)
+        self._wishes = Wishes()
+        self._publisher = Publisher(fetcher, directory, store)
+        self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._is_ended = self._is_claiming = self._is_publishing = False
-        self._urgent: dict[int, None] = {}
-        self._ahead: dict[int, list[int]] = {}  # by reader, the last one first
-        # Claimed pieces, and whether there is room for them.
-        self._tasks: collections.deque[tuple[int, bool]] = collections.deque()
-        self._in_flight: set[int] = set()
-        self._to_publish: collections.deque[int] = collections.deque()
-        self._awaited: collections.Counter[int] = collections.Counter()
-        # Of pieces that are awaited.
-        self._in_memory: dict[int, bytes] = {}
-        self._failed: dict[int, Exception] = {}
-        self._failure: Exception | None = None  # the last one
 
-    def are_there(self, pieces: Ints) -> bool:
-        """Returns whether all of some pieces can be read from the store."""
-        return bool((self._store.marks[pieces] >= stores.PRESENT).all())
+    def _start(self) -> None:
+        with self._starting:
+            if self._threads:
+                return
+            for _ in range(self._num_connections):
+                # Daemons: no exit waits for a server that stalls.
+                thread = threading.Thread(
+                    target=self._work, name="shard cache", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+            self._publisher.start()
+            atexit.register(_end, weakref.ref(self))
 
-    def require(self, pieces: Ints) -> dict[int, bytes]:
+    def require(self, pieces: Ints) -> dict[int, memoryview]:
         """Returns when some pieces, which are pinned, are in the store.
 
         Returns:
@@ -91,67 +89,29 @@ class Downloader:
                 than the time limit.
             BadIndexError: If a shard has another digest than the index says.
         """
-        if self.are_there(pieces):
+        marks, wishes = self._store.marks, self._wishes
+        if (marks[pieces] >= stores.PRESENT).all():
             return {}
-        numbers: list[int] = pieces.tolist()
-        with self._lock:
-            self._start()
-            self._awaited.update(numbers)
-            try:
-                self._wait(numbers)
-                return {n: self._in_memory[n] for n in numbers if n in self._in_memory}
-            finally:
-                self._awaited.subtract(numbers)
-                for number in numbers:
-                    if not self._awaited[number]:
-                        del self._awaited[number]
-                        self._in_memory.pop(number, None)
-                        self._failed.pop(number, None)
-
-    def _wait(self, numbers: list[int]) -> None:
-        marks = self._store.marks
-        least, since = len(numbers) + 1, time.monotonic()
-        while missing := [
-            number
-            for number in numbers
-            if marks[number] < stores.PRESENT and number not in self._in_memory
-        ]:
-            if len(missing) < least:
-                least, since = len(missing), time.monotonic()
-            self._check(missing, time.monotonic() - since)
-            absent = [number for number in missing if number not in self._in_flight]
-            self._urgent = dict.fromkeys([*self._urgent, *absent])
-            self._has_work.notify(len(absent))
-            self._has_come.wait(_POLL_SECONDS)
-
-    def _check(self, missing: list[int], seconds: float) -> None:
-        """Raises the error of a piece that does not come."""
-        for number in missing:
-            if number in self._failed:
-                raise self._failed[number]
-        if self._is_ended or not threading.main_thread().is_alive():
-            # The iterators of datasets are ended when the interpreter exits.
-            raise errors.RemoteError("The process ends: the shard cache is closed.")
-        if seconds > self._time_limit + _GRACE_SECONDS:
-            shard = self._store.shards[self._store.shard[missing[0]]]
-            place = urls.shown(urls.join(self._store.place, shard.name))
-            raise errors.RemoteError(
-                f"{place}: {len(missing)} pieces must come within {self._time_limit} s,"
-                f" got none for {seconds:.0f} s. Check the store and the connection, or"
-                " give ShardCache a larger time_limit."
-            )
+        self._start()
+        wanted = pieces.tolist()
+        with wishes.awaited(wanted):
+            waiting = _Wait(self._store, wishes, self._time_limit)
+            while missing := [
+                piece
+                for piece in wanted
+                if marks[piece] < stores.PRESENT and piece not in wishes.in_memory
+            ]:
+                waiting.check(missing)
+                wishes.wait_for(missing, _POLL_SECONDS)
+            return {p: wishes.in_memory[p] for p in wanted if p in wishes.in_memory}
 
     def ahead(self, reader: int, pieces: Ints) -> None:
         """Sets the pieces that a reader uses next, in the order of use."""
         missing = pieces[self._store.marks[pieces] < stores.PRESENT].tolist()
-        if not missing and reader not in self._ahead:
-            return
-        with self._lock:
-            self._ahead.pop(reader, None)
-            if missing:
-                self._start()
-                self._ahead[reader] = missing[::-1]
-                self._has_work.notify()
+        if missing:
+            self._start()
+        if missing or self._threads:
+            self._wishes.set_ahead(reader, missing)
 
     def fetch_all(self, reader: int, pieces: Ints) -> Iterator[None]:
         """Fetches pieces in order while there is room; yields now and then.
@@ -163,169 +123,126 @@ class Downloader:
             RemoteError: If a piece cannot be fetched.
             BadIndexError: If a shard has another digest than the index says.
         """
-        marks = self._store.marks
+        marks, wishes = self._store.marks, self._wishes
+        self._start()
         is_first = True
         while is_first or (marks[pieces] == stores.FETCHING).any():
-            is_first, self._failure = False, None
+            is_first, wishes.last_failure = False, None
             self.ahead(reader, pieces)
             yield
-            while self._is_busy():
+            while wishes.is_busy(_PROGRESS_SECONDS):
                 yield
-            if self._failure is not None:
-                raise self._failure
-        for number in pieces[marks[pieces] == stores.WRONG].tolist():
-            raise self._wrong(number)
-
-    def _is_busy(self) -> bool:
-        """Waits a little if anything is under way; returns whether there was."""
-        with self._lock:
-            self._start()
-            self._check([], 0)
-            waiting = self._ahead or self._in_flight or self._to_publish
-            is_busy = bool(waiting or self._is_claiming or self._is_publishing)
-            if is_busy:
-                self._has_come.wait(_PROGRESS_SECONDS)
-            return is_busy
-
-    def _start(self) -> None:
-        if self._threads or self._is_ended:
-            return
-        work = [self._work] * self._num_connections
-        for run in (*work, self._publish):
-            # Daemons: no exit waits for a server that stalls.
-            thread = threading.Thread(target=run, name="shard cache", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._is_publishing = True
-        atexit.register(_end, weakref.ref(self))
+            if wishes.last_failure is not None:
+                raise wishes.last_failure
+            if (marks[pieces] == stores.FETCHING).any():
+                time.sleep(_POLL_SECONDS)  # another process fetches it
+        while self._publisher.is_busy:
+            time.sleep(_POLL_SECONDS)
+            yield
+        yield
+        for piece in pieces[marks[pieces] == stores.WRONG].tolist():
+            raise _wrong(self._store, piece)
 
     def _work(self) -> None:
-        while (task := self._next_task()) is not None:
-            self._run(*task)
+        while (found := self._wishes.next()) is not None:
+            if isinstance(found, Claim):
+                self._wishes.claimed(*_claim(self._directory, self._store, found))
+            else:
+                self._run(found)
 
-    def _next_task(self) -> tuple[int, bool] | None:
-        while True:
-            with self._lock:
-                while not self._tasks:
-                    if self._is_ended:
-                        return None
-                    if not self._is_claiming and (self._urgent or self._ahead):
-                        break
-                    self._has_work.wait()
-                else:
-                    return self._tasks.popleft()
-                self._is_claiming = True
-                numbers, is_ahead = self._take_wishes()
-            self._claim(numbers, is_ahead=is_ahead)
-
-    def _take_wishes(self) -> tuple[list[int], bool]:
-        """Returns the next pieces to claim, and whether nobody waits for them yet."""
-        if self._urgent:
-            numbers = list(self._urgent)[:_BATCH]
-            for number in numbers:
-                del self._urgent[number]
-            return numbers, False
-        reader, wishes = next(iter(self._ahead.items()))
-        numbers = [wishes.pop() for _ in range(min(_BATCH, len(wishes)))]
-        del self._ahead[reader]
-        if wishes:
-            self._ahead[reader] = wishes  # the next reader comes first now
-        return numbers, True
-
-    def _claim(self, numbers: list[int], *, is_ahead: bool) -> None:
-        failure: Exception | None = None
-        granted = Granted([], [], [])
+    def _run(self, task: Task) -> None:
+        result: memoryview | Exception | None
         try:
-            granted = self._directory.reserve(self._store, numbers, ahead=is_ahead)
-        except Exception as error:  # a thread that ends would leave its reader waiting
-            failure = error
-        with self._lock:
-            self._is_claiming = False
-            tasks = [(number, True) for number in granted.pieces]
-            if is_ahead and granted.no_room:
-                self._ahead.clear()  # until the next window
-            elif not is_ahead:
-                tasks += [(n, False) for n in granted.no_room]
-            tasks = [task for task in tasks if task[0] not in self._in_flight]
-            self._tasks.extend(tasks)
-            self._in_flight.update(number for number, _ in tasks)
-            for number in granted.wrong:
-                self._fail(number, self._wrong(number))
-            for number in numbers if failure else ():
-                self._fail(number, failure)
-            self._has_work.notify(len(tasks) + 1)
-
-    def _fail(self, number: int, error: Exception | None) -> None:
-        if self._awaited[number] and error is not None:
-            self._failed[number] = error
-            self._has_come.notify_all()
-
-    def _wrong(self, number: int) -> errors.BadIndexError:
-        shard = self._store.shards[self._store.shard[number]]
-        place = urls.shown(urls.join(self._store.place, shard.name))
-        return errors.BadIndexError(
-            f"{place} must have the digest {shard.digest} as index.json says, but was "
-            "fetched twice with another one. Copy the shard there again, or convert "
-            "the data set again."
-        )
-
-    def _run(self, number: int, has_room: bool) -> None:
-        content, failure = None, None
-        try:
-            content, mark = self._fetcher.download(number)
-            if has_room and self._fetcher.keep(number, content, mark):
-                content = None
+            result, mark = self._fetcher.download(task.piece)
+            if self._store.is_closed:
+                return  # its claim has ended
+            self.is_new[task.piece] = True
+            self.is_damaged[task.piece] = mark == stores.DAMAGED
+            if task.has_room and self._fetcher.keep(task.piece, result, mark):
+                result = None
+                self._publisher.add(int(self._store.shard[task.piece]))
         except Exception as error:
-            failure = error
-            if has_room:
-                self._directory.give_up(self._store, number)
-        shard = int(self._store.shard[number])
-        is_whole = failure is None and self._fetcher.is_whole(shard)
-        with self._lock:
-            self._in_flight.discard(number)
-            self.is_new[number] = failure is None
-            if failure is not None:
-                self._fail(number, failure)
-                self._failure = failure
-                self._ahead.clear()  # until the next window
-            elif content is not None and self._awaited[number]:
-                self._in_memory[number] = content
-            if is_whole:
-                self._to_publish.append(shard)
-                self._has_work.notify_all()
-            self._has_come.notify_all()
+            result = error
+            if task.has_room:
+                self._directory.give_up(self._store, task.piece)
+        self._wishes.done(task.piece, result)
 
-    def _publish(self) -> None:
-        for shard in range(len(self._store.shards)):
-            if self._fetcher.is_whole(shard):
-                self._to_publish.append(shard)
-        while True:
-            with self._lock:
-                self._is_publishing = False
-                while not self._to_publish and not self._is_ended:
-                    self._has_work.wait()
-                if self._is_ended:
-                    return
-                self._is_publishing = True
-                shard = self._to_publish.popleft()
-            try:
-                self._fetcher.publish(shard)
-            except Exception as error:
-                name = self._store.shards[shard].name
-                self._fetcher.say_once(f"{name} is not published: {error}")
+    def end(self) -> None:
+        """Asks the threads to end."""
+        self._wishes.end()
+        self._fetcher.ended.set()
+        self._publisher.end()
 
     def close(self) -> None:
-        """Ends the threads, and waits for those that do not wait for the store."""
-        with self._lock:
-            self._is_ended = True
-            self._has_work.notify_all()
-            self._has_come.notify_all()
+        """Ends all claims, and the threads, but not one that waits for the store."""
+        self.end()
         end = time.monotonic() + _EXIT_SECONDS
-        for thread in self._threads:
+        threads = [*self._threads, self._publisher.thread] if self._threads else []
+        for thread in threads:
             thread.join(max(end - time.monotonic(), 0))
+        self._directory.close()
 
 
 def _end(downloader: "weakref.ref[Downloader]") -> None:
     found = downloader()
     if found is not None:
         found.close()
+
+
+def _claim(
+    directory: Directory, store: Store, claim: Claim
+) -> tuple[list[Task], dict[int, Exception], bool]:
+    """Returns the arguments of `Wishes.claimed`."""
+    try:
+        granted = directory.reserve(store, claim.pieces, ahead=claim.is_ahead)
+    except Exception as error:  # a thread that ends would leave its reader waiting
+        return [], dict.fromkeys(claim.pieces, error), False
+    tasks = [Task(piece, has_room=True) for piece in granted.pieces]
+    failed: dict[int, Exception] = {p: _wrong(store, p) for p in granted.wrong}
+    if claim.is_ahead:
+        return tasks, failed, bool(granted.no_room)
+    tasks += [Task(piece, has_room=False) for piece in granted.no_room]
+    return tasks, failed, False
+
+
+class _Wait:
+    """The wait of one reader for some pieces."""
+
+    def __init__(self, store: Store, wishes: Wishes, time_limit: float) -> None:
+        self._store, self._wishes, self._time_limit = store, wishes, time_limit
+        self._start = self._last_came = time.monotonic()
+        self._least_missing = 1 << 62
+
+    def check(self, missing: list[int]) -> None:
+        """Raises the error of a piece that does not come, given those that miss."""
+        now = time.monotonic()
+        if len(missing) < self._least_missing:
+            self._least_missing, self._last_came = len(missing), now
+        for piece in missing:
+            begun, error = self._wishes.failed.get(piece, (0.0, None))
+            is_late = now - self._start > self._time_limit
+            # An older request may have failed for a reason that is gone.
+            if error is not None and (is_late or begun >= self._start):
+                raise error
+        if self._wishes.is_ended or not threading.main_thread().is_alive():
+            # Iterators of datasets are ended when the interpreter exits.
+            raise errors.RemoteError("The shard cache is closed.")
+        if now - self._last_came > self._time_limit + _GRACE_SECONDS:
+            raise errors.RemoteError(
+                f"{_shown(self._store, missing[0])}: {len(missing)} pieces must come, "
+                f"each within {self._time_limit} s, but none came. Check the store and "
+                "the connection to it, or give ShardCache a larger time_limit."
+            )
+
+
+def _wrong(store: Store, piece: int) -> errors.BadIndexError:
+    digest = store.shards[store.shard[piece]].digest
+    return errors.BadIndexError(
+        f"{_shown(store, piece)} must have the digest {digest} as index.json says, but "
+        "was fetched twice with another one. Copy the shard there again, or convert "
+        "the data set again."
+    )
+
+
+def _shown(store: Store, piece: int) -> str:
+    return urls.shown(urls.join(store.place, store.shards[store.shard[piece]].name))

@@ -1,4 +1,4 @@
-"""Fetching one piece: a ranged read, its check, and the store; publishing a shard.
+"""Fetching one piece: a ranged read, the check of its bytes, and the store.
 
 In: the number of a piece that this process has claimed. Out: its right bytes in the
 store. Wrong bytes are named on stderr and fetched again. Imports no TensorFlow.
@@ -35,7 +35,7 @@ class Ranges(Protocol):
     def place(self) -> str:
         """The folder or URL of the shards."""
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
+    def read_view(self, name: str, start: int, stop: int) -> memoryview:
         """Returns bytes of a file; several threads call it at once."""
 
 
@@ -75,7 +75,7 @@ class Fetcher:
         self.ended = threading.Event()
         self._said: set[str] = set()
 
-    def download(self, piece: int) -> tuple[bytes, int]:
+    def download(self, piece: int) -> tuple[memoryview, int]:
         """Returns the bytes of a piece and its mark, PRESENT or DAMAGED.
 
         Raises:
@@ -104,11 +104,11 @@ class Fetcher:
             self.ended.wait(pause)
         raise AssertionError("unreachable")
 
-    def _ask(self, piece: int) -> tuple[bytes, str | None]:
+    def _ask(self, piece: int) -> tuple[memoryview, str | None]:
         """Requests a piece once; returns its bytes and what is wrong with them."""
         shard = self._store.shards[self._pieces.shard[piece]]
         start, stop = int(self._pieces.start[piece]), int(self._pieces.stop[piece])
-        content = self._files.read_range(shard.name, start, stop)
+        content = self._files.read_view(shard.name, start, stop)
         found = cuts.fault(content, self._pieces.record_sizes(piece))
         with self._lock:
             self.counts.num_requests += 1
@@ -123,15 +123,19 @@ class Fetcher:
             f"{found[1]}."
         )
 
-    def keep(self, piece: int, content: bytes, mark: int) -> bool:
-        """Writes a claimed piece and ends the claim; False if the disk is full."""
+    def keep(self, piece: int, content: memoryview, mark: int) -> bool:
+        """Writes a claimed piece and ends the claim; returns False on a full disk.
+
+        Raises:
+            OSError: If the disk fails otherwise; the claim holds then.
+        """
         try:
             self._store.write(piece, content)
         except OSError as error:
-            self._directory.give_up(self._store, piece)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self._directory.note_full_disk()
+            self._directory.give_up(self._store, piece)
             self.say_once(
                 f"the disk of {self._directory.path} is full, although the cache may "
                 f"have {self._directory.max_bytes} bytes. Reading goes on with the "
@@ -141,51 +145,6 @@ class Fetcher:
         self._store.marks[piece] = mark
         self._store.unclaim(piece)
         return True
-
-    def is_whole(self, shard: int) -> bool:
-        """Returns whether a shard is whole and not damaged, but not published."""
-        marks = self._store.marks[self._store.pieces_of(shard)]
-        is_present = bool(len(marks) and (marks == stores.PRESENT).all())
-        return is_present and not self._store.published(shard).exists()
-
-    def publish(self, shard: int) -> None:
-        """Publishes a whole shard if it has the index's digest, for the next boot too.
-
-        With another digest it is fetched once more. If that does not help, its pieces
-        are marked as wrong.
-        """
-        claim = len(self._pieces) + shard
-        if not self._store.claim(claim):
-            return
-        try:
-            if self._publish_if_right(shard):
-                return
-            shown = urls.shown(
-                urls.join(self._files.place, self._store.shards[shard].name)
-            )
-            self.say(
-                f"{shown} has another digest than index.json says, though each record "
-                "has right CRCs. It is fetched again."
-            )
-            there = self._store.pieces_of(shard)
-            for piece in range(there.start, there.stop):
-                self._store.write(piece, self.download(piece)[0])
-            if not self._publish_if_right(shard, or_wrong=True):
-                self.say(f"{shown} has another digest again, and is not used.")
-        finally:
-            self._store.unclaim(claim)
-
-    def _publish_if_right(self, shard: int, *, or_wrong: bool = False) -> bool:
-        """Returns False if the shard is whole, but its digest is wrong."""
-        is_right = self._store.digest(shard) == self._store.shards[shard].digest
-        with self._directory.locked():
-            if not self.is_whole(shard):
-                return True  # a piece was evicted meanwhile
-            if is_right:
-                self._store.published(shard).touch()
-            elif or_wrong:
-                self._store.marks[self._store.pieces_of(shard)] = stores.WRONG
-        return is_right
 
     def say_once(self, text: str) -> None:
         """Prints a line, once in the process."""

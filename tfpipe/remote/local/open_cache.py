@@ -8,6 +8,7 @@ import dataclasses
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -17,9 +18,10 @@ from tfpipe.remote.local import next_use, store as stores
 from tfpipe.remote.local.directory import Directory
 from tfpipe.remote.local.downloader import Downloader
 from tfpipe.remote.local.fetch import Fetcher
-from tfpipe.remote.local.memory import MemoryFiles
 from tfpipe.remote.local.pieces import Wanted
 from tfpipe.remote.local.reader import Reader
+from tfpipe.remote.local.store import MemoryFiles
+from tfpipe.remote.local.users import User
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
 
@@ -107,6 +109,9 @@ class OpenCache:
         )
         self._figures = dict.fromkeys(_COUNTED, 0)
         self._seconds_waited, self._is_reading_through = 0.0, False
+        # Its threads keep the downloader, so they end with this object.
+        finalizer = weakref.finalize(self, _end, self.downloader, self._user)
+        finalizer.atexit = False  # `Downloader` does this itself
         self._bringing = threading.Lock()
         self._brought: tuple[Ints, MemoryFiles] | None = None
 
@@ -169,8 +174,9 @@ class OpenCache:
 
         The records of all other pieces have the lengths that the catalog states.
         """
-        marks = self._store.marks[self.pieces.of(ranges)]
-        return not bool((marks == stores.DAMAGED).any())
+        pieces = self.pieces.of(ranges)
+        is_damaged = self._store.marks[pieces] == stores.DAMAGED
+        return not bool((is_damaged | self.downloader.is_damaged[pieces]).any())
 
     def local_paths(self, wanted: Wanted, in_memory: MemoryFiles) -> list[str]:
         """Returns the path of each extent, after its pieces have come.
@@ -218,5 +224,9 @@ class OpenCache:
     def close(self) -> None:
         """Ends the threads and all readers."""
         self.downloader.close()
-        self._fetcher.ended.set()
         self._user.close()
+
+
+def _end(downloader: Downloader, user: User) -> None:
+    downloader.end()
+    user.close()

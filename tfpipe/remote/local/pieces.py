@@ -168,7 +168,7 @@ def _check(pieces: Pieces, starts: Ints) -> None:
     )
 
 
-def fault(content: bytes, sizes: Sequence[int]) -> tuple[int, str] | None:
+def fault(content: memoryview, sizes: Sequence[int]) -> tuple[int, str] | None:
     """Finds the first wrong record in the bytes of a piece.
 
     Args:
@@ -183,8 +183,8 @@ def fault(content: bytes, sizes: Sequence[int]) -> tuple[int, str] | None:
     array = np.frombuffer(content, np.uint8)
     offset = 0
     for number, size in enumerate(sizes):
-        header = content[offset : offset + records.HEADER_BYTES]
-        tail = content[offset + size - records.FOOTER_BYTES : offset + size]
+        header = bytes(content[offset : offset + records.HEADER_BYTES])
+        tail = bytes(content[offset + size - records.FOOTER_BYTES : offset + size])
         stated = records.record_bytes(header)
         if stated is None:
             return number, "the header (length and its CRC) is damaged"

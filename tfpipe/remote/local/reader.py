@@ -14,8 +14,7 @@ import numpy as np
 
 from tfpipe.remote.local import next_use
 from tfpipe.remote.local.directory import Directory
-from tfpipe.remote.local.memory import MemoryFiles
-from tfpipe.remote.local.store import Store
+from tfpipe.remote.local.store import MemoryFiles, Store
 from tfpipe.remote.local.users import User
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
@@ -65,7 +64,10 @@ class Reader:
         self._measured = -_MEASURE_SECONDS
         self._start()
         self._plan_more()
-        self._check_room()
+        least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
+        if least > directory.max_bytes:
+            self.close()
+            raise _too_small(least, self._num_readers, directory.max_bytes)
 
     def _start(self) -> None:
         """Plans windows anew."""
@@ -109,20 +111,11 @@ class Reader:
         num_records = len(self._cache.pieces.byte_offsets)
         self._least_records = 0 if does_fit else 2 * num_records // self._num_readers
 
-    def _check_room(self) -> None:
-        least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
-        if least > self._directory.max_bytes:
-            self.close()
-            raise ValueError(
-                f"ShardCache.max_bytes must be >= {least}, {_NUM_PINNED} windows of "
-                f"each of {self._num_readers} readers, got {self._directory.max_bytes}. "
-                "Give more bytes, or a smaller window_size to the source."
-            )
-
     def next_window(self, ranges: RecordRanges) -> list[str]:
         """Returns paths of the records of the next window, after they have come.
 
-        The window before this one stays there too, those before it do not.
+        The window before this one stays there too, those before it do not. After an
+        error the same window can be asked for again.
 
         Args:
             ranges: The records of the window.
@@ -141,9 +134,20 @@ class Reader:
         if len(self._in_memory) == 2:
             self._in_memory.popleft().close()
         self._hand_out(wanted.pieces, ranges.num_records)
-        self._cache.downloader.ahead(self._number, self._ahead())
+        self._cache.downloader.ahead(self._number, self._ahead(wanted.pieces))
         self._in_memory.append(MemoryFiles())
-        return self._cache.local_paths(wanted, self._in_memory[-1])
+        try:
+            return self._cache.local_paths(wanted, self._in_memory[-1])
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        """Undoes the hand-out of a window that did not come."""
+        self._in_memory.pop().close()
+        self._num_held -= 1
+        pieces = self._plan.windows[self._num_held].pieces
+        self._bytes.appendleft(int(self._store.costs[pieces].sum()))
 
     def _hand_out(self, pieces: Ints, num_records: int) -> None:
         """Pins a window and the next one, and plans more windows."""
@@ -164,9 +168,9 @@ class Reader:
         self._row[0] = windows[held].time
         self._num_held += 1
 
-    def _ahead(self) -> Ints:
-        """Returns the pieces of the windows after this one that are fetched ahead."""
-        found, num_bytes = [np.empty(0, np.int64)], 0
+    def _ahead(self, pieces: Ints) -> Ints:
+        """Returns the pieces of this window, then those that are fetched ahead."""
+        found, num_bytes = [pieces], 0
         later = itertools.islice(self._plan.windows, self._num_held, None)
         for window, size in zip(later, self._bytes, strict=True):
             found.append(window.pieces)
@@ -179,6 +183,15 @@ class Reader:
         """Ends the reader: its pieces may be evicted."""
         if not self._is_closed:
             self._is_closed = True
+            self._cache.downloader.ahead(self._number, np.empty(0, np.int64))
             self._user.give_back(self._number)
             while self._in_memory:
                 self._in_memory.pop().close()
+
+
+def _too_small(least: int, num_readers: int, max_bytes: int) -> ValueError:
+    return ValueError(
+        f"ShardCache.max_bytes must be >= {least}, {_NUM_PINNED} windows of each of "
+        f"{num_readers} readers, got {max_bytes}. Give more bytes, or a smaller "
+        "window_size to the source."
+    )

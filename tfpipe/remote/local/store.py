@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tfpipe import host
 from tfpipe.remote.local.pieces import BLOCK_BYTES, Pieces
@@ -42,9 +41,8 @@ from tfpipe.shards.records import Ints
 ABSENT, FETCHING, WRONG, PRESENT, DAMAGED = range(5)
 
 # Errors of `Store` for a folder that is not whole, as after a power failure.
-NOT_WHOLE = (OSError, ValueError, KeyError, TypeError)
+NOT_WHOLE = (OSError, EOFError, ValueError, KeyError, TypeError)
 
-_READ_BYTES = 1 << 20
 _PUNCH_HOLE_KEEP_SIZE = 1 | 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -157,7 +155,7 @@ class Store:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self.inode = folder.stat().st_ino
+        self._claims, self.is_closed = -1, False
         self._manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
         self.shards = [Shard(**shard) for shard in self._manifest["shards"]]
         self.place, self.split = self._manifest["place"], self._manifest["split"]
@@ -165,7 +163,8 @@ class Store:
         num_pieces = len(self.shard)
         shape = max(num_pieces, 1)
         marks = np.memmap(folder / "marks", np.uint8, "r+", shape=(shape,))
-        self.marks: npt.NDArray[np.uint8] = marks[:num_pieces]
+        # A plain array: each look at a part of a memmap makes a new memmap.
+        self.marks: npt.NDArray[np.uint8] = np.asarray(marks)[:num_pieces]
         # Bytes that a piece takes on the disk at most: whole blocks.
         self.costs: Ints = self.stop + -self.stop % BLOCK_BYTES
         self.costs -= self.start - self.start % BLOCK_BYTES
@@ -175,8 +174,23 @@ class Store:
         self.users = Users(folder / "users", num_pieces)
 
     def close(self) -> None:
-        """Closes its files; other processes then see no claim of it."""
-        os.close(self._claims)
+        """Ends all claims."""
+        self.is_closed = True
+        if self._claims >= 0:
+            os.close(self._claims)
+        self._claims = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def is_same(self) -> bool:
+        """Whether the folder is still this store, and was not made anew.
+
+        Raises:
+            OSError: If the folder is gone.
+        """
+        there, opened = os.stat(self.folder / "claims"), os.fstat(self._claims)
+        return os.path.samestat(there, opened)
 
     def path(self, shard: int) -> pathlib.Path:
         """Returns the local file of a shard."""
@@ -199,9 +213,17 @@ class Store:
         """Makes marks and files agree, after a reboot or if files were changed.
 
         After a reboot only published shards are sure to be on the disk.
+
+        Raises:
+            ValueError: If another host uses the store.
         """
         boot_id = host.boot_id()
         is_new_boot = self._manifest["boot_id"] != boot_id
+        if is_new_boot and self.users.are_there():
+            raise ValueError(
+                f"ShardCache.directory must be used by one host, but another host uses "
+                f"{self.folder} now. Give each host a folder on a disk of its own."
+            )
         for number, shard in enumerate(self.shards):
             path = self.path(number)
             is_whole = path.exists() and path.stat().st_size == shard.num_bytes
@@ -231,27 +253,24 @@ class Store:
         lock_byte(self._claims, number, fcntl.F_UNLCK)
         self._claimed.discard(number)
 
-    def write(self, piece: int, content: bytes) -> None:
+    def write(self, piece: int, content: memoryview) -> None:
         """Writes the bytes of a piece that is claimed.
 
         Raises:
             OSError: If the disk is full or damaged.
         """
-        left, offset = memoryview(content), int(self.start[piece])
         descriptor = os.open(self.path(int(self.shard[piece])), os.O_WRONLY)
         try:
-            while left:
-                count = os.pwrite(descriptor, left, offset)
-                left, offset = left[count:], offset + count
+            _write(descriptor, content, int(self.start[piece]))
         finally:
             os.close(descriptor)
 
-    def read(self, piece: int) -> bytes:
+    def read(self, piece: int) -> memoryview:
         """Returns the bytes of a piece that is there."""
         start, stop = int(self.start[piece]), int(self.stop[piece])
         descriptor = os.open(self.path(int(self.shard[piece])), os.O_RDONLY)
         try:
-            return os.pread(descriptor, stop - start, start)
+            return memoryview(os.pread(descriptor, stop - start, start))
         finally:
             os.close(descriptor)
 
@@ -283,11 +302,35 @@ class Store:
             high = stop
         return low, high
 
-    def digest(self, shard: int) -> str:
-        """Returns the digest of a shard's bytes, which are also brought to the disk."""
-        digest, buffer = xxhash.xxh3_128(), bytearray(_READ_BYTES)
-        with open(self.path(shard), "rb+", buffering=0) as file:
-            while count := file.readinto(buffer):
-                digest.update(memoryview(buffer)[:count])
-            os.fsync(file.fileno())
-        return digest.hexdigest()
+
+def _write(descriptor: int, content: memoryview, offset: int) -> None:
+    while content:
+        count = os.pwrite(descriptor, content, offset)
+        content, offset = content[count:], offset + count
+
+
+class MemoryFiles:
+    """Files in memory, one a shard, with some pieces at their byte offsets.
+
+    They stand in for the files of a store where the disk has no room. Holes take no
+    memory.
+    """
+
+    def __init__(self) -> None:
+        self._descriptors: dict[int, int] = {}
+
+    def add(self, shard: int, offset: int, content: memoryview) -> None:
+        """Puts bytes at a byte offset of a shard."""
+        if shard not in self._descriptors:
+            self._descriptors[shard] = os.memfd_create(f"shard {shard}")
+        _write(self._descriptors[shard], content, offset)
+
+    def path(self, shard: int) -> str:
+        """Returns a path at which this process can open the file of a shard."""
+        return f"/proc/self/fd/{self._descriptors[shard]}"
+
+    def close(self) -> None:
+        """Frees the memory once no reader has a file open."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors = {}

@@ -81,7 +81,7 @@ def _is_locked(path: pathlib.Path) -> bool:
 
 def _rows(path: pathlib.Path, num_pieces: int, mode: Literal["r", "r+"]) -> Ints:
     shape = (NUM_READERS + 1, 2 + num_pieces)
-    return np.memmap(path, np.int64, mode, shape=shape)
+    return np.asarray(np.memmap(path, np.int64, mode, shape=shape))
 
 
 class User:
@@ -139,5 +139,7 @@ class User:
 
     def close(self) -> None:
         """Ends all readers."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._lock)
+        if self._lock >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._lock)
+        self._lock = -1

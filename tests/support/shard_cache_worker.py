@@ -1,0 +1,75 @@
+"""One process of a host that reads epochs through a shard cache, as a rank does.
+
+Its one argument is a JSON object. folder: of `make_shards`. cache: its folder.
+max_bytes, num_connections: of the cache. rank, num_ranks, num_epochs, num_windows: what
+is read. log: a file that gets a line a request. pause: seconds that a request takes.
+stall_after: requests before the store stalls. piece_bytes: most bytes of a piece.
+It prints {"digest", "statistics"} of what it read.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import tfpipe
+from tests.support.shards import ScriptedFiles, load_shards, read_records
+from tfpipe.reading.order import Order, Place
+from tfpipe.remote.local import pieces as cuts
+
+
+def main(job: dict[str, Any]) -> None:
+    cuts._MOST_BYTES = job["piece_bytes"]
+    made = load_shards(job["folder"])
+    num_asked = itertools.count()
+    log = os.open(job["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def change(name: str, start: int, content: bytes) -> bytes:
+        os.write(log, f"{job['rank']} {name} {start}\n".encode())
+        if next(num_asked) >= job.get("stall_after", 1 << 30):
+            threading.Event().wait()
+        time.sleep(job.get("pause", 0))
+        return content
+
+    order = Order(
+        shard_sizes=made.sizes,
+        window_size=16,
+        block_length=8,
+        num_ranks=job["num_ranks"],
+    )
+    rank = job["rank"]
+    places = [Place(epoch) for epoch in range(job["num_epochs"])]
+    windows = [
+        order.window(rank, place, number).ranges
+        for place in places
+        for number in order.windows(rank, place)
+    ]
+    cache = tfpipe.ShardCache(
+        job["cache"],
+        max_bytes=job.get("max_bytes"),
+        num_connections=job.get("num_connections", 16),
+    )
+    opened = cache.open(
+        ScriptedFiles(str(made.folder), change=change),
+        made.folder,
+        made.split,
+        made.shards,
+        made.byte_offsets,
+    )
+    reader = opened.reader(lambda: iter(windows))
+    digest = hashlib.sha256()
+    for ranges in windows[: job.get("num_windows")]:
+        paths = reader.next_window(ranges)
+        for data in read_records(made, ranges, paths):
+            digest.update(data)
+    statistics = dataclasses.asdict(opened.statistics())
+    print(json.dumps({"digest": digest.hexdigest(), "statistics": statistics}))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
