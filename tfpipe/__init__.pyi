@@ -96,6 +96,9 @@ from .recipes import (
     resnet as resnet,
     vgg as vgg,
 )
+from .remote.files import (
+    Files as Files,
+)
 from .remote.local.open_cache import (
     CacheStatistics as CacheStatistics,
 )
