@@ -18,10 +18,11 @@ from benchmarks.studies import (
     tuning,
 )
 from benchmarks.studies.loaders import __main__ as loaders
+from benchmarks.studies.shard_cache import __main__ as shard_cache
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(realism, shuffle_memory, tuning, loaders),
+    *(realism, shuffle_memory, tuning, loaders, shard_cache),
 ]
 
 
