@@ -77,14 +77,22 @@ def make_pipeline(
 
     model = catalog.MODELS[config.model]
     preset = getattr(tfpipe, config.preset)
-    pipeline: tfpipe.Pipeline = preset(
+    is_training = config.preset == "imagenet_train"
+    source = tfpipe.TFRecordSource(
         config.data_dir,
-        recipe=recipe_of(config.model),
-        image_size=config.image_size or model.image_size,
+        "train" if is_training else "validation",
+        shard_cache=config.place.shard_cache(),
+        shuffle="window" if is_training else "none",
+        remainder="drop" if is_training else "pad",
         batch_size=config.batch_size or model.batch_size,
         seed=config.seed,
         rank=world.rank,
         num_ranks=world.num_ranks,
+    )
+    pipeline: tfpipe.Pipeline = preset(
+        source,
+        recipe=recipe_of(config.model),
+        image_size=config.image_size or model.image_size,
         whole_batches=config.whole_batches,
         # As in benchmarks.train, because a tuning is stored for an equal pipeline.
         with_record_id=True,
@@ -254,6 +262,7 @@ def run(
         "pipeline": str(measured.pipeline).splitlines(),
         "num_ranks": world.num_ranks,
         **measured.results,
+        "storage": _storage(config, world, measured.pipeline),
         "cut_off": cut_off,
         "environment": environment.of_run(world, _index(measured.pipeline)),
     }
@@ -293,6 +302,34 @@ def _run_parts(
             file=sys.stderr,
         )
     return left
+
+
+def _storage(
+    config: InputConfig, world: Ranks, pipeline: tfpipe.Pipeline
+) -> dict[str, Any] | None:
+    """Returns the tier, and what a shard cache fetched; None for a user's pipeline."""
+    if config.data_dir is None:
+        return None
+    from benchmarks.system.cache_label import EpochCache
+    from benchmarks.system.tiers import section
+
+    place = config.place
+    tier = section.tier_of(
+        ram_cache=None,
+        has_shard_cache=place.has_shard_cache,
+        folder=config.data_dir if place.is_read_in_place else None,
+    )
+    if not place.has_shard_cache:
+        return {"tier": tier}
+    found = world.gather(pipeline.source.cache_statistics())
+    everything = EpochCache(
+        epoch=0,
+        consumed_bytes=sum(one.bytes_wanted for one in found),
+        storage_bytes=None,
+        resident_fractions=(),
+        server_bytes=sum(one.bytes_from_server for one in found),
+    )
+    return section.describe(tier, [everything])
 
 
 def _index(pipeline: tfpipe.Pipeline) -> Any:

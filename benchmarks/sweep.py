@@ -6,6 +6,9 @@ r"""Runs benchmarks.train with every combination of settings, and says how it sc
       --hosts=a,b,c,d --placements=1x8,2x4,4x2 --caches=cold,warm -- --num_steps=100
   python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --accelerators=h100 \
       --find_ranks="au>=0.9" --max_ranks=16 -- --num_steps=100
+  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --remote_url=URL \
+      --shard_cache_dir=CACHE --tiers=remote,shard_cache_cold,shard_cache_warm,ram \
+      -- --emulate=h100 --num_epochs=2
   python -m benchmarks.sweep --sweep_dir=OUT --sweep_file=sweep.json --dry_run
 
 Question: how many images a second do N ranks reach, compared with N times one rank? And
@@ -21,7 +24,9 @@ settings, lists the runs and starts none. A duration is shown only where a run w
 same settings has finished.
 
 On stdout: a table for each series of runs that differ only in their ranks, with
-efficiency = rate_N / (N * rate_1) and its 95 % interval; the answer of --find_ranks;
+efficiency = rate_N / (N * rate_1) and its 95 % interval, or with --tiers one table
+with a line for each place of the data: its rate, its cost, the resource that binds it,
+and the bytes of the timed steps that came from each place; the answer of --find_ranks;
 and one JSON object as the last line, which --sweep_dir/sweep.json holds too. Exit code:
 0 done, 1 an error or a run that failed, 2 done but a gate of a run was not met (with
 --find_ranks: not even on one rank).
@@ -29,6 +34,7 @@ and one JSON object as the last line, which --sweep_dir/sweep.json holds too. Ex
 
 import contextlib
 import fcntl
+import os
 import pathlib
 import signal
 import sys
@@ -37,9 +43,10 @@ from typing import Any
 
 from absl import app, flags
 
+import tfpipe
 from benchmarks.options import command, sweep_flags, train_arguments
 from benchmarks.reporting import output
-from benchmarks.sweeps import tables
+from benchmarks.sweeps import tables, tier_rows
 from benchmarks.sweeps.plan import Run, Sweep
 from benchmarks.sweeps.run import FAILED_DIR, horovodrun
 from benchmarks.sweeps.session import Session
@@ -79,7 +86,8 @@ def check(sweep: Sweep) -> None:
     """Checks the flags, folders and models of all runs, before hours of runs begin.
 
     Raises:
-        ValueError: If benchmarks.train would refuse a run.
+        ValueError: If benchmarks.train would refuse a run, or the mount is none.
+        RemoteError: If the index of a data set cannot be read by its URL.
         FileNotFoundError: If a run needs horovodrun, which is not there.
     """
     if here := train_arguments.given_here():
@@ -92,6 +100,13 @@ def check(sweep: Sweep) -> None:
             train_arguments.check(flags_of_run)
         except ValueError as error:
             raise ValueError(f"{error} The run: {' '.join(flags_of_run)}") from None
+    if sweep.mount_dir and sweep.data_dirs:
+        devices = {os.stat(path).st_dev for path in (sweep.mount_dir, *sweep.data_dirs)}
+        if len(devices) == 1:
+            raise ValueError(
+                f"--mount_dir={sweep.mount_dir} must be on a shared mount, but it is "
+                "on the file system of --data_dirs."
+            )
     if any(run.needs_horovodrun for run in sweep.runs()):
         horovodrun()
 
@@ -145,7 +160,9 @@ def _dry_run(sweep: Sweep, folder: pathlib.Path) -> int:
 
 def _report(session: Session, **more: Any) -> dict[str, Any]:
     """Prints the tables and the JSON object of a sweep; returns the object."""
-    for series in session.sweep.series():
+    if rows := tables.rows_of_tiers(session):
+        print("\n".join(tier_rows.lines(rows)))
+    for series in [] if session.sweep.tiers else session.sweep.series():
         for line in tables.series_lines(session, series):
             print(line)
     document = tables.document(session) | more
@@ -162,7 +179,7 @@ def main(argv: Sequence[str]) -> int:
         sweep = sweep_flags.sweep_from_flags(argv[1:])
         check(sweep)
         return (_dry_run if sweep_flags.is_dry_run() else _sweep)(sweep, folder)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print(

@@ -60,8 +60,12 @@ def print_result(result: dict[str, Any]) -> None:
     if padding := result.get("padding_fraction"):
         print(f"Padding: {padding:.1%} of the batches were no records")
     if "cache" in result:
-        print(f"Page cache {result['cache']['text']}")
+        has_shard_cache = result.get("storage", {}).get("tier") == "shard_cache"
+        name = "Shard cache" if has_shard_cache else "Page cache"
+        print(f"{name} {result['cache']['text']}")
         print(result["cache"]["size_rule"]["text"])
+    if "storage" in result:
+        print(f"Storage {result['storage']['text']}")
     if "bars" in result:
         print("\n".join(bars.lines(result["bars"])))
     if "reproducibility" in result:

@@ -21,6 +21,8 @@ Main = Callable[[Sequence[str]], int]
 Groups = Mapping[str, Sequence[str]]
 
 _WIDTH = 88
+# Flags that may be given a URL: the data set of a run, or those of a sweep.
+URL_FLAGS = ("data_dir", "data_dirs", "remote_url")
 _HELP = ("help", "helpshort", "helpfull", "h", "?")
 
 # Where the flags of each command are, to say which command takes a flag.
@@ -166,13 +168,14 @@ def _describe(flag: flags.Flag) -> str:
 
 
 def refuse_urls(values: flags.FlagValues) -> None:
-    """Checks that no flag has a URL, which would become a folder of that name.
+    """Checks that no flag but `URL_FLAGS` has a URL, which would become a folder.
 
     Raises:
         ValueError: If one has.
     """
     for name in values:
-        errors.require_local_path("", f"--{name}", values[name].value)
+        if name not in URL_FLAGS:
+            errors.require_local_path("", f"--{name}", values[name].value)
 
 
 def refuse(names: Sequence[str], why: str) -> None:

@@ -8,9 +8,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.system.tiers.place import DataPlace
+
 MODES = ("train", "eval", "infer")
 PRECISIONS = ("float32", "bfloat16", "float16")
 DATA_FORMATS = ("NHWC", "NCHW")
+RAM_CACHES = ("records", "images")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,10 @@ class Config:
     """
 
     data_dir: str | None = None
+    read_from: str = "auto"
+    shard_cache_dir: str | None = None
+    shard_cache_max_gb: float | None = None
+    ram_cache: str | None = None
     model: str = "resnet50"
     mode: str = "train"
     batch_size: int | None = None
@@ -61,6 +68,7 @@ class Config:
         self._check_bars()
         self._check_elastic()
         _check_emulated(self)
+        _check_caches(self)
 
     def _check_data(self) -> None:
         if self.synthetic == (self.data_dir is not None):
@@ -80,12 +88,11 @@ class Config:
                 "--mode=eval must have --data_dir and --checkpoint_dir: it measures "
                 "the accuracy of a trained model on real records."
             )
-        has_files = self.data_dir is not None and "://" not in self.data_dir
-        if self.cache != "as_is" and not has_files:
-            raise ValueError(
-                f"--cache={self.cache} is the page cache's state of files that are "
-                f"read, got data_dir={self.data_dir}, synthetic={self.synthetic}."
-            )
+
+    @property
+    def place(self) -> DataPlace:
+        """The data set and the way to its shards."""
+        return DataPlace.of(self)
 
     def _check_bars(self) -> None:
         if self.bars and (self.synthetic or self.mode == "eval"):
@@ -152,4 +159,28 @@ def _check_emulated(config: Config) -> None:
             "An emulated accelerator computes nothing: --emulate and "
             "--step_time_ms go with --mode=train and --mode=infer, and without "
             "--checkpoint_dir."
+        )
+
+
+def _check_caches(config: Config) -> None:
+    place = config.place
+    if config.cache != "as_is" and not (
+        place.is_read_in_place or config.shard_cache_dir is not None
+    ):
+        raise ValueError(
+            f"--cache={config.cache} is the state of the page cache or of "
+            "--shard_cache_dir, and there must be files or a shard cache; got "
+            f"data_dir={config.data_dir}, synthetic={config.synthetic}."
+        )
+    if config.ram_cache is None:
+        return
+    if config.synthetic or config.cache != "as_is":
+        raise ValueError(
+            f"--ram_cache={config.ram_cache} keeps what it read from --data_dir: it "
+            "excludes --synthetic and --cache."
+        )
+    if config.ram_cache == "images" and (config.whole_batches or config.read_only):
+        raise ValueError(
+            "--ram_cache=images decodes each image alone, and once: it excludes "
+            "--whole_batches and --read_only."
         )

@@ -9,12 +9,14 @@ from typing import Any
 from absl import flags
 
 from benchmarks.options import command, preset_flag, shared_flags
+from benchmarks.system.tiers.place import DataPlace
 
 GROUPS = {
     "What to measure": (
         *("data_dir", "preset", "pipeline", "do", "seconds", "time_limit"),
         *("model", "image_size", "batch_size", "seed", "whole_batches"),
     ),
+    "Where the records are": shared_flags.PLACE,
     "How tune may search": (
         *("cpu_budget", "ram_budget_gb", "disk_budget_gb", "cache_dir", "any_order"),
     ),
@@ -95,6 +97,9 @@ class InputConfig:
     """
 
     data_dir: str | None = None
+    read_from: str = "auto"
+    shard_cache_dir: str | None = None
+    shard_cache_max_gb: float | None = None
     pipeline: str | None = None
     preset: str = "imagenet_train"
     do: tuple[str, ...] = PARTS
@@ -119,6 +124,7 @@ class InputConfig:
                 "One of --data_dir and --pipeline must be given, and not both; got "
                 f"data_dir={self.data_dir}, pipeline={self.pipeline}."
             )
+        _ = self.place  # checks itself
         if self.preset not in PRESETS:
             raise ValueError(
                 f"--preset must be of {', '.join(PRESETS)}, got {self.preset}."
@@ -137,6 +143,11 @@ class InputConfig:
                 f"{self.disk_budget_bytes / 1e9} and {self.cache_dir}."
             )
 
+    @property
+    def place(self) -> DataPlace:
+        """The data set and the way to its shards."""
+        return DataPlace.of(self)
+
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
@@ -150,6 +161,7 @@ def config_from_flags() -> InputConfig:
     """
     if _PIPELINE.value is not None:
         names = ["preset", "image_size", "batch_size", "whole_batches"]
+        names += shared_flags.PLACE
         command.refuse(names, "--pipeline")
     if "tune" not in _DO.value:
         names = [*GROUPS["How tune may search"], "tuning"]

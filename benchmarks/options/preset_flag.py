@@ -10,6 +10,6 @@ PRESET = flags.DEFINE_string(
     None,
     "For benchmarks.input: pipeline to measure over --data_dir, imagenet_train (the "
     "default) or imagenet_eval. For benchmarks.sweep: settings to start from, scaling "
-    "(1 to 8 ranks, five repeats), models (the published ones) or inference (the "
-    "same, forward only).",
+    "(1 to 8 ranks, five repeats), models (the published ones), inference (the same, "
+    "forward only) or tiers (all places of the data).",
 )

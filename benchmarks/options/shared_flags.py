@@ -8,9 +8,34 @@ from typing import Any
 from absl import flags
 
 from benchmarks.models import catalog
+from benchmarks.system.tiers import place
 
 _DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of a converted data set, with its index.json."
+    "data_dir",
+    None,
+    "Folder or URL of a converted data set, with its index.json: a path, or s3://, "
+    "gs://, az://, abfs://, http(s):// or hdfs://.",
+)
+_READ_FROM = flags.DEFINE_enum(
+    "read_from",
+    "auto",
+    place.READ_FROM,
+    "auto: a folder is read in place, a URL through the shard cache. direct: a URL is "
+    "read with tensorflow-io, and nothing is kept.",
+)
+_SHARD_CACHE_DIR = flags.DEFINE_string(
+    "shard_cache_dir",
+    None,
+    "Folder on a local disk of each host, through which the shards of a URL, or of a "
+    "folder such as a shared mount, are read. Default for a URL: $TFPIPE_SHARD_CACHE, "
+    "or ~/.cache/tfpipe/shards.",
+)
+_SHARD_CACHE_MAX_GB = flags.DEFINE_float(
+    "shard_cache_max_gb",
+    None,
+    "Most room that --shard_cache_dir may take on a host, in GB. Default: 80 % of the "
+    "room that is free.",
+    lower_bound=0.0,
 )
 _MODEL = flags.DEFINE_enum(
     "model", "resnet50", sorted(catalog.MODELS), "Which model to train or evaluate."
@@ -54,10 +79,17 @@ _WHOLE_BATCHES = flags.DEFINE_bool(
 )
 
 
+# Flags that say how --data_dir is read.
+PLACE = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
+
+
 def shared() -> dict[str, Any]:
     """Returns the values of the flags, by name."""
     return {
         "data_dir": _DATA_DIR.value,
+        "read_from": _READ_FROM.value,
+        "shard_cache_dir": _SHARD_CACHE_DIR.value,
+        "shard_cache_max_gb": _SHARD_CACHE_MAX_GB.value,
         "model": _MODEL.value,
         "image_size": _IMAGE_SIZE.value,
         "batch_size": _BATCH_SIZE.value,

@@ -11,14 +11,18 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.options import preset_flag, settings_file
+from benchmarks.options import preset_flag, settings_file, shared_flags
 from benchmarks.sweeps.plan import NO_ACCELERATOR, SCALINGS, Sweep
 from benchmarks.sweeps.presets import PRESETS
+from benchmarks.sweeps.tiers import TIERS
 
 GROUPS = {
     "What to run": (
         *("sweep_dir", "preset", "sweep_file", "data_dirs", "models", "batch_sizes"),
         *("modes", "caches", "accelerators", "repeats"),
+    ),
+    "In which places the data is": (
+        *("tiers", "remote_url", "mount_dir", "shard_cache_dir"),
     ),
     "On how many ranks": (
         *("ranks", "placements", "hosts", "scaling", "find_ranks", "max_ranks"),
@@ -27,6 +31,7 @@ GROUPS = {
 }
 
 flags.adopt_module_key_flags(preset_flag)
+flags.declare_key_flag("shard_cache_dir")
 
 _SWEEP_DIR = flags.DEFINE_string(
     "sweep_dir",
@@ -77,6 +82,19 @@ _ACCELERATORS = flags.DEFINE_list(
     None,
     f"Values of --emulate to run with; {NO_ACCELERATOR} is the real model. Default: "
     "what follows --, or the real model.",
+)
+_TIERS = flags.DEFINE_list(
+    "tiers",
+    None,
+    "Run the same on data in several places: any of "
+    f"{', '.join(TIERS)}. local and RAM tiers read --data_dirs, remote and shard_cache "
+    "tiers --remote_url, mount tiers --mount_dir.",
+)
+_REMOTE_URL = flags.DEFINE_string(
+    "remote_url", None, "URL of the data set, for --tiers."
+)
+_MOUNT_DIR = flags.DEFINE_string(
+    "mount_dir", None, "Folder of the data set on a shared mount, for --tiers."
 )
 _SCALING = flags.DEFINE_list(
     "scaling",
@@ -150,6 +168,10 @@ def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
         "modes": _MODES.value,
         "caches": _CACHES.value,
         "accelerators": _ACCELERATORS.value,
+        "tiers": _TIERS.value,
+        "remote_url": _REMOTE_URL.value,
+        "mount_dir": _MOUNT_DIR.value,
+        "shard_cache_dir": shared_flags.shared()["shard_cache_dir"],
         "scaling": _SCALING.value,
         "repeats": _REPEATS.value,
         "find_ranks": _FIND_RANKS.value,
@@ -202,6 +224,10 @@ def make_sweep(settings: Mapping[str, Any]) -> Sweep:
 
 def _checked(name: str, value: Any, like: Any) -> Any:
     """Returns the value if it has the type of the default value `like`."""
+    if isinstance(like, str):
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be a text, got {value!r}.")
+        return value
     if not isinstance(like, tuple):
         if isinstance(value, bool) or not isinstance(value, (int, type(like))):
             raise ValueError(f"{name} must be a number, got {value!r}.")

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 
 from absl import flags, logging
 
+import tfpipe
 from benchmarks.options import command, emulation, train_flags
 from benchmarks.options.config import Config
 from benchmarks.reporting.gates import Gate
+from benchmarks.system.tiers.place import is_url
 
 _FIELDS = [field.name for field in dataclasses.fields(Config)]
 
@@ -23,13 +25,14 @@ def parse(arguments: Sequence[str]) -> Config:
     """Returns the config of a run with these flags.
 
     Raises:
-        ValueError: If a flag is unknown, has a wrong value or a URL, or contradicts
-            another.
+        ValueError: If a flag is unknown, has a wrong value, or contradicts another.
+        RemoteError: If a package or a setting for the URL of the data is missing.
     """
     values = flags.FlagValues()
     of_absl = flags.FLAGS.get_key_flags_for_module(logging.__name__)
     for flag in (*train_flags.KEY_FLAGS, *of_absl):
         values[flag.name] = copy.deepcopy(flag)
+        values[flag.name].unparse()  # the sweep may have a value of its own
     try:
         rest = values(["benchmarks.train", *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -55,11 +58,14 @@ def check(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: If benchmarks.train would refuse the flags, a folder or file is
             missing, or the accelerator's time for the model is not known.
+        RemoteError: If the index of a data set cannot be read by its URL.
     """
     config = parse(arguments)
     for text in config.require:
         Gate.parse(text)
-    if config.data_dir is not None and "://" not in config.data_dir:
+    if is_url(config.data_dir):
+        tfpipe.Files(config.data_dir).size("index.json")
+    elif config.data_dir is not None:
         _check_exists(pathlib.Path(config.data_dir, "index.json"), "data_dir")
     if config.tuning is not None:
         _check_exists(pathlib.Path(config.tuning), "tuning")
@@ -75,4 +81,5 @@ def _check_exists(path: pathlib.Path, flag: str) -> None:
 
 def given_here() -> list[str]:
     """Returns the flags of benchmarks.train that this process was started with."""
-    return [flag.name for flag in train_flags.KEY_FLAGS if flag.present]
+    own = ("shard_cache_dir",)  # a sweep takes it too
+    return [f.name for f in train_flags.KEY_FLAGS if f.present and f.name not in own]

@@ -16,6 +16,7 @@ GROUPS = {
         *("data_dir", "model", "mode", "synthetic", "batch_size", "image_size"),
     ),
     "How long": ("num_steps", "num_epochs", "num_warmup_steps"),
+    "Where the records are": (*shared_flags.PLACE, "ram_cache"),
     "How the input is made": ("tuning", "whole_batches", "on_error", "max_faults"),
     "How the model computes": (
         *("precision", "data_format", "xla", "learning_rate", "num_classes", "seed"),
@@ -131,8 +132,18 @@ _CACHE = flags.DEFINE_enum(
     "as_is",
     residency.STATES,
     "State of the page cache for the files of the split: cold empties it at the start, "
-    "when the timing begins and after each epoch; warm fills it at the start. It is an "
-    "error if the bytes that storage gave in a timed epoch do not fit.",
+    "when the timing begins and after each epoch; warm fills it at the start. With "
+    "--shard_cache_dir it is the state of that cache: cold begins with an empty one in "
+    "a folder of its own, and removes it; warm fetches the whole split before. It is "
+    "an error if the bytes that came in a timed epoch do not fit.",
+)
+_RAM_CACHE = flags.DEFINE_enum(
+    "ram_cache",
+    None,
+    config.RAM_CACHES,
+    "Keep the split in the memory of each rank, filled before the first step. records: "
+    "as they are in the shards. images: decoded and resized once; crops for training "
+    "are then parts of these smaller images.",
 )
 _BARS = flags.DEFINE_bool(
     "bars",
@@ -210,6 +221,7 @@ def config_from_flags() -> config.Config:
         step_time_ms=_STEP_TIME_MS.value,
         read_only=_READ_ONLY.value,
         cache=_CACHE.value,
+        ram_cache=_RAM_CACHE.value,
         allow_nan=_ALLOW_NAN.value,
         rank_timeout=_RANK_TIMEOUT.value,
         elastic=_ELASTIC.value,
@@ -228,6 +240,7 @@ def _refuse_unused() -> None:
         command.refuse(["num_steps", "num_epochs", "num_warmup_steps"], "--mode=eval")
     if _SYNTHETIC.value:
         names = ["tuning", "whole_batches", "on_error", "max_faults"]
+        names += shared_flags.PLACE
         command.refuse(names, "--synthetic")
     if _EMULATE.value is not None or _STEP_TIME_MS.value is not None:
         names = ["precision", "data_format", "xla", "learning_rate"]

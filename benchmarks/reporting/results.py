@@ -344,5 +344,6 @@ def _parts(result: Result) -> dict[str, str]:
         "batch": "" if batch is None else f"batch {batch:g}",
         "kind": "" if kind == "real" else kind,
         "data": short_name(result.data),
+        "tier": short_name(result.text("storage.tier")),
         "cache": result.cache if result.cache != "as_is" else "",
     }

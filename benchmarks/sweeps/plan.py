@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.sweeps import placement
+from benchmarks.sweeps import placement, tiers
 from benchmarks.sweeps.placement import Placement
 
 SCALINGS = ("weak", "strong")
@@ -40,6 +40,7 @@ class Run:
         accelerator: Value of --emulate, or "none"; None if the sweep has none.
         num_hosts: Number of hosts that share the ranks; None if it was not asked for.
         hosts: Hosts as horovodrun's -H takes them; none for this host.
+        tier: Name of the tier; None if the sweep has no tiers.
         arguments: More flags of benchmarks.train.
         horovodrun_arguments: More arguments of horovodrun.
     """
@@ -54,6 +55,7 @@ class Run:
     accelerator: str | None = None
     num_hosts: int | None = None
     hosts: tuple[str, ...] = ()
+    tier: str | None = None
     arguments: tuple[str, ...] = ()
     horovodrun_arguments: tuple[str, ...] = ()
 
@@ -71,13 +73,15 @@ class Run:
     def name(self) -> str:
         """Name of the run's file without suffix; unique to the run's settings."""
         folder = pathlib.Path(self.data_dir).name if self.data_dir else "no-data"
-        where = os.path.abspath(self.data_dir) if self.data_dir else None
+        where = self.data_dir
+        if where and "://" not in where:
+            where = os.path.abspath(where)
         # Settings that older sweeps did not have are left out where they are not used,
         # so that the results of these sweeps keep their names.
         rest = [where, self.arguments, self.horovodrun_arguments]
         rest += [self.hosts] if self.hosts else []
         parts = [
-            *(self.model, self.mode),
+            *(self.model, self.mode, self.tier),
             f"x{Placement(self.num_ranks, self.num_hosts)}",
             "bown" if self.batch_size is None else f"b{self.batch_size}",
             *(self.cache, self.accelerator and f"on-{self.accelerator}"),
@@ -139,6 +143,7 @@ class Series:
         mode: As for `Run`.
         cache: As for `Run`.
         accelerator: As for `Run`.
+        tier: As for `Run`.
     """
 
     scaling: str
@@ -148,6 +153,7 @@ class Series:
     mode: str | None = None
     cache: str | None = None
     accelerator: str | None = None
+    tier: str | None = None
 
     def batch_size_per_rank(self, num_ranks: int) -> int | None:
         """Returns the batch size of each rank; None for the model's default."""
@@ -179,6 +185,10 @@ class Sweep:
     modes: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     accelerators: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    remote_url: str = ""
+    mount_dir: str = ""
+    shard_cache_dir: str = ""
     scaling: tuple[str, ...] = ("weak",)
     repeats: int = 1
     find_ranks: tuple[str, ...] = ()
@@ -189,6 +199,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         _check_numbers(self)
+        tiers.check(self)
         _check_arguments(self)
         _check_search(self)
         if "strong" in self.scaling:
@@ -206,20 +217,42 @@ class Sweep:
 
     def series(self) -> list[Series]:
         """Returns the series for which scaling is computed."""
-        names = ("data_dir", "mode", "cache", "accelerator", "model", "scaling")
+        names = ("tier", "data_dir", "cache", "mode", "accelerator", "model", "scaling")
         axes = itertools.product(
-            *(self.data_dirs or (None,), self.modes or (None,), self.caches or (None,)),
+            self._data(),
+            self.modes or (None,),
             *(self.accelerators or (None,), self.models, self.scaling),
             self.batch_sizes or (None,),
         )
         return [
-            Series(**dict(zip((*names, "batch_size"), values, strict=True)))
-            for values in axes
+            Series(**dict(zip((*names, "batch_size"), (*data, *values), strict=True)))
+            for data, *values in axes
         ]
+
+    def _data(self) -> list[tuple[str | None, str | None, str | None]]:
+        """Returns tier, place of the data and state of its cache, of all series."""
+        if self.tiers:
+            return [
+                (name, self._place(name), tiers.TIERS[name].cache)
+                for name in self.tiers
+            ]
+        places = itertools.product(self.data_dirs or (None,), self.caches or (None,))
+        return [(None, *both) for both in places]
+
+    def _place(self, tier: str) -> str | None:
+        """Returns the data set of a tier; None if the tier reads none."""
+        name = tiers.TIERS[tier].place
+        if name == "data_dirs":
+            return self.data_dirs[0]
+        return getattr(self, name) if name else None
 
     def run_of(self, series: Series, place: Placement, repeat: int) -> Run:
         """Returns one run of a series; `repeat` counts from 1."""
         gates = (f"--require={','.join(self.find_ranks)}",) if self.find_ranks else ()
+        arguments = (*self.arguments, *gates)
+        if series.tier is not None:
+            tier = tiers.TIERS[series.tier]
+            arguments = tier.arguments(arguments, self.shard_cache_dir)
         return Run(
             model=series.model,
             num_ranks=place.num_ranks,
@@ -231,7 +264,8 @@ class Sweep:
             accelerator=series.accelerator,
             num_hosts=place.num_hosts,
             hosts=place.on(self.hosts),
-            arguments=(*self.arguments, *gates),
+            tier=series.tier,
+            arguments=arguments,
             horovodrun_arguments=self.horovodrun_arguments,
         )
 
@@ -288,7 +322,10 @@ def _check_arguments(sweep: Sweep) -> None:
     """Checks that no flag after -- is one that the sweep sets itself."""
     given = {argument.partition("=")[0].lstrip("-") for argument in sweep.arguments}
     swept = {"model": "models", "batch_size": "batch_sizes"}
-    if sweep.data_dirs:
+    if sweep.tiers:
+        names = ("data_dir", "synthetic", "cache", "read_from", "ram_cache")
+        swept |= dict.fromkeys((*names, "shard_cache_dir"), "tiers")
+    elif sweep.data_dirs:
         swept |= {"data_dir": "data_dirs", "synthetic": "data_dirs"}
     elif not given & {"data_dir", "synthetic"}:
         raise ValueError(

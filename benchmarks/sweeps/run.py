@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
+import tfpipe
 from benchmarks.reporting import output
 from benchmarks.sweeps.plan import Result, Run
 
@@ -49,17 +50,18 @@ def data_digest(data_dir: str | None) -> str | None:
     """Returns the SHA-256 of a data set's index, which changes with any of its shards.
 
     Args:
-        data_dir: Folder of the data set, or None for synthetic data.
+        data_dir: Folder or URL of the data set, or None for synthetic data.
 
     Returns:
-        The digest; None for synthetic data and for data at a URL.
+        The digest; None for synthetic data.
 
     Raises:
         OSError: If the index cannot be read.
+        RemoteError: If it cannot be read by its URL.
     """
-    if data_dir is None or "://" in data_dir:
+    if data_dir is None:
         return None
-    content = (pathlib.Path(data_dir) / "index.json").read_bytes()
+    content = tfpipe.Files(data_dir).read("index.json")
     return hashlib.sha256(content).hexdigest()
 
 

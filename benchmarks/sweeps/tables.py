@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting.charts import scaling
-from benchmarks.sweeps import find_ranks
+from benchmarks.sweeps import find_ranks, tier_rows
 from benchmarks.sweeps.placement import Placement
 from benchmarks.sweeps.plan import Result, Run, Series, estimate_seconds
 from benchmarks.sweeps.session import Session, missed_gates, time_text
@@ -65,6 +65,16 @@ def series_lines(session: Session, series: Series) -> list[str]:
     if answer := session.answers.get(series):
         lines += [answer["text"], find_ranks.RULE]
     return lines
+
+
+def rows_of_tiers(session: Session) -> list[tier_rows.Row]:
+    """Returns a row for each tier that has a result; none if the sweep has no tiers."""
+    if not session.sweep.tiers:
+        return []
+    series = session.sweep.series()
+    return tier_rows.rows(
+        session.sweep, {one: session.results_of(one) for one in series}
+    )
 
 
 def _title(series: Series) -> str:
@@ -171,15 +181,23 @@ def document(session: Session) -> dict[str, Any]:
             {"run": run.name, "moved_to": path and str(path)}
             for run, path in session.stale.items()
         ],
-        "series": [
-            {**series.as_json(), "points": points}
-            for series in sweep.series()
-            if (points := _points_json(session.results_of(series)))
-        ],
+        "tiers": [row.as_json() for row in rows_of_tiers(session)],
+        "series": _series_json(session),
         "find_ranks": answers if sweep.find_ranks else None,
         "results": [f"{run.name}.json" for run in results],
         "environment": first["environment"] if first else None,
     }
+
+
+def _series_json(session: Session) -> list[dict[str, Any]]:
+    """Returns each series with its points; tiers are in a table of their own."""
+    if session.sweep.tiers:
+        return []
+    return [
+        {**series.as_json(), "points": points}
+        for series in session.sweep.series()
+        if (points := _points_json(session.results_of(series)))
+    ]
 
 
 def _points_json(done: Done) -> list[dict[str, Any]]:

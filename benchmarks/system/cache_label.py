@@ -34,19 +34,28 @@ class EpochCache:
             They exceed consumed_bytes where records were read that no step used.
         resident_fractions: For each host, the part of the files in memory at its begin,
             0 to 1; None if unknown.
+        server_bytes: Bytes that a shard cache fetched meanwhile; None without one. The
+            state is then that of the shard cache.
     """
 
     epoch: int
     consumed_bytes: float
     storage_bytes: int | None
     resident_fractions: Sequence[float | None]
+    server_bytes: int | None = None
+
+    @property
+    def giver(self) -> str:
+        """Who gives the bytes of a cold epoch, for sentences."""
+        return "storage" if self.server_bytes is None else "the server"
 
     @property
     def storage_fraction(self) -> float | None:
-        """storage_bytes over consumed_bytes; None if unknown."""
-        if self.storage_bytes is None or not self.consumed_bytes:
+        """The bytes that the giver gave over consumed_bytes; None if unknown."""
+        given = self.storage_bytes if self.server_bytes is None else self.server_bytes
+        if given is None or not self.consumed_bytes:
             return None
-        return self.storage_bytes / self.consumed_bytes
+        return given / self.consumed_bytes
 
     @property
     def label(self) -> str:
@@ -74,6 +83,7 @@ class EpochCache:
             "epoch": self.epoch,
             "consumed_bytes": self.consumed_bytes,
             "storage_bytes": self.storage_bytes,
+            "server_bytes": self.server_bytes,
             "storage_fraction": self.storage_fraction,
             "label": self.label,
         }
@@ -92,10 +102,10 @@ def join(
 
     Args:
         reads: For each rank, its reads in each epoch.
-        before: The hosts before the run.
+        before: The hosts before the run; empty if it reads no files.
     """
     counts = all(host.counts_reads is True for host in before)
-    num_bytes = max(1, before[0].num_bytes)
+    num_bytes = max([1, *(host.num_bytes for host in before)])
     joined = []
     for ranks in zip(*reads, strict=True):
         hosts = [
@@ -103,19 +113,25 @@ def join(
             for host in dict.fromkeys(rank.host for rank in ranks)
         ]
         given = [epoch_reads.storage_bytes(one, counts_reads=counts) for one in hosts]
-        known = [one for one in given if one is not None]
+        fetched = [epoch_reads.server_bytes(one) for one in hosts]
         at_begin = [epoch_reads.resident_at_begin(one) for one in hosts]
         joined.append(
             EpochCache(
                 epoch=ranks[0].epoch,
                 consumed_bytes=sum(rank.consumed_bytes for rank in ranks),
-                storage_bytes=sum(known) if len(known) == len(given) else None,
+                storage_bytes=_sum(given),
+                server_bytes=_sum(fetched),
                 resident_fractions=[
                     None if one is None else one / num_bytes for one in at_begin
                 ],
             )
         )
     return joined
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def label(epochs: Sequence[EpochCache]) -> str:
@@ -149,7 +165,7 @@ def verdict(
     remark = next((host.remark for host in before if host.remark), "")
     first = wrong[0]
     text = (
-        f"epoch {first.epoch} was {first.label}: storage gave "
+        f"epoch {first.epoch} was {first.label}: {first.giver} gave "
         f"{_percent(first.storage_fraction)} of the {first.consumed_bytes / 1e6:.1f} "
         "MB that its timed steps consumed."
     )
@@ -157,16 +173,22 @@ def verdict(
 
 
 def _text(before: Sequence[HostStatus], epochs: Sequence[EpochCache]) -> str:
-    known = [epoch.storage_bytes for epoch in epochs if epoch.storage_bytes is not None]
     consumed = sum(epoch.consumed_bytes for epoch in epochs)
-    share = sum(known) / consumed if consumed and len(known) == len(epochs) else None
+    parts = [epoch.storage_fraction for epoch in epochs]
+    given = [
+        part * epoch.consumed_bytes
+        for part, epoch in zip(parts, epochs, strict=True)
+        if part is not None
+    ]
+    share = sum(given) / consumed if consumed and len(given) == len(epochs) else None
+    giver = epochs[0].giver if epochs else "storage"
     shares = [host.resident_fraction for host in before]
     resident = None if None in shares else max(shares, default=None)
     shown = "; ".join(map(str, epochs[:_MAX_EPOCHS_IN_TEXT]))
     if len(epochs) > _MAX_EPOCHS_IN_TEXT:
         shown += f"; and {len(epochs) - _MAX_EPOCHS_IN_TEXT} more"
     return (
-        f"{label(epochs)} in the timed steps: storage gave {_percent(share)} of the "
+        f"{label(epochs)} in the timed steps: {giver} gave {_percent(share)} of the "
         f"{consumed / 1e6:.1f} MB consumed ({shown}); {_percent(resident)} of the "
         "files were in memory before."
     )

@@ -33,11 +33,14 @@ class Snapshot:
             of a host knows them.
         reclaimed_bytes: Bytes of any files that the kernel took out of the page cache
             so far because memory was needed.
+        server_bytes: Bytes that a shard cache fetched for the rank so far; None without
+            a shard cache.
     """
 
     read_bytes: int | None = None
     resident_bytes: int | None = None
     reclaimed_bytes: int | None = None
+    server_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,12 +62,13 @@ class EpochReads:
     after: Snapshot
 
 
-def snapshot(files: Sequence[str]) -> Snapshot:
+def snapshot(files: Sequence[str], *, server_bytes: int | None = None) -> Snapshot:
     """Reads the counters now; looking at the files takes about 0.1 s a gigabyte.
 
     Args:
         files: The files to look at in the page cache; empty on all ranks of a host but
             the first.
+        server_bytes: Becomes a field of the snapshot.
     """
     counted = telemetry.process_storage_bytes()
     try:
@@ -73,7 +77,10 @@ def snapshot(files: Sequence[str]) -> Snapshot:
     except (OSError, ValueError):
         resident = reclaimed = None
     return Snapshot(
-        read_bytes=counted, resident_bytes=resident, reclaimed_bytes=reclaimed
+        read_bytes=counted,
+        resident_bytes=resident,
+        reclaimed_bytes=reclaimed,
+        server_bytes=server_bytes,
     )
 
 
@@ -105,17 +112,33 @@ def storage_bytes(ranks: Sequence[EpochReads], *, counts_reads: bool) -> int | N
 
     Returns:
         Bytes; None if neither figure is known. Where the kernel does not count, and
-        memory was short meanwhile, the growth of the files proves nothing either.
+        memory was short meanwhile, the growth of the files proves nothing either; nor
+        does it if a shard cache fetched bytes, as these are in memory when they are
+        written.
     """
+    if server_bytes(ranks):
+        return _grown_by(ranks, "read_bytes") if counts_reads else None
     grown = [_grown(rank.before, rank.after) for rank in ranks]
     residency = next((one for one in grown if one is not None), None)
-    read = _read(ranks) if counts_reads else None
+    read = _grown_by(ranks, "read_bytes") if counts_reads else None
     if residency is None:
         return read
     growth, reclaimed = residency
     if read is not None:
         return min(read, growth + reclaimed)
     return None if reclaimed else growth
+
+
+def server_bytes(ranks: Sequence[EpochReads]) -> int | None:
+    """Returns the bytes that a shard cache fetched for a host in an epoch.
+
+    Args:
+        ranks: The reads of all ranks of the host in that epoch.
+
+    Returns:
+        Bytes; None without a shard cache.
+    """
+    return _grown_by(ranks, "server_bytes")
 
 
 def resident_at_begin(ranks: Sequence[EpochReads]) -> int | None:
@@ -145,10 +168,12 @@ def _grown(before: Snapshot, after: Snapshot) -> tuple[int, int] | None:
     return None if growth + reclaimed < 0 else (growth, reclaimed)
 
 
-def _read(ranks: Sequence[EpochReads]) -> int | None:
+def _grown_by(ranks: Sequence[EpochReads], name: str) -> int | None:
+    """Returns the growth of a counter over all ranks; None if a rank does not know."""
     total = 0
     for rank in ranks:
-        if rank.before.read_bytes is None or rank.after.read_bytes is None:
+        before, after = getattr(rank.before, name), getattr(rank.after, name)
+        if before is None or after is None:
             return None
-        total += rank.after.read_bytes - rank.before.read_bytes
+        total += after - before
     return total

@@ -33,6 +33,10 @@ def configs(config: Config) -> dict[str, Config]:
         "synthetic": dataclasses.replace(
             one,
             data_dir=None,
+            read_from="auto",
+            shard_cache_dir=None,
+            shard_cache_max_gb=None,
+            ram_cache=None,
             synthetic=True,
             num_epochs=None,
             cache="as_is",

@@ -17,8 +17,10 @@ from typing import Any
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.system import cache_label, epoch_reads, residency
+from benchmarks.system.cache_label import EpochCache
 from benchmarks.system.epoch_reads import EpochReads, Snapshot
 from benchmarks.system.residency import HostStatus
+from benchmarks.system.tiers import ram_cache, section
 from benchmarks.training import steps
 from benchmarks.training.recorder import Trace
 from benchmarks.training.setting import Setting
@@ -34,25 +36,30 @@ Moment = concurrent.futures.Future[Snapshot]
 
 
 class Batches:
-    """An iterator over the batches of a setting, which can stop and start elsewhere.
+    """Iterates over the batches of a setting; can stop and start elsewhere.
 
     Args:
         setting: The setting of this rank.
-        state: Where in the data to start.
-        num_epochs: Epochs after which the batches end; None is endless.
     """
 
-    def __init__(
-        self, setting: Setting, state: tfpipe.State, num_epochs: int | None
-    ) -> None:
+    def __init__(self, setting: Setting) -> None:
         self._setting = setting
+        self._source: Any = setting.pipeline.source
         self._iterator: Iterator[Batch] | None = None
-        self.start(state, num_epochs)
 
     def start(self, state: tfpipe.State, num_epochs: int | None) -> None:
-        """Makes the next batch the first one after a state; nothing is read yet."""
+        """Makes the next batch the first one after a state, and begins to read ahead.
+
+        Args:
+            state: Where in the data to start.
+            num_epochs: Epochs after which the batches end; None is endless.
+        """
         # The steps apply the device ops, if the run has a model; none needs a reminder.
         pipeline = dataclasses.replace(self._setting.pipeline, device_ops=())
+        if self._setting.empty_caches is not None:
+            source = self._setting.empty_caches.renew(pipeline.source)
+            pipeline = dataclasses.replace(pipeline, source=source)
+        self._source = pipeline.source
         dataset = pipeline.build(state=state, num_epochs=num_epochs)
         if not self._setting.config.read_only:  # a GPU has no place for strings
             dataset = steps.to_device(dataset)
@@ -61,6 +68,15 @@ class Batches:
     def stop(self) -> None:
         """Ends all reading; batches that were read ahead are lost."""
         self._iterator = None  # the last reference: its threads end
+        if self._setting.empty_caches is not None:
+            self._setting.empty_caches.close()
+
+    @property
+    def server_bytes(self) -> int | None:
+        """Bytes fetched by the shard cache in use; None if none is."""
+        if not self._setting.config.place.has_shard_cache:
+            return None
+        return int(self._source.cache_statistics().bytes_from_server)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -162,7 +178,10 @@ class Meter:
         return self._ranks.gather(reads)
 
     def _look(self) -> Moment:
-        return self._thread.submit(epoch_reads.snapshot, self._files)
+        server_bytes = self._batches.server_bytes
+        return self._thread.submit(
+            epoch_reads.snapshot, self._files, server_bytes=server_bytes
+        )
 
     def _stop(self) -> None:
         self._batches.stop()
@@ -179,15 +198,48 @@ class Meter:
 
 
 def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
-    """Brings the page cache of every host to the state that the config names.
+    """Brings the caches of every host to the state that the config names.
+
+    They are the page cache, the shard cache if there is one, and the cache in RAM if
+    there is one, which is filled.
 
     Returns:
         The status of each host; None if the run reads no local files.
 
     Raises:
         ValueError: If a host does not reach the state.
+        TfpipeError: If the records cannot be read.
     """
-    return _look(setting.config.cache, setting, ranks) if setting.files else None
+    config = setting.config
+    if config.ram_cache is not None:
+        ram_cache.fill(setting.pipeline)
+    if config.cache == "warm" and config.place.has_shard_cache:
+        _fill_shard_cache(setting, ranks)
+    if setting.empty_caches is not None:  # each epoch begins with a new one
+        return _look("as_is", setting, ranks)
+    return _look(config.cache, setting, ranks) if setting.files else None
+
+
+def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
+    """Fetches the split once a host. Errors are shared, as the other ranks wait."""
+    error = ""
+    if ranks.local_rank == 0:
+        place = setting.config.place
+        cache = place.shard_cache()
+        try:
+            filled = cache.fill(place.data_dir, setting.pipeline.source.split)
+        except (ValueError, OSError, tfpipe.TfpipeError) as found:
+            error = str(found)
+        else:
+            if filled.num_bytes_present < setting.num_bytes:
+                error = (
+                    f"the split has {setting.num_bytes / 1e9:.3f} GB, of which "
+                    f"{filled.num_bytes_present / 1e9:.3f} GB fit in the shard cache. "
+                    "Raise --shard_cache_max_gb, or take a larger disk."
+                )
+    errors = [one for one in ranks.gather(error) if one]
+    if errors:
+        raise ValueError(f"--cache=warm: {errors[0]}")
 
 
 def proof(
@@ -205,23 +257,30 @@ def proof(
         reads: What `Meter.finish` returned.
 
     Returns:
-        The section `cache` of the result; empty if `before` is None.
+        The section `cache` of the result, which is absent if `before` is None, and the
+        section `storage`, which is absent if the run read no records.
 
     Raises:
         ValueError: If an epoch was in another state.
     """
-    if before is None:
+    if setting.config.synthetic:
         return {}
+    if before is None:
+        return {"storage": _storage(setting, cache_label.join(reads, ()))}
     state = setting.config.cache
     after = _look("as_is", setting, ranks)
-    epochs = cache_label.join(reads, before)
+    # The files of a shard cache come with the records.
+    hosts = after if setting.config.place.has_shard_cache else before
+    epochs = cache_label.join(reads, hosts)
     verdict = cache_label.verdict(state, before, epochs)
     if not verdict.passed:
         raise ValueError(
             f"--cache={state} must hold in every timed epoch, but {verdict.text} "
-            f"{_HINTS[state]} --cache=as_is measures in any state."
+            f"{_hint(setting)} --cache=as_is measures in any state."
         )
+    remark = next((host.remark for host in before if host.remark), "")
     return {
+        "storage": _storage(setting, epochs, remark),
         "cache": {
             "state": state,
             "label": cache_label.label(epochs),
@@ -230,12 +289,35 @@ def proof(
             "before": [host.as_json() for host in before],
             "after": [host.as_json() for host in after],
             "size_rule": cache_label.size_rule(
-                data_bytes=before[0].num_bytes,
+                data_bytes=setting.num_bytes,
                 ram_bytes=sum(host.ram_bytes for host in before),
                 num_steps=setting.steps_per_epoch,
             ),
-        }
+        },
     }
+
+
+def _hint(setting: Setting) -> str:
+    if not setting.config.place.has_shard_cache:
+        return _HINTS[setting.config.cache]
+    if setting.config.cache == "warm":
+        return "Pieces were evicted: another run uses --shard_cache_dir too."
+    return (
+        "The records were fetched before the timing began, or after its end: time "
+        "whole epochs (--num_epochs) of more data."
+    )
+
+
+def _storage(
+    setting: Setting, epochs: Sequence[EpochCache], remark: str = ""
+) -> dict[str, Any]:
+    place = setting.config.place
+    tier = section.tier_of(
+        ram_cache=setting.config.ram_cache,
+        has_shard_cache=place.has_shard_cache,
+        folder=place.data_dir if place.is_read_in_place else None,
+    )
+    return section.describe(tier, epochs, remark=remark)
 
 
 def _look(

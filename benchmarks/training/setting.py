@@ -5,6 +5,7 @@ The index of the data set is read here; no record is.
 """
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,9 @@ from benchmarks.options.config import Config
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.progress import Progress
 from benchmarks.reporting.steady_state import ReadAhead
+from benchmarks.system.tiers import ram_cache
+from benchmarks.system.tiers.empty_caches import EmptyCaches
+from benchmarks.system.tiers.place import is_url
 
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
@@ -46,6 +50,7 @@ class Setting:
             there are classes; the first ones are these.
         seat: The cores of this rank.
         emulation: The accelerator of --emulate; None without.
+        empty_caches: Shard caches of a cold run; None otherwise.
         beat: Reports of this rank to the watch over the ranks.
         progress: Reports of this rank to the reader of stderr.
     """
@@ -56,6 +61,7 @@ class Setting:
     class_names: tuple[str, ...]
     seat: Seat
     emulation: Emulation | None = None
+    empty_caches: EmptyCaches | None = None
     beat: Beat = dataclasses.field(default_factory=Beat)
     progress: Progress = dataclasses.field(default_factory=Progress)
 
@@ -71,12 +77,19 @@ class Setting:
 
     @property
     def files(self) -> list[str]:
-        """Paths of the local files that the run reads; empty if it reads none."""
-        if self.config.synthetic or "://" in self.config.data_dir:
+        """Paths of the files of this machine that the run reads.
+
+        They are the data set's own, or those of a shard cache. Empty if the run reads
+        none, or other ones in each epoch, as with a cold shard cache.
+        """
+        if self.config.synthetic or self.empty_caches is not None:
             return []
-        folder = pathlib.Path(self.config.data_dir)
-        shards = self.index.splits[self.pipeline.source.split]
-        return [str(folder / shard.name) for shard in shards]
+        return [path for path in self.pipeline.source.paths if not is_url(path)]
+
+    @property
+    def watched_folder(self) -> str | None:
+        """A folder on the device or mount that the files are on; None without files."""
+        return os.path.dirname(self.files[0]) if self.files else None
 
     @property
     def num_bytes(self) -> int:
@@ -177,7 +190,11 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
     if config.synthetic:
         synthetic = _synthetic(config, tuning, seat)
         return dataclasses.replace(synthetic, emulation=accelerator)
-    pipeline = _pipeline(config, ranks, tuning)
+    empty_caches = None
+    if config.cache == "cold" and config.place.has_shard_cache:
+        empty_caches = EmptyCaches(config.place, ranks)
+    directory = None if empty_caches is None else empty_caches.directory
+    pipeline = _pipeline(config, ranks, tuning, directory)
     index = pipeline.source.index
     names = tuple(text for _, text in index.classes)
     return Setting(
@@ -187,6 +204,7 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         class_names=names,
         seat=seat,
         emulation=accelerator,
+        empty_caches=empty_caches,
     )
 
 
@@ -203,12 +221,18 @@ def recipe_of(model: str) -> Callable[..., tfpipe.Recipe]:
     return _RECIPES[catalog.MODELS[model].recipe]
 
 
-def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pipeline:
+def _pipeline(
+    config: Config,
+    ranks: Ranks,
+    tuning: tfpipe.Tuning,
+    directory: pathlib.Path | None,
+) -> tfpipe.Pipeline:
     is_training = config.mode == "train"
     preset = tfpipe.imagenet_train if is_training else tfpipe.imagenet_eval
     source = tfpipe.TFRecordSource(
         config.data_dir,
         "train" if is_training else "validation",
+        shard_cache=config.place.shard_cache(directory),
         seed=config.seed,
         rank=ranks.rank,
         num_ranks=ranks.num_ranks,
@@ -222,10 +246,13 @@ def _pipeline(config: Config, ranks: Ranks, tuning: tfpipe.Tuning) -> tfpipe.Pip
         source,
         recipe=None if config.read_only else recipe_of(config.model),
         image_size=config.image_size,
+        cache=tfpipe.Cache("ram") if config.ram_cache == "records" else None,
         with_record_id=True,
         whole_batches=config.whole_batches,
         tuning=tuning,
     )
+    if config.ram_cache == "images":
+        pipeline = ram_cache.with_images(pipeline)
     if config.tuning is not None:
         pipeline = tfpipe.load_tuned(config.tuning, pipeline)
     return pipeline

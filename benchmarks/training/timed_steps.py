@@ -81,13 +81,14 @@ def run_steps(
     """
     tfpipe.preflight(setting.pipeline, ranks.gather, state=state)
     num_warmup, _ = num_steps
-    started = time.perf_counter()
-    batches = Batches(setting, state, num_epochs)
-    first_batch_seconds = time.perf_counter() - started
+    batches = Batches(setting)
     meter = Meter(setting, ranks, batches, state if num_warmup == 0 else None)
+    started = time.perf_counter()
+    batches.start(state, num_epochs)
+    first_batch_seconds = time.perf_counter() - started
     recorder = Recorder(setting.num_records, setting.read_ahead(state))
     sampler = telemetry.Sampler(
-        setting.config.data_dir, files=setting.files, num_bytes=setting.num_bytes
+        setting.watched_folder, files=setting.files, num_bytes=setting.num_bytes
     )
     pause = functools.partial(_paused, recorder, sampler)
     with sampler, setting.beat.loop():

@@ -134,6 +134,12 @@ class TFRecordSource(Progress):
         cache = self.split_index.open_cache
         return None if cache is None else cache.statistics()
 
+    def close_cache(self) -> None:
+        """Ends the fetching of the shard cache; datasets that read through it fail."""
+        cache = self.split_index.open_cache
+        if cache is not None:
+            cache.close()
+
     @functools.cached_property
     def order(self) -> Order:
         """The order of the records, as arithmetic."""

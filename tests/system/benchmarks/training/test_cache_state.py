@@ -77,6 +77,40 @@ def test_two_ranks_find_every_epoch_cold_if_the_run_claims_it(
     assert (records["times_used_min"], records["times_used_max"]) == (2, 2)
 
 
+def test_two_ranks_begin_each_cold_epoch_with_one_empty_shard_cache(
+    rank_pool: RankPool, records_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    result, _ = rank_pool.run(
+        _run,
+        records_dir,
+        num_epochs=2,
+        cache="cold",
+        shard_cache_dir=str(tmp_path),
+    )
+
+    assert _labels(result) == [(0, "cold"), (1, "cold")]
+    # Each byte was fetched once a host: the ranks shared the cache.
+    num_bytes = result["cache"]["size_rule"]["data_bytes"]
+    fetched = [epoch["server_bytes"] for epoch in result["cache"]["epochs"]]
+    assert fetched == [pytest.approx(num_bytes, rel=0.01)] * 2
+    assert result["storage"]["bytes_from_server"] == sum(fetched)
+    # Only the newest cache is kept, until the ranks end.
+    (folder,) = tmp_path.glob("cold-*")
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_warm_shard_cache_is_filled_before(
+    records_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    fields = {"num_epochs": 2, "cache": "warm", "shard_cache_dir": str(tmp_path)}
+
+    result = _run(Ranks(), records_dir, **fields)
+
+    assert _labels(result) == [(0, "warm"), (1, "warm")]
+    assert result["storage"]["tier"] == "shard_cache"
+    assert result["storage"]["bytes_from_server"] == 0
+
+
 @pytest.fixture
 def _other_reads(tmp_path: pathlib.Path) -> Iterator[None]:
     """Reads another file from storage again and again, as for a library."""

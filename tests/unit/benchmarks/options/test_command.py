@@ -180,13 +180,23 @@ def test_flag_of_input_that_would_have_no_effect_is_refused(
         flag
         for module in (train_flags, input_flags, sweep_flags, report, realism, decode)
         for flag in _key_flags(module)
-        if takes_text(flag)
+        if takes_text(flag) and flag.name not in command.URL_FLAGS
     ],
     ids=lambda flag: flag.name,
 )
-def test_no_flag_takes_a_url(flag: flags.Flag) -> None:
+def test_no_other_flag_takes_a_url(flag: flags.Flag) -> None:
     """A new flag of these commands is tried too."""
     check_url_is_refused(flag, command.refuse_urls)
+
+
+def test_data_sets_may_be_given_by_url() -> None:
+    values = flags.FlagValues()
+    for name in command.URL_FLAGS:
+        flags.DEFINE_string(name, None, "text", flag_values=values)
+
+    values([__name__, *(f"--{name}=s3://bucket/x" for name in command.URL_FLAGS)])
+
+    command.refuse_urls(values)
 
 
 def test_url_in_the_flags_of_a_run_of_a_sweep_is_refused() -> None:

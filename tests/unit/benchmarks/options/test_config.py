@@ -45,8 +45,25 @@ from benchmarks.options.config import Config
             {"data_dir": "x", "step_time_ms": 1.0, "checkpoint_dir": "y"},
             "An emulated accelerator computes nothing",
         ),
-        ({"synthetic": True, "cache": "cold"}, "--cache=cold is the page cache's"),
-        ({"data_dir": "s3://x", "cache": "warm"}, "--cache=warm is the page cache's"),
+        ({"synthetic": True, "cache": "cold"}, "--cache=cold is the state of the page"),
+        (
+            {"data_dir": "s3://x", "cache": "warm"},
+            "--cache=warm is the state .* or of --shard_cache_dir",
+        ),
+        (
+            {"data_dir": "s3://x", "cache": "cold", "read_from": "direct"},
+            "--cache=cold is the state .* there must be files or a shard cache",
+        ),
+        (
+            {"data_dir": "x", "ram_cache": "records", "cache": "cold"},
+            "--ram_cache=records keeps what .* excludes --synthetic and --cache",
+        ),
+        ({"synthetic": True, "ram_cache": "images"}, "--ram_cache=images keeps what"),
+        (
+            {"data_dir": "x", "ram_cache": "images", "whole_batches": True},
+            "--ram_cache=images decodes each image alone",
+        ),
+        ({"data_dir": "x", "shard_cache_max_gb": 1.0}, "is the limit of --shard_cach"),
     ],
 )
 def test_contradictions_are_errors(fields: dict[str, object], message: str) -> None:

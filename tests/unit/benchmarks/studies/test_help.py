@@ -19,10 +19,11 @@ from benchmarks.studies import (
 )
 from benchmarks.studies.loaders import __main__ as loaders
 from benchmarks.studies.service import __main__ as service
+from benchmarks.studies.shard_cache import __main__ as shard_cache
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(realism, service, shuffle_memory, tuning, loaders),
+    *(realism, service, shard_cache, shuffle_memory, tuning, loaders),
 ]
 
 

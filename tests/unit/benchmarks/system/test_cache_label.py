@@ -1,5 +1,6 @@
 """benchmarks.system.cache_label: the state of the page cache, from made-up figures."""
 
+import dataclasses
 import json
 
 import pytest
@@ -115,6 +116,24 @@ def test_the_text_names_the_first_epochs_and_counts_the_rest():
 
     assert "of the 14.0 MB consumed (epoch 0: warm, 0.1% of 2.0 MB; epoch 1" in text
     assert "epoch 3: warm, 0.1% of 2.0 MB; and 3 more); 25.0% of the files" in text
+
+
+@pytest.mark.parametrize(
+    ("storage", "server", "label"),
+    [
+        (0, 1000, "cold"),  # nothing was on the disk of this host
+        (1000, 0, "warm"),  # all was on it, and nothing in memory
+        (None, 0, "warm"),
+        (None, 500, "mixed"),
+    ],
+)
+def test_a_shard_cache_has_the_state_of_what_it_fetched(storage, server, label):
+    epoch = dataclasses.replace(_epoch(storage), server_bytes=server)
+
+    assert epoch.label == label
+    assert epoch.as_json()["server_bytes"] == server
+    text = cache_label.verdict("as_is", [_host()], [epoch]).text
+    assert f"{label} in the timed steps: the server gave {server / 10}%" in text
 
 
 def _reads(rank_bytes, resident, *, host, epoch):

@@ -1,0 +1,150 @@
+"""Charts of tiers: the rate from each place of the data, and whence its bytes came.
+
+In: documents of benchmarks.sweep with tiers. Out: for each document a chart of two
+drawings, whose bars lie below each other in the order of the sweep.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.reporting.charts.frame import (
+    Chart,
+    Plot,
+    Spec,
+    amount,
+    bar_height,
+    color,
+    colors,
+    labels_axis,
+    legend,
+    milliseconds,
+    percent,
+    spec,
+)
+from benchmarks.reporting.results import Result, as_number
+
+_GIVERS = {
+    "bytes_from_server": "server",
+    "bytes_from_disk": "local disk",
+    "bytes_from_page_cache": "page cache",
+    "bytes_from_ram_cache": "cache in RAM",
+}
+_LABEL_PIXELS = 150  # "shard_cache_warm" is whole, also on a small screen
+_COLUMNS = ("Tier", "images/s", "CPU, ms an image", "Stall", "Binding", "State")
+
+
+def rates_and_bytes(sweeps: Sequence[Result]) -> list[Chart]:
+    """Draws images/s and bytes of each tier, for each sweep that compared tiers."""
+    return [
+        chart
+        for place, sweep in enumerate(sweeps, 1)
+        if (chart := _chart(place, sweep)) is not None
+    ]
+
+
+def _chart(place: int, sweep: Result) -> Chart | None:
+    rows = [
+        row
+        for row in sweep.items("tiers")
+        if isinstance(row, Mapping) and as_number(row.get("examples_per_second"))
+    ]
+    if not rows:
+        return None
+    several = len({_settings(row) for row in rows}) > 1
+    names = [f"{row.get('tier')}{_settings(row) if several else ''}" for row in rows]
+    plots = [Plot("Rate", _rates(names, rows))]
+    if bytes_plot := _bytes(names, rows):
+        plots.append(
+            Plot("Bytes of the timed steps, by the place they came from", bytes_plot)
+        )
+    return Chart(
+        f"tiers-{place}",
+        "Tiers: the same run on data in several places",
+        [_sentence(name, row) for name, row in zip(names, rows, strict=True)],
+        legend(list(_GIVERS.values())),
+        plots,
+        [*_COLUMNS, *(f"{giver}, MB" for giver in _GIVERS.values())],
+        [_texts(name, row) for name, row in zip(names, rows, strict=True)],
+    )
+
+
+def _settings(row: Mapping[str, Any]) -> str:
+    """Returns what tells the rows of one tier apart."""
+    words = [row.get(name) for name in ("model", "mode", "batch_size", "accelerator")]
+    text = ", ".join(str(word) for word in words if word)
+    return f", {text}, {as_number(row.get('num_ranks')) or 1:g} ranks"
+
+
+def _sentence(name: str, row: Mapping[str, Any]) -> str:
+    rate = amount(as_number(row.get("examples_per_second")))
+    return f"{name}: {rate} images/s; the run waited for: {row.get('binding', '?')}."
+
+
+def _texts(name: str, row: Mapping[str, Any]) -> list[str]:
+    return [
+        name,
+        amount(as_number(row.get("examples_per_second"))),
+        milliseconds(as_number(row.get("cpu_seconds_per_example"))),
+        percent(as_number(row.get("stall_fraction"))),
+        str(row.get("binding") or "—"),
+        str(row.get("state") or "—"),
+        *(amount(_megabytes(row, key)) for key in _GIVERS),
+    ]
+
+
+def _megabytes(row: Mapping[str, Any], key: str) -> float | None:
+    value = as_number(row.get(key))
+    return None if value is None else value / 1e6
+
+
+def _rates(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Spec:
+    values = [as_number(row.get("examples_per_second")) or 0.0 for row in rows]
+    bars = [
+        {"tier": name, "rate": rate, "shown": amount(rate)}
+        for name, rate in zip(names, values, strict=True)
+    ]
+    x = {
+        "field": "rate",
+        "type": "quantitative",
+        "title": "images/s",
+        "scale": {"domain": [0, max(values) * 1.25]},  # room for the number
+        "axis": {"tickCount": 4},
+    }
+    y = _y()
+    bar = {"x": x, "y": y, "color": {"value": color(0)}}
+    text = {"x": x, "y": y, "text": {"field": "shown", "type": "nominal"}}
+    mark = {"type": "text", "align": "left", "dx": 5}
+    layer = [
+        {"mark": {"type": "bar"}, "encoding": bar},
+        {"mark": mark, "encoding": text},
+    ]
+    return spec(bars, height=bar_height(len(bars)), layer=layer)
+
+
+def _bytes(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Spec | None:
+    parts = [
+        {"tier": name, "giver": giver, "megabytes": value}
+        for name, row in zip(names, rows, strict=True)
+        for key, giver in _GIVERS.items()
+        if (value := _megabytes(row, key))
+    ]
+    if not parts:
+        return None
+    giver = {"field": "giver", "type": "nominal", **colors(list(_GIVERS.values()))}
+    x = {"field": "megabytes", "type": "quantitative", "title": "MB"}
+    tooltip = [
+        {"field": "tier", "type": "nominal"},
+        {"field": "giver", "type": "nominal", "title": "given by"},
+        {"field": "megabytes", "type": "quantitative", "format": ",.1f"},
+    ]
+    return spec(
+        parts,
+        height=bar_height(len({part["tier"] for part in parts})),
+        mark={"type": "bar"},
+        encoding={"x": x, "y": _y(), "color": giver, "tooltip": tooltip},
+    )
+
+
+def _y() -> Spec:
+    axis = {**labels_axis(), "labelLimit": _LABEL_PIXELS}
+    return {"field": "tier", "type": "nominal", "sort": None, "axis": axis}

@@ -1,0 +1,171 @@
+"""benchmarks.sweeps.tiers and tier_rows: places of the data, and what bound a run."""
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.sweeps import tier_rows
+from benchmarks.sweeps.plan import Run, Sweep
+from benchmarks.sweeps.tiers import TIERS
+
+PLACES: dict[str, Any] = {
+    "data_dirs": ("local",),
+    "remote_url": "s3://b/x",
+    "mount_dir": "mount",
+    "shard_cache_dir": "cache",
+}
+
+
+def test_each_tier_reads_its_place() -> None:
+    sweep = Sweep(tiers=tuple(TIERS), **PLACES, arguments=("--num_steps=3",))
+
+    found = {run.tier: run.flags[1:] for run in sweep.runs()}
+
+    steps, cache = "--num_steps=3", "--shard_cache_dir=cache"
+    url, mount, local = "--data_dir=s3://b/x", "--data_dir=mount", "--data_dir=local"
+    assert found == {
+        "remote": [url, steps, "--read_from=direct"],
+        "shard_cache_cold": [url, "--cache=cold", steps, cache],
+        "shard_cache_warm": [url, "--cache=warm", steps, cache],
+        "mount_cold": [mount, "--cache=cold", steps],
+        "mount_warm": [mount, "--cache=warm", steps],
+        "local_cold": [local, "--cache=cold", steps],
+        "local_warm": [local, "--cache=warm", steps],
+        "ram": [local, steps, "--ram_cache=records"],
+        "decoded_ram": [local, steps, "--ram_cache=images"],
+        "synthetic": [steps, "--synthetic"],
+    }
+    assert len({run.name for run in sweep.runs()}) == len(TIERS)
+
+
+def test_flags_that_a_tier_does_not_take_are_left_out() -> None:
+    given = ("--whole_batches", "--on_error=skip", "--seed=3")
+    sweep = Sweep(tiers=("synthetic", "ram"), **_only("data_dirs"), arguments=given)
+
+    synthetic, ram = sweep.runs()
+
+    assert synthetic.arguments == ("--seed=3", "--synthetic")
+    assert ram.arguments == (*given, "--ram_cache=records")
+
+
+def _only(*names: str) -> dict[str, Any]:
+    return {name: PLACES[name] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("tiers", "places", "message"),
+    [
+        (("remote",), (), "The tier remote must have --remote_url, its data set"),
+        (("mount_warm",), (), "The tier mount_warm must have --mount_dir"),
+        (("ram",), (), "The tier ram must have --data_dirs"),
+        (
+            ("shard_cache_cold",),
+            ("remote_url",),
+            "The tier shard_cache_cold must have --shard_cache_dir",
+        ),
+        (("tape",), (), "--tiers must be of remote, .*synthetic; got tape"),
+        (
+            ("synthetic",),
+            ("mount_dir",),
+            "--mount_dir is for tiers that --tiers does not name, got synthetic",
+        ),
+        ((), ("shard_cache_dir",), "--shard_cache_dir is for tiers .* got no tiers"),
+    ],
+)
+def test_a_tier_without_its_place_is_refused(
+    tiers: tuple[str, ...], places: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Sweep(tiers=tiers, **_only(*places))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"caches": ("cold",)}, "they exclude --caches"),
+        ({"data_dirs": ("a", "b")}, "more than one of --data_dirs"),
+        ({"remote_url": "b/x"}, "--remote_url must be a URL, got b/x"),
+        (
+            {"arguments": ("--ram_cache=records",)},
+            "--ram_cache cannot be given after --: it is what --tiers is for",
+        ),
+    ],
+)
+def test_settings_that_contradict_tiers(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Sweep(tiers=("remote", "ram"), **_only("data_dirs", "remote_url") | fields)
+
+
+def test_a_url_names_the_same_run_in_any_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    run = Run(model="tiny", num_ranks=1, batch_size=4, data_dir="s3://b/rec", repeat=1)
+    name = run.name
+
+    monkeypatch.chdir(tmp_path)
+
+    assert run.name == name
+    assert "-rec-" in name
+
+
+def _result(
+    *, stall: float = 0.5, busy: float | None = 0.5, kind: str = "real", **storage: Any
+) -> dict[str, Any]:
+    return {
+        "examples_per_second": 100.0,
+        "cpu_seconds_per_example": 0.002,
+        "stall_fraction": stall,
+        "kind": kind,
+        "telemetry": {"host_cpu_fraction": busy},
+        "storage": {
+            **dict.fromkeys(tier_rows.BYTES, 0),
+            **{"state": "cold", "consumed_bytes": 1000.0},
+            **storage,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (_result(stall=0.05), "model"),
+        (_result(stall=0.0, kind="emulated"), "accelerator"),
+        (_result(busy=0.9, bytes_from_server=1000), "cores"),
+        (_result(bytes_from_server=1000), "server"),
+        (_result(bytes_from_server=100, bytes_from_disk=900), "disk"),
+        (_result(bytes_from_disk=50), "pipeline"),  # 5 % bind nothing
+        (_result(bytes_from_disk=None, busy=None), "pipeline"),
+        ({"stall_fraction": 0.9}, "pipeline"),  # synthetic data
+    ],
+)
+def test_binding_resource(result: dict[str, Any], expected: str) -> None:
+    assert tier_rows.binding(result) == expected
+
+
+def test_table_has_a_row_for_each_tier_that_ran() -> None:
+    sweep = Sweep(
+        tiers=("local_cold", "ram", "synthetic"), repeats=2, **_only("data_dirs")
+    )
+    cold, ram, synthetic = sweep.series()
+    (place,) = sweep.places()
+    fast = {**_result(bytes_from_disk=None), "examples_per_second": 300.0}
+    rows = tier_rows.rows(
+        sweep,
+        {
+            cold: {place: [_result(bytes_from_disk=2e6), fast]},
+            ram: {place: []},
+            synthetic: {place: [{**_result(), "storage": None}]},
+        },
+    )
+
+    first, second = json.loads(json.dumps([row.as_json() for row in rows]))
+    assert (first["tier"], first["examples_per_second"]) == ("local_cold", 200.0)
+    assert (first["binding"], first["state"]) == ("disk", "cold")
+    assert first["bytes_from_disk"] is None  # a repeat does not know it
+    assert (second["tier"], second["bytes_from_server"]) == ("synthetic", 0)
+    _, *lines = tier_rows.lines(rows)
+    assert [" ".join(line.split()) for line in lines] == [
+        "local_cold 1 200.0 2.00 50.0% disk cold 0.0 - 0.0 0.0",
+        "synthetic 1 100.0 2.00 50.0% pipeline - 0.0 0.0 0.0 0.0",
+    ]

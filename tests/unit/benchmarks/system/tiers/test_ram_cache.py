@@ -1,0 +1,62 @@
+"""benchmarks.system.tiers.ram_cache: images that are decoded once."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import tfpipe
+from benchmarks.system.tiers import ram_cache
+
+
+def _pipeline(data_dir: pathlib.Path, recipe=tfpipe.resnet) -> tfpipe.Pipeline:
+    return tfpipe.imagenet_train(
+        str(data_dir), recipe=recipe, image_size=32, batch_size=4, with_record_id=True
+    )
+
+
+def _epoch(pipeline: tfpipe.Pipeline, number: int) -> dict[int, np.ndarray]:
+    state = tfpipe.State(epoch=number)
+    return {
+        int(record): image
+        for batch in pipeline.build(state=state, num_epochs=1)
+        for record, image in zip(
+            batch["record_id"].numpy(), batch["image"].numpy(), strict=True
+        )
+    }
+
+
+@pytest.fixture(scope="module")
+def filled(data_dir: pathlib.Path) -> tfpipe.Pipeline:
+    """A pipeline whose decoded images are in RAM."""
+    pipeline = ram_cache.with_images(_pipeline(data_dir))
+    ram_cache.fill(pipeline)
+    return pipeline
+
+
+def test_records_come_once_and_their_parts_differ_from_epoch_to_epoch(
+    filled: tfpipe.Pipeline,
+) -> None:
+    (cache,) = [s for s in filled.stages if isinstance(s, tfpipe.Cache)]
+    assert "24" in cache.describe()
+
+    first, second = _epoch(filled, 0), _epoch(filled, 1)
+
+    assert len(first) == len(second) == 24
+    assert first[0].shape == (32, 32, 3)
+    changed = [np.any(first[record] != second[record]) for record in first]
+    assert np.mean(changed) > 0.9
+
+
+def test_a_center_crop_is_kept_as_it_is(data_dir: pathlib.Path) -> None:
+    plain = tfpipe.imagenet_eval(str(data_dir), image_size=32, batch_size=4)
+
+    kept = ram_cache.with_images(plain)
+
+    for wanted, found in zip(plain.build(), kept.build(), strict=True):
+        assert np.array_equal(wanted["image"], found["image"])
+
+
+def test_a_pipeline_without_a_crop_is_refused(data_dir: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match="needs a map with a crop"):
+        ram_cache.with_images(_pipeline(data_dir, recipe=None))

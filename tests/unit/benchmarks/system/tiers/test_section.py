@@ -1,0 +1,110 @@
+"""benchmarks.system.tiers.section: bytes by tier, from made-up figures."""
+
+import pytest
+
+from benchmarks.system import page_cache
+from benchmarks.system.cache_label import EpochCache
+from benchmarks.system.tiers import section
+
+
+def _epoch(storage, server=None, *, consumed=1e6):
+    return EpochCache(
+        epoch=0,
+        consumed_bytes=consumed,
+        storage_bytes=storage,
+        resident_fractions=(None,),
+        server_bytes=server,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tier", "epochs", "state", "expected"),
+    [
+        # Of 1 MB: from the server, the disk, the page cache, the cache in RAM.
+        ("local", [_epoch(10**6)], "cold", (0, 10**6, 0, 0)),
+        ("local", [_epoch(0)], "warm", (0, 0, 10**6, 0)),
+        ("local", [_epoch(2 * 10**5)], "mixed", (0, 2 * 10**5, 8 * 10**5, 0)),
+        ("local", [_epoch(None)], "unknown", (0, None, None, 0)),
+        # More may be read than is used: it was read ahead.
+        ("local", [_epoch(2 * 10**6)], "cold", (0, 10**6, 0, 0)),
+        ("mount", [_epoch(10**6)], "cold", (10**6, 0, 0, 0)),
+        ("mount", [_epoch(0)], "warm", (0, 0, 10**6, 0)),
+        ("mount", [_epoch(None)], "unknown", (None, 0, None, 0)),
+        ("remote", [_epoch(123)], "cold", (10**6, 0, 0, 0)),
+        ("shard_cache", [_epoch(0, 0)], "warm", (0, 0, 10**6, 0)),
+        ("shard_cache", [_epoch(10**6, 0)], "warm", (0, 10**6, 0, 0)),
+        ("shard_cache", [_epoch(None, 0)], "warm", (0, None, None, 0)),
+        # What the server gave left nothing for the disk to give.
+        ("shard_cache", [_epoch(None, 11 * 10**5)], "cold", (11 * 10**5, 0, 0, 0)),
+        (
+            "shard_cache",
+            [_epoch(10**5, 4 * 10**5)],
+            *("mixed", (4 * 10**5, 10**5, 5 * 10**5, 0)),
+        ),
+        (
+            "shard_cache",
+            [_epoch(0, 10**6), _epoch(0, 0)],
+            *("mixed", (10**6, 0, 10**6, 0)),
+        ),
+        ("ram", [_epoch(0)], "warm", (0, 0, 0, 10**6)),
+        ("decoded_ram", [_epoch(0)], "warm", (0, 0, 0, 10**6)),
+    ],
+)
+def test_bytes_and_state(tier, epochs, state, expected):
+    found = section.describe(tier, epochs)
+
+    assert (found["tier"], found["state"]) == (tier, state)
+    assert (
+        *(found["bytes_from_server"], found["bytes_from_disk"]),
+        *(found["bytes_from_page_cache"], found["bytes_from_ram_cache"]),
+    ) == expected
+
+
+def test_text_says_what_cannot_be_told_and_why():
+    found = section.describe("mount", [_epoch(None)], remark="Nobody may look.")
+
+    assert found["text"] == (
+        "mount, unknown: 1.0 MB consumed; it cannot be told how much the server and "
+        "the page cache gave. Nobody may look."
+    )
+
+
+def test_text_names_who_gave():
+    found = section.describe("shard_cache", [_epoch(10**5, 4 * 10**5)])
+
+    assert found["text"] == (
+        "shard_cache, mixed: 1.0 MB consumed; given by the server 0.4 MB, the local "
+        "disk 0.1 MB, the page cache 0.5 MB."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        *(("ext4", "local"), ("xfs", "local"), ("overlay", "local"), ("", "local")),
+        *(("nfs4", "mount"), ("fuse.juicefs", "mount"), ("lustre", "mount")),
+    ],
+)
+def test_tier_of_a_folder(kind, expected, monkeypatch):
+    monkeypatch.setattr(page_cache, "filesystem", lambda _: kind)
+
+    found = section.tier_of(ram_cache=None, has_shard_cache=False, folder="x")
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("ram_cache", "has_shard_cache", "expected"),
+    [
+        (None, False, "remote"),
+        (None, True, "shard_cache"),
+        ("records", True, "ram"),
+        ("images", False, "decoded_ram"),
+    ],
+)
+def test_tier_without_a_folder(ram_cache, has_shard_cache, expected):
+    found = section.tier_of(
+        ram_cache=ram_cache, has_shard_cache=has_shard_cache, folder=None
+    )
+
+    assert found == expected
