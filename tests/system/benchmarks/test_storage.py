@@ -139,8 +139,13 @@ def _started(place: pathlib.Path) -> "Iterator[subprocess.Popen[str]]":
         text=True,
         cwd=ROOT,
         start_new_session=True,
+        # A shell that runs the tests in the background has SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as child:
-        yield child
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 _BUSY_SECONDS = 0.5
