@@ -47,7 +47,7 @@ def test_two_ranks_share_each_epoch_and_report_it(records_dir: pathlib.Path) -> 
         horovodrun.command(
             2,
             *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
-            *("--batch_size=20", "--num_epochs=2"),
+            *("--batch_size=25", "--num_epochs=2"),
         ),
         capture_output=True,
         text=True,
