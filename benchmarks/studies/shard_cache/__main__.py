@@ -11,7 +11,7 @@ copies the data set to it, and has three parts; --parts selects some:
             order changes with each round.
   download  rate of an empty shard cache, which checks each record and writes it to
             --shard_cache_dir, beside obstore alone and rclone (if it is there), which
-            write the same files to the same place. All files are on the disk in the end.
+            write the same files to the same place. All files end on the disk.
             All have --num_connections. The server's files are in memory.
   hits      share of pieces that a cache of a part of the data had when they were
             needed, beside Belady's optimal rule on the same order. --hit_shares are the
