@@ -59,19 +59,22 @@ def uninterrupted(
 
 
 class FilesAndRanks(LoadFileScheduling):
-    """Gives a file to one worker, and all files with tests on `rank_pool` to the same.
+    """Gives a file to one worker, and all files that `is_with_ranks` to the same.
 
-    Ranks take CPU time also while they wait, so a pair in each worker is a waste.
+    Ranks take CPU time also while they wait, so a pair in each worker is a waste. The
+    page cache of the host must not be dropped beside ranks that measure it.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "ranks" if uses_rank_pool(self.config.rootpath / file) else file
+        return "ranks" if is_with_ranks(self.config.rootpath / file) else file
 
 
 @functools.cache
-def uses_rank_pool(path: pathlib.Path) -> bool:
-    return "rank_pool: RankPool" in path.read_text()
+def is_with_ranks(path: pathlib.Path) -> bool:
+    """Whether a file has tests on `rank_pool`, or says that it drops the page cache."""
+    text = path.read_text()
+    return "rank_pool: RankPool" in text or "drops the page cache" in text
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -83,4 +86,4 @@ def pytest_xdist_make_scheduler(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests on the shared ranks are the longest group, and begin first."""
-    items.sort(key=lambda item: not uses_rank_pool(item.path))
+    items.sort(key=lambda item: not is_with_ranks(item.path))

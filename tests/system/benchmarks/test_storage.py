@@ -1,4 +1,7 @@
-"""python -m benchmarks.storage on a disk, a shared mount and an S3 server."""
+"""python -m benchmarks.storage on a disk, a shared mount and an S3 server.
+
+As root it drops the page cache of this host.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""All tiers in one sweep: a real S3 server, a real shared mount, a real disk."""
+"""All tiers in one sweep: a real S3 server, a real shared mount, a real disk.
+
+As root it drops the page cache of this host.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""benchmarks.system.page_cache in a child process: real, as another user, hanging."""
+"""benchmarks.system.page_cache in a child process: real, as another user, hanging.
+
+As root it drops the page cache of this host.
+"""
 
 import json
 import os
