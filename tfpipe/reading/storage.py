@@ -14,15 +14,11 @@ from typing import Any, Literal
 
 from tfpipe.remote import direct, metadata, urls
 from tfpipe.remote.files import Files
-from tfpipe.remote.shard_cache import ShardCache
+from tfpipe.remote.shard_cache import INDEX_FOLDER, ShardCache
 
 Choice = ShardCache | Literal["auto", "direct"]
 
 DIRECTORY_VARIABLE = "TFPIPE_SHARD_CACHE"
-
-# Folder of a cache directory with the index and the catalog of each data set, also for
-# `ShardCache.fill`.
-_METADATA = "index"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -77,7 +73,7 @@ def find(data_dir: str | os.PathLike[str], choice: Choice) -> Storage:
     directory = _default_directory() if given is None else given.directory
     cache = ShardCache(directory) if choice == "auto" else given
     files = Files(place, *([] if cache is None else [cache.time_limit]))
-    folder = metadata.bring(files, pathlib.Path(directory) / _METADATA)
+    folder = metadata.bring(files, pathlib.Path(directory) / INDEX_FOLDER)
     if choice == "auto":
         _say_once(os.fspath(directory))
     return Storage(place=place, folder=os.fspath(folder), files=files, cache=cache)

@@ -23,6 +23,9 @@ from tfpipe.shards import index
 from tfpipe.shards.index import Shard
 from tfpipe.shards.records import Ints
 
+# Folder of a cache directory with the index and the catalog of each data set by URL.
+INDEX_FOLDER = "index"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filled:
@@ -116,7 +119,7 @@ class ShardCache:
         start = time.perf_counter()
         folder, files = pathlib.Path(data_dir), Files(os.fspath(data_dir))
         if urls.is_url(data_dir):
-            folder = metadata.bring(files, pathlib.Path(self.directory) / "index")
+            folder = metadata.bring(files, pathlib.Path(self.directory) / INDEX_FOLDER)
         known = index.load(folder)
         names = list(known.splits) if split is None else [split]
         num_bytes_total = 0

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Received:
-    """Which records of an epoch were received; each iteration counts its own."""
+    """Keeps the records of an epoch that were received, for each iteration."""
 
     def __init__(self, address: str, windows: Windows, first: Place) -> None:
         self._address = address

@@ -88,7 +88,7 @@ def read(
 
 
 def plain(folder: pathlib.Path) -> list[str]:
-    """What both ranks read of a local folder."""
+    """Returns the digest of each rank's elements, read from a local folder."""
     pipelines = [make(folder, rank=rank, num_ranks=2) for rank in range(2)]
     return [digest(pipeline.build(epoch=1)) for pipeline in pipelines]
 

@@ -1,4 +1,4 @@
-"""Which URLs are known, and what is shown of them."""
+"""URLs: the known schemes, and the text that messages show of a URL."""
 
 import pathlib
 

@@ -40,7 +40,7 @@ def content_of(made, place="somewhere"):
 
 
 def fetch(directory, store, made, pieces, *, ahead=False):
-    """What `reserve` grants, after it was fetched."""
+    """Reserves pieces, writes those that are granted, and returns the grant."""
     granted = directory.reserve(store, pieces, ahead=ahead)
     for piece in granted.pieces:
         path = made.folder / store.shards[store.shard[piece]].name
