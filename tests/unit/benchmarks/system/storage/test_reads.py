@@ -1,5 +1,6 @@
 """A job reads every byte once, or until the time is over, in order or at random."""
 
+import ctypes
 import itertools
 import os
 import pathlib
@@ -139,3 +140,13 @@ def test_files_in_a_folder_of_a_store_are_read_by_ranges(
     assert (found["num_bytes"], found["num_reads"]) == (8192 + 5000, 13)
     assert at_random["num_bytes"] == 12 * 1024
     assert sizes["num_reads"] == 3
+
+
+@pytest.mark.parametrize("size", [1, 4096, 1 << 20, 3 << 20])
+def test_memory_begins_at_a_huge_page(size: int) -> None:
+    memory = reads.whole_memory(size)
+
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert address % (2 << 20) == 0
+    assert len(memory) == size
+    assert not any(memory[::997])
