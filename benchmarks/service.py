@@ -153,7 +153,7 @@ def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
     """Starts to name the workers that do not answer, on stderr, until `stop`."""
     silent = service_workers.SilentWorkers(_SILENT_SECONDS.value)
 
-    # The server listens on all addresses of this host, also if `shown` is that of others.
+    # The server listens on all addresses of this host; `shown` may be for others.
     here = f"127.0.0.1:{shown.rpartition(':')[2]}"
 
     def watch() -> None:
