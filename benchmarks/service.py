@@ -11,7 +11,8 @@ line on stdout shows. Workers read the shards under the paths that the trainers 
 
 A worker that is killed must be started again with the same --address, as `local` does:
 the trainers then ask for the records that it had. Until then they get what the other
-workers make, and wait at the end of the epoch. With --work_dir a dispatcher that is
+workers make, and wait at the end of the epoch. The dispatcher names each worker that
+has not answered for --silent_seconds on stderr. With --work_dir a dispatcher that is
 killed, and started again with the same --address, goes on; without it the trainers of a
 dispatcher that is killed wait for ever.
 
@@ -35,6 +36,7 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks.distributed import service_workers
 from benchmarks.options import command
 from benchmarks.reporting import output
 
@@ -52,6 +54,14 @@ _DISPATCHER = flags.DEFINE_string(
 )
 _WORK_DIR = flags.DEFINE_string(
     "work_dir", None, "Folder in which a dispatcher keeps what it must not forget."
+)
+
+_SILENT_SECONDS = flags.DEFINE_float(
+    "silent_seconds",
+    30.0,
+    "Seconds after which a `dispatcher` or `local` names a worker that does not "
+    "answer: an epoch waits for it.",
+    lower_bound=1.0,
 )
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -113,7 +123,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _check_flags(role: str) -> None:
     if role == "worker":
-        command.refuse(["work_dir", "workers"], "worker")
+        command.refuse(["work_dir", "workers", "silent_seconds"], "worker")
         if _DISPATCHER.value is None:
             raise ValueError("worker needs --dispatcher=HOST:PORT.")
         parse_address("--dispatcher", _DISPATCHER.value)
@@ -132,9 +142,34 @@ def _stop_event() -> threading.Event:
 
 def _dispatch(address: Address, stop: threading.Event) -> dict[str, Any]:
     server, shown = _start_dispatcher(address)
+    silent = _watch_workers(shown, stop)
     stop.wait()
+    silent.join()
     del server
     return {"address": shown}
+
+
+def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
+    """Starts to name the workers that do not answer, on stderr, until `stop`."""
+    silent = service_workers.SilentWorkers(_SILENT_SECONDS.value)
+
+    # The server listens on all addresses of this host; `shown` may be for others.
+    here = f"127.0.0.1:{shown.rpartition(':')[2]}"
+
+    def watch() -> None:
+        said = ""
+        while not stop.wait(_SILENT_SECONDS.value / 4):
+            try:
+                sentences = silent.look(service_workers.worker_addresses(here))
+            except ConnectionError as error:
+                sentences = [str(error)] if str(error) != said else []
+                said = str(error)
+            for sentence in sentences:
+                _say(sentence)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
 
 
 def _start_dispatcher(address: Address) -> tuple[Any, str]:
@@ -153,6 +188,8 @@ def _start_dispatcher(address: Address) -> tuple[Any, str]:
 
 
 def _work(address: Address, stop: threading.Event) -> dict[str, Any]:
+    if refused := service_workers.keep_freed_memory():
+        _say(f"The C library refuses {', '.join(refused)}: batches cost more CPU time.")
     service = _prepared_service()
     host, port = address
     config = service.WorkerConfig(
@@ -173,6 +210,7 @@ def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
     # A worker that takes the place of another one has the same port: the dispatcher
     # knows a worker by its address, and waits for it.
     ports = [_free_port() for _ in range(_WORKERS.value)]
+    silent = _watch_workers(shown, stop)
     workers = [_start_worker(shown, port) for port in ports]
     num_restarts = 0
     while not stop.wait(_RESTART_SECONDS):
@@ -188,6 +226,7 @@ def _serve_locally(address: Address, stop: threading.Event) -> dict[str, Any]:
         worker.terminate()
     for worker in workers:
         worker.wait()
+    silent.join()
     del server
     return {
         "address": shown,
@@ -263,5 +302,13 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    groups = {"The servers": ("workers", "address", "dispatcher", "work_dir")}
+    groups = {
+        "The servers": (
+            "workers",
+            "address",
+            "dispatcher",
+            "work_dir",
+            "silent_seconds",
+        )
+    }
     command.run(main, groups)

@@ -39,6 +39,11 @@ class ServiceProcesses:
         """Starts a worker on a port, and waits until it serves."""
         self._workers[port] = self._start_worker(port)
 
+    def wait_for_line(self, part: str) -> None:
+        """Waits until the dispatcher writes a line that has a text in it."""
+        assert self._dispatcher.stdout is not None
+        assert any(part in line for line in self._dispatcher.stdout), part
+
     def restart_dispatcher(self) -> None:
         """Kills the dispatcher with SIGKILL and starts it again, on the same port."""
         _kill(self._dispatcher)
@@ -51,6 +56,7 @@ class ServiceProcesses:
 
     def _start_dispatcher(self) -> "subprocess.Popen[str]":
         arguments = [f"--address={self.address}", f"--work_dir={self._folder}"]
+        arguments.append("--silent_seconds=2")
         process, line = start("dispatcher", *arguments)
         self.address = line.split('"')[1]
         return process

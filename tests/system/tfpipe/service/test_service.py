@@ -190,10 +190,14 @@ def test_a_killed_worker_that_comes_back_loses_and_repeats_nothing(
     many_dir: pathlib.Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    def kill_and_start() -> None:
+        port = service.kill_worker()
+        service.wait_for_line(f"The worker at 127.0.0.1:{port} has not answered for")
+        service.start_worker(port)
+        service.wait_for_line(f"The worker at 127.0.0.1:{port} answers again")
+
     made = _epochs(
-        _with_service(_train(many_dir), service),
-        num_epochs=2,
-        act=lambda: service.start_worker(service.kill_worker()),
+        _with_service(_train(many_dir), service), num_epochs=2, act=kill_and_start
     )
 
     assert [sorted(epoch) for epoch in made] == [list(range(NUM_RECORDS))] * 2
