@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 
 import pytest
 from xdist.remote import Producer
@@ -11,6 +12,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.support import long_conversion
 from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
+from tests.support.shared_server import session_folder, shared
+from tests.support.warm_python import WarmPython
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -56,6 +59,17 @@ def uninterrupted(
 ) -> long_conversion.Uninterrupted:
     """Folder of 1230 images, and digests of the files of a whole conversion of them."""
     return long_conversion.make_input(tmp_path_factory.mktemp("uninterrupted"))
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
+    """A Python with TensorFlow: `warm_python.run("-m", module, ...)` runs a command.
+
+    All workers of the session share it.
+    """
+    folder = session_folder(tmp_path_factory, "warm_python")
+    with shared("warm_python", folder) as document:
+        yield WarmPython(document["address"])
 
 
 class FilesAndRanks(LoadFileScheduling):
