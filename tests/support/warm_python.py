@@ -114,6 +114,7 @@ def main() -> None:
     while True:
         (key, _), *_ = selector.select()  # one at a time: a step may end the others
         if key.data is None:
+            _kill_all(selector)
             return
         step, *arguments = key.data
         if program := step(selector, *arguments):
@@ -173,6 +174,13 @@ def _report(
     client.close()
     selector.unregister(handle)
     os.close(handle)
+
+
+def _kill_all(selector: selectors.BaseSelector) -> None:
+    """Ends the forks that are left, whose tests have ended before them."""
+    for key in selector.get_map().values():
+        if isinstance(key.fileobj, int):
+            signal.pidfd_send_signal(key.fileobj, signal.SIGKILL)
 
 
 def _leave(selector: selectors.BaseSelector) -> None:
