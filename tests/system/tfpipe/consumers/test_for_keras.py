@@ -75,6 +75,7 @@ def test_interrupted_fit_finishes_its_epoch_and_goes_on(train):
 
 
 LOAD = """
+import sys
 sys.modules["tfpipe"] = None  # an import of it is an error
 import keras, numpy as np
 folder = sys.argv[1]

@@ -6,20 +6,17 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import pytest
-
-from tests.support.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[4]
 
 
-def run(*arguments: object, python: Sequence[str] = (sys.executable,)) -> str:
+def run(*arguments: object) -> str:
     """Runs Python with the folder of the checkout on its path; returns its stdout."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [*python, *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         cwd=ROOT,
         capture_output=True,
@@ -58,12 +55,8 @@ def test_two_ranks_of_torchrun_share_the_records(data_dir: pathlib.Path) -> None
 
 @pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="needs jax")
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
-def test_a_jax_model_learns_from_a_pipeline(
-    data_dir: pathlib.Path, dtype: str, warm_python: WarmPython
-) -> None:
-    words = ("examples/jax_training.py", data_dir, dtype)
-
-    printed = run(*words, python=warm_python.command)
+def test_a_jax_model_learns_from_a_pipeline(data_dir: pathlib.Path, dtype: str) -> None:
+    printed = run("examples/jax_training.py", data_dir, dtype)
 
     assert f"epoch 1: 6 steps of {dtype}" in printed
     first, last = losses(printed)
