@@ -1,9 +1,11 @@
 """Fixtures: raw trees of tiny images, and what is made of them, once a session."""
 
 import functools
+import gc
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 
 import pytest
 from xdist.remote import Producer
@@ -11,9 +13,14 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.support import long_conversion
 from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
+from tests.support.shared_server import session_folder, shared
+from tests.support.warm_python import WarmPython
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Imports and test items stay until the end. To look through them for garbage took 15 %
+# of the time of collection, and each later round would look through them again.
+gc.disable()
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +65,17 @@ def uninterrupted(
     return long_conversion.make_input(tmp_path_factory.mktemp("uninterrupted"))
 
 
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
+    """A Python with TensorFlow: `warm_python.run("-m", module, ...)` runs a command.
+
+    All workers of the session share it.
+    """
+    folder = session_folder(tmp_path_factory, "warm_python")
+    with shared("warm_python", folder) as document:
+        yield WarmPython(document["address"])
+
+
 class FilesAndRanks(LoadFileScheduling):
     """Gives a file to one worker, and all files that `is_with_ranks` to the same.
 
@@ -82,6 +100,12 @@ def pytest_xdist_make_scheduler(
     config: pytest.Config, log: Producer
 ) -> FilesAndRanks | None:
     return FilesAndRanks(config, log) if config.option.dist == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """From here on only what tests make is looked through for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

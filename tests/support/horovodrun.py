@@ -11,7 +11,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +24,7 @@ def command(
     num_ranks: int,
     *arguments: object,
     options: tuple[str, ...] = (),
+    python: Sequence[str] = (sys.executable,),
     last_rank: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Returns the command line that starts Python with arguments on every rank.
@@ -32,15 +33,15 @@ def command(
         num_ranks: Number of ranks on this host.
         arguments: Arguments of Python.
         options: Further options of horovodrun.
+        python: What starts Python, or a `WarmPython.command`.
         last_rank: Environment variables of the last rank alone.
     """
-    python: tuple[str, ...] = (sys.executable,)
     if last_rank:
         settings = " ".join(
             shlex.quote(f"{name}={value}") for name, value in last_rank.items()
         )
         choice = f'test $HOROVOD_RANK = {num_ranks - 1} && set -- env {settings} "$@"'
-        python = ("sh", "-c", f'{choice}; exec "$@"', "sh", sys.executable)
+        python = ("sh", "-c", f'{choice}; exec "$@"', "sh", *python)
     program = (sys.executable, "-m", __name__)
     words = (*program, "-np", num_ranks, *options, *python, *arguments)
     return [str(word) for word in words]
@@ -57,10 +58,12 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
-def run(num_ranks: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def run(
+    num_ranks: int, *arguments: object, python: Sequence[str] = (sys.executable,)
+) -> "subprocess.CompletedProcess[str]":
     """Runs Python with arguments on every rank, and waits for the end."""
     return subprocess.run(
-        command(num_ranks, *arguments),
+        command(num_ranks, *arguments, python=python),
         capture_output=True,
         text=True,
         check=False,

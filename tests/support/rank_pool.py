@@ -13,8 +13,9 @@ import pathlib
 import pickle
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -57,6 +58,7 @@ class RankPool:
     Args:
         folder: An empty folder for what the ranks and the tests tell each other.
         num_ranks: Number of ranks.
+        python: What starts Python on each rank, or a `WarmPython.command`.
         last_rank: Environment variables of the last rank alone.
     """
 
@@ -65,10 +67,12 @@ class RankPool:
         folder: pathlib.Path,
         *,
         num_ranks: int = 2,
+        python: Sequence[str] = (sys.executable,),
         last_rank: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.num_ranks = num_ranks
         self._folder = folder
+        self._python = python
         self._last_rank = last_rank
         self._launcher: subprocess.Popen[bytes] | None = None
         self._num_starts = 0
@@ -143,6 +147,7 @@ class RankPool:
                 horovodrun.command(
                     self.num_ranks,
                     *("-m", worker, self._run_dir, os.getpid()),
+                    python=self._python,
                     last_rank=self._last_rank,
                 ),
                 stdout=log,

@@ -4,11 +4,12 @@ import concurrent.futures
 import contextlib
 import os
 import pathlib
-import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from tests.support import warm_python
+from tests.support.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -20,7 +21,10 @@ class ServiceProcesses:
         address: Address of the dispatcher.
     """
 
-    def __init__(self, folder: pathlib.Path, num_workers: int) -> None:
+    def __init__(
+        self, python: WarmPython, folder: pathlib.Path, num_workers: int
+    ) -> None:
+        self._python = python.command
         self._folder = folder
         self.address = "127.0.0.1:0"
         self._dispatcher = self._start_dispatcher()
@@ -57,13 +61,13 @@ class ServiceProcesses:
     def _start_dispatcher(self) -> "subprocess.Popen[str]":
         arguments = [f"--address={self.address}", f"--work_dir={self._folder}"]
         arguments.append("--silent_seconds=2")
-        process, line = start("dispatcher", *arguments)
+        process, line = start(self._python, "dispatcher", *arguments)
         self.address = line.split('"')[1]
         return process
 
     def _start_worker(self, port: int) -> "subprocess.Popen[str]":
         places = f"--dispatcher={self.address}", f"--address=127.0.0.1:{port}"
-        process, _ = start("worker", *places)
+        process, _ = start(self._python, "worker", *places)
         return process
 
 
@@ -74,10 +78,12 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def start(role: str, *arguments: str) -> "tuple[subprocess.Popen[str], str]":
+def start(
+    python: Sequence[str], role: str, *arguments: str
+) -> "tuple[subprocess.Popen[str], str]":
     """Starts a server; returns its process and the line that says that it serves."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.service", role, *arguments],
+        [*python, "-m", "benchmarks.service", role, *arguments],
         cwd=ROOT,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         stdout=subprocess.PIPE,
@@ -94,9 +100,11 @@ def start(role: str, *arguments: str) -> "tuple[subprocess.Popen[str], str]":
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path, num_workers: int) -> Iterator[ServiceProcesses]:
+def running(
+    python: WarmPython, folder: pathlib.Path, num_workers: int
+) -> Iterator[ServiceProcesses]:
     """Runs a service, whose dispatcher keeps its state in a folder."""
-    service = ServiceProcesses(folder, num_workers)
+    service = ServiceProcesses(python, folder, num_workers)
     try:
         yield service
     finally:
@@ -104,7 +112,6 @@ def running(folder: pathlib.Path, num_workers: int) -> Iterator[ServiceProcesses
 
 
 def _kill(process: "subprocess.Popen[str]") -> None:
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    warm_python.kill(process)
     assert process.stdout is not None
     process.stdout.close()

@@ -18,6 +18,7 @@ import tensorflow as tf
 from benchmarks.distributed import ranks
 from benchmarks.distributed.watch import Beat, watched
 from tests.support import horovodrun
+from tests.support.warm_python import WarmPython
 
 STARVED_STEP = 20
 START_SECONDS = 300
@@ -28,11 +29,18 @@ class WatchedRanks:
     """The horovodrun of both ranks."""
 
     def __init__(
-        self, folder: pathlib.Path, timeout: float, *words: str, **environment: str
+        self,
+        python: WarmPython,
+        folder: pathlib.Path,
+        timeout: float,
+        *words: str,
+        **environment: str,
     ) -> None:
         self._folder = folder
         self.process = subprocess.Popen(
-            horovodrun.command(2, "-m", __name__, folder, timeout, *words),
+            horovodrun.command(
+                2, "-m", __name__, folder, timeout, *words, python=python.command
+            ),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -14,19 +14,14 @@ from tests.support.warm_python import WarmPython
 
 
 @pytest.fixture(scope="session")
-def rank_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
+def rank_pool(
+    warm_python: WarmPython, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RankPool]:
     """Two Horovod ranks: `rank_pool.run(function, ...)` calls a function on both."""
-    pool = RankPool(tmp_path_factory.mktemp("rank_pool"))
+    folder = tmp_path_factory.mktemp("rank_pool")
+    pool = RankPool(folder, python=warm_python.command)
     yield pool
     pool.close()
-
-
-@pytest.fixture(scope="session")
-def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
-    """A Python with TensorFlow: `warm_python.run("-m", module, ...)` runs a command."""
-    python = WarmPython(tmp_path_factory.mktemp("warm_python"))
-    yield python
-    python.close()
 
 
 @pytest.fixture(scope="session")

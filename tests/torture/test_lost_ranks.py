@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.support.torture import IS_LONG
+from tests.support.warm_python import WarmPython
 from tests.support.watched_ranks import WatchedRanks
 
 ENDED = "ended without an error message; its last report was after step "
@@ -28,9 +29,15 @@ FEW_CASES = [
 
 @pytest.mark.parametrize(("rank", "number", "timeout"), CASES if IS_LONG else FEW_CASES)
 def test_lost_rank_is_named_by_the_other(
-    tmp_path: pathlib.Path, rank: int, number: signal.Signals, timeout: float
+    warm_python: WarmPython,
+    tmp_path: pathlib.Path,
+    rank: int,
+    number: signal.Signals,
+    timeout: float,
 ) -> None:
-    launched = WatchedRanks(tmp_path, timeout, HOROVOD_GLOO_TIMEOUT_SECONDS="10")
+    launched = WatchedRanks(
+        warm_python, tmp_path, timeout, HOROVOD_GLOO_TIMEOUT_SECONDS="10"
+    )
 
     try:
         launched.send(rank, number)

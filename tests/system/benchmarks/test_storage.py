@@ -90,27 +90,19 @@ def test_shared_mount_tells_cold_from_warm(
     assert found["cold"]["is_proven"] is found["warm"]["is_proven"] is True
 
 
-def _start(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    """Runs the command in a new process, which sees the credentials of the store."""
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.storage", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-
-
 def test_store_is_read_by_ranges_and_fills_a_cache(
-    s3_folder: str, data_dir: pathlib.Path, tmp_path: pathlib.Path
+    warm_python: WarmPython,
+    s3_folder: str,
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
 ) -> None:
     files = tfpipe.Files(s3_folder)
     for path in filter(pathlib.Path.is_file, data_dir.iterdir()):
         files.upload(path.name, path)
 
-    done = _start(s3_folder, *QUICK)
+    done = _run(warm_python, s3_folder, *QUICK)
     fill = ("warm", s3_folder, f"--cache_dir={tmp_path}", "--cache_max_gb=0.1")
-    filled = [_start(*fill), _start(*fill)]
+    filled = [_run(warm_python, *fill) for _ in range(2)]
 
     for command in (done, *filled):
         assert command.returncode == 0, command.stderr
@@ -125,8 +117,10 @@ def test_store_is_read_by_ranges_and_fills_a_cache(
     assert [one["num_bytes_present"] for one in found] == [total, total]
 
 
-def test_store_without_a_data_set_is_one_line(s3_folder: str) -> None:
-    done = _start(s3_folder, *QUICK)
+def test_store_without_a_data_set_is_one_line(
+    warm_python: WarmPython, s3_folder: str
+) -> None:
+    done = _run(warm_python, s3_folder, *QUICK)
 
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

@@ -23,6 +23,7 @@ from benchmarks.training import run
 from tests.support import horovodrun
 from tests.support.data import convert, make_tree
 from tests.support.rank_pool import RankPool, RanksFailedError
+from tests.support.warm_python import WarmPython
 
 NUM_CLASSES = 10
 CHANCE = 1 / NUM_CLASSES
@@ -106,7 +107,10 @@ def test_two_ranks_share_three_uneven_shards_with_a_prime_number_of_records(
 
 
 def test_evaluation_is_the_same_on_one_two_and_three_ranks(
-    records_dir: pathlib.Path, rank_pool: RankPool, tmp_path: pathlib.Path
+    records_dir: pathlib.Path,
+    rank_pool: RankPool,
+    warm_python: WarmPython,
+    tmp_path: pathlib.Path,
 ) -> None:
     """100 records in batches of 7: the last batches of each rank are padded."""
     folder = str(tmp_path)
@@ -120,6 +124,7 @@ def test_evaluation_is_the_same_on_one_two_and_three_ranks(
             3,
             *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
             *("--mode=eval", "--batch_size=7", f"--checkpoint_dir={folder}"),
+            python=warm_python.command,
         )
     )
 
@@ -235,10 +240,12 @@ run.run(config, ranks.connect())
 """
 
 
-def test_rank_killed_before_the_first_step_is_named(data_dir: pathlib.Path) -> None:
+def test_rank_killed_before_the_first_step_is_named(
+    data_dir: pathlib.Path, warm_python: WarmPython
+) -> None:
     code = KILLED_RANK.format(data_dir=str(data_dir))
 
-    done = horovodrun.run(2, "-c", code)
+    done = horovodrun.run(2, "-c", code, python=warm_python.command)
 
     assert done.returncode != 0
     words = f"Error: Rank 1 ({socket.gethostname()}) of 2 ended without an error"

@@ -5,23 +5,30 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import DAMAGES
 from tfpipe.native import __main__ as command, build, libraries, op
 
 
-def python(*arguments, **environment):
-    """Runs python in a new process."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def python(warm_python):
+    """Runs Python in a new process."""
+
+    def run(*arguments, **environment):
+        return subprocess.run(
+            [*warm_python.command, *arguments],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
 
 
-def test_auto_is_stock_where_nothing_is_built_and_says_so_once(tmp_path):
+def test_auto_is_stock_where_nothing_is_built_and_says_so_once(python, tmp_path):
     code = (
         "import tfpipe\n"
         "ops = [tfpipe.RandomCrop(image_size=8), tfpipe.Resize(image_size=8)]\n"
@@ -42,7 +49,7 @@ def test_auto_is_stock_where_nothing_is_built_and_says_so_once(tmp_path):
 
 
 @needs_native
-def test_the_command_builds_damaged_libraries_again(tmp_path):
+def test_the_command_builds_damaged_libraries_again(python, tmp_path):
     """Runs in its own process: loading a library that was cut off kills the process."""
     damages = {op.library(): "cut", libraries.rewrite_library(): "changed"}
     for path, damage in damages.items():

@@ -3,10 +3,11 @@
 import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
+
+from tests.support.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -29,7 +30,7 @@ except RuntimeError as error:
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path) -> Run:
+def run(warm_python: WarmPython, tmp_path: pathlib.Path) -> Run:
     """Runs python without programs on the PATH and without a native op."""
     nothing, built = tmp_path / "bin", tmp_path / "native"
     nothing.mkdir()
@@ -41,7 +42,7 @@ def run(tmp_path: pathlib.Path) -> Run:
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, *map(str, arguments)],
+            [*warm_python.command, *map(str, arguments)],
             env=kept | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
             cwd=ROOT,
             capture_output=True,

@@ -9,13 +9,14 @@ import socket
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import watched
 from tests.support.rank_pool import RankPool
+from tests.support.warm_python import WarmPython
 from tests.support.watched_ranks import WatchedRanks, take_steps
 
 
 def test_rank_without_data_is_named_while_a_collective_waits(
-    tmp_path: pathlib.Path,
+    warm_python: WarmPython, tmp_path: pathlib.Path
 ) -> None:
-    launched = WatchedRanks(tmp_path, 2, "starve")
+    launched = WatchedRanks(warm_python, tmp_path, 2, "starve")
 
     try:
         errors = launched.errors()

@@ -11,10 +11,14 @@ import time
 import pytest
 
 from tests.support import horovodrun
+from tests.support.warm_python import WarmPython
 
 
 def _process_of_rank(rank: int, parent: int) -> int | None:
-    """Returns the process id of a rank that horovodrun started for this test."""
+    """Returns the process id of a rank that horovodrun started for this test.
+
+    It is the client of a `WarmPython`: when the client is killed, so is the rank.
+    """
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "environ").read_bytes().split(b"\0")
@@ -32,7 +36,10 @@ def _process_of_rank(rank: int, parent: int) -> int | None:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_other_rank_continues_and_each_record_is_used_once(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path, victim: int
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    warm_python: WarmPython,
+    victim: int,
 ) -> None:
     hosts = tmp_path / "hosts.sh"
     hosts.write_text("#!/bin/sh\necho localhost:1\necho 127.0.0.1:1\n")
@@ -46,6 +53,7 @@ def test_other_rank_continues_and_each_record_is_used_once(
         *("--model=tiny", "--image_size=32", "--batch_size=2"),
         *(f"--num_epochs={num_epochs}", f"--checkpoint_dir={saved}"),
         options=(*options, "--host-discovery-script", str(hosts)),
+        python=warm_python.command,
     )
     environment = horovodrun.environment(TEST_OF=str(os.getpid()))
 

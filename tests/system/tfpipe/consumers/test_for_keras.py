@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 import tfpipe
 from tests.support.stopping import Stop
+from tests.support.warm_python import WarmPython
 
 BATCH_SIZE = 4
 STEPS = 6  # of an epoch of the 24 training records
@@ -85,7 +85,7 @@ np.save(folder + "/found.npy", model.predict(np.load(folder + "/image.npy"), ver
 
 
 def test_model_with_the_device_layer_is_saved_and_loads_without_this_library(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path
+    data_dir: pathlib.Path, tmp_path: pathlib.Path, warm_python: WarmPython
 ) -> None:
     sizes = {"image_size": 8, "batch_size": BATCH_SIZE}
     pipeline = tfpipe.imagenet_train(data_dir, **sizes)
@@ -102,7 +102,8 @@ def test_model_with_the_device_layer_is_saved_and_loads_without_this_library(
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "image.npy", image)
 
-    subprocess.run([sys.executable, "-c", LOAD, str(tmp_path)], check=True, cwd="/")
+    load = [*warm_python.command, "-c", LOAD, str(tmp_path)]
+    subprocess.run(load, check=True, cwd="/")
 
     found = np.load(tmp_path / "found.npy")
     np.testing.assert_allclose(found, model.predict(image, verbose=0), rtol=1e-5)

@@ -17,6 +17,7 @@ from tests.support import service_processes
 from tests.support.data import convert, make_tree
 from tests.support.rank_pool import RankPool
 from tests.support.service_processes import ServiceProcesses
+from tests.support.warm_python import WarmPython
 
 NUM_RECORDS = 200
 BATCH = 4
@@ -34,8 +35,11 @@ def many_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcesses]:
-    with service_processes.running(tmp_path_factory.mktemp("work_dir"), 2) as running:
+def service(
+    warm_python: WarmPython, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceProcesses]:
+    folder = tmp_path_factory.mktemp("work_dir")
+    with service_processes.running(warm_python, folder, 2) as running:
         yield running
 
 
