@@ -68,6 +68,8 @@ def _of_probe(result: Result) -> dict[str, Fact]:
         is_shared = kind not in _OF_ONE_HOST
         source = f"{found['storage'].source}: file system {kind or 'unknown'}"
         found["shared_storage"] = Fact(float(is_shared), source, "result")
+        if not is_shared:
+            found["local_disk"] = found["storage"]
     return found
 
 
@@ -99,6 +101,10 @@ def _of_run(result: Result) -> dict[str, Fact]:
     compute = result.number("compute_seconds_per_step")
     rate = result.number("examples_per_second")
     consumed = result.number("consumed_megabytes_per_second")
+    # The step of an emulated accelerator is known; the measured one is longer where the
+    # host is busy.
+    own = result.number("emulation.examples_per_second")
+    ranks, hosts = result.number("num_ranks"), len(result.items("environment.hosts"))
     # Without a GPU the model's computation is in the CPU time of a real run.
     is_input_alone = result.kind == "emulated" or bool(result.items("environment.gpus"))
     cpu = result.number("cpu_seconds_per_example") if is_input_alone else None
@@ -109,13 +115,21 @@ def _of_run(result: Result) -> dict[str, Fact]:
             "accelerator": result.text("config.emulate"),
             "batch_size": batch,
             "image_size": result.number("config.image_size"),
-            "images_per_second": batch and compute and batch / compute,
-            "num_accelerators": result.number("num_ranks"),
+            "images_per_second": own or (batch and compute and batch / compute),
+            "num_accelerators": ranks,
+            "accelerators_per_host": _per_host(ranks, hosts),
             **_host_and_data(result),
             "cpu_ms": cpu and cpu * 1e3,
             "record": consumed and rate and consumed * 1e6 / rate,
         },
     )
+
+
+def _per_host(num_ranks: float | None, num_hosts: int) -> float | None:
+    """Returns the ranks of a host; None if they are not equally many on each."""
+    if not num_ranks or not num_hosts or num_ranks % num_hosts:
+        return None
+    return num_ranks / num_hosts
 
 
 def _host_and_data(result: Result) -> dict[str, float | str | None]:

@@ -23,7 +23,6 @@ _BINDING = {
     "link": "the links of the hosts",
     "requests": "the requests of the storage",
 }
-_LEAST_SHARE = 0.01  # of the bytes, below which a cache is not spoken of
 _DOING = {"train": "training", "infer": "running"}
 
 
@@ -133,9 +132,9 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
     number = scenario.num_accelerators
     verb = "are" if number > 1 else "is"
     storage = f"{_gb(cold.demand.storage_bytes_per_second)} GB/s"
-    if scenario.cached_fraction >= _LEAST_SHARE:
-        later = _gb(steady.demand.storage_bytes_per_second)
-        storage += f" in the first epoch and {later} GB/s after it"
+    later = f"{_gb(steady.demand.storage_bytes_per_second)} GB/s"
+    if later != storage:
+        storage += f" in the first epoch and {later} with full caches"
     word = "gives" if steady.binding in ("storage", "requests") else "must give"
     found = [
         f"{number:,} {facts.text(whole, 'accelerator').upper()} "
@@ -152,9 +151,9 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
     if steady.binding != "accelerator":
         found.append(
             "Accelerators that never wait need "
-            f"{_gb(steady.needs.storage_bytes_per_second)} GB/s, "
-            f"{steady.needs.requests_per_second:,.0f} requests/s and "
-            f"{steady.needs.cores:,.0f} cores."
+            f"{_gb(cold.needs.storage_bytes_per_second)} GB/s, "
+            f"{cold.needs.requests_per_second:,.0f} requests/s and "
+            f"{cold.needs.cores:,.1f} cores in the first epoch."
         )
     return found + _next(scenario, steady)
 

@@ -69,7 +69,11 @@ def _chart(place: int, result: Result) -> Chart | None:
     return Chart(
         f"advice-{place}",
         f"Predicted: demand and ceilings, {_name(result)}",
-        [text for text in result.items("sentences") if isinstance(text, str)],
+        [
+            *(text for text in result.items("sentences") if isinstance(text, str)),
+            "Lines are the images a second that each resource allows; points are "
+            "those that come out.",
+        ],
         legend(used),
         plots,
         _COLUMNS,
