@@ -114,7 +114,7 @@ def test_page_is_a_document_for_keyboards_and_screen_readers(
     assert len(everything.all("caption")) == len(tables)
     assert all(a.get("scope") in ("row", "col") for _, a, _ in everything.all("th"))
     drawings = everything.all("div", role="img")
-    assert len(drawings) == 31
+    assert len(drawings) == 33
     assert all(attributes["aria-label"] for _, attributes, _ in drawings)
     scrolling = [a for _, a, _ in everything.elements if a.get("class") == "scroll"]
     assert len(scrolling) == len(tables)
