@@ -45,6 +45,9 @@ class Job:
         classes: All classes in label order.
         policy: What to do about each kind of image.
         options: Other options that decide the bytes, for the index; JSON values.
+        made_by: More that the index says about how the data set was made; JSON values.
+        writer: Function that writes a shard from a job, its folder and a task, and
+            returns what it wrote; None stands for `write_shard.write_shard`.
         boxes_of: Returns the bounding boxes of an image, by its name.
         ignored: Number of files that were left out, by reason, for the index.
         left_out: The same files by name, as lines of rejects.jsonl.
@@ -74,6 +77,8 @@ class Job:
     files: Files | None = None
     policy: Policy = dataclasses.field(default_factory=Policy)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    made_by: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    writer: Callable[..., Any] | None = None
     boxes_of: Callable[[str], Sequence[Box]] = no_boxes
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
     left_out: Sequence[Mapping[str, str]] = ()
@@ -123,15 +128,16 @@ class Job:
                 for image in plan.images
             ]
             digest.update("".join(lines).encode(errors="surrogateescape"))
-            num_bytes += sum(image.num_bytes for image in plan.images)
+            num_bytes += plan.num_input_bytes
         labels = [(item.label, item.synset, item.text) for item in self.classes]
         return {
+            **self.made_by,
             "command": self.command,
             "version": tfpipe.__version__,
             "options": dict(self.options) | {"policy": dataclasses.asdict(self.policy)},
             "classes": xxhash.xxh3_128_hexdigest(repr(labels).encode()),
             "input": {
-                "num_images": sum(len(plan.images) for plan in self.plans),
+                "num_images": sum(plan.num_images for plan in self.plans),
                 "num_bytes": num_bytes,
                 "digest": digest.hexdigest(),
             },

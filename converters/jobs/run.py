@@ -15,15 +15,11 @@ import shutil
 from collections.abc import Callable, Sequence
 
 from converters.engines import processes
-from converters.inputs import listing
 from converters.jobs import changed, publish, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.remote import place
 from tfpipe.shards import index
-
-# A record adds its other fields and its frame to an image: less than this.
-_MAX_OVERHEAD_BYTES = 1024
 
 
 def run(
@@ -121,22 +117,23 @@ def _write_missing(
         return
     # While an older data set is at the URL, the shards of the new one stay here.
     uploads = job.files is not None and not state.has_index
+    missing.sort(key=lambda plan: plan.order)
     kept = _largest(missing, job.num_workers) if uploads else missing
     policy = job.policy
     shrinks = policy.squeezes or (policy.max_side or policy.short_side) is not None
     require_space(job.output_dir, kept, 0, shrinks=shrinks)
-    limit = _BadLimit(job.max_bad, sum(len(plan.images) for plan in mine))
+    limit = _BadLimit(job.max_bad, sum(plan.num_images for plan in mine))
     for written in done.values():
         limit.add(written)
     if job.files is not None and uploads:
         place.write_claim(job.files, state)
-    write = _write_and_upload if uploads else write_shard.write_shard
+    write = _write_and_upload if uploads else _write
     try:
         processes.run(
             functools.partial(write, job, job_dir),
             [write_shard.task_of(job, plan) for plan in missing],
             num_workers=job.num_workers,
-            num_images=sum(len(plan.images) for plan in missing),
+            num_images=sum(plan.num_images for plan in missing),
             on_result=limit.add,
             on_span=on_span,
             note="{} shards uploaded" if uploads else "",
@@ -147,18 +144,23 @@ def _write_missing(
 
 def _largest(plans: Sequence[ShardPlan], number: int) -> list[ShardPlan]:
     """Returns the shards that need the most room of those written at the same time."""
+    return heapq.nlargest(number, plans, key=lambda plan: plan.room(shrinks=False))
 
-    def num_bytes(plan: ShardPlan) -> int:
-        return sum(image.num_bytes for image in plan.images)
 
-    return heapq.nlargest(number, plans, key=num_bytes)
+def _write(
+    job: Job, job_dir: pathlib.Path, task: write_shard.Task
+) -> write_shard.Written:
+    """Writes a shard as the job says. Runs in worker processes."""
+    write = job.writer or write_shard.write_shard
+    written: write_shard.Written = write(job, job_dir, task)
+    return written
 
 
 def _write_and_upload(
     job: Job, job_dir: pathlib.Path, task: write_shard.Task
 ) -> write_shard.Written:
     """Writes a shard, and moves it to the URL of the job. Runs in worker processes."""
-    written = write_shard.write_shard(job, job_dir, task)
+    written = _write(job, job_dir, task)
     assert job.files is not None, "only a job that writes to a URL uploads"
     place.move(job.files, job_dir, written.shard.name)
     return written
@@ -215,16 +217,9 @@ def require_space(
     Raises:
         OSError: If the shards do not fit.
     """
-    needed = _MAX_OVERHEAD_BYTES * sum(len(plan.images) for plan in plans)
+    needed = sum(plan.room(shrinks=shrinks) for plan in plans)
     if not shrinks:
         needed -= num_complete_bytes
-        # Other formats are stored as JPEGs, and the JPEG of a large bitmap is small.
-        needed += sum(
-            image.num_bytes
-            for plan in plans
-            for image in plan.images
-            if not listing.has_suffix(image.name, listing.OTHER_SUFFIXES)
-        )
     free = shutil.disk_usage(output_dir).free
     if needed > free:
         raise OSError(

@@ -47,9 +47,9 @@ def output_dir() -> "flags.FlagHolder[str]":
     return flags.DEFINE_string(
         OUTPUT_DIR,
         None,
-        "Folder to write to, or in converters.imagenet and converters.folder its URL, "
-        "such as s3://bucket/imagenet. The result appears in it only when it is "
-        "complete.",
+        "Folder to write to, or its URL, such as s3://bucket/imagenet; "
+        "converters.synthesize takes a folder. The result appears in it only when it "
+        "is complete.",
         required=True,
     )
 
@@ -98,6 +98,52 @@ def num_workers() -> "flags.FlagHolder[int | None]":
         "Number of worker processes; does not change what is written. "
         "Default: one for each CPU that this process may use.",
         lower_bound=1,
+    )
+
+
+@functools.cache
+def fsync() -> "flags.FlagHolder[bool]":
+    """Defines --fsync."""
+    return flags.DEFINE_boolean(
+        "fsync",
+        True,
+        "Wait until each shard is on the disk, so that a power loss costs no complete "
+        "shard.",
+    )
+
+
+@functools.cache
+def task_index() -> "flags.FlagHolder[int]":
+    """Defines --task_index."""
+    return flags.DEFINE_integer(
+        "task_index",
+        0,
+        "Number of this task, from 0 to --num_tasks - 1. Each task writes its own "
+        "shards of one plan into the same --output_dir, and the last task to end "
+        "publishes the data set.",
+        lower_bound=0,
+    )
+
+
+@functools.cache
+def num_tasks() -> "flags.FlagHolder[int]":
+    """Defines --num_tasks."""
+    return flags.DEFINE_integer(
+        "num_tasks",
+        1,
+        "Number of tasks, on any hosts, that share the job.",
+        lower_bound=1,
+    )
+
+
+@functools.cache
+def finalize() -> "flags.FlagHolder[bool]":
+    """Defines --finalize."""
+    return flags.DEFINE_boolean(
+        "finalize",
+        False,
+        "Write no shard, and publish the data set of tasks that have all ended. This "
+        "is needed only if the last task died before it published.",
     )
 
 
@@ -173,4 +219,43 @@ def make_temporary_folder() -> None:
         raise ValueError(
             f"{folder} must be a folder of this user, got another user's or a link. "
             "Name another folder with --work_dir."
+        )
+
+
+def local_dir(output_dir: str, work_dir: str | None) -> pathlib.Path:
+    """Returns the output folder, or the one in which files for a URL are made.
+
+    Raises:
+        ValueError: If a path or the folder for temporary files cannot be used.
+    """
+    if not urls.is_url(output_dir):
+        return path_of("--output_dir", output_dir)
+    if work_dir is None:
+        make_temporary_folder()
+    return work_folder(output_dir, work_dir)
+
+
+def check_url(output_dir: str, work_dir: str | None, *, num_tasks: int) -> None:
+    """Checks an `output_dir` that is a URL, and what goes with it.
+
+    Raises:
+        ValueError: If it cannot be written, or `work_dir` does not fit to it.
+    """
+    if not urls.is_url(output_dir):
+        if work_dir is not None:
+            raise ValueError(
+                "--work_dir is for an --output_dir by URL: a folder holds its own "
+                "unfinished shards. Leave it out."
+            )
+        return
+    url = urls.require_place("", "--output_dir", output_dir)
+    if urls.scheme(url) in ("http", "https"):
+        raise ValueError(
+            f"--output_dir must be a folder or an object store, got {url}: files of a "
+            "web server are only read. Use the store's own URL, such as s3://."
+        )
+    if num_tasks > 1 and work_dir is None:
+        raise ValueError(
+            f"--num_tasks={num_tasks} with an --output_dir by URL needs "
+            "--work_dir, a folder that all tasks see."
         )

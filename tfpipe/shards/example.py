@@ -104,6 +104,46 @@ def decode_example(data: bytes) -> dict[str, Feature]:
     return features
 
 
+def split_example(data: bytes) -> dict[str, memoryview]:
+    """Returns each feature of a serialized `tf.train.Example`, encoded, by its key.
+
+    `decode_feature` decodes a feature; `encode_example` joins features again.
+
+    Raises:
+        BadRecordError: If the bytes are not a `tf.train.Example`.
+    """
+    features: dict[str, memoryview] = {}
+    try:
+        for message in _submessages(memoryview(data), 1):
+            for entry in _submessages(message, 1):
+                key, value = entry[:0], entry[:0]
+                for number, wire_type, content in _fields(entry):
+                    if wire_type == _LENGTH_DELIMITED and number == 1:
+                        key = content
+                    elif wire_type == _LENGTH_DELIMITED and number == 2:
+                        value = content
+                features[str(key, "utf-8")] = value
+    except ValueError as error:
+        raise errors.BadRecordError(
+            f"The data is not a tf.train.Example: {error}."
+        ) from None
+    return features
+
+
+def decode_feature(message: bytes | memoryview) -> Feature:
+    """Decodes an encoded `tf.train.Feature`.
+
+    Raises:
+        BadRecordError: If the bytes are not a `tf.train.Feature`.
+    """
+    try:
+        return _decode_feature(memoryview(message))
+    except (ValueError, struct.error) as error:
+        raise errors.BadRecordError(
+            f"The data is not a tf.train.Feature: {error}."
+        ) from None
+
+
 def _decode_feature(message: memoryview) -> Feature:
     feature = Feature("empty", [])
     for number, _, content in _fields(message):
