@@ -94,6 +94,21 @@ def turn(encoded: bytes, orientation: int) -> Recoded:
     return _recode(_library().tfpipe_turn, encoded, orientation)
 
 
+def vary(encoded: bytes, *, seed: int, mirror: bool) -> Recoded:
+    """Writes the same coefficients of a JPEG with other Huffman codes.
+
+    `replicas.vary` explains it.
+
+    Raises:
+        ValueError: If the seed is out of range, or the library is not built or does not
+            load.
+        MemoryError: If its coefficients do not fit into memory.
+    """
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed must be 0 to 2 ** 64 - 1, got {seed}.")
+    return turn(encoded, 2) if mirror else rewrite(encoded)
+
+
 def _recode(
     function: Callable[..., bytes | None], encoded: bytes, *arguments: int
 ) -> Recoded:
