@@ -136,7 +136,7 @@ class Change:
         return Changed(encode_example(kept | changes), *size, digest, image.decision)
 
     def _image(self, encoded: bytes, seed: str) -> _Image:
-        number = xxhash.xxh3_64_intdigest(seed)
+        number = _number(seed)
         try:
             if self.kind == "enlarged":
                 return self._enlarged(encoded, number)
@@ -157,7 +157,7 @@ class Change:
 
     def _recoded(self, encoded: bytes, number: int, seed: str) -> _Image:
         # Another number than the seed of the bits, because the two must not be tied.
-        wanted = self.mirror and xxhash.xxh3_64_intdigest(f"mirror/{seed}") % 2 == 1
+        wanted = self.mirror and _number(f"mirror/{seed}") % 2 == 1
         made = replicas.vary(encoded, seed=number, mirror=wanted)
         decision = "mirrored" if wanted else "recoded"
         if wanted and made.left in _NOT_MIRRORED:
@@ -166,6 +166,11 @@ class Change:
         if made.left:
             return _Image(encoded, f"kept_{made.left}")
         return _Image(made.encoded, decision)
+
+
+def _number(seed: str) -> int:
+    """Returns a number from 0 to 2 ** 64 - 1 for a text."""
+    return xxhash.xxh3_64_intdigest(seed.encode())
 
 
 def _checked(made: lossless.Recoded) -> lossless.Recoded:

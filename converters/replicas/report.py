@@ -129,9 +129,9 @@ def _result(done: Mapping[str, Any]) -> list[str]:
     if kept:
         share = kept / done["num_records"]
         listed.append(
-            f"{kept:,} records ({share:.2%}) have the same bytes in every copy, because "
-            "their images cannot be changed without loss; a deduplicating storage keeps "
-            "them once"
+            f"{kept:,} records ({share:.2%}) have the same bytes in every copy, "
+            "because their images cannot be changed without loss; a deduplicating "
+            "storage keeps them once"
         )
     if done["decisions"].get("identical_link"):
         listed.append(
