@@ -5,7 +5,6 @@ catalog says of it. Nothing is read or written here, and nothing is kept between
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import xxhash
@@ -15,18 +14,22 @@ from converters.images import jpeg_header, lossless, replicas
 from tfpipe import errors
 from tfpipe.shards.example import (
     Buffers,
+    Located,
     bytes_feature,
-    decode_feature,
-    encode_example,
     float_feature,
     int64_feature,
-    split_example,
+    locate,
 )
 
 Kind = Literal["recoded", "reencoded", "enlarged"]
 
 _FORMAT = "image/format"
 _XMIN, _XMAX = "image/object/bbox/xmin", "image/object/bbox/xmax"
+# Features that may change.
+_KEYS = (
+    *(*keys.ENCODED_KEYS, *keys.HEIGHT_KEYS, *keys.WIDTH_KEYS),
+    *(_FORMAT, _XMIN, _XMAX),
+)
 # Reasons of `lossless.Recoded.left` that concern mirroring alone.
 _NOT_MIRRORED = ("edge", "components")
 
@@ -114,26 +117,23 @@ class Change:
                 be decoded though it must be.
             MemoryError: If the image does not fit into memory.
         """
-        features = split_example(data)
-        key = next((key for key in keys.ENCODED_KEYS if key in features), None)
+        record = locate(data, _KEYS)
+        key = next((key for key in keys.ENCODED_KEYS if key in record.entries), None)
         if key is None:
             listed = " or ".join(keys.ENCODED_KEYS)
             raise errors.BadRecordError(f"the record has no feature {listed}")
-        values = decode_feature(features[key]).values
+        values = record.feature(key).values
         if len(values) != 1 or not isinstance(values[0], bytes):
             raise errors.BadRecordError(f"feature {key} is not one string of bytes")
         image = self._image(values[0], seed)
         changes: dict[str, Buffers] = {key: bytes_feature(image.encoded)}
         if image.decision == "mirrored":
-            changes |= _mirrored_boxes(features)
+            changes |= _mirrored_boxes(record)
         elif image.decision == "enlarged":
             size = keys.image_size(image.encoded)
-            changes |= _sizes(features, size)
-        kept: dict[str, Buffers] = {
-            key: [bytes(feature)] for key, feature in features.items()
-        }
+            changes |= _sizes(record, size)
         digest = xxhash.xxh3_128_hexdigest(image.encoded)
-        return Changed(encode_example(kept | changes), *size, digest, image.decision)
+        return Changed(record.replaced(changes), *size, digest, image.decision)
 
     def _image(self, encoded: bytes, seed: str) -> _Image:
         number = _number(seed)
@@ -180,20 +180,18 @@ def _checked(made: lossless.Recoded) -> lossless.Recoded:
     return made
 
 
-def _mirrored_boxes(features: Mapping[str, memoryview]) -> dict[str, Buffers]:
+def _mirrored_boxes(record: Located) -> dict[str, Buffers]:
     """Returns the features of the boxes whose left and right change places."""
-    if _XMIN not in features or _XMAX not in features:
+    if _XMIN not in record.entries or _XMAX not in record.entries:
         return {}
-    left, right = (decode_feature(features[key]).values for key in (_XMIN, _XMAX))
+    left, right = record.feature(_XMIN).values, record.feature(_XMAX).values
     return {
         _XMIN: float_feature([1 - side for side in right]),
         _XMAX: float_feature([1 - side for side in left]),
     }
 
 
-def _sizes(
-    features: Mapping[str, memoryview], size: tuple[int, int]
-) -> dict[str, Buffers]:
+def _sizes(record: Located, size: tuple[int, int]) -> dict[str, Buffers]:
     """Returns the features of a record that tell the size and format of its image."""
     height, width = size
     changed: dict[str, Buffers] = {
@@ -201,4 +199,4 @@ def _sizes(
         **{key: int64_feature([width]) for key in keys.WIDTH_KEYS},
         _FORMAT: bytes_feature(b"JPEG"),
     }
-    return {key: feature for key, feature in changed.items() if key in features}
+    return {key: feature for key, feature in changed.items() if key in record.entries}
