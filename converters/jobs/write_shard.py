@@ -227,9 +227,10 @@ class _NewFile:
 
     def __init__(self, path: pathlib.Path, job: Job) -> None:
         self._path = path
-        # Another process may write the same shard, with the same bytes. By the number
-        # of the task, later runs find out whether the process may still be running.
-        writer = f"{job.task_index:05d}-{os.getpid()}"
+        # Another process may write the same shard, with the same bytes, also on another
+        # host, where it may have the same number. By the number of the task, later runs
+        # find out whether the process may still be running.
+        writer = f"{job.task_index:05d}-{int.from_bytes(os.urandom(8), 'big')}"
         self._temporary = path.with_name(f"{path.name}.{writer}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._descriptor = os.open(self._temporary, flags, 0o666)
