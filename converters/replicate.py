@@ -81,9 +81,10 @@ def make_copies(config: Config) -> dict[str, Any]:
         if config.dry_run:
             config_json = {"command": _COMMAND, "config": config.to_json()}
             return config_json | {"schema_version": 1, "dry_run": True} | facts
-        job = make_job(config, plan)
         spans: list[processes.Span] = []
-        result = run.run(job, on_span=spans.append)
+        with shared.connected(config.engine, config.ray_address, config.num_workers):
+            job = make_job(config, plan)
+            result = run.run(job, on_span=spans.append)
     seconds = time.perf_counter() - begin
     done = summary.summarize(_COMMAND, config.to_json(), result, seconds, spans)
     return facts | done | {"dry_run": False}
@@ -138,7 +139,7 @@ def make_plan(config: Config, folder: pathlib.Path) -> Plan:
 def _source(config: Config, folder: pathlib.Path) -> Source:
     """Opens the data set, and refuses an output folder inside of it."""
     files = shared.files_of("DIR", config.data_dir)
-    path = folder if files else shared.path_of("DIR", config.data_dir)
+    path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
     outputs = shared.files_of("--output_dir", config.output_dir)
     if files is None and outputs is None:
         output = shared.path_of("--output_dir", config.output_dir)
@@ -177,7 +178,8 @@ def make_job(config: Config, plan: Plan) -> Job:
         command=_COMMAND,
         name=source.known.name,
         input_dir=source.folder,
-        output_dir=shared.local_dir(config.output_dir, config.work_dir),
+        # Processes of a cluster have other current folders.
+        output_dir=shared.local_dir(config.output_dir, config.work_dir).absolute(),
         files=shared.files_of("--output_dir", config.output_dir),
         plans=make_plans(source, plan.sizing.copies, layout=layout, growth=plan.growth),
         classes=source.classes,
@@ -186,6 +188,7 @@ def make_job(config: Config, plan: Plan) -> Job:
         made_by=report.origin(source),
         writer=writer,
         num_workers=plan.num_workers,
+        cluster=shared.cluster_of(config.engine, config.num_workers),
         overwrite=config.overwrite,
         fsync=config.fsync,
         task_index=config.task_index,

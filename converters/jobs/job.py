@@ -14,6 +14,7 @@ from typing import Any, Literal
 import xxhash
 
 import tfpipe
+from converters.engines import ray_cluster
 from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.boxes import Box
@@ -53,6 +54,7 @@ class Job:
         left_out: The same files by name, as lines of rejects.jsonl.
         dropped: Images left out before the plan was made, as lines of rejects.jsonl.
         num_workers: Number of processes that write shards, >= 1.
+        cluster: Where shards are written, if not in processes of this host.
         overwrite: Whether a data set in the output folder may be replaced.
         fsync: Whether a shard must be on the disk before it counts as complete.
         max_bad: How many images may be left out: a count from 1 on, or a fraction below
@@ -84,6 +86,7 @@ class Job:
     left_out: Sequence[Mapping[str, str]] = ()
     dropped: Sequence[Mapping[str, str]] = ()
     num_workers: int = 1
+    cluster: ray_cluster.Cluster | None = None
     overwrite: bool = False
     fsync: bool = True
     max_bad: float | None = None

@@ -14,8 +14,12 @@ import pathlib
 import shutil
 from collections.abc import Callable, Sequence
 
-from converters.engines import processes
-from converters.jobs import changed, publish, work_dir, write_shard
+import PIL
+
+import tfpipe
+from converters.engines import afar, processes
+from converters.images import lossless
+from converters.jobs import changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.remote import place
@@ -118,7 +122,9 @@ def _write_missing(
     # While an older data set is at the URL, the shards of the new one stay here.
     uploads = job.files is not None and not state.has_index
     missing.sort(key=lambda plan: plan.order)
-    kept = _largest(missing, job.num_workers) if uploads else missing
+    # On a cluster, each node has room of its own for the shards that it uploads.
+    num_kept = 0 if job.cluster else job.num_workers
+    kept = _largest(missing, num_kept) if uploads else missing
     policy = job.policy
     shrinks = policy.squeezes or (policy.max_side or policy.short_side) is not None
     require_space(job.output_dir, kept, 0, shrinks=shrinks)
@@ -129,9 +135,11 @@ def _write_missing(
         place.write_claim(job.files, state)
     write = _write_and_upload if uploads else _write
     try:
-        processes.run(
-            functools.partial(write, job, job_dir),
+        afar.run(
+            functools.partial(write, job),
+            job_dir,
             [write_shard.task_of(job, plan) for plan in missing],
+            nodes=_nodes(job, job_dir, uploads=uploads),
             num_workers=job.num_workers,
             num_images=sum(plan.num_images for plan in missing),
             on_result=limit.add,
@@ -140,6 +148,52 @@ def _write_missing(
         )
     finally:
         work_dir.sweep(job_dir)  # the unfinished files of a worker that was killed
+
+
+def _nodes(job: Job, job_dir: pathlib.Path, *, uploads: bool) -> afar.Nodes | None:
+    """Returns how the nodes of the job's cluster write its shards, if it has one."""
+    if job.cluster is None:
+        return None
+
+    def keep(name: str, content: bytes) -> None:
+        index.replace_file(job_dir / name, content, fsync=job.fsync)
+
+    return afar.Nodes(
+        job.cluster,
+        functools.partial(_problem, job, None if uploads else job_dir, _versions()),
+        uploads,
+        keep,
+        write_shard.MARKER_SUFFIX,
+    )
+
+
+def _problem(job: Job, job_dir: pathlib.Path | None, versions: str) -> str:
+    """Returns what keeps a node from writing the job's shards; runs on the node.
+
+    Args:
+        job: The job.
+        job_dir: Its folder, if the node must see it.
+        versions: Versions on the host of the command.
+    """
+    if (found := _versions()) != versions:
+        return f"must have {versions}, got {found}. Install the same on every node."
+    try:
+        lossless.require(job.policy)
+    except ValueError as error:
+        return f"lacks a library: {error}"
+    if not job.input_dir.is_dir():
+        return f"does not see the input {job.input_dir}. Mount it there."
+    if job_dir is not None and not (job_dir / replace.JOB_NAME).exists():
+        return (
+            f"does not see the output {job_dir.parent.parent} as the host of the "
+            "command does. Mount it there, or give the URL of an object store."
+        )
+    return ""
+
+
+def _versions() -> str:
+    """Returns the versions that decide which bytes are written."""
+    return f"tfpipe {tfpipe.__version__} and Pillow {PIL.__version__}"
 
 
 def _largest(plans: Sequence[ShardPlan], number: int) -> list[ShardPlan]:

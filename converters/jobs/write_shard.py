@@ -180,10 +180,12 @@ def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
 
 
 def part_path(path: pathlib.Path, job: Job) -> pathlib.Path:
-    """Returns the path of a file until it is complete."""
-    # Another process may write the same shard, with the same bytes. By the number of
-    # the task, later runs find out whether the process may still be running.
-    return path.with_name(f"{path.name}.{job.task_index:05d}-{os.getpid()}.part")
+    """Returns a path for a file until it is complete, another one at each call."""
+    # Another process may write the same shard, with the same bytes, also on another
+    # host, where it may have the same number. By the number of the task, later runs
+    # find out whether the process may still be running.
+    writer = f"{job.task_index:05d}-{int.from_bytes(os.urandom(8), 'big')}"
+    return path.with_name(f"{path.name}.{writer}.part")
 
 
 def read_marker(shard_path: pathlib.Path) -> Written | None:

@@ -61,6 +61,9 @@ def make_job(
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
     _require_apart(input_dir, output_dir, splits)
+    cluster = shared.cluster_of(options.engine, options.num_workers)
+    if cluster is not None:  # its processes have other current folders
+        input_dir, output_dir = input_dir.absolute(), output_dir.absolute()
     if options.drop_duplicates != "none":
         splits, dropped = duplicates.drop(
             input_dir, splits, options.drop_duplicates, num_workers
@@ -83,6 +86,7 @@ def make_job(
         left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
         dropped=dropped,
         num_workers=num_workers,
+        cluster=cluster,
         overwrite=options.overwrite,
         fsync=options.fsync,
         max_bad=options.max_bad,
@@ -128,8 +132,9 @@ def convert(
     spans: list[processes.Span] = []
     if files := shared.files_of("--output_dir", options.output_dir):
         files.names()  # fails before the input is listed, if it fails
-    job = make()
-    result: index.Index | None = run.run(job, on_span=spans.append)
+    with shared.connected(options.engine, options.ray_address, options.num_workers):
+        job = make()
+        result: index.Index | None = run.run(job, on_span=spans.append)
     seconds = time.perf_counter() - start
     document = summary.summarize(command, options.to_json(), result, seconds, spans)
     if result is None:

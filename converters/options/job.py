@@ -13,6 +13,7 @@ from converters.options import policy, shared
 _OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
 _WORK_DIR = shared.work_dir()
 _NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+_ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
 for _module in (shared, policy):
     flags.adopt_module_key_flags(_module)
 
@@ -74,7 +75,8 @@ class JobOptions:
 
     Raises:
         ValueError: If the policy needs a library that is not built, or if `output_dir`
-            is a URL that cannot be written, or `work_dir` does not fit to it.
+            is a URL that cannot be written, or `work_dir` does not fit to it, or if
+            `engine` needs a package that is not installed.
     """
 
     output_dir: str
@@ -84,6 +86,8 @@ class JobOptions:
     layout: str = "inception"
     policy: Policy = dataclasses.field(default_factory=Policy)
     num_workers: int | None = None
+    engine: str = shared.PROCESSES
+    ray_address: str | None = None
     seed: int = 0
     overwrite: bool = False
     fsync: bool = True
@@ -97,6 +101,7 @@ class JobOptions:
     def __post_init__(self) -> None:
         lossless.require(self.policy)
         shared.check_url(self.output_dir, self.work_dir, num_tasks=self.num_tasks)
+        shared.require_engine(self.engine, self.ray_address)
 
     @property
     def num_shards(self) -> dict[str, int | None]:
@@ -132,6 +137,8 @@ def options_from_flags(kind: type[Options], **own: Any) -> Options:
         layout=_LAYOUT.value,
         policy=policy.policy_from_flags(),
         num_workers=_NUM_WORKERS.value,
+        engine=_ENGINE.value,
+        ray_address=_RAY_ADDRESS.value,
         seed=_SEED.value,
         overwrite=_OVERWRITE.value,
         fsync=_FSYNC.value,

@@ -14,10 +14,12 @@ from converters.replicas import sizing
 from converters.replicas.change import Change
 from converters.replicas.identical import By
 from converters.replicas.write import Damaged
+from tfpipe.remote import urls
 
 _OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
 _WORK_DIR, _FSYNC = shared.work_dir(), shared.fsync()
 _NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+_ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
 _TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
 _FINALIZE = shared.finalize()
 flags.adopt_module_key_flags(shared)
@@ -135,6 +137,8 @@ class Config:
     damaged: Damaged = "fail"
     dry_run: bool = False
     num_workers: int | None = None
+    engine: str = shared.PROCESSES
+    ray_address: str | None = None
     seed: int = 0
     overwrite: bool = False
     fsync: bool = True
@@ -144,6 +148,13 @@ class Config:
 
     def __post_init__(self) -> None:
         shared.check_url(self.output_dir, self.work_dir, num_tasks=self.num_tasks)
+        shared.require_engine(self.engine, self.ray_address)
+        if self.engine == shared.RAY and urls.is_url(self.data_dir):
+            raise ValueError(
+                "--engine=ray needs a DIR that all nodes see as a folder, got the URL "
+                f"{urls.shown(self.data_dir)}. Mount it, or share the work with "
+                "--num_tasks."
+            )
         others = {
             "--mirror": self.mirror,
             "--reencode": self.reencode,
@@ -232,6 +243,8 @@ def config_from_flags(data_dir: str) -> Config:
         damaged=cast(Damaged, _DAMAGED.value),
         dry_run=_DRY_RUN.value,
         num_workers=_NUM_WORKERS.value,
+        engine=_ENGINE.value,
+        ray_address=_RAY_ADDRESS.value,
         seed=_SEED.value,
         overwrite=_OVERWRITE.value,
         fsync=_FSYNC.value,

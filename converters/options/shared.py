@@ -6,20 +6,24 @@ functions of its flags, and then `flags.adopt_module_key_flags` on this module, 
 its `--help` lists them.
 """
 
+import contextlib
 import functools
 import os
 import pathlib
 import stat
 import tempfile
+from collections.abc import Iterator
 
 from absl import app, flags
 
+from converters.engines import ray_cluster
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"
+PROCESSES, RAY = "processes", "ray"
 
 
 @functools.cache
@@ -96,8 +100,34 @@ def num_workers() -> "flags.FlagHolder[int | None]":
         "num_workers",
         None,
         "Number of worker processes; does not change what is written. "
-        "Default: one for each CPU that this process may use.",
+        "Default: one for each CPU that this process may use, or with --engine=ray for "
+        "each CPU of the cluster.",
         lower_bound=1,
+    )
+
+
+@functools.cache
+def engine() -> "flags.FlagHolder[str]":
+    """Defines --engine."""
+    return flags.DEFINE_enum(
+        "engine",
+        PROCESSES,
+        [PROCESSES, RAY],
+        "Where shards are written; does not change what is written. processes: on this "
+        "host. ray: on a Ray cluster, see --ray_address; this needs pip install "
+        "'tfpipe[ray]'.",
+    )
+
+
+@functools.cache
+def ray_address() -> "flags.FlagHolder[str | None]":
+    """Defines --ray_address."""
+    return flags.DEFINE_string(
+        "ray_address",
+        None,
+        "Cluster for --engine=ray: HOST:PORT of its head, ray://HOST:PORT, auto for "
+        "the cluster that this host belongs to, or local for one that is started for "
+        "this command. Default: RAY_ADDRESS of the environment, else auto, else local.",
     )
 
 
@@ -145,6 +175,43 @@ def finalize() -> "flags.FlagHolder[bool]":
         "Write no shard, and publish the data set of tasks that have all ended. This "
         "is needed only if the last task died before it published.",
     )
+
+
+def require_engine(engine: str, address: str | None) -> None:
+    """Checks the values of --engine and --ray_address.
+
+    Raises:
+        ValueError: If they do not fit together, or Ray is not installed.
+    """
+    if engine == RAY:
+        ray_cluster.require()
+    elif address is not None:
+        raise ValueError(
+            f"--ray_address={address} needs --engine=ray. Add it, or leave the address "
+            "out."
+        )
+
+
+@contextlib.contextmanager
+def connected(
+    engine: str, address: str | None, num_workers: int | None
+) -> Iterator[None]:
+    """Connects to the cluster that the flags name, if any, until the end of the block.
+
+    Raises:
+        ValueError: If the address is not one.
+        OSError: If the cluster cannot be reached.
+    """
+    if engine != RAY:
+        yield
+        return
+    with ray_cluster.connected(address, num_workers=num_workers):
+        yield
+
+
+def cluster_of(engine: str, num_workers: int | None) -> ray_cluster.Cluster | None:
+    """Returns the cluster that writes shards; None for processes of this host."""
+    return ray_cluster.Cluster(num_workers=num_workers) if engine == RAY else None
 
 
 def path_of(name: str, value: str) -> pathlib.Path:
