@@ -28,7 +28,7 @@ _NAMES = ("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h", "pool.h"
 SOURCES = tuple(_HERE / name for name in _NAMES)
 _REWRITE_NAMES = (
     *("rewrite.cc", "turn.cc", "vary.cc"),
-    *("rewrite.h", "transcoder.h", "recode.h", "decoder.h"),
+    *("rewrite.h", "transcoder.h", "scan.h", "tokens.h", "decoder.h"),
 )
 REWRITE_SOURCES = tuple(_HERE / name for name in _REWRITE_NAMES)
 
