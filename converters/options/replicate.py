@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from absl import flags
 
+from converters.images.policy import REENCODE_QUALITY
 from converters.options import shared
 from converters.replicas import sizing
 from converters.replicas.change import Change
@@ -19,6 +20,7 @@ from tfpipe.remote import urls
 _OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
 _WORK_DIR, _FSYNC = shared.work_dir(), shared.fsync()
 _NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+_QUALITY = shared.quality()
 _ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
 _TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
 _FINALIZE = shared.finalize()
@@ -73,13 +75,6 @@ _ENLARGE = flags.DEFINE_float(
     "Scale images up by this factor, above 1. The height and width in the records "
     "follow.",
 )
-_QUALITY = flags.DEFINE_integer(
-    "quality",
-    None,
-    "JPEG quality of the images that --enlarge or --reencode encode. Default: 95.",
-    lower_bound=1,
-    upper_bound=100,
-)
 _IDENTICAL = flags.DEFINE_boolean(
     "identical",
     False,
@@ -104,8 +99,6 @@ _DAMAGED = flags.DEFINE_enum(
 _DRY_RUN = flags.DEFINE_boolean(
     "dry_run", False, "Show copies, bytes, seconds and room, and end; writes nothing."
 )
-
-_DEFAULT_QUALITY = 95
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,7 +188,7 @@ class Config:
         """How the images of a copy are changed; None for identical copies."""
         if self.identical:
             return None
-        quality = self.quality or _DEFAULT_QUALITY
+        quality = self.quality or REENCODE_QUALITY
         if self.enlarge is not None:
             return Change(
                 kind="enlarged",

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from absl import app, flags
 
 from converters.engines import ray_cluster
+from converters.images import policy, shrink
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
@@ -24,6 +25,23 @@ from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"
 PROCESSES, RAY = "processes", "ray"
+
+QUALITY_HELP = (
+    "Quality of every JPEG that is encoded, 1 to 100. If given, every JPEG is encoded "
+    "again and replaces the original where it has fewer bytes. Default: originals "
+    f"stay; {shrink.DEFAULT_QUALITY} for images that are scaled down, "
+    f"{policy.REENCODE_QUALITY} for images that were not JPEGs. converters.replicate: "
+    "quality of the images that --enlarge or --reencode encode, "
+    f"{policy.REENCODE_QUALITY} by default."
+)
+
+
+@functools.cache
+def quality() -> "flags.FlagHolder[int | None]":
+    """Defines --quality."""
+    return flags.DEFINE_integer(
+        "quality", None, QUALITY_HELP, lower_bound=1, upper_bound=100
+    )
 
 
 @functools.cache
