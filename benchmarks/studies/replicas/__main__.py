@@ -5,11 +5,11 @@ r"""Do the copies of converters.replicate share any bytes, and what do they cost
 
 The study draws images and converts them, or takes the train split of --source_dir. It
 makes distinct copies and identical ones, and copies the distinct ones once more with cp
-and sync. All files go to a folder in --replicas_dir that is removed at the end: it needs
-room for 3 times the copies.
+and sync. All files go to a folder in --replicas_dir that is removed at the end: it
+needs room for 3 times the copies.
 
   blocks   share of blocks of 4 kB that another copy has too, there at any byte
-  zstd     `zstd --long=31` over all copies together, beside one copy alone
+  zstd     zstd with a window of 2 GiB over all copies together, beside one copy alone
   pixels   images whose pixels differ from those of the source, decoded with Pillow
   speed    MB/s of distinct and of identical copies, of cp, and per CPU-second
 
