@@ -8,6 +8,7 @@ and `reencode` decode the image and encode it again.
 """
 
 import io
+import math
 from typing import TYPE_CHECKING
 
 from converters.images import formats, jpeg_header, limits, lossless
@@ -66,6 +67,8 @@ def enlarge(encoded: bytes, *, factor: float, quality: int) -> bytes:
     """
     if not factor > 0:
         raise ValueError(f"factor must be above 0, got {factor}.")
+    if not math.isfinite(factor):
+        raise ValueError(f"factor must be finite, got {factor}.")
     _check_quality(quality)
     import PIL.Image
 

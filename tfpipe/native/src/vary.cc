@@ -204,7 +204,7 @@ NumBits ChooseCodes(int noise, uint64_t seed, Work* work) {
   return bits;
 }
 
-constexpr int kNoises[] = {0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32};
+constexpr int kNoises[] = {0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64};
 constexpr int kMaxPerThousand = 1010;  // codes of the copy to those of the source
 
 // Makes the new codes with the most noise that the size allows. Returns their bits.
