@@ -146,6 +146,9 @@ def _connect(address: str, num_workers: int | None) -> None:
     import ray
 
     options: dict[str, Any] = {}
+    if hide_broken_pyarrow():
+        hook = f"{__name__}.{hide_broken_pyarrow.__name__}"
+        options["runtime_env"] = {"worker_process_setup_hook": hook}
     if address == LOCAL:
         options["num_cpus"] = num_workers or host.num_cores()
         options["object_store_memory"] = _STORE_BYTES
@@ -159,10 +162,29 @@ def _connect(address: str, num_workers: int | None) -> None:
             f"No Ray cluster answers at {address}: {_first_line(error)}. Start one "
             "with `ray start --head`, or name another with --ray_address."
         ) from error
-    except (RuntimeError, ValueError) as error:  # such as other versions
+    except Exception as error:  # Ray raises just this, for example if it starts slowly
         raise OSError(
             f"The Ray cluster at {address} cannot be used: {_first_line(error)}"
         ) from error
+
+
+def hide_broken_pyarrow() -> bool:
+    """Makes a pyarrow that cannot be imported look as if it were not installed.
+
+    Ray does without pyarrow, but not with one that fails. Today's pyarrow needs NumPy
+    2, and the reference stack has NumPy 1. Each worker process calls this function too.
+
+    Returns:
+        Whether there is such a pyarrow.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ModuleNotFoundError:
+        return "pyarrow" in sys.modules  # hidden before
+    except ImportError:
+        sys.modules["pyarrow"] = None  # type: ignore[assignment]
+        return True
+    return False
 
 
 def _first_line(error: BaseException) -> str:
