@@ -154,7 +154,7 @@ def _connect(address: str, num_workers: int | None) -> None:
         options["object_store_memory"] = _STORE_BYTES
         options["include_dashboard"] = False
     elif address != "auto":
-        _require_reachable(address)
+        require_reachable(address)
     try:
         ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
     except ConnectionError as error:
@@ -191,8 +191,11 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")
 
 
-def _require_reachable(address: str) -> None:
+def require_reachable(address: str) -> None:
     """Checks that something listens at an address: Ray itself waits much longer.
+
+    Args:
+        address: HOST:PORT or ray://HOST:PORT.
 
     Raises:
         ValueError: If it is not an address.

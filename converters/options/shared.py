@@ -23,6 +23,7 @@ from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"
+RAY_ADDRESS = "ray_address"
 PROCESSES, RAY = "processes", "ray"
 
 
@@ -123,7 +124,7 @@ def engine() -> "flags.FlagHolder[str]":
 def ray_address() -> "flags.FlagHolder[str | None]":
     """Defines --ray_address."""
     return flags.DEFINE_string(
-        "ray_address",
+        RAY_ADDRESS,
         None,
         "Cluster for --engine=ray: HOST:PORT of its head, ray://HOST:PORT, auto for "
         "the cluster that this host belongs to, or local for one that is started for "
