@@ -36,8 +36,8 @@ _GRACE_SECONDS = 5.0
 _TASKS_PER_CPU = 2
 # Ray's least. Functions and results are small: records never pass through Ray.
 _STORE_BYTES = 80 << 20
-# The value of an address that stands for a cluster of this host and this command alone.
-LOCAL = "local"
+# Addresses: the cluster that this host belongs to, and one for this command alone.
+AUTO, LOCAL = "auto", "local"
 # Ray reports its use to its makers, and warns about GPUs, unless it is told otherwise.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -115,6 +115,8 @@ def connected(address: str | None, *, num_workers: int | None) -> Iterator[None]
         os.environ.setdefault(name, value)
     handler = signal.getsignal(signal.SIGTERM)
     address = address or os.environ.get("RAY_ADDRESS") or None
+    if address not in (None, AUTO, LOCAL):
+        require_reachable(str(address))
     import ray
 
     try:
@@ -137,7 +139,7 @@ def _restore(handler: Any) -> None:
 def _connect_any(num_workers: int | None) -> None:
     """Connects to the cluster of this host, or starts one if there is none."""
     try:
-        _connect("auto", num_workers)
+        _connect(AUTO, num_workers)
     except ConnectionError:
         _connect(LOCAL, num_workers)
 
@@ -153,8 +155,6 @@ def _connect(address: str, num_workers: int | None) -> None:
         options["num_cpus"] = num_workers or host.num_cores()
         options["object_store_memory"] = _STORE_BYTES
         options["include_dashboard"] = False
-    elif address != "auto":
-        require_reachable(address)
     try:
         ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
     except ConnectionError as error:

@@ -101,8 +101,7 @@ def num_workers() -> "flags.FlagHolder[int | None]":
         "num_workers",
         None,
         "Number of worker processes; does not change what is written. "
-        "Default: one for each CPU that this process may use, or with --engine=ray for "
-        "each CPU of the cluster.",
+        "Default: one for each CPU that this process may use.",
         lower_bound=1,
     )
 
@@ -115,8 +114,8 @@ def engine() -> "flags.FlagHolder[str]":
         PROCESSES,
         [PROCESSES, RAY],
         "Where shards are written; does not change what is written. processes: on this "
-        "host. ray: on a Ray cluster, see --ray_address; this needs pip install "
-        "'tfpipe[ray]'.",
+        "host. ray: on a Ray cluster, see --ray_address, on all its CPUs unless "
+        "--num_workers says otherwise; this needs pip install 'tfpipe[ray]'.",
     )
 
 

@@ -52,6 +52,8 @@ class Node:
 
     def kill(self) -> None:
         """Kills every process of the node with SIGKILL."""
+        if not self.is_running():
+            return
         # A stopped parent starts no more processes.
         os.kill(self._process.pid, signal.SIGSTOP)
         for process in self.processes():

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -139,9 +140,10 @@ def test_shards_go_to_a_url_and_an_error_is_one_line(
     s3_folder: str,
     tmp_path: pathlib.Path,
 ) -> None:
-    bad = tmp_path / "bad" / "train" / SYNSETS[0] / "bad.JPEG"
-    bad.parent.mkdir(parents=True)
-    bad.write_bytes(b"no image")
+    bad = tmp_path / "bad" / "train" / SYNSETS[0]
+    bad.mkdir(parents=True)
+    for number in range(20):
+        (bad / f"{number}.JPEG").write_bytes(b"no image")
 
     fails = _start(nodes, tmp_path / "bad", tmp_path / "out", "--not_an_image=fail")
     uploads = _start(nodes, raw_dir, s3_folder)
@@ -149,7 +151,7 @@ def test_shards_go_to_a_url_and_an_error_is_one_line(
     _, upload_errors = uploads.communicate(timeout=120)
 
     assert (fails.returncode, errors.count("\n")) == (1, 1)
-    assert errors.startswith(f"Error: {bad}")
+    assert re.match(rf"Error: {bad}/\d+\.JPEG: .* choose another policy\.\n", errors)
     assert (uploads.returncode, upload_errors) == (0, "")
     files = Files(s3_folder)
     for name in files.names():
