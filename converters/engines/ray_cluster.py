@@ -36,8 +36,8 @@ _GRACE_SECONDS = 5.0
 _TASKS_PER_CPU = 2
 # Ray's least. Functions and results are small: records never pass through Ray.
 _STORE_BYTES = 80 << 20
-# The value of an address that stands for a cluster of this host and this command alone.
-LOCAL = "local"
+# Addresses: the cluster that this host belongs to, and one for this command alone.
+AUTO, LOCAL = "auto", "local"
 # Ray reports its use to its makers, and warns about GPUs, unless it is told otherwise.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -115,6 +115,8 @@ def connected(address: str | None, *, num_workers: int | None) -> Iterator[None]
         os.environ.setdefault(name, value)
     handler = signal.getsignal(signal.SIGTERM)
     address = address or os.environ.get("RAY_ADDRESS") or None
+    if address not in (None, AUTO, LOCAL):
+        require_reachable(str(address))
     import ray
 
     try:
@@ -137,7 +139,7 @@ def _restore(handler: Any) -> None:
 def _connect_any(num_workers: int | None) -> None:
     """Connects to the cluster of this host, or starts one if there is none."""
     try:
-        _connect("auto", num_workers)
+        _connect(AUTO, num_workers)
     except ConnectionError:
         _connect(LOCAL, num_workers)
 
@@ -146,12 +148,13 @@ def _connect(address: str, num_workers: int | None) -> None:
     import ray
 
     options: dict[str, Any] = {}
+    if hide_broken_pyarrow():
+        hook = f"{__name__}.{hide_broken_pyarrow.__name__}"
+        options["runtime_env"] = {"worker_process_setup_hook": hook}
     if address == LOCAL:
         options["num_cpus"] = num_workers or host.num_cores()
         options["object_store_memory"] = _STORE_BYTES
         options["include_dashboard"] = False
-    elif address != "auto":
-        _require_reachable(address)
     try:
         ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
     except ConnectionError as error:
@@ -159,18 +162,40 @@ def _connect(address: str, num_workers: int | None) -> None:
             f"No Ray cluster answers at {address}: {_first_line(error)}. Start one "
             "with `ray start --head`, or name another with --ray_address."
         ) from error
-    except (RuntimeError, ValueError) as error:  # such as other versions
+    except Exception as error:  # Ray raises just this, for example if it starts slowly
         raise OSError(
             f"The Ray cluster at {address} cannot be used: {_first_line(error)}"
         ) from error
+
+
+def hide_broken_pyarrow() -> bool:
+    """Makes a pyarrow that cannot be imported look as if it were not installed.
+
+    Ray does without pyarrow, but not with one that fails. Today's pyarrow needs NumPy
+    2, and the reference stack has NumPy 1. Each worker process calls this function too.
+
+    Returns:
+        Whether there is such a pyarrow.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ModuleNotFoundError:
+        return "pyarrow" in sys.modules  # hidden before
+    except ImportError:
+        sys.modules["pyarrow"] = None  # type: ignore[assignment]
+        return True
+    return False
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")
 
 
-def _require_reachable(address: str) -> None:
+def require_reachable(address: str) -> None:
     """Checks that something listens at an address: Ray itself waits much longer.
+
+    Args:
+        address: HOST:PORT or ray://HOST:PORT.
 
     Raises:
         ValueError: If it is not an address.

@@ -24,6 +24,7 @@ from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"
+RAY_ADDRESS = "ray_address"
 PROCESSES, RAY = "processes", "ray"
 
 QUALITY_HELP = (
@@ -118,8 +119,7 @@ def num_workers() -> "flags.FlagHolder[int | None]":
         "num_workers",
         None,
         "Number of worker processes; does not change what is written. "
-        "Default: one for each CPU that this process may use, or with --engine=ray for "
-        "each CPU of the cluster.",
+        "Default: one for each CPU that this process may use.",
         lower_bound=1,
     )
 
@@ -132,8 +132,8 @@ def engine() -> "flags.FlagHolder[str]":
         PROCESSES,
         [PROCESSES, RAY],
         "Where shards are written; does not change what is written. processes: on this "
-        "host. ray: on a Ray cluster, see --ray_address; this needs pip install "
-        "'tfpipe[ray]'.",
+        "host. ray: on a Ray cluster, see --ray_address, on all its CPUs unless "
+        "--num_workers says otherwise; this needs pip install 'tfpipe[ray]'.",
     )
 
 
@@ -141,7 +141,7 @@ def engine() -> "flags.FlagHolder[str]":
 def ray_address() -> "flags.FlagHolder[str | None]":
     """Defines --ray_address."""
     return flags.DEFINE_string(
-        "ray_address",
+        RAY_ADDRESS,
         None,
         "Cluster for --engine=ray: HOST:PORT of its head, ray://HOST:PORT, auto for "
         "the cluster that this host belongs to, or local for one that is started for "
