@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from converters import verify
+from converters import replicate, verify
+from converters.options.replicate import Config
 from tests.support.data import convert, digests, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 pytestmark = needs_native
 
-COPIES = 12
+COPIES = 8
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def _kill_half_way(source: pathlib.Path, output: pathlib.Path, *flags: str) -> i
     return len(list(output.glob(".converting/*/*.done")))
 
 
-def _require_sound(folder: pathlib.Path) -> None:
+def _require_sound(folder: object) -> None:
     config = verify.Config(data_dir=str(folder), level="decode", num_workers=2)
     assert verify.verify(config).faults == []
 
@@ -67,6 +69,9 @@ def test_a_killed_replication_goes_on_and_has_the_bytes_of_any_other(
 ) -> None:
     flags = (f"--copies={COPIES}", "--mirror", "--seed=5")
     whole = _run(source, tmp_path / "whole", *flags, "--num_workers=1")
+    huge = _run(source, tmp_path / "huge", "--target_bytes=9PB", "--dry_run", code=2)
+    assert not huge["estimate"]["fits"]
+    assert not (tmp_path / "huge").exists()
     killed = tmp_path / "killed"
     complete = _kill_half_way(source, killed, *flags, "--num_workers=2")
     assert 1 <= complete < whole["num_shards"]
@@ -81,35 +86,43 @@ def test_a_killed_replication_goes_on_and_has_the_bytes_of_any_other(
     } == kept
     again = _run(source, killed, *flags, "--num_workers=2")
 
-    # Three tasks; the last one to end publishes.
+    # Two tasks; the last one to end publishes.
     tasks = [
-        _run(source, tmp_path / "tasks", *flags, "--num_tasks=3", f"--task_index={n}")
-        for n in range(3)
+        _run(source, tmp_path / "tasks", *flags, "--num_tasks=2", f"--task_index={n}")
+        for n in range(2)
     ]
-    assert [task["finished"] for task in tasks] == [False, False, True]
+    assert [task["finished"] for task in tasks] == [False, True]
     assert whole["num_records"] == again["num_records"] == 26 * COPIES
     assert digests(killed) == digests(tmp_path / "whole") == digests(tmp_path / "tasks")
     assert not list(killed.rglob("*.part"))
     _require_sound(killed)
 
 
-def test_copies_from_and_to_a_url_and_of_another_tools_records(
-    source: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    here = _run(source, tmp_path / "here", "--copies=2")
-    there = f"file://{tmp_path}/there"
-    by_url = _run(f"file://{source}", there, "--copies=2")
-    linked = _run(source, tmp_path / "linked", "--identical", "--copies=3")
-    too_large = _run(source, tmp_path / "x", "--target_bytes=9PB", "--dry_run", code=2)
+def _copy(data_dir: object, output: object, **options: Any) -> dict[str, Any]:
+    values = {"copies": 2, "num_workers": 2} | options
+    config = Config(data_dir=str(data_dir), output_dir=str(output), **values)
+    return replicate.make_copies(config)
 
-    assert by_url["num_bytes"] == here["num_bytes"]
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
-    _require_sound(tmp_path / "there")
-    assert sum(linked["decisions"].values()) == 3 * 26
-    assert not too_large["estimate"]["fits"]
-    assert not (tmp_path / "x").exists()
-    message = _run(tmp_path, tmp_path / "y", "--copies=2", code=1)
-    assert "--write_index" in message
+
+def test_copies_from_and_to_a_url_and_of_another_tools_records(
+    source: pathlib.Path, s3_folder: str, tmp_path: pathlib.Path
+) -> None:
+    work_dir = str(tmp_path / "work")
+    _copy(source, tmp_path / "here")
+    _copy(source, s3_folder, identical=True, copies=1, work_dir=work_dir)
+    _copy(s3_folder, tmp_path / "fetched")
+    by_url = f"{s3_folder}-copies"
+    _copy(source, by_url, work_dir=work_dir)
+
+    assert (tmp_path / "here" / index.INDEX_NAME).exists()
+    for shard in index.load(tmp_path / "here").splits["train"]:
+        expected = (tmp_path / "here" / shard.name).read_bytes()
+        assert (tmp_path / "fetched" / shard.name).read_bytes() == expected
+        assert Files(by_url).read(shard.name) == expected
+    _require_sound(tmp_path / "fetched")
+    _require_sound(by_url)
+    with pytest.raises(ValueError, match="must be another place than DIR"):
+        _copy(s3_folder, f"{s3_folder}/", work_dir=work_dir)
 
     # Shards of another tool, for which verify wrote the index.
     foreign = tmp_path / "foreign"
@@ -118,7 +131,7 @@ def test_copies_from_and_to_a_url_and_of_another_tools_records(
         (foreign / path.name).write_bytes(path.read_bytes())
     adopted = verify.Config(data_dir=str(foreign), write_index=True, num_workers=1)
     assert verify.verify(adopted).faults == []
-    _run(foreign, tmp_path / "copies", "--copies=2")
+    _copy(foreign, tmp_path / "copies")
     _require_sound(tmp_path / "copies")
     features = index.load(foreign).made_by["features"]
     assert index.load(tmp_path / "copies").made_by["features"] == features
