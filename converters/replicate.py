@@ -55,7 +55,7 @@ for _module in (shared, replicate):
 
 
 class Plan(NamedTuple):
-    """What a replication will do: its source, size and cost."""
+    """The source of a replication, its size and its cost."""
 
     source: Source
     sizing: sizing.Sizing

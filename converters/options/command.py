@@ -55,7 +55,6 @@ def make_job(
         OSError: If an image cannot be read.
     """
     _require_boxes_stay_right(options, found_boxes)
-    files = shared.files_of("--output_dir", options.output_dir)
     output_dir = shared.local_dir(options.output_dir, options.work_dir)
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
@@ -76,7 +75,7 @@ def make_job(
         name=name,
         input_dir=input_dir,
         output_dir=output_dir,
-        files=files,
+        files=shared.files_of("--output_dir", options.output_dir),
         plans=plan.make_plan(splits, options.num_shards, options.seed, **naming),
         classes=classes,
         policy=options.policy,

@@ -32,7 +32,7 @@ _LINK_BYTES = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What changing a few records showed.
+    """Figures from changing a few records.
 
     Attributes:
         num_records: Number of these records.
@@ -50,7 +50,7 @@ NOTHING = Sample(num_records=0, growth=1.0, seconds_per_byte=0.0)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What copies will take.
+    """Bytes, room and time that copies will take.
 
     Attributes:
         num_bytes: Bytes of all copies.

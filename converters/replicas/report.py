@@ -1,4 +1,4 @@
-"""What people and scripts are told about copies: before the work, and after it.
+"""Texts and figures about copies for people and scripts: before the work and after it.
 
 In: a source, a sizing and an estimate; or the summary of a job. Out: lines of text, and
 JSON values.

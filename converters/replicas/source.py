@@ -27,7 +27,7 @@ _KEPT = 2
 
 
 class Row(NamedTuple):
-    """What the catalog says of a record, without its place in a split."""
+    """The row of a record in the catalog, without its place in a split."""
 
     record: int
     byte_offset: int
