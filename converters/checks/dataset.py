@@ -25,6 +25,7 @@ from converters.jobs import rebuild
 from tfpipe import errors
 from tfpipe.shards import index
 
+_REPLICATE = "converters.replicate"
 _OLD_INDEX = (
     f"{index.INDEX_NAME} is of an older version and has no digests of itself, of "
     f"{index.CATALOG_NAME} and of the side files, so that not every change in them "
@@ -138,7 +139,7 @@ def _settings(request: Request, known: index.Index) -> Settings:
         data_dir=request.data_dir,
         files=request.files,
         level=request.level,
-        features=_adopted_features(known) if _is_adopted(known) else None,
+        features=_adopted_features(known) if _has_other_keys(known) else None,
         classes=known.classes,
         label_base=known.label_base,
         input_dir=request.input_dir,
@@ -149,6 +150,11 @@ def _settings(request: Request, known: index.Index) -> Settings:
 def _is_adopted(known: index.Index) -> bool:
     """Whether another tool made the shards, and this package only their index."""
     return bool(known.made_by.get("command") == adopt.COMMAND)
+
+
+def _has_other_keys(known: index.Index) -> bool:
+    """Whether another tool made the records; replicas keep the keys of their source."""
+    return _is_adopted(known) or "features" in known.made_by
 
 
 def _adopted_features(known: index.Index) -> Mapping[str, str]:
@@ -187,6 +193,13 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             f"--repair needs shards that a converter of this package wrote, but those "
             f"of {request.data_dir} are another tool's. The first of their "
             f"{before.num_faults} faults is {before.faults[0]}."
+        )
+    if known.made_by.get("command") == _REPLICATE:
+        raise ValueError(
+            f"--repair needs shards made from images, but those of {request.data_dir} "
+            f"are replicas. Make them again with `python -m {_REPLICATE}` and "
+            f"--overwrite. The first of their {before.num_faults} faults is "
+            f"{before.faults[0]}."
         )
     for name in (index.INDEX_NAME, index.CATALOG_NAME):
         if name in before.bad_names:

@@ -49,14 +49,14 @@ def _nothing() -> None:
     pass
 
 
-def _ignore(result: object) -> None:
-    pass
+def ignore(result: object) -> None:
+    """Does nothing with a result."""
 
 
 # The function that `image_done` calls: `run` sets it here, `_start` in a worker.
 _on_image: Callable[[], object] = _nothing
 # The function of a worker. It is sent to the worker once, and not with every task.
-_function: Callable[[Any], Any] = _ignore
+_function: Callable[[Any], Any] = ignore
 
 
 def run(
@@ -66,8 +66,8 @@ def run(
     num_workers: int,
     num_images: int,
     unit: str = "image",
-    on_result: Callable[[Result], object] = _ignore,
-    on_span: Callable[[Span], object] = _ignore,
+    on_result: Callable[[Result], object] = ignore,
+    on_span: Callable[[Span], object] = ignore,
     note: str = "",
 ) -> list[Result]:
     """Calls `function` on every task, in up to `num_workers` processes.
@@ -89,11 +89,7 @@ def run(
     """
 
     timed = functools.partial(_timed, function)
-    # The bar is updated often enough without tqdm's thread, and a process with a
-    # second thread cannot fork its workers.
-    tqdm.tqdm.monitor_interval = 0
-    # disable=None shows the bar only where stderr is a terminal.
-    with tqdm.tqdm(total=num_images, unit=unit, file=sys.stderr, disable=None) as bar:
+    with make_bar(num_images, unit) as bar:
         num_ended = itertools.count(1)
 
         def on_end(ended: tuple[Result, Span]) -> None:
@@ -110,6 +106,25 @@ def run(
     return [result for result, _ in ended]
 
 
+def make_bar(num_images: int, unit: str) -> "tqdm.tqdm[Any]":
+    """Returns a progress bar on stderr, which shows only where that is a terminal."""
+    # The bar is updated often enough without tqdm's thread, and a process with a
+    # second thread cannot fork its workers.
+    tqdm.tqdm.monitor_interval = 0
+    return tqdm.tqdm(total=num_images, unit=unit, file=sys.stderr, disable=None)
+
+
+@contextlib.contextmanager
+def counting(on_image: Callable[[], object]) -> Iterator[None]:
+    """Makes `image_done` call a function until the end of the block."""
+    global _on_image
+    _on_image = on_image
+    try:
+        yield
+    finally:
+        _on_image = _nothing
+
+
 def _timed(function: Callable[[Task], Result], task: Task) -> tuple[Result, Span]:
     start, cpu_start = time.monotonic(), time.process_time()
     result = function(task)
@@ -123,15 +138,11 @@ def _run_here(
     on_result: Callable[[Result], object],
     bar: "tqdm.tqdm[Any]",
 ) -> list[Result]:
-    global _on_image
-    _on_image = bar.update
     results = []
-    try:
+    with counting(bar.update):
         for task in tasks:
             results.append(function(task))
             on_result(results[-1])
-    finally:
-        _on_image = _nothing
     return results
 
 

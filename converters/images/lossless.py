@@ -94,6 +94,21 @@ def turn(encoded: bytes, orientation: int) -> Recoded:
     return _recode(_library().tfpipe_turn, encoded, orientation)
 
 
+def vary(encoded: bytes, *, seed: int, mirror: bool) -> Recoded:
+    """Writes the same coefficients of a JPEG with other Huffman codes.
+
+    `replicas.vary` explains it.
+
+    Raises:
+        ValueError: If the seed is out of range, or the library is not built or does not
+            load.
+        MemoryError: If its coefficients do not fit into memory.
+    """
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed must be 0 to 2 ** 64 - 1, got {seed}.")
+    return _recode(_library().tfpipe_vary, encoded, seed, int(mirror))
+
+
 def _recode(
     function: Callable[..., bytes | None], encoded: bytes, *arguments: int
 ) -> Recoded:
@@ -135,9 +150,11 @@ def _load(user: str) -> ctypes.CDLL:
         ) from error
     results = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
     jpeg = ctypes.c_char_p, ctypes.c_size_t
-    library.tfpipe_rewrite.restype = library.tfpipe_turn.restype = ctypes.c_char_p
+    for function in (library.tfpipe_rewrite, library.tfpipe_turn, library.tfpipe_vary):
+        function.restype = ctypes.c_char_p
     library.tfpipe_rewrite.argtypes = (*jpeg, *results)
     library.tfpipe_turn.argtypes = (*jpeg, ctypes.c_int, *results)
+    library.tfpipe_vary.argtypes = (*jpeg, ctypes.c_uint64, ctypes.c_int, *results)
     library.tfpipe_free.restype = None
     library.tfpipe_free.argtypes = (ctypes.c_void_p,)
     return library

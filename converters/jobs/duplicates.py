@@ -45,6 +45,20 @@ class Duplicates(NamedTuple):
     summary: Mapping[str, int]
 
 
+def _summary(groups: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {
+        "num_groups": len(groups),
+        "num_copies": sum(len(group["names"]) - 1 for group in groups),
+        "num_groups_across_splits": sum(len(group["splits"]) > 1 for group in groups),
+        "num_groups_with_several_classes": sum(
+            len(group["synsets"]) > 1 for group in groups
+        ),
+    }
+
+
+NONE = Duplicates((), _summary(()))
+
+
 def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Duplicates:
     """Finds the images of a catalog that are equal byte for byte.
 
@@ -66,15 +80,7 @@ def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Dupl
         }
         for digest, names, splits, synsets in rows
     ]
-    summary = {
-        "num_groups": len(groups),
-        "num_copies": sum(len(group["names"]) - 1 for group in groups),
-        "num_groups_across_splits": sum(len(group["splits"]) > 1 for group in groups),
-        "num_groups_with_several_classes": sum(
-            len(group["synsets"]) > 1 for group in groups
-        ),
-    }
-    return Duplicates(groups, summary)
+    return Duplicates(groups, _summary(groups))
 
 
 class Unique(NamedTuple):

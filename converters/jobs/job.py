@@ -14,6 +14,7 @@ from typing import Any, Literal
 import xxhash
 
 import tfpipe
+from converters.engines import ray_cluster
 from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.boxes import Box
@@ -45,11 +46,15 @@ class Job:
         classes: All classes in label order.
         policy: What to do about each kind of image.
         options: Other options that decide the bytes, for the index; JSON values.
+        made_by: More that the index says about how the data set was made; JSON values.
+        writer: Function that writes a shard from a job, its folder and a task, and
+            returns what it wrote; None stands for `write_shard.write_shard`.
         boxes_of: Returns the bounding boxes of an image, by its name.
         ignored: Number of files that were left out, by reason, for the index.
         left_out: The same files by name, as lines of rejects.jsonl.
         dropped: Images left out before the plan was made, as lines of rejects.jsonl.
         num_workers: Number of processes that write shards, >= 1.
+        cluster: Where shards are written, if not in processes of this host.
         overwrite: Whether a data set in the output folder may be replaced.
         fsync: Whether a shard must be on the disk before it counts as complete.
         max_bad: How many images may be left out: a count from 1 on, or a fraction below
@@ -74,11 +79,14 @@ class Job:
     files: Files | None = None
     policy: Policy = dataclasses.field(default_factory=Policy)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    made_by: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    writer: Callable[..., Any] | None = None
     boxes_of: Callable[[str], Sequence[Box]] = no_boxes
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
     left_out: Sequence[Mapping[str, str]] = ()
     dropped: Sequence[Mapping[str, str]] = ()
     num_workers: int = 1
+    cluster: ray_cluster.Cluster | None = None
     overwrite: bool = False
     fsync: bool = True
     max_bad: float | None = None
@@ -123,15 +131,16 @@ class Job:
                 for image in plan.images
             ]
             digest.update("".join(lines).encode(errors="surrogateescape"))
-            num_bytes += sum(image.num_bytes for image in plan.images)
+            num_bytes += plan.num_input_bytes
         labels = [(item.label, item.synset, item.text) for item in self.classes]
         return {
+            **self.made_by,
             "command": self.command,
             "version": tfpipe.__version__,
             "options": dict(self.options) | {"policy": dataclasses.asdict(self.policy)},
             "classes": xxhash.xxh3_128_hexdigest(repr(labels).encode()),
             "input": {
-                "num_images": sum(len(plan.images) for plan in self.plans),
+                "num_images": sum(plan.num_images for plan in self.plans),
                 "num_bytes": num_bytes,
                 "digest": digest.hexdigest(),
             },

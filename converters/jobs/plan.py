@@ -15,12 +15,15 @@ from typing import overload
 
 import xxhash
 
+from converters.inputs import listing
 from converters.inputs.ilsvrc import Image
 from converters.jobs import side_files
 
 # With 48 MB a shard, ImageNet gets its customary numbers of shards, which are the caps.
 SHARD_BYTES = 48_000_000
 MAX_DEFAULT_SHARDS = {"train": 1024, "validation": 128, "test": 128}
+# A record adds its other fields and its frame to an image: less than this.
+_MAX_OVERHEAD_BYTES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +65,38 @@ class ShardPlan:
     number: int
     name: str
     images: Sequence[Image]
+
+    @property
+    def num_images(self) -> int:
+        """Number of records that the shard is planned to hold."""
+        return len(self.images)
+
+    @property
+    def num_input_bytes(self) -> int:
+        """Bytes that the shard is made from."""
+        return sum(image.num_bytes for image in self.images)
+
+    @property
+    def order(self) -> int:
+        """Shards of a smaller number are written first; equal ones in their order."""
+        return 0
+
+    def room(self, *, shrinks: bool) -> int:
+        """Returns the bytes that the shard may need on the disk.
+
+        Args:
+            shrinks: Whether images are made smaller. Then only the bytes that a record
+                adds to its image are sure to be written.
+        """
+        room = _MAX_OVERHEAD_BYTES * len(self.images)
+        if shrinks:
+            return room
+        # Other formats are stored as JPEGs, and the JPEG of a large bitmap is small.
+        return room + sum(
+            image.num_bytes
+            for image in self.images
+            if not listing.has_suffix(image.name, listing.OTHER_SUFFIXES)
+        )
 
 
 def make_plan(

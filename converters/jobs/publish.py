@@ -165,10 +165,14 @@ def _publish_complete(
     fragments = [write_shard.fragment_path(job_dir / name) for name in new]
     with _catalog_errors(catalog), index.catalog_connection() as connection:
         index.write_catalog(connection, fragments, catalog)
-        copies = duplicates.find(connection, catalog)
+        # Another writer makes copies on purpose: they are no finding.
+        copies = duplicates.NONE
+        if job.writer is None:
+            copies = duplicates.find(connection, catalog)
         result = _make_index(job, written, copies.summary)
         places = index.record_places(connection, catalog, result)
-        side = side_files.side_files(result, places)
+        keys = job.made_by.get("features")
+        side = side_files.side_files(result, places, keys=keys)
     if job.fsync:
         with open(catalog, "rb") as file:
             os.fsync(file.fileno())

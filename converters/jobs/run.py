@@ -14,16 +14,16 @@ import pathlib
 import shutil
 from collections.abc import Callable, Sequence
 
-from converters.engines import processes
-from converters.inputs import listing
-from converters.jobs import changed, publish, work_dir, write_shard
+import PIL
+
+import tfpipe
+from converters.engines import afar, processes
+from converters.images import lossless
+from converters.jobs import changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.remote import place
 from tfpipe.shards import index
-
-# A record adds its other fields and its frame to an image: less than this.
-_MAX_OVERHEAD_BYTES = 1024
 
 
 def run(
@@ -121,22 +121,27 @@ def _write_missing(
         return
     # While an older data set is at the URL, the shards of the new one stay here.
     uploads = job.files is not None and not state.has_index
-    kept = _largest(missing, job.num_workers) if uploads else missing
+    missing.sort(key=lambda plan: plan.order)
+    # On a cluster, each node has room of its own for the shards that it uploads.
+    num_kept = 0 if job.cluster else job.num_workers
+    kept = _largest(missing, num_kept) if uploads else missing
     policy = job.policy
     shrinks = policy.squeezes or (policy.max_side or policy.short_side) is not None
     require_space(job.output_dir, kept, 0, shrinks=shrinks)
-    limit = _BadLimit(job.max_bad, sum(len(plan.images) for plan in mine))
+    limit = _BadLimit(job.max_bad, sum(plan.num_images for plan in mine))
     for written in done.values():
         limit.add(written)
     if job.files is not None and uploads:
         place.write_claim(job.files, state)
-    write = _write_and_upload if uploads else write_shard.write_shard
+    write = _write_and_upload if uploads else _write
     try:
-        processes.run(
-            functools.partial(write, job, job_dir),
+        afar.run(
+            functools.partial(write, job),
+            job_dir,
             [write_shard.task_of(job, plan) for plan in missing],
+            nodes=_nodes(job, job_dir, uploads=uploads),
             num_workers=job.num_workers,
-            num_images=sum(len(plan.images) for plan in missing),
+            num_images=sum(plan.num_images for plan in missing),
             on_result=limit.add,
             on_span=on_span,
             note="{} shards uploaded" if uploads else "",
@@ -145,20 +150,71 @@ def _write_missing(
         work_dir.sweep(job_dir)  # the unfinished files of a worker that was killed
 
 
+def _nodes(job: Job, job_dir: pathlib.Path, *, uploads: bool) -> afar.Nodes | None:
+    """Returns how the nodes of the job's cluster write its shards, if it has one."""
+    if job.cluster is None:
+        return None
+
+    def keep(name: str, content: bytes) -> None:
+        index.replace_file(job_dir / name, content, fsync=job.fsync)
+
+    return afar.Nodes(
+        job.cluster,
+        functools.partial(_problem, job, None if uploads else job_dir, _versions()),
+        uploads,
+        keep,
+        write_shard.MARKER_SUFFIX,
+    )
+
+
+def _problem(job: Job, job_dir: pathlib.Path | None, versions: str) -> str:
+    """Returns what keeps a node from writing the job's shards; runs on the node.
+
+    Args:
+        job: The job.
+        job_dir: Its folder, if the node must see it.
+        versions: Versions on the host of the command.
+    """
+    if (found := _versions()) != versions:
+        return f"must have {versions}, got {found}. Install the same on every node."
+    try:
+        lossless.require(job.policy)
+    except ValueError as error:
+        return f"lacks a library: {error}"
+    if not job.input_dir.is_dir():
+        return f"does not see the input {job.input_dir}. Mount it there."
+    if job_dir is not None and not (job_dir / replace.JOB_NAME).exists():
+        return (
+            f"does not see the output {job_dir.parent.parent} as the host of the "
+            "command does. Mount it there, or give the URL of an object store."
+        )
+    return ""
+
+
+def _versions() -> str:
+    """Returns the versions that decide which bytes are written."""
+    return f"tfpipe {tfpipe.__version__} and Pillow {PIL.__version__}"
+
+
 def _largest(plans: Sequence[ShardPlan], number: int) -> list[ShardPlan]:
     """Returns the shards that need the most room of those written at the same time."""
+    return heapq.nlargest(number, plans, key=lambda plan: plan.room(shrinks=False))
 
-    def num_bytes(plan: ShardPlan) -> int:
-        return sum(image.num_bytes for image in plan.images)
 
-    return heapq.nlargest(number, plans, key=num_bytes)
+def _write(
+    job: Job, job_dir: pathlib.Path, task: write_shard.Task
+) -> write_shard.Written:
+    """Writes a shard as the job says. Runs in worker processes."""
+    write = job.writer or write_shard.write_shard
+    written: write_shard.Written = write(job, job_dir, task)
+    return written
 
 
 def _write_and_upload(
     job: Job, job_dir: pathlib.Path, task: write_shard.Task
 ) -> write_shard.Written:
     """Writes a shard, and moves it to the URL of the job. Runs in worker processes."""
-    written = write_shard.write_shard(job, job_dir, task)
+    written = _write(job, job_dir, task)
     assert job.files is not None, "only a job that writes to a URL uploads"
     place.move(job.files, job_dir, written.shard.name)
     return written
@@ -215,16 +271,9 @@ def require_space(
     Raises:
         OSError: If the shards do not fit.
     """
-    needed = _MAX_OVERHEAD_BYTES * sum(len(plan.images) for plan in plans)
+    needed = sum(plan.room(shrinks=shrinks) for plan in plans)
     if not shrinks:
         needed -= num_complete_bytes
-        # Other formats are stored as JPEGs, and the JPEG of a large bitmap is small.
-        needed += sum(
-            image.num_bytes
-            for plan in plans
-            for image in plan.images
-            if not listing.has_suffix(image.name, listing.OTHER_SUFFIXES)
-        )
     free = shutil.disk_usage(output_dir).free
     if needed > free:
         raise OSError(

@@ -103,12 +103,12 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
         ValueError: If an image is bad and the policy is to fail; names the file.
         OSError: If a file cannot be read or written.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     path = folder / task.plan.name
     tally = _Tally()
     with (
-        _NewFile(path, job) as shard,
-        _NewFile(fragment_path(path), job) as fragment,
+        NewFile(path, job) as shard,
+        NewFile(fragment_path(path), job) as fragment,
     ):
         digest = _write_records(job, task, tally, shard, fragment)
     written = Written(
@@ -134,7 +134,7 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
     return written
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Makes the C library keep the memory of one image for the next image.
 
     Without this call, writing a shard takes a quarter more time. The C library of Linux
@@ -146,7 +146,7 @@ def _keep_freed_memory() -> None:
 
 
 def _write_records(
-    job: Job, task: Task, tally: "_Tally", shard: "_NewFile", fragment: "_NewFile"
+    job: Job, task: Task, tally: "_Tally", shard: "NewFile", fragment: "NewFile"
 ) -> str:
     """Writes the records and catalog rows of a shard; returns the shard's digest."""
     start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
@@ -177,6 +177,15 @@ def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
 def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
     """Returns the path of the file that marks a shard and its fragment as complete."""
     return shard_path.with_name(shard_path.name + MARKER_SUFFIX)
+
+
+def part_path(path: pathlib.Path, job: Job) -> pathlib.Path:
+    """Returns a path for a file until it is complete, another one at each call."""
+    # Another process may write the same shard, with the same bytes, also on another
+    # host, where it may have the same number. By the number of the task, later runs
+    # find out whether the process may still be running.
+    writer = f"{job.task_index:05d}-{int.from_bytes(os.urandom(8), 'big')}"
+    return path.with_name(f"{path.name}.{writer}.part")
 
 
 def read_marker(shard_path: pathlib.Path) -> Written | None:
@@ -222,15 +231,12 @@ class _Tally:
             self.num_bytes_saved += prepared.num_bytes_saved
 
 
-class _NewFile:
+class NewFile:
     """A file that gets its name only when it is complete; counts its bytes."""
 
     def __init__(self, path: pathlib.Path, job: Job) -> None:
         self._path = path
-        # Another process may write the same shard, with the same bytes. By the number
-        # of the task, later runs find out whether the process may still be running.
-        writer = f"{job.task_index:05d}-{os.getpid()}"
-        self._temporary = path.with_name(f"{path.name}.{writer}.part")
+        self._temporary = part_path(path, job)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._descriptor = os.open(self._temporary, flags, 0o666)
         self._fsync = job.fsync
@@ -238,7 +244,7 @@ class _NewFile:
         self._num_written = 0
         self.num_bytes = 0
 
-    def __enter__(self) -> "_NewFile":
+    def __enter__(self) -> "NewFile":
         return self
 
     def __exit__(self, kind: object, *exception: object) -> None:

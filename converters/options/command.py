@@ -18,13 +18,12 @@ from absl import app
 from converters.engines import processes
 from converters.inputs import boxes, ilsvrc, listing
 from converters.inputs.classes import Class
-from converters.jobs import duplicates, plan, run, work_dir
+from converters.jobs import duplicates, plan, run
 from converters.jobs.job import Job, no_boxes
-from converters.options import figures, orientation, shared, summary
+from converters.options import exit_code, figures, orientation, shared, summary
 from converters.options.job import JobOptions
 from converters.remote import place
 from tfpipe import errors, host
-from tfpipe.remote import urls
 from tfpipe.shards import index
 
 
@@ -56,12 +55,14 @@ def make_job(
         OSError: If an image cannot be read.
     """
     _require_boxes_stay_right(options, found_boxes)
-    files = shared.files_of("--output_dir", options.output_dir)
-    output_dir = _local_dir(options)
+    output_dir = shared.local_dir(options.output_dir, options.work_dir)
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
     _require_apart(input_dir, output_dir, splits)
+    cluster = shared.cluster_of(options.engine, options.num_workers)
+    if cluster is not None:  # its processes have other current folders
+        input_dir, output_dir = input_dir.absolute(), output_dir.absolute()
     if options.drop_duplicates != "none":
         splits, dropped = duplicates.drop(
             input_dir, splits, options.drop_duplicates, num_workers
@@ -74,7 +75,7 @@ def make_job(
         name=name,
         input_dir=input_dir,
         output_dir=output_dir,
-        files=files,
+        files=shared.files_of("--output_dir", options.output_dir),
         plans=plan.make_plan(splits, options.num_shards, options.seed, **naming),
         classes=classes,
         policy=options.policy,
@@ -84,6 +85,7 @@ def make_job(
         left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
         dropped=dropped,
         num_workers=num_workers,
+        cluster=cluster,
         overwrite=options.overwrite,
         fsync=options.fsync,
         max_bad=options.max_bad,
@@ -92,15 +94,6 @@ def make_job(
         num_tasks=options.num_tasks,
         finalize=options.finalize,
     )
-
-
-def _local_dir(options: JobOptions) -> pathlib.Path:
-    """Returns the output folder, or the one in which files for a URL are made."""
-    if not urls.is_url(options.output_dir):
-        return shared.path_of("--output_dir", options.output_dir)
-    if options.work_dir is None:
-        shared.make_temporary_folder()
-    return shared.work_folder(options.output_dir, options.work_dir)
 
 
 def _report(item: listing.LeftOut) -> dict[str, str]:
@@ -138,8 +131,9 @@ def convert(
     spans: list[processes.Span] = []
     if files := shared.files_of("--output_dir", options.output_dir):
         files.names()  # fails before the input is listed, if it fails
-    job = make()
-    result: index.Index | None = run.run(job, on_span=spans.append)
+    with shared.connected(options.engine, options.ray_address, options.num_workers):
+        job = make()
+        result: index.Index | None = run.run(job, on_span=spans.append)
     seconds = time.perf_counter() - start
     document = summary.summarize(command, options.to_json(), result, seconds, spans)
     if result is None:
@@ -165,46 +159,21 @@ def _catalog_folder(job: Job) -> Iterator[pathlib.Path]:
 
 
 def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> int:
-    """Runs a command, and returns its exit code.
+    """Runs a command that takes no argument, and returns its exit code.
 
     An expected failure is one line on stderr and exit code 1.
     """
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
-    try:
-        with processes.terminate_as_interrupt():
-            done = convert_flags()
-            for line in orientation.warnings(done):
-                print(line, file=sys.stderr)
-            summary.print_summary(done)
-    except (
-        ValueError,
-        FileExistsError,
-        errors.BadIndexError,
-        errors.BadRecordError,
-    ) as error:
-        message = str(error)  # the same command would fail again
-    except (OSError, errors.RemoteError) as error:
-        message = f"{error}{_how_to_go_on('Mend the cause, then run')}"
-    except MemoryError:
-        message = f"out of memory.{_how_to_go_on('Try fewer --num_workers, or run')}"
-    except KeyboardInterrupt:
-        message = f"interrupted.{_how_to_go_on('Run')}"
-    else:
+
+    def work() -> int:
+        done = convert_flags()
+        for line in orientation.warnings(done):
+            print(line, file=sys.stderr)
+        summary.print_summary(done)
         return 0
-    print(f"Error: {message}", file=sys.stderr)
-    return 1
 
-
-def _how_to_go_on(what_to_do: str) -> str:
-    """Returns a sentence on how to go on with the job; empty if it was not begun."""
-    # Functions of os.path raise no error, even where the folder cannot be looked at.
-    output_dir = os.path.expanduser(shared.output_dir().value)
-    if urls.is_url(output_dir):
-        output_dir = str(shared.work_folder(output_dir, shared.work_dir().value))
-    if not os.path.exists(os.path.join(output_dir, work_dir.WORK_DIR_NAME)):
-        return ""
-    return f" Complete shards are kept. {what_to_do} the same command again to go on."
+    return exit_code.of(work)
 
 
 def _require_apart(

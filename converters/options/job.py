@@ -9,11 +9,11 @@ from converters.images import lossless
 from converters.images.policy import Policy
 from converters.jobs import side_files
 from converters.options import policy, shared
-from tfpipe.remote import urls
 
 _OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
 _WORK_DIR = shared.work_dir()
 _NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+_ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
 for _module in (shared, policy):
     flags.adopt_module_key_flags(_module)
 
@@ -63,29 +63,8 @@ _CHECK_INPUTS = flags.DEFINE_enum(
     "example after a folder was replaced by moving. digest: by reading the images of "
     "the complete shards again.",
 )
-_FSYNC = flags.DEFINE_bool(
-    "fsync",
-    True,
-    "Wait until each shard is on the disk, so that a power loss costs no complete "
-    "shard.",
-)
-_TASK_INDEX = flags.DEFINE_integer(
-    "task_index",
-    0,
-    "Number of this task, from 0 to --num_tasks - 1. Each task writes its own shards "
-    "of one plan into the same --output_dir, and the last task to end publishes the "
-    "data set.",
-    lower_bound=0,
-)
-_NUM_TASKS = flags.DEFINE_integer(
-    "num_tasks", 1, "Number of tasks, on any hosts, that share the job.", lower_bound=1
-)
-_FINALIZE = flags.DEFINE_bool(
-    "finalize",
-    False,
-    "Write no shard, and publish the data set of tasks that have all ended. This is "
-    "needed only if the last task died before it published.",
-)
+_FSYNC, _FINALIZE = shared.fsync(), shared.finalize()
+_TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +75,8 @@ class JobOptions:
 
     Raises:
         ValueError: If the policy needs a library that is not built, or if `output_dir`
-            is a URL that cannot be written, or `work_dir` does not fit to it.
+            is a URL that cannot be written, or `work_dir` does not fit to it, or if
+            `engine` needs a package that is not installed.
     """
 
     output_dir: str
@@ -106,6 +86,8 @@ class JobOptions:
     layout: str = "inception"
     policy: Policy = dataclasses.field(default_factory=Policy)
     num_workers: int | None = None
+    engine: str = shared.PROCESSES
+    ray_address: str | None = None
     seed: int = 0
     overwrite: bool = False
     fsync: bool = True
@@ -118,7 +100,8 @@ class JobOptions:
 
     def __post_init__(self) -> None:
         lossless.require(self.policy)
-        _check_url(self)
+        shared.check_url(self.output_dir, self.work_dir, num_tasks=self.num_tasks)
+        shared.require_engine(self.engine, self.ray_address)
 
     @property
     def num_shards(self) -> dict[str, int | None]:
@@ -131,28 +114,6 @@ class JobOptions:
     def to_json(self) -> dict[str, Any]:
         """Returns the options as JSON values."""
         return dataclasses.asdict(self)
-
-
-def _check_url(options: JobOptions) -> None:
-    """Checks an `output_dir` that is a URL, and what goes with it."""
-    if not urls.is_url(options.output_dir):
-        if options.work_dir is not None:
-            raise ValueError(
-                "--work_dir is for an --output_dir by URL: a folder holds its own "
-                "unfinished shards. Leave it out."
-            )
-        return
-    url = urls.require_place("", "--output_dir", options.output_dir)
-    if urls.scheme(url) in ("http", "https"):
-        raise ValueError(
-            f"--output_dir must be a folder or an object store, got {url}: files of a "
-            "web server are only read. Use the store's own URL, such as s3://."
-        )
-    if options.num_tasks > 1 and options.work_dir is None:
-        raise ValueError(
-            f"--num_tasks={options.num_tasks} with an --output_dir by URL needs "
-            "--work_dir, a folder that all tasks see."
-        )
 
 
 Options = TypeVar("Options", bound=JobOptions)
@@ -176,6 +137,8 @@ def options_from_flags(kind: type[Options], **own: Any) -> Options:
         layout=_LAYOUT.value,
         policy=policy.policy_from_flags(),
         num_workers=_NUM_WORKERS.value,
+        engine=_ENGINE.value,
+        ray_address=_RAY_ADDRESS.value,
         seed=_SEED.value,
         overwrite=_OVERWRITE.value,
         fsync=_FSYNC.value,

@@ -12,7 +12,8 @@ from typing import Any
 
 from absl import flags
 
-from converters.images import lossless, policy, shrink
+from converters.images import lossless, policy
+from converters.options import shared
 
 # Help of each flag, by the field of the policy. Everything else follows from the field.
 _HELP = {
@@ -112,12 +113,7 @@ _HELP = {
         "or more for training at 224. Default: no limit. With --max_side, both "
         "limits hold."
     ),
-    "quality": (
-        "Quality of every JPEG that is encoded, 1 to 100. If given, every JPEG is "
-        "encoded again and replaces the original where it has fewer bytes. Default: "
-        f"originals stay; {shrink.DEFAULT_QUALITY} for images that are scaled down, "
-        f"{policy.REENCODE_QUALITY} for images that were not JPEGs."
-    ),
+    "quality": shared.QUALITY_HELP,
     "baseline": (
         "Store only baseline JPEGs, which every decoder accepts: as "
         "--progressive=baseline, and extended sequential JPEGs are encoded again too."
@@ -140,6 +136,8 @@ _HELP = {
 
 def _define(name: str, text: str) -> "flags.FlagHolder[Any]":
     """Defines the flag of a field: one of its choices, a number, or a yes or no."""
+    if name == "quality":
+        return shared.quality()
     default = None if name == "lossless_rotation" else getattr(policy.Policy(), name)
     if name in policy.CHOICES:
         return flags.DEFINE_enum(name, default, policy.CHOICES[name], text)

@@ -6,20 +6,43 @@ functions of its flags, and then `flags.adopt_module_key_flags` on this module, 
 its `--help` lists them.
 """
 
+import contextlib
 import functools
 import os
 import pathlib
 import stat
 import tempfile
+from collections.abc import Iterator
 
 from absl import app, flags
 
+from converters.engines import ray_cluster
+from converters.images import policy, shrink
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"
+RAY_ADDRESS = "ray_address"
+PROCESSES, RAY = "processes", "ray"
+
+QUALITY_HELP = (
+    "Quality of every JPEG that is encoded, 1 to 100. If given, every JPEG is encoded "
+    "again and replaces the original where it has fewer bytes. Default: originals "
+    f"stay; {shrink.DEFAULT_QUALITY} for images that are scaled down, "
+    f"{policy.REENCODE_QUALITY} for images that were not JPEGs. converters.replicate: "
+    "quality of the images that --enlarge or --reencode encode, "
+    f"{policy.REENCODE_QUALITY} by default."
+)
+
+
+@functools.cache
+def quality() -> "flags.FlagHolder[int | None]":
+    """Defines --quality."""
+    return flags.DEFINE_integer(
+        "quality", None, QUALITY_HELP, lower_bound=1, upper_bound=100
+    )
 
 
 @functools.cache
@@ -47,9 +70,9 @@ def output_dir() -> "flags.FlagHolder[str]":
     return flags.DEFINE_string(
         OUTPUT_DIR,
         None,
-        "Folder to write to, or in converters.imagenet and converters.folder its URL, "
-        "such as s3://bucket/imagenet. The result appears in it only when it is "
-        "complete.",
+        "Folder to write to, or its URL, such as s3://bucket/imagenet; "
+        "converters.synthesize takes a folder. The result appears in it only when it "
+        "is complete.",
         required=True,
     )
 
@@ -99,6 +122,114 @@ def num_workers() -> "flags.FlagHolder[int | None]":
         "Default: one for each CPU that this process may use.",
         lower_bound=1,
     )
+
+
+@functools.cache
+def engine() -> "flags.FlagHolder[str]":
+    """Defines --engine."""
+    return flags.DEFINE_enum(
+        "engine",
+        PROCESSES,
+        [PROCESSES, RAY],
+        "Where shards are written; does not change what is written. processes: on this "
+        "host. ray: on a Ray cluster, see --ray_address, on all its CPUs unless "
+        "--num_workers says otherwise; this needs pip install 'tfpipe[ray]'.",
+    )
+
+
+@functools.cache
+def ray_address() -> "flags.FlagHolder[str | None]":
+    """Defines --ray_address."""
+    return flags.DEFINE_string(
+        RAY_ADDRESS,
+        None,
+        "Cluster for --engine=ray: HOST:PORT of its head, ray://HOST:PORT, auto for "
+        "the cluster that this host belongs to, or local for one that is started for "
+        "this command. Default: RAY_ADDRESS of the environment, else auto, else local.",
+    )
+
+
+@functools.cache
+def fsync() -> "flags.FlagHolder[bool]":
+    """Defines --fsync."""
+    return flags.DEFINE_boolean(
+        "fsync",
+        True,
+        "Wait until each shard is on the disk, so that a power loss costs no complete "
+        "shard.",
+    )
+
+
+@functools.cache
+def task_index() -> "flags.FlagHolder[int]":
+    """Defines --task_index."""
+    return flags.DEFINE_integer(
+        "task_index",
+        0,
+        "Number of this task, from 0 to --num_tasks - 1. Each task writes its own "
+        "shards of one plan into the same --output_dir, and the last task to end "
+        "publishes the data set.",
+        lower_bound=0,
+    )
+
+
+@functools.cache
+def num_tasks() -> "flags.FlagHolder[int]":
+    """Defines --num_tasks."""
+    return flags.DEFINE_integer(
+        "num_tasks",
+        1,
+        "Number of tasks, on any hosts, that share the job.",
+        lower_bound=1,
+    )
+
+
+@functools.cache
+def finalize() -> "flags.FlagHolder[bool]":
+    """Defines --finalize."""
+    return flags.DEFINE_boolean(
+        "finalize",
+        False,
+        "Write no shard, and publish the data set of tasks that have all ended. This "
+        "is needed only if the last task died before it published.",
+    )
+
+
+def require_engine(engine: str, address: str | None) -> None:
+    """Checks the values of --engine and --ray_address.
+
+    Raises:
+        ValueError: If they do not fit together, or Ray is not installed.
+    """
+    if engine == RAY:
+        ray_cluster.require()
+    elif address is not None:
+        raise ValueError(
+            f"--ray_address={address} needs --engine=ray. Add it, or leave the address "
+            "out."
+        )
+
+
+@contextlib.contextmanager
+def connected(
+    engine: str, address: str | None, num_workers: int | None
+) -> Iterator[None]:
+    """Connects to the cluster that the flags name, if any, until the end of the block.
+
+    Raises:
+        ValueError: If the address is not one.
+        OSError: If the cluster cannot be reached.
+    """
+    if engine != RAY:
+        yield
+        return
+    with ray_cluster.connected(address, num_workers=num_workers):
+        yield
+
+
+def cluster_of(engine: str, num_workers: int | None) -> ray_cluster.Cluster | None:
+    """Returns the cluster that writes shards; None for processes of this host."""
+    return ray_cluster.Cluster(num_workers=num_workers) if engine == RAY else None
 
 
 def path_of(name: str, value: str) -> pathlib.Path:
@@ -173,4 +304,43 @@ def make_temporary_folder() -> None:
         raise ValueError(
             f"{folder} must be a folder of this user, got another user's or a link. "
             "Name another folder with --work_dir."
+        )
+
+
+def local_dir(output_dir: str, work_dir: str | None) -> pathlib.Path:
+    """Returns the output folder, or the one in which files for a URL are made.
+
+    Raises:
+        ValueError: If a path or the folder for temporary files cannot be used.
+    """
+    if not urls.is_url(output_dir):
+        return path_of("--output_dir", output_dir)
+    if work_dir is None:
+        make_temporary_folder()
+    return work_folder(output_dir, work_dir)
+
+
+def check_url(output_dir: str, work_dir: str | None, *, num_tasks: int) -> None:
+    """Checks an `output_dir` that is a URL, and what goes with it.
+
+    Raises:
+        ValueError: If it cannot be written, or `work_dir` does not fit to it.
+    """
+    if not urls.is_url(output_dir):
+        if work_dir is not None:
+            raise ValueError(
+                "--work_dir is for an --output_dir by URL: a folder holds its own "
+                "unfinished shards. Leave it out."
+            )
+        return
+    url = urls.require_place("", "--output_dir", output_dir)
+    if urls.scheme(url) in ("http", "https"):
+        raise ValueError(
+            f"--output_dir must be a folder or an object store, got {url}: files of a "
+            "web server are only read. Use the store's own URL, such as s3://."
+        )
+    if num_tasks > 1 and work_dir is None:
+        raise ValueError(
+            f"--num_tasks={num_tasks} with an --output_dir by URL needs "
+            "--work_dir, a folder that all tasks see."
         )

@@ -46,5 +46,6 @@ def refuse_urls(values: flags.FlagValues) -> None:
     Raises:
         ValueError: If one has.
     """
-    for name in set(values) - {shared.OUTPUT_DIR}:  # commands check this one
+    # Commands check these two.
+    for name in set(values) - {shared.OUTPUT_DIR, shared.RAY_ADDRESS}:
         errors.require_local_path("", f"--{name}", values[name].value)

@@ -26,7 +26,10 @@ _HERE = pathlib.Path(__file__).parent / "src"
 
 _NAMES = ("crop.cc", "crop_core.h", "decoder.h", "draw.h", "huffman.h", "pool.h")
 SOURCES = tuple(_HERE / name for name in _NAMES)
-_REWRITE_NAMES = ("rewrite.cc", "turn.cc", "rewrite.h", "transcoder.h", "decoder.h")
+_REWRITE_NAMES = (
+    *("rewrite.cc", "turn.cc", "vary.cc"),
+    *("rewrite.h", "transcoder.h", "scan.h", "tokens.h", "decoder.h"),
+)
 REWRITE_SOURCES = tuple(_HERE / name for name in _REWRITE_NAMES)
 
 # -ffp-contract=off: a product and a sum are rounded one by one, as TensorFlow does.

@@ -22,7 +22,7 @@ from tfpipe.shards.index import Index
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
 
 # Their records state height and width.
-_CONVERTERS = ("converters.imagenet", "converters.folder")
+_CONVERTERS = ("converters.imagenet", "converters.folder", "converters.replicate")
 
 # Names of the features that `Parse` and the crops make.
 _NAMES = (
@@ -136,7 +136,9 @@ class Parse:
             BadIndexError: If the label base or the number of classes is needed, and
                 the source has no index.
         """
-        by_us = source.index.made_by.get("command") in _CONVERTERS
+        made_by = source.index.made_by
+        # Records with keys of another tool have them in the index.
+        by_us = made_by.get("command") in _CONVERTERS and "features" not in made_by
         keys = (self.height_key, self.width_key)
         is_stated = by_us and keys == (image_record.HEIGHT, image_record.WIDTH)
         if not by_us or _keys(self) != _keys(Parse()):

@@ -9,7 +9,7 @@ deterministically: keys sorted by their bytes.
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tfpipe import errors
@@ -17,6 +17,8 @@ from tfpipe import errors
 # Wire types of protobuf.
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
+# Tags of an entry of an example and of a key, and of the feature in an entry.
+_ENTRY_TAG, _FEATURE_TAG = 0x0A, 0x12
 
 Buffers = list[bytes]
 
@@ -104,6 +106,156 @@ def decode_example(data: bytes) -> dict[str, Feature]:
     return features
 
 
+class Entry(NamedTuple):
+    """Place of one feature in a serialized `tf.train.Example`.
+
+    Attributes:
+        start: Offset of its entry, which holds key and feature.
+        feature: Offset of the encoded feature.
+        stop: Offset behind both.
+    """
+
+    start: int
+    feature: int
+    stop: int
+
+
+class Located(NamedTuple):
+    """A serialized `tf.train.Example`, and the places of some of its features.
+
+    Attributes:
+        data: The example: one message of features, each key once.
+        entries: Place of each wanted feature that it has.
+    """
+
+    data: bytes
+    entries: Mapping[str, Entry]
+
+    def feature(self, key: str) -> Feature:
+        """Decodes one of the located features.
+
+        Raises:
+            BadRecordError: If it is no `tf.train.Feature`.
+        """
+        entry = self.entries[key]
+        try:
+            return _decode_feature(memoryview(self.data)[entry.feature : entry.stop])
+        except (ValueError, struct.error) as error:
+            raise errors.BadRecordError(
+                f"Feature {key} is not a tf.train.Feature: {error}."
+            ) from None
+
+    def replaced(self, changes: Mapping[str, Buffers]) -> Buffers:
+        """Encodes the example with other features under some of the located keys.
+
+        All other features keep their bytes and their order.
+        """
+        pieces: Buffers = []
+        position = self._first
+        for key in sorted(changes, key=lambda key: self.entries[key].start):
+            start, _, stop = self.entries[key]
+            pieces += [self.data[position:start], *encode_entry(key, changes[key])]
+            position = stop
+        pieces.append(self.data[position:])
+        return [example_head(sum(map(len, pieces))), *pieces]
+
+    @property
+    def _first(self) -> int:
+        return len(self.data) and _read_varint(memoryview(self.data), 1)[1]
+
+
+def locate(data: bytes, keys: Collection[str]) -> Located:
+    """Finds features of a serialized `tf.train.Example` without decoding the others.
+
+    Args:
+        data: The example.
+        keys: Keys of the features to find.
+
+    Raises:
+        BadRecordError: If the bytes are not a `tf.train.Example`.
+    """
+    wanted = {key.encode(): key for key in keys}
+    entries = _locate(data, wanted)
+    if entries is None:
+        # Protobuf allows more than its own encoders write, such as a key that is there
+        # twice.
+        data = b"".join(_normal(data))
+        entries = _locate(data, wanted)
+    assert entries is not None, "an example in its normal form has one form"
+    return Located(data, entries)
+
+
+def _locate(data: bytes, wanted: Mapping[bytes, str]) -> dict[str, Entry] | None:
+    """Returns the place of each wanted feature of an example in its normal form.
+
+    Returns None for any other form. Records have some 17 features, and the walk over
+    them is most of the time that a record takes: it must be fast.
+    """
+    size, position, last = len(data), 0, None
+    entries: dict[str, Entry] = {}
+    try:
+        if size:
+            position = _enter(data, _ENTRY_TAG, 0, size)
+        while position < size:
+            start = position
+            length = data[start + 1]
+            position += 2
+            if length >= 0x80:
+                length, position = _read_varint(data, start + 1)
+            stop = position + length
+            length = data[position + 1]
+            key_start = position + 2
+            if length >= 0x80:
+                length, key_start = _read_varint(data, position + 1)
+            key = data[key_start : key_start + length]
+            feature = _enter(data, _FEATURE_TAG, key_start + length, stop)
+            is_sorted = last is None or key > last
+            has_tags = data[start] == _ENTRY_TAG == data[position]
+            if not (has_tags and is_sorted):  # a key that is there twice is not sorted
+                return None
+            if key in wanted:
+                entries[wanted[key]] = Entry(start, feature, stop)
+            last, position = key, stop
+    except (IndexError, ValueError):
+        return None
+    return entries if position == size else None
+
+
+def _enter(data: bytes, tag: int, position: int, stop: int) -> int:
+    """Returns the offset of the content of a field that must end at `stop`.
+
+    Raises:
+        IndexError: If the data ends within the field.
+        ValueError: If the field has another tag or another end.
+    """
+    length, start = data[position + 1], position + 2
+    if length >= 0x80:
+        length, start = _read_varint(data, position + 1)
+    if data[position] != tag or start + length != stop:
+        raise ValueError("the field has another form")
+    return start
+
+
+def _normal(data: bytes) -> Buffers:
+    """Encodes an example in its normal form: one message, its keys once and sorted.
+
+    Raises:
+        BadRecordError: If the bytes are not a `tf.train.Example`.
+    """
+    features: dict[str, Buffers] = {}
+    try:
+        for message in _submessages(memoryview(data), 1):
+            for entry in _submessages(message, 1):
+                keys, values = _submessages(entry, 1), _submessages(entry, 2)
+                key = bytes(keys[-1]).decode() if keys else ""
+                features[key] = [bytes(values[-1] if values else entry[:0])]
+    except ValueError as error:
+        raise errors.BadRecordError(
+            f"The data is not a tf.train.Example: {error}."
+        ) from None
+    return encode_example(features)
+
+
 def _decode_feature(message: memoryview) -> Feature:
     feature = Feature("empty", [])
     for number, _, content in _fields(message):
@@ -176,7 +328,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
         position = end
 
 
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+def _read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Reads an unsigned varint.
 
     Returns:

@@ -12,3 +12,4 @@ def test_broken_images_do_no_harm_under_sanitizers():
     assert 500 < result["num_refused"] < 4500
     assert result["num_rewritten"] > 100
     assert result["num_turned"] > 100
+    assert result["num_varied"] > 100

@@ -5,8 +5,9 @@
 // Every image is a file, or what rewrite.cc makes of it, with a few bytes changed, lost
 // or doubled, cropped at a random crop box. Both Huffman decoders decode it and have to
 // agree on each pixel and on each error. An image that can be rewritten must give the
-// same result afterwards; so must an image that can be turned, after it is turned back.
-// Prints how many were decoded, refused, rewritten and turned.
+// same result afterwards; so must an image that can be varied, and an image that can be
+// turned or mirrored, after it is turned back. Prints how many were decoded, refused,
+// rewritten, turned and varied.
 #include <stdlib.h>
 
 #include <fstream>
@@ -97,6 +98,14 @@ Buffer Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_siz
   return Taken(made, *made_size);
 }
 
+// Returns the image with other codes, or null if it must stay.
+Buffer Vary(const uint8_t* bytes, size_t size, bool mirror, size_t* made_size) {
+  uint8_t* made;
+  const uint64_t seed = uint64_t{generator()} << 32 | generator();
+  if (tfpipe_vary(bytes, size, seed, mirror, &made, made_size) != nullptr) return nullptr;
+  return Taken(made, *made_size);
+}
+
 // Returns the orientation whose turn undoes that of another one.
 int Inverse(int orientation) {
   return orientation == 6 ? 8 : orientation == 8 ? 6 : orientation;
@@ -149,7 +158,7 @@ int main(int num_arguments, char** arguments) {
   }
   // An image whose header claims a huge size would take seconds.
   setenv("JPEGMEM", "32M", 1);
-  int64_t num_refused = 0, num_rewritten = 0, num_turned = 0;
+  int64_t num_refused = 0, num_rewritten = 0, num_turned = 0, num_varied = 0;
   for (int64_t i = 0; i < num_images; ++i) {
     const Bytes drawn = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
     // The buffer has exactly that size, so that reading a byte beyond it is detected.
@@ -177,6 +186,14 @@ int main(int num_arguments, char** arguments) {
       const Outcome again = Crop(back.get(), size, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it turned", one, again);
     }
+    const bool mirror = Draw(2) == 0;
+    if (Buffer varied = Vary(bytes.get(), drawn.size(), mirror, &size)) {
+      ++num_varied;
+      if (mirror) varied = Vary(varied.get(), size, true, &size);
+      if (varied == nullptr) return Differ(i, "an image and nothing", one, one);
+      const Outcome again = Crop(varied.get(), size, box, flip, format, false);
+      if (!Same(one, again)) return Differ(i, "an image and it varied", one, again);
+    }
   }
   const auto print = [](const char* name, int64_t value, const char* end) {
     printf("\"%s\": %lld%s", name, static_cast<long long>(value), end);
@@ -185,6 +202,7 @@ int main(int num_arguments, char** arguments) {
   print("num_images", num_images, ", ");
   print("num_refused", num_refused, ", ");
   print("num_rewritten", num_rewritten, ", ");
-  print("num_turned", num_turned, "}\n");
+  print("num_turned", num_turned, ", ");
+  print("num_varied", num_varied, "}\n");
   return 0;
 }

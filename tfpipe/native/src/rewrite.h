@@ -1,4 +1,4 @@
-// Writes the coefficients of a JPEG again: see rewrite.cc and turn.cc.
+// Writes the coefficients of a JPEG again: see rewrite.cc, turn.cc and vary.cc.
 #ifndef TFPIPE_NATIVE_REWRITE_H_
 #define TFPIPE_NATIVE_REWRITE_H_
 
@@ -30,7 +30,14 @@ const char* tfpipe_rewrite(const uint8_t* jpeg, size_t size, uint8_t** made,
 const char* tfpipe_turn(const uint8_t* jpeg, size_t size, int orientation,
                         uint8_t** made, size_t* made_size);
 
-// Frees what tfpipe_rewrite or tfpipe_turn made.
+// Writes the same coefficients with Huffman codes that the seed chooses; mirrored from left
+// to right, unless `mirror` is 0. Keeps the metadata. A JPEG with one sequential scan keeps
+// its restart intervals; any other one gets no restart markers. Sets and returns the same
+// as tfpipe_rewrite; one that is mirrored also as tfpipe_turn.
+const char* tfpipe_vary(const uint8_t* jpeg, size_t size, uint64_t seed, int mirror,
+                        uint8_t** made, size_t* made_size);
+
+// Frees what one of these functions made.
 void tfpipe_free(uint8_t* made);
 }
 

@@ -69,6 +69,22 @@ inline const char* Refuse(const jpeg_decompress_struct& source) {
   return nullptr;
 }
 
+constexpr unsigned kMaxMarkerLength = 0xffff;
+
+// Makes the decoder keep the metadata.
+inline void SaveMarkers(jpeg_decompress_struct* source) {
+  for (int i = 0; i < 16; ++i) {
+    jpeg_save_markers(source, JPEG_APP0 + i, kMaxMarkerLength);
+  }
+  jpeg_save_markers(source, JPEG_COM, kMaxMarkerLength);
+}
+
+inline int CountMarkers(const jpeg_decompress_struct& source) {
+  int count = 0;
+  for (auto* marker = source.marker_list; marker; marker = marker->next) ++count;
+  return count;
+}
+
 // Makes the encoder ready to write one sequential scan like the source.
 inline void Prepare(Transcoder* transcoder) {
   jpeg_compress_struct* target = &transcoder->target;
@@ -79,6 +95,21 @@ inline void Prepare(Transcoder* transcoder) {
   target->dest = &transcoder->output;
   jpeg_copy_critical_parameters(&transcoder->decoder.info, target);
   target->arith_code = FALSE;
+}
+
+// Writes the image with the saved metadata, and Huffman tables fitted to it.
+inline void WriteWithMarkers(Transcoder* transcoder, jvirt_barray_ptr* coefficients) {
+  const jpeg_decompress_struct& source = transcoder->decoder.info;
+  jpeg_compress_struct* target = &transcoder->target;
+  target->optimize_coding = TRUE;
+  // The source's markers are copied byte for byte: decoders tell colors by them.
+  target->write_JFIF_header = FALSE;
+  target->write_Adobe_marker = FALSE;
+  jpeg_write_coefficients(target, coefficients);
+  for (auto* marker = source.marker_list; marker; marker = marker->next) {
+    jpeg_write_marker(target, marker->marker, marker->data, marker->data_length);
+  }
+  jpeg_finish_compress(target);
 }
 
 template <typename Steps>
@@ -92,6 +123,12 @@ const char* Guarded(Transcoder* transcoder, const uint8_t* jpeg, size_t size,
   Open(&transcoder->decoder, jpeg, size);
   return steps(transcoder);
 }
+
+// Each writes an image as tfpipe_rewrite and tfpipe_turn do: with a restart marker after so
+// many rows of MCUs, or none for 0; mirrored, with its metadata and restart intervals.
+const char* Rewritten(const uint8_t* jpeg, size_t size, int restart_rows, uint8_t** made,
+                      size_t* made_size);
+const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** made, size_t* made_size);
 
 // Runs `steps`, from the header to the end of the encoder, and frees all but the result.
 // `steps` returns null, or a word: why the image must stay. It must hold no object with a

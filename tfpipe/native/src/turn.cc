@@ -165,33 +165,50 @@ jvirt_barray_ptr* TurnCoefficients(Transcoder* transcoder, jvirt_barray_ptr* fro
   return bits > kMaxValue ? nullptr : to;
 }
 
-const char* TurnUpright(Transcoder* transcoder, const Turn& turn) {
+const char* TurnUpright(Transcoder* transcoder, const Turn& turn, bool keeps_markers) {
   jpeg_decompress_struct* source = &transcoder->decoder.info;
+  if (keeps_markers) SaveMarkers(source);
   jpeg_read_header(source, TRUE);
   if (const char* reason = Refuse(*source)) return reason;
   if (source->num_components != 1 && source->num_components != 3) return "components";
   if (!IsPossible(*source, turn)) return "edge";
+  const int num_markers = CountMarkers(*source);
   jvirt_barray_ptr* coefficients = jpeg_read_coefficients(source);
   if (source->err->num_warnings > 0) return "damaged";
+  if (CountMarkers(*source) != num_markers) return "late_markers";
   if (IsIncomplete(*source)) return "incomplete";
   transcoder->reason = "unwritable";
   Prepare(transcoder);
   if (turn.transposes) TransposeParameters(&transcoder->target);
   jvirt_barray_ptr* turned = TurnCoefficients(transcoder, coefficients, turn);
   if (turned == nullptr) return transcoder->reason;
+  if (keeps_markers) {
+    transcoder->target.restart_interval = source->restart_interval;
+    WriteWithMarkers(transcoder, turned);
+    return nullptr;
+  }
   jpeg_write_coefficients(&transcoder->target, turned);
   jpeg_finish_compress(&transcoder->target);
   return nullptr;
 }
 
+const char* Turned(const uint8_t* jpeg, size_t size, int orientation, bool keeps_markers,
+                   uint8_t** made, size_t* made_size) {
+  const auto steps = [=](Transcoder* transcoder) {
+    return TurnUpright(transcoder, TurnOf(orientation), keeps_markers);
+  };
+  return Transcode(jpeg, size, steps, made, made_size);
+}
+
 }  // namespace
+
+const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** made, size_t* made_size) {
+  return Turned(jpeg, size, 2, true, made, made_size);
+}
+
 }  // namespace tfpipe
 
 const char* tfpipe_turn(const uint8_t* jpeg, size_t size, int orientation,
                         uint8_t** made, size_t* made_size) {
-  const tfpipe::Turn turn = tfpipe::TurnOf(orientation);
-  const auto steps = [turn](tfpipe::Transcoder* transcoder) {
-    return tfpipe::TurnUpright(transcoder, turn);
-  };
-  return tfpipe::Transcode(jpeg, size, steps, made, made_size);
+  return tfpipe::Turned(jpeg, size, orientation, false, made, made_size);
 }

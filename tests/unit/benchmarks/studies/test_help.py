@@ -18,12 +18,13 @@ from benchmarks.studies import (
     tuning,
 )
 from benchmarks.studies.loaders import __main__ as loaders
+from benchmarks.studies.replicas import __main__ as replicas
 from benchmarks.studies.service import __main__ as service
 from benchmarks.studies.shard_cache import __main__ as shard_cache
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(realism, service, shard_cache, shuffle_memory, tuning, loaders),
+    *(realism, replicas, service, shard_cache, shuffle_memory, tuning, loaders),
 ]
 
 

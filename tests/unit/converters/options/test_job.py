@@ -38,6 +38,8 @@ OTHER_VALUES: dict[str, object] = {
     "num_validation_shards": 2,
     "layout": "tfds",
     "num_workers": 5,
+    "engine": "ray",
+    "ray_address": "head:6379",
     "seed": 7,
     "overwrite": True,
     "fsync": False,

@@ -1,0 +1,350 @@
+"""Tasks on a Ray cluster: the contract of `processes`, on the hosts of the cluster.
+
+In: the address of a cluster, a function and its tasks. Out: the results in the order of
+the tasks, or the first exception, after every task has stopped. A task whose worker or
+node is lost is done again elsewhere, so that a task must be safe to do twice. `ray` is
+imported when a cluster is connected, because the other engine does without it.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import itertools
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from converters.engines import processes
+from tfpipe import host
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# A cluster that does not answer within this time cannot be reached.
+REACH_SECONDS = 10.0
+# A task that was lost this often is taken for the reason why workers die.
+MAX_LOST = 4
+_POLL_SECONDS = 0.1
+# Seconds in which a task must stop when a run stops; then its worker is killed.
+_GRACE_SECONDS = 5.0
+# Tasks that wait on the cluster for each CPU, so that no CPU waits for the driver.
+_TASKS_PER_CPU = 2
+# Ray's least. Functions and results are small: records never pass through Ray.
+_STORE_BYTES = 80 << 20
+# Addresses: the cluster that this host belongs to, and one for this command alone.
+AUTO, LOCAL = "auto", "local"
+# Ray reports its use to its makers, and warns about GPUs, unless it is told otherwise.
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_SCHEDULER_EVENTS": "0",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The cluster that this process is connected to.
+
+    Attributes:
+        num_workers: Most tasks that run at a time; None fills all CPUs of the cluster,
+            also those of nodes that join later.
+
+    Raises:
+        ValueError: If the number is below 1.
+    """
+
+    num_workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_workers is not None and self.num_workers < 1:
+            raise ValueError(f"num_workers must be >= 1, got {self.num_workers}.")
+
+
+class _Done(NamedTuple, Generic[Result]):
+    """What comes back from a node.
+
+    Attributes:
+        result: The result of the function.
+        num_images: Number of images that it counted.
+        seconds: Duration of the task.
+        cpu_seconds: CPU time of its process meanwhile.
+    """
+
+    result: Result
+    num_images: int
+    seconds: float
+    cpu_seconds: float
+
+
+def require() -> None:
+    """Checks that Ray is installed, without importing it.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError(
+            "--engine=ray needs the package ray, which is not installed. Run "
+            "pip install 'tfpipe[ray]', or leave --engine out."
+        )
+
+
+@contextlib.contextmanager
+def connected(address: str | None, *, num_workers: int | None) -> Iterator[None]:
+    """Connects this process to a cluster until the end of the block.
+
+    Args:
+        address: HOST:PORT of the head, ray://HOST:PORT, "auto" for the cluster of this
+            host, or "local" for one that is started for this block. None stands for
+            `RAY_ADDRESS`, else "auto", else "local".
+        num_workers: Number of CPUs of a cluster that is started; None takes those of
+            this process.
+
+    Raises:
+        ValueError: If Ray is not installed.
+        OSError: If the cluster cannot be reached, or runs other versions of Ray or
+            Python.
+    """
+    require()
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    handler = signal.getsignal(signal.SIGTERM)
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address not in (None, AUTO, LOCAL):
+        require_reachable(str(address))
+    import ray
+
+    try:
+        if address is None:
+            _connect_any(num_workers)
+        else:
+            _connect(address, num_workers)
+        _restore(handler)  # Ray sets one that ends the process
+        yield
+    finally:
+        ray.shutdown()
+        _restore(handler)
+
+
+def _restore(handler: Any) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _connect_any(num_workers: int | None) -> None:
+    """Connects to the cluster of this host, or starts one if there is none."""
+    try:
+        _connect(AUTO, num_workers)
+    except ConnectionError:
+        _connect(LOCAL, num_workers)
+
+
+def _connect(address: str, num_workers: int | None) -> None:
+    import ray
+
+    options: dict[str, Any] = {}
+    if hide_broken_pyarrow():
+        hook = f"{__name__}.{hide_broken_pyarrow.__name__}"
+        options["runtime_env"] = {"worker_process_setup_hook": hook}
+    if address == LOCAL:
+        options["num_cpus"] = num_workers or host.num_cores()
+        options["object_store_memory"] = _STORE_BYTES
+        options["include_dashboard"] = False
+    try:
+        ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
+    except ConnectionError as error:
+        raise ConnectionError(
+            f"No Ray cluster answers at {address}: {_first_line(error)}. Start one "
+            "with `ray start --head`, or name another with --ray_address."
+        ) from error
+    except Exception as error:  # Ray raises just this, for example if it starts slowly
+        raise OSError(
+            f"The Ray cluster at {address} cannot be used: {_first_line(error)}"
+        ) from error
+
+
+def hide_broken_pyarrow() -> bool:
+    """Makes a pyarrow that cannot be imported look as if it were not installed.
+
+    Ray does without pyarrow, but not with one that fails. Today's pyarrow needs NumPy
+    2, and the reference stack has NumPy 1. Each worker process calls this function too.
+
+    Returns:
+        Whether there is such a pyarrow.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ModuleNotFoundError:
+        return "pyarrow" in sys.modules  # hidden before
+    except ImportError:
+        sys.modules["pyarrow"] = None  # type: ignore[assignment]
+        return True
+    return False
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def require_reachable(address: str) -> None:
+    """Checks that something listens at an address: Ray itself waits much longer.
+
+    Args:
+        address: HOST:PORT or ray://HOST:PORT.
+
+    Raises:
+        ValueError: If it is not an address.
+        ConnectionError: If nothing answers.
+    """
+    name, _, port = address.rpartition("://")[2].rpartition(":")
+    if not name or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(
+            "--ray_address must be HOST:PORT, ray://HOST:PORT, auto or local, "
+            f"got {address}."
+        )
+    try:
+        socket.create_connection((name.strip("[]"), int(port)), REACH_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"No Ray cluster answers at {address} within {REACH_SECONDS:g} s: "
+            f"{error.strerror or error}. Is it the address that `ray start --head` "
+            "printed?"
+        ) from error
+
+
+def run(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    num_workers: int | None = None,
+    num_images: int,
+    unit: str = "image",
+    on_result: Callable[[Result], object] = processes.ignore,
+    on_span: Callable[[processes.Span], object] = processes.ignore,
+    note: str = "",
+) -> list[Result]:
+    """Calls `function` on every task, on the cluster that `connected` connects to.
+
+    Args:
+        function: Can be pickled; the module that holds it is installed on every node.
+            It may be called twice with one task, also at the same time.
+        tasks: The arguments that it is called with.
+        num_workers: Most tasks that run at a time, see `Cluster`.
+        num_images: As for `processes.run`. The bar moves when a task ends.
+        unit: As for `processes.run`.
+        on_result: As for `processes.run`.
+        on_span: Called with the span of each task; its end is the time at which its
+            result arrived here, because each host has a clock of its own.
+        note: As for `processes.run`.
+
+    Raises:
+        OSError: If the workers of a task die again and again, or the cluster is lost.
+        Exception: The first exception of `function` or `on_result`.
+    """
+    with processes.make_bar(num_images, unit) as bar:
+        num_ended = itertools.count(1)
+
+        def on_end(done: _Done[Result]) -> None:
+            end = time.monotonic()
+            on_span(processes.Span(end - done.seconds, end, done.cpu_seconds))
+            on_result(done.result)
+            bar.update(done.num_images)
+            bar.set_postfix_str(note.format(next(num_ended)), refresh=False)
+
+        return _run(function, tasks, on_end, num_workers)
+
+
+def _run(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    on_end: Callable[[_Done[Result]], object],
+    num_workers: int | None,
+) -> list[Result]:
+    import ray
+
+    # SPREAD: every host reads and writes, also while there are few tasks.
+    call = ray.remote(_call).options(
+        num_cpus=1, max_retries=MAX_LOST, scheduling_strategy="SPREAD"
+    )
+    results: dict[int, Result] = {}
+    running: dict[Any, int] = {}
+    try:
+        shared = ray.put(function)
+        waiting = iter(enumerate(tasks))
+        while len(results) < len(tasks):
+            free = (num_workers or _room()) - len(running)
+            for number, task in itertools.islice(waiting, max(0, free)):
+                running[call.remote(shared, task)] = number
+            done, _ = ray.wait(list(running), timeout=_POLL_SECONDS)
+            for reference in done:
+                ended = _get(reference)
+                results[running.pop(reference)] = ended.result
+                on_end(ended)
+    except BaseException:
+        _stop(list(running))
+        raise
+    return [results[number] for number in range(len(tasks))]
+
+
+def _room() -> int:
+    """Returns how many tasks may be at the cluster, which may have no CPU yet."""
+    import ray
+
+    num_cpus: float = ray.cluster_resources().get("CPU", 0)
+    return max(1, round(num_cpus * _TASKS_PER_CPU))
+
+
+def _get(reference: Any) -> Any:
+    """Returns what a task has returned, or raises the exception that it raised."""
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if not isinstance(error.cause, Exception):
+            raise
+        if isinstance(error.cause, OSError):  # such as a full disk
+            print(f"A task failed on the node {error.ip}.", file=sys.stderr)
+        raise error.cause from error
+    except ray.exceptions.RayError as error:
+        raise OSError(
+            f"A task was lost {MAX_LOST + 1} times with its worker or node, or the "
+            f"cluster was lost: {_first_line(error)}. If the nodes lack memory, try "
+            "fewer --num_workers."
+        ) from error
+
+
+def _stop(references: list[Any]) -> None:
+    """Ends tasks within a few seconds; a worker that does not stop is killed."""
+    import ray
+
+    with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
+        for force in (False, True):
+            for reference in references:
+                ray.cancel(reference, force=force)
+            if references:
+                _, references = ray.wait(
+                    references, num_returns=len(references), timeout=_GRACE_SECONDS
+                )
+
+
+def _call(function: Callable[[Any], Any], task: Any) -> _Done[Any]:
+    """Does a task. Runs on a node."""
+    num_images = itertools.count()
+    start, cpu_start = time.monotonic(), time.process_time()
+    with processes.counting(lambda: next(num_images)):
+        result = function(task)
+    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
+    return _Done(result, next(num_images), seconds, cpu_seconds)
+
+
+def node_name() -> str:
+    """Returns the address of the node that this task runs on."""
+    import ray
+
+    return str(ray.util.get_node_ip_address())

@@ -1,0 +1,247 @@
+"""Options of converters.replicate, and the flags that set them.
+
+In: the command line. Out: a frozen `Config`, whose values fit together.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, cast
+
+from absl import flags
+
+from converters.images.policy import REENCODE_QUALITY
+from converters.options import shared
+from converters.replicas import sizing
+from converters.replicas.change import Change
+from converters.replicas.identical import By
+from converters.replicas.write import Damaged
+from tfpipe.remote import urls
+
+_OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
+_WORK_DIR, _FSYNC = shared.work_dir(), shared.fsync()
+_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+_QUALITY = shared.quality()
+_ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
+_TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
+_FINALIZE = shared.finalize()
+flags.adopt_module_key_flags(shared)
+
+_COPIES = flags.DEFINE_integer(
+    "copies",
+    None,
+    "Number of copies. The source itself is not one of them. Default with --enlarge: "
+    "1. Otherwise this, --target_bytes or --for_ram must be given.",
+    lower_bound=1,
+)
+_TARGET_BYTES = flags.DEFINE_string(
+    "target_bytes",
+    None,
+    "Make enough copies for this size of all together, such as 22TB or 1.5e12. Units "
+    "are decimal; 64GiB is 64 x 2^30 bytes.",
+)
+_FOR_RAM = flags.DEFINE_string(
+    "for_ram",
+    None,
+    "Make enough copies for hosts with this much memory each, such as 512GB; see "
+    "--num_hosts, --ram_factor and --storage_cache.",
+)
+_NUM_HOSTS = flags.DEFINE_integer(
+    "num_hosts", 1, "Number of hosts that will read the copies.", lower_bound=1
+)
+_RAM_FACTOR = flags.DEFINE_float(
+    "ram_factor",
+    sizing.RAM_FACTOR,
+    "Ratio of the data to the memory of all hosts; 5 is the rule of MLPerf Storage.",
+    lower_bound=1.0,
+)
+_STORAGE_CACHE = flags.DEFINE_string(
+    "storage_cache", None, "Cache of the storage that the data must exceed, as 2TB."
+)
+_SPLITS = flags.DEFINE_list("splits", [], "Splits to copy. Default: all.")
+_MIRROR = flags.DEFINE_boolean(
+    "mirror",
+    False,
+    "Mirror half of the images of each copy, drawn by --seed, without loss; their "
+    "boxes too. An image that ends within a block is not mirrored.",
+)
+_REENCODE = flags.DEFINE_boolean(
+    "reencode",
+    False,
+    "Decode every JPEG and encode it with other quantization tables in each copy.",
+)
+_ENLARGE = flags.DEFINE_float(
+    "enlarge",
+    None,
+    "Scale images up by this factor, above 1. The height and width in the records "
+    "follow.",
+)
+_IDENTICAL = flags.DEFINE_boolean(
+    "identical",
+    False,
+    "Make copies of the same bytes. A deduplicating storage, and with hard links also "
+    "the page cache of a host, keeps them once.",
+)
+_IDENTICAL_BY = flags.DEFINE_enum(
+    "identical_by",
+    "auto",
+    ["auto", "reflink", "link", "copy"],
+    "How --identical makes a file. reflink: blocks shared by the file system (Btrfs, "
+    "XFS). link: a hard link, a second name of the same file. copy: bytes of its own. "
+    "auto: the first of these that works.",
+)
+_DAMAGED = flags.DEFINE_enum(
+    "damaged",
+    "fail",
+    ["fail", "skip"],
+    "What to do about a damaged record of DIR. skip: leave it out of the copies, and "
+    "name it in rejects.jsonl.",
+)
+_DRY_RUN = flags.DEFINE_boolean(
+    "dry_run", False, "Show copies, bytes, seconds and room, and end; writes nothing."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of one replication; the flags of the same names describe them.
+
+    Sizes are in bytes.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+
+    data_dir: str
+    output_dir: str
+    work_dir: str | None = None
+    copies: int | None = None
+    target_bytes: int | None = None
+    for_ram: int | None = None
+    num_hosts: int = 1
+    ram_factor: float = sizing.RAM_FACTOR
+    storage_cache: int = 0
+    splits: Sequence[str] = ()
+    mirror: bool = False
+    reencode: bool = False
+    enlarge: float | None = None
+    quality: int | None = None
+    identical: bool = False
+    identical_by: By = "auto"
+    damaged: Damaged = "fail"
+    dry_run: bool = False
+    num_workers: int | None = None
+    engine: str = shared.PROCESSES
+    ray_address: str | None = None
+    seed: int = 0
+    overwrite: bool = False
+    fsync: bool = True
+    task_index: int = 0
+    num_tasks: int = 1
+    finalize: bool = False
+
+    def __post_init__(self) -> None:
+        shared.check_url(self.output_dir, self.work_dir, num_tasks=self.num_tasks)
+        shared.require_engine(self.engine, self.ray_address)
+        if self.engine == shared.RAY and urls.is_url(self.data_dir):
+            raise ValueError(
+                "--engine=ray needs a DIR that all nodes see as a folder, got the URL "
+                f"{urls.shown(self.data_dir)}. Mount it, or share the work with "
+                "--num_tasks."
+            )
+        others = {
+            "--mirror": self.mirror,
+            "--reencode": self.reencode,
+            "--enlarge": self.enlarge is not None,
+            "--quality": self.quality is not None,
+            "--damaged=skip": self.damaged == "skip",
+        }
+        given = [name for name, is_given in others.items() if is_given]
+        if self.identical and given:
+            raise ValueError(
+                f"--identical copies whole shards, and {given[0]} changes records. "
+                "Change them in a first run, and copy its result in a second one."
+            )
+        if self.identical_by != "auto" and not self.identical:
+            raise ValueError("--identical_by needs --identical.")
+        if self.reencode and self.enlarge is not None:
+            raise ValueError(
+                "--enlarge encodes every image already. Leave out --reencode."
+            )
+        _ = self.wanted, self.change
+
+    @property
+    def wanted(self) -> sizing.Wanted:
+        """The size that is asked for."""
+        sizes = (self.copies, self.target_bytes, self.for_ram)
+        alone = self.enlarge is not None and sizes == (None, None, None)
+        return sizing.Wanted(
+            copies=1 if alone else self.copies,
+            target_bytes=self.target_bytes,
+            ram_bytes=self.for_ram,
+            num_hosts=self.num_hosts,
+            ram_factor=self.ram_factor,
+            storage_cache_bytes=self.storage_cache,
+        )
+
+    @property
+    def change(self) -> Change | None:
+        """How the images of a copy are changed; None for identical copies."""
+        if self.identical:
+            return None
+        quality = self.quality or REENCODE_QUALITY
+        if self.enlarge is not None:
+            return Change(
+                kind="enlarged",
+                factor=self.enlarge,
+                quality=quality,
+                mirror=self.mirror,
+            )
+        if self.reencode:
+            return Change(kind="reencoded", quality=quality, mirror=self.mirror)
+        return Change(mirror=self.mirror, quality=self.quality)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values."""
+        return dataclasses.asdict(self) | {"splits": list(self.splits)}
+
+
+def config_from_flags(data_dir: str) -> Config:
+    """Returns the options that the flags describe.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+
+    def size(flag: "flags.FlagHolder[str | None]") -> int | None:
+        text = flag.value
+        return None if text is None else sizing.parse_bytes(f"--{flag.name}", text)
+
+    return Config(
+        data_dir=data_dir,
+        output_dir=_OUTPUT_DIR.value,
+        work_dir=_WORK_DIR.value,
+        copies=_COPIES.value,
+        target_bytes=size(_TARGET_BYTES),
+        for_ram=size(_FOR_RAM),
+        num_hosts=_NUM_HOSTS.value,
+        ram_factor=_RAM_FACTOR.value,
+        storage_cache=size(_STORAGE_CACHE) or 0,
+        splits=tuple(_SPLITS.value),
+        mirror=_MIRROR.value,
+        reencode=_REENCODE.value,
+        enlarge=_ENLARGE.value,
+        quality=_QUALITY.value,
+        identical=_IDENTICAL.value,
+        identical_by=cast(By, _IDENTICAL_BY.value),
+        damaged=cast(Damaged, _DAMAGED.value),
+        dry_run=_DRY_RUN.value,
+        num_workers=_NUM_WORKERS.value,
+        engine=_ENGINE.value,
+        ray_address=_RAY_ADDRESS.value,
+        seed=_SEED.value,
+        overwrite=_OVERWRITE.value,
+        fsync=_FSYNC.value,
+        task_index=_TASK_INDEX.value,
+        num_tasks=_NUM_TASKS.value,
+        finalize=_FINALIZE.value,
+    )

@@ -1,0 +1,184 @@
+"""The data set that is copied: its index, its catalog, its shards.
+
+In: a folder or a URL. Out: a frozen `Source`, and the bytes and rows of its shards.
+Nothing is changed.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from converters.inputs.classes import Class
+from converters.jobs import work_dir
+from converters.remote import ahead, place
+from tfpipe import errors
+from tfpipe.remote.files import Files
+from tfpipe.shards import index
+
+# Takes a number of bytes and a byte offset, and returns these bytes.
+Pread = Callable[[int, int], bytes]
+
+# Shards whose rows a worker keeps: it writes all copies of one, and then of the next.
+_KEPT = 2
+
+
+class Row(NamedTuple):
+    """The row of a record in the catalog, without its place in a split."""
+
+    record: int
+    byte_offset: int
+    num_bytes: int
+    label: int
+    synset: str
+    height: int
+    width: int
+    filename: str
+    decision: str
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A data set with an index.
+
+    Attributes:
+        name: The data set as the user named it.
+        folder: Folder of its index and catalog; without `files` also of its shards.
+        files: The files at its URL; None for a folder.
+        known: Its index.
+        digest: Digest of the text of its index.
+    """
+
+    name: str
+    folder: pathlib.Path
+    files: Files | None
+    known: index.Index
+    digest: str
+
+    @property
+    def classes(self) -> list[Class]:
+        """All classes in label order."""
+        return [
+            Class(label, synset, text)
+            for label, (synset, text) in enumerate(
+                self.known.classes, self.known.label_base
+            )
+        ]
+
+    @contextlib.contextmanager
+    def reading(self, shard: index.Shard) -> Iterator[Pread]:
+        """Opens a shard for reading from its start to its end.
+
+        Raises:
+            OSError: If it cannot be opened, or has another size than the index says.
+            RemoteError: If it cannot be read.
+        """
+        if self.files is not None:
+            with ahead.Ahead(self.files, shard.name, shard.num_bytes) as opened:
+                yield opened.pread
+            return
+        with open(self.folder / shard.name, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != shard.num_bytes:
+                raise changed(self, shard, f"{size} bytes, not {shard.num_bytes}")
+            yield functools.partial(os.pread, file.fileno())
+
+    def rows(self, split: str, number: int, shard: index.Shard) -> list[Row]:
+        """Returns the rows of the catalog for one shard, in record order.
+
+        Raises:
+            BadIndexError: If the catalog cannot be read or contradicts the index.
+        """
+        found = _rows(self.folder, self.digest, split, number)
+        if len(found) != shard.num_records:
+            raise errors.BadIndexError(
+                f"The catalog of {self.name} must have a row for each of the "
+                f"{shard.num_records} records of {shard.name}, got {len(found)}. Make "
+                "the data set again."
+            )
+        return found
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _rows(folder: pathlib.Path, digest: str, split: str, number: int) -> list[Row]:
+    """Loads the rows of a shard. The digest tells a new data set from an old one."""
+    query = (
+        f"SELECT {', '.join(Row._fields)} FROM read_parquet(?) "
+        "WHERE split = ? AND shard = ? ORDER BY record"
+    )
+    found = index.query_catalog(folder, query, [split, number])
+    return [Row(*row) for row in found]
+
+
+def changed(source: Source, shard: index.Shard, what: str) -> OSError:
+    """Returns the error for a shard that is not the one in the index."""
+    return OSError(
+        f"{source.name}: shard {shard.name} must be the one in {index.INDEX_NAME}, got "
+        f"{what}. It is damaged, or was changed after the index was written. Look at "
+        "it with python -m converters.verify."
+    )
+
+
+def open_source(
+    name: str,
+    data_dir: pathlib.Path,
+    files: Files | None,
+    folder: pathlib.Path,
+    splits: Sequence[str],
+) -> Source:
+    """Looks at a data set, and reads its index.
+
+    Args:
+        name: The data set as the user named it.
+        data_dir: Its folder, if it is one.
+        files: The files at its URL; None for a folder.
+        folder: Empty folder, into which the index and catalog at a URL are copied.
+        splits: Splits to take; empty takes all.
+
+    Raises:
+        ValueError: If there is no data set, or it has no such split.
+        BadIndexError: If the index cannot be read, or a shard is missing or cut short.
+        RemoteError: If the URL cannot be read.
+    """
+    if files is not None:
+        known = place.fetch_index(files, folder)
+        place.fetch(files, index.CATALOG_NAME, folder)
+        data_dir = folder
+    else:
+        known = _load(data_dir)
+    if splits:
+        for split in splits:
+            index.require_split(known, data_dir, split)
+        kept = {split: known.splits[split] for split in known.splits if split in splits}
+        known = dataclasses.replace(known, splits=kept)
+    for split in known.splits:
+        if files is None:
+            index.check(known, data_dir, split)
+    text = (data_dir / index.INDEX_NAME).read_text(encoding="utf-8")
+    if not sum(known.num_records(split) for split in known.splits):
+        raise ValueError(f"{name} must hold at least one record, got none.")
+    return Source(
+        name=name,
+        folder=data_dir,
+        files=files,
+        known=known,
+        digest=index.digest(text),
+    )
+
+
+def _load(data_dir: pathlib.Path) -> index.Index:
+    """Loads the index of a folder, or says why there is none."""
+    if not data_dir.is_dir():
+        raise ValueError(f"DIR must be a folder with a data set, got {data_dir}.")
+    work_dir.require_whole(data_dir)
+    if not (data_dir / index.INDEX_NAME).exists():
+        raise ValueError(
+            f"DIR must hold a data set with {index.INDEX_NAME}, got {data_dir} without "
+            "one. For shards of another tool, `python -m converters.verify "
+            f"{data_dir} --write_index` writes it."
+        )
+    return index.load(data_dir)

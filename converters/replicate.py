@@ -1,0 +1,223 @@
+"""Copies a data set N times, so that no cache and no deduplication can hide a storage.
+
+  python -m converters.replicate DIR --output_dir=OUT --copies=150
+  python -m converters.replicate DIR --output_dir=OUT --target_bytes=22TB
+  python -m converters.replicate DIR --output_dir=OUT --for_ram=512GB --num_hosts=9
+
+DIR is a data set of a converter, in a folder or at a URL. OUT becomes one with as many
+times the shards. By default the copies are distinct: each image decodes to the same
+pixels in every copy, but its bytes differ, because its JPEG gets other Huffman codes.
+Nothing is decoded, and nothing is lost. Labels, boxes and all other features stay.
+
+  --mirror             half of the images of a copy are mirrored, without loss
+  --reencode           decode and encode each image with other tables, for images
+                       whose bits cannot be changed otherwise
+  --enlarge=3          scale each image up by this factor and encode it: large images
+                       from small ones; --quality=100 gives 1.3 MB an image
+  --identical          copies with the same bytes, by reflink or hard link where the
+                       file system has them: quick, but a cache serves all from one
+
+--for_ram makes enough copies that the split that is trained on has 5 times the memory
+of all hosts, as MLPerf Storage wants it, and more than --storage_cache. The arithmetic,
+bytes, seconds and room are shown on stderr before the work. --dry_run shows them and
+ends. Run the same command again to go on after an interruption. The same DIR, flags and
+seed give the same bytes, whatever the number of workers and tasks.
+
+The last line on stdout is one JSON object. Exit code: 0 done, 1 an error, 2 a dry run
+found too little room.
+"""
+
+import os
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from converters.engines import processes
+from converters.images.policy import Policy, policy_of
+from converters.jobs import run
+from converters.jobs.job import Job
+from converters.options import exit_code, replicate, shared, start, summary
+from converters.options.replicate import Config, config_from_flags
+from converters.replicas import estimate, identical, report, sizing, write
+from converters.replicas.plan import make_plans
+from converters.replicas.source import Source, open_source
+from tfpipe import host
+
+_COMMAND = "converters.replicate"
+
+for _module in (shared, replicate):
+    flags.adopt_module_key_flags(_module)
+
+
+class Plan(NamedTuple):
+    """The source of a replication, its size and its cost."""
+
+    source: Source
+    sizing: sizing.Sizing
+    estimate: estimate.Estimate
+    growth: float
+    num_workers: int
+
+
+def make_copies(config: Config) -> dict[str, Any]:
+    """Copies a data set, and returns the summary that the command prints as JSON.
+
+    Raises:
+        ValueError: If the data set or the output folder is not as it must be.
+        OSError: If a file cannot be read or written.
+        TfpipeError: If the data set is damaged or cannot be read.
+    """
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        plan = make_plan(config, pathlib.Path(folder))
+        facts = report.facts(plan.source, plan.sizing, plan.estimate)
+        for line in report.lines(plan.source, plan.sizing, plan.estimate):
+            print(line, file=sys.stderr, flush=True)
+        if config.dry_run:
+            config_json = {"command": _COMMAND, "config": config.to_json()}
+            return config_json | {"schema_version": 1, "dry_run": True} | facts
+        spans: list[processes.Span] = []
+        with shared.connected(config.engine, config.ray_address, config.num_workers):
+            job = make_job(config, plan)
+            result = run.run(job, on_span=spans.append)
+    seconds = time.perf_counter() - begin
+    done = summary.summarize(_COMMAND, config.to_json(), result, seconds, spans)
+    return facts | done | {"dry_run": False}
+
+
+def make_plan(config: Config, folder: pathlib.Path) -> Plan:
+    """Looks at the data set and this machine, and plans the copies.
+
+    Args:
+        config: The options.
+        folder: Empty folder for the index and catalog of a data set at a URL; it must
+            exist as long as the plan is used.
+
+    Raises:
+        ValueError: If the data set or the output folder is not as it must be.
+        OSError: If a file cannot be read.
+        TfpipeError: If the data set cannot be read.
+    """
+    source = _source(config, folder)
+    output = None
+    if shared.files_of("--output_dir", config.output_dir) is None:
+        output = shared.path_of("--output_dir", config.output_dir)
+    change, how = config.change, "copy"
+    found = estimate.NOTHING
+    if change is not None:
+        found = estimate.sample(source, change)
+    elif output is not None:
+        near = estimate.nearest_folder(output)
+        how = identical.way(source, near, config.identical_by)
+    # Other bits take about the same room, so that a sample would add nothing but noise.
+    growth = found.growth if change is not None and change.quality else 1.0
+    split = report.read_split(source)
+    sized = sizing.size(
+        config.wanted,
+        all_bytes=growth * report.num_bytes(source),
+        read_bytes=growth * report.num_bytes(source, split),
+        split=split,
+    )
+    num_workers = config.num_workers or host.num_cores()
+    cost = estimate.estimate(
+        source,
+        found,
+        copies=sized.copies,
+        num_workers=num_workers,
+        output_dir=output,
+        how=how,
+    )
+    room = cost.room_bytes / max(cost.num_bytes, 1)
+    return Plan(source, sized, cost, found.growth * room, num_workers)
+
+
+def _source(config: Config, folder: pathlib.Path) -> Source:
+    """Opens the data set, and refuses an output folder inside of it."""
+    files = shared.files_of("DIR", config.data_dir)
+    path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
+    outputs = shared.files_of("--output_dir", config.output_dir)
+    if files is None and outputs is None:
+        output = shared.path_of("--output_dir", config.output_dir)
+        there, here = os.path.realpath(output), os.path.realpath(path)
+        if os.path.commonpath([there, here]) in (there, here):
+            raise ValueError(
+                f"--output_dir and DIR must be folders beside each other, got {output} "
+                f"and {path}, of which one is in the other. Choose another folder."
+            )
+    if files and outputs and files.place.rstrip("/") == outputs.place.rstrip("/"):
+        raise ValueError(
+            f"--output_dir must be another place than DIR, got {config.output_dir}."
+        )
+    return open_source(config.data_dir, path, files, folder, config.splits)
+
+
+def make_job(config: Config, plan: Plan) -> Job:
+    """Returns the job that makes the copies.
+
+    Raises:
+        ValueError: If TFDS could not read the shards' names, or a number is wrong.
+    """
+    source, change = plan.source, config.change
+    layout = source.known.made_by.get("options", {}).get("layout", "inception")
+    writer: write.Writer | identical.Writer
+    if change is None:
+        writer = identical.Writer(source=source, by=config.identical_by)
+        options: dict[str, Any] = {"kind": "identical"}
+    else:
+        writer = write.Writer(
+            source=source, change=change, seed=config.seed, damaged=config.damaged
+        )
+        kind = "enlarged" if change.kind == "enlarged" else "distinct"
+        options = {"kind": kind, "seed": config.seed, "change": change.to_json()}
+    return Job(
+        command=_COMMAND,
+        name=source.known.name,
+        input_dir=source.folder,
+        # Processes of a cluster have other current folders.
+        output_dir=shared.local_dir(config.output_dir, config.work_dir).absolute(),
+        files=shared.files_of("--output_dir", config.output_dir),
+        plans=make_plans(source, plan.sizing.copies, layout=layout, growth=plan.growth),
+        classes=source.classes,
+        policy=_policy(source),
+        options={"copies": plan.sizing.copies, "layout": layout, **options},
+        made_by=report.origin(source),
+        writer=writer,
+        num_workers=plan.num_workers,
+        cluster=shared.cluster_of(config.engine, config.num_workers),
+        overwrite=config.overwrite,
+        fsync=config.fsync,
+        task_index=config.task_index,
+        num_tasks=config.num_tasks,
+        finalize=config.finalize,
+    )
+
+
+def _policy(source: Source) -> Policy:
+    """Returns the policy with which the images came into the source."""
+    fields = source.known.made_by.get("options", {}).get("policy")
+    # Readers ask the policy how other images are prepared in the same way.
+    return Policy() if fields is None else policy_of(fields)
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) != 2:
+        raise app.UsageError(
+            f"Expected one data set, DIR, got {len(argv) - 1} arguments. "
+            "Flags start with --."
+        )
+
+    def work() -> int:
+        done = make_copies(config_from_flags(argv[1]))
+        report.print_summary(done)
+        return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0
+
+    return exit_code.of(work)
+
+
+if __name__ == "__main__":
+    start.run(main)

@@ -1,0 +1,95 @@
+"""Features of an example that are found and replaced without decoding the others."""
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+
+from tfpipe import errors
+from tfpipe.shards import example
+
+_FEATURES = strategies.sampled_from(
+    [
+        example.bytes_feature(b""),
+        example.bytes_feature(b"x" * 120),
+        example.bytes_feature(b"\x0a" * 20_000),
+        example.int64_feature([]),
+        example.int64_feature([3, -1]),
+        example.float_feature([0.5] * 40),
+    ]
+)
+_KEYS = ("", "a", "image/encoded", "\u00e9", "y" * 127, "y" * 128, "z" * 300)
+_EXAMPLES = strategies.dictionaries(strategies.sampled_from(_KEYS), _FEATURES)
+
+
+@hypothesis.given(_EXAMPLES, strategies.data())
+def test_replaced_features_leave_all_others_byte_for_byte(
+    features: dict[str, example.Buffers], data: strategies.DataObject
+) -> None:
+    keys = data.draw(strategies.lists(strategies.sampled_from([*features, "absent"])))
+    new = {key: data.draw(_FEATURES) for key in keys if key in features}
+    content = b"".join(example.encode_example(features))
+
+    found = example.locate(content, keys)
+
+    assert found.data == content
+    assert set(found.entries) == set(new)
+    decoded = example.decode_example(content)
+    assert {key: found.feature(key) for key in new} == {k: decoded[k] for k in new}
+    made = b"".join(found.replaced(new))
+    assert made == b"".join(example.encode_example(features | new))
+
+
+def test_other_forms_of_an_example_are_brought_into_the_usual_one() -> None:
+    entries = {
+        key: b"".join(example.encode_entry(key, example.bytes_feature(value)))
+        for key, value in {"b": b"old", "a": b"1", "z" * 200: b"2", "": b"3"}.items()
+    }
+    twice = b"".join(example.encode_entry("b", example.bytes_feature(b"new")))
+    # Unsorted keys, a key that is there twice, and features in two messages.
+    first = b"".join(entries.values())
+    content = b"".join(
+        [
+            example.example_head(len(first)),
+            first,
+            example.example_head(len(twice)),
+            twice,
+        ]
+    )
+
+    found = example.locate(content, ["b"])
+
+    assert found.feature("b").values == [b"new"]
+    made = b"".join(found.replaced({"b": example.bytes_feature(b"other")}))
+    wanted = example.decode_example(content) | {
+        "b": example.Feature("bytes", [b"other"])
+    }
+    assert example.decode_example(made) == wanted
+
+
+@hypothesis.given(_EXAMPLES, strategies.data())
+def test_damaged_examples_are_refused_or_read_as_they_decode(
+    features: dict[str, example.Buffers], data: strategies.DataObject
+) -> None:
+    content = bytearray(b"".join(example.encode_example(features)))
+    hypothesis.assume(content)
+    place = data.draw(strategies.integers(0, len(content) - 1))
+    content[place] = data.draw(strategies.integers(0, 255))
+    content = content[: data.draw(strategies.integers(0, len(content)))]
+
+    try:
+        decoded = example.decode_example(bytes(content))
+    except errors.BadRecordError:
+        decoded = None
+    try:
+        found = example.locate(bytes(content), features)
+    except (errors.BadRecordError, UnicodeError):
+        return
+    if decoded is not None:
+        made = b"".join(found.replaced({}))
+        assert example.decode_example(made) == decoded
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"\x0a\x05", b"\x0a\x03\x0a\x05\x0a"])
+def test_bytes_that_are_no_example_are_refused(content: bytes) -> None:
+    with pytest.raises(errors.BadRecordError, match=r"not a tf\.train\.Example"):
+        example.locate(content, ["a"])

@@ -1,0 +1,242 @@
+// Reads the markers of a JPEG with one sequential scan of Huffman codes, and its codes
+// without the zeros that follow a 0xff.
+//
+// Every place is checked against the end of the data. A JPEG of another kind, or with
+// anything odd in it, is refused: libjpeg decides about it.
+#ifndef TFPIPE_NATIVE_SCAN_H_
+#define TFPIPE_NATIVE_SCAN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+namespace tfpipe {
+
+constexpr int kPlaces = 64;        // coefficients of a block
+constexpr int kMaxSymbols = 256;   // of a table
+constexpr int kMaxLength = 16;     // of a code
+constexpr int kMaxMcuBlocks = 10;
+constexpr int kMaxTables = 4;      // of a class: DC or AC
+constexpr int kMaxParts = 4;       // components
+constexpr size_t kPadding = 512;   // more than the codes of a block: 64 * 31 bits
+constexpr int64_t kMaxValues = int64_t{1} << 29;  // of a decoded image; see kMaxBytes
+
+// Memory without a first value.
+template <typename Value>
+class Buffer {
+ public:
+  explicit Buffer(size_t size = 0) { Grow(size); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { free(values_); }
+
+  Value* data() const { return values_; }
+  size_t size() const { return size_; }
+  void Grow(size_t size) {
+    auto* values = static_cast<Value*>(realloc(values_, (size + 1) * sizeof(Value)));
+    if (values == nullptr) throw std::bad_alloc();
+    values_ = values;
+    size_ = size;
+  }
+
+ private:
+  Value* values_ = nullptr;
+  size_t size_ = 0;
+};
+
+// One Huffman table as a DHT segment holds it.
+struct Codes {
+  size_t at = 0;  // where its 16 counts begin in the file
+  int num_symbols = 0;
+  uint8_t lengths[kMaxSymbols];  // of the codes, which never fall
+  uint8_t symbols[kMaxSymbols];
+};
+
+// A component, and the numbers of its tables.
+struct Part {
+  int id, across, down, dc, ac;
+};
+
+// The markers up to the codes of the only scan.
+struct Header {
+  size_t size = 0;  // in bytes
+  int height = 0, width = 0, num_parts = 0;
+  int64_t interval = 0;  // MCUs between restart markers, or 0
+  Part parts[kMaxParts];
+  Codes tables[2][kMaxTables];  // DC, AC
+};
+
+// The blocks of an MCU: the numbers of their tables.
+struct Layout {
+  int64_t num_mcus = 0;
+  int num_blocks = 0, dc[kMaxMcuBlocks], ac[kMaxMcuBlocks];
+};
+
+// The codes without stuffed zeros, and the end of each restart interval in them.
+struct Scan {
+  Buffer<uint8_t> bytes;
+  std::vector<size_t> ends;
+  size_t end = 0;  // of the scan in the file
+};
+
+inline int Pair(const uint8_t* bytes) { return bytes[0] << 8 | bytes[1]; }
+
+// Returns whether the lengths are those of a prefix code that has no code of all ones.
+inline bool IsSound(const Codes& codes, bool dc) {
+  int64_t used = 0;
+  for (int i = 0; i < codes.num_symbols; ++i) {
+    used += int64_t{1} << (kMaxLength - codes.lengths[i]);
+    if (dc && codes.symbols[i] > 15) return false;
+  }
+  return codes.num_symbols > 0 && used < (1 << kMaxLength);
+}
+
+// Each of the next three reads the content of a segment into the header. They return
+// whether it is as in most JPEGs.
+
+inline bool ReadTables(const uint8_t* jpeg, size_t at, size_t end, Header* header) {
+  while (at < end) {
+    if (end - at < 17) return false;
+    const int kind = jpeg[at] >> 4, number = jpeg[at] & 15;
+    if (kind > 1 || number >= kMaxTables) return false;
+    Codes* codes = &header->tables[kind][number];
+    codes->at = ++at;
+    codes->num_symbols = 0;
+    for (int length = 1; length <= kMaxLength; ++length) {
+      for (int i = jpeg[at + static_cast<size_t>(length) - 1]; i > 0; --i) {
+        if (codes->num_symbols == kMaxSymbols) return false;
+        codes->lengths[codes->num_symbols++] = static_cast<uint8_t>(length);
+      }
+    }
+    at += 16;
+    const size_t num_symbols = static_cast<size_t>(codes->num_symbols);
+    if (end - at < num_symbols) return false;
+    memcpy(codes->symbols, jpeg + at, num_symbols);
+    at += num_symbols;
+  }
+  return true;
+}
+
+inline bool ReadFrame(const uint8_t* content, size_t size, Header* header) {
+  if (header->num_parts != 0 || size < 6 || content[0] != 8) return false;
+  header->height = Pair(content + 1);
+  header->width = Pair(content + 3);
+  const int num_parts = content[5];
+  if (num_parts < 1 || num_parts > kMaxParts) return false;
+  if (size != 6 + 3 * static_cast<size_t>(num_parts)) return false;
+  for (int i = 0; i < num_parts; ++i) {
+    const uint8_t* part = content + 6 + 3 * i;
+    const int across = part[1] >> 4, down = part[1] & 15;
+    if (across < 1 || across > 4 || down < 1 || down > 4) return false;
+    header->parts[i] = {part[0], across, down, 0, 0};
+  }
+  header->num_parts = num_parts;
+  const int64_t values = int64_t{header->height} * header->width * num_parts;
+  return values > 0 && values < kMaxValues;
+}
+
+inline bool ReadScan(const uint8_t* content, size_t size, Header* header) {
+  const size_t num_parts = static_cast<size_t>(header->num_parts);
+  if (num_parts == 0 || size != 4 + 2 * num_parts || content[0] != num_parts) {
+    return false;
+  }
+  for (size_t i = 0; i < num_parts; ++i) {
+    Part* part = &header->parts[i];
+    part->dc = content[2 + 2 * i] >> 4;
+    part->ac = content[2 + 2 * i] & 15;
+    if (content[1 + 2 * i] != part->id) return false;
+    if (part->dc >= kMaxTables || part->ac >= kMaxTables) return false;
+    if (!IsSound(header->tables[0][part->dc], true)) return false;
+    if (!IsSound(header->tables[1][part->ac], false)) return false;
+  }
+  const uint8_t* last = content + 1 + 2 * num_parts;
+  return last[0] == 0 && last[1] == kPlaces - 1 && last[2] == 0;
+}
+
+// Reads the markers. Returns whether the image has one sequential scan of Huffman codes.
+inline bool ReadHeader(const uint8_t* jpeg, size_t size, Header* header) {
+  if (size < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return false;
+  size_t at = 2;
+  while (size - at >= 4 && jpeg[at] == 0xff) {
+    const int marker = jpeg[at + 1];
+    const size_t begin = at + 4, length = static_cast<size_t>(Pair(jpeg + at + 2));
+    if (length < 2 || size - at - 2 < length) return false;
+    const uint8_t* content = jpeg + begin;
+    at += 2 + length;
+    if (marker == 0xda) {
+      header->size = at;
+      return ReadScan(content, length - 2, header);
+    }
+    bool plain = marker == 0xdb || marker == 0xfe || (marker >> 4) == 0xe;
+    if (marker == 0xc4) plain = ReadTables(jpeg, begin, at, header);
+    if (marker == 0xc0 || marker == 0xc1) plain = ReadFrame(content, length - 2, header);
+    if (marker == 0xdd && length == 4) {
+      plain = true;
+      header->interval = Pair(content);
+    }
+    if (!plain) return false;
+  }
+  return false;
+}
+
+inline int64_t CountOf(int64_t pixels, int64_t side) { return (pixels + side - 1) / side; }
+
+// Returns whether the blocks of an MCU are not too many.
+inline bool FillLayout(const Header& header, Layout* layout) {
+  int across = 1, down = 1;
+  // The only component of a scan has rows of single blocks, whatever its sampling.
+  const bool single = header.num_parts == 1;
+  for (int i = 0; i < header.num_parts; ++i) {
+    const Part& part = header.parts[i];
+    const int num_blocks = single ? 1 : part.across * part.down;
+    if (layout->num_blocks + num_blocks > kMaxMcuBlocks) return false;
+    for (int block = 0; block < num_blocks; ++block) {
+      layout->dc[layout->num_blocks] = part.dc;
+      layout->ac[layout->num_blocks++] = part.ac;
+    }
+    if (single) continue;
+    across = std::max(across, part.across);
+    down = std::max(down, part.down);
+  }
+  layout->num_mcus = CountOf(header.width, 8 * across) * CountOf(header.height, 8 * down);
+  return true;
+}
+
+// Removes the stuffed zeros. Returns whether the restart markers are in order, and EOI
+// ends the scan.
+inline bool ReadBytes(const uint8_t* jpeg, size_t size, const Header& header, Scan* scan) {
+  scan->bytes.Grow(size - header.size + kPadding);
+  uint8_t* to = scan->bytes.data();
+  const uint8_t *from = jpeg + header.size, *end = jpeg + size;
+  for (;;) {
+    const auto left = static_cast<size_t>(end - from);
+    const void* byte = left == 0 ? nullptr : memchr(from, 0xff, left);
+    const auto* found = static_cast<const uint8_t*>(byte);
+    if (found == nullptr || end - found < 2) return false;
+    const auto length = static_cast<size_t>(found - from);
+    memcpy(to, from, length);
+    to += length;
+    from = found + 2;
+    const int marker = found[1];
+    if (marker == 0) {
+      *to++ = 0xff;
+      continue;
+    }
+    const size_t number = scan->ends.size();
+    scan->ends.push_back(static_cast<size_t>(to - scan->bytes.data()));
+    scan->end = static_cast<size_t>(found - jpeg);
+    if (marker == 0xd9) break;
+    if (marker != static_cast<int>(0xd0 + (number & 7))) return false;
+  }
+  memset(to, 0, kPadding);
+  return true;
+}
+
+}  // namespace tfpipe
+
+#endif
