@@ -57,10 +57,8 @@ def make_job(
     """
     _require_boxes_stay_right(options, found_boxes)
     files = shared.files_of("--output_dir", options.output_dir)
-    input_dir, output_dir = (
-        _seen(input_dir, options),
-        _seen(_local_dir(options), options),
-    )
+    input_dir = _seen(input_dir, options)
+    output_dir = _seen(_local_dir(options), options)
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
