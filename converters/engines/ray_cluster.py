@@ -38,6 +38,10 @@ _TASKS_PER_CPU = 2
 _STORE_BYTES = 80 << 20
 # Addresses: the cluster that this host belongs to, and one for this command alone.
 AUTO, LOCAL = "auto", "local"
+# The first bytes of HTTP/2 from both sides (RFC 9113, 3.4): a fixed text, and then a
+# frame of settings, which is empty here.
+_SETTINGS = b"\x04"
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 # Ray reports its use to its makers, and warns about GPUs, unless it is told otherwise.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -156,16 +160,32 @@ def _connect(address: str, num_workers: int | None) -> None:
         options["object_store_memory"] = _STORE_BYTES
         options["include_dashboard"] = False
     try:
-        ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
+        with _silent():
+            ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
     except ConnectionError as error:
         raise ConnectionError(
             f"No Ray cluster answers at {address}: {_first_line(error)}. Start one "
-            "with `ray start --head`, or name another with --ray_address."
+            "with `ray start --head`, or name another with --ray_address. If it has a "
+            "token, RAY_AUTH_TOKEN or ~/.ray/auth_token must hold it here too."
         ) from error
     except Exception as error:  # Ray raises just this, for example if it starts slowly
         raise OSError(
             f"The Ray cluster at {address} cannot be used: {_first_line(error)}"
         ) from error
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Hides what Ray prints on stderr at each try to connect; an error says it once."""
+    sys.stderr.flush()
+    shown = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
 
 
 def hide_broken_pyarrow() -> bool:
@@ -207,14 +227,28 @@ def require_reachable(address: str) -> None:
             "--ray_address must be HOST:PORT, ray://HOST:PORT, auto or local, "
             f"got {address}."
         )
+    place = (name.strip("[]"), int(port))
     try:
-        socket.create_connection((name.strip("[]"), int(port)), REACH_SECONDS).close()
+        with socket.create_connection(place, REACH_SECONDS) as found:
+            problem = "" if "RAY_USE_TLS" in os.environ else _problem_of(found)
     except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
         raise ConnectionError(
             f"No Ray cluster answers at {address} within {REACH_SECONDS:g} s: "
-            f"{error.strerror or error}. Is it the address that `ray start --head` "
-            "printed?"
-        ) from error
+            f"{problem}. Is it the address that `ray start --head` printed?"
+        )
+
+
+def _problem_of(connection: socket.socket) -> str:
+    """Returns why what has answered is no server of gRPC; empty if it is one.
+
+    Ray would ask another server for minutes.
+    """
+    connection.settimeout(REACH_SECONDS)
+    connection.sendall(_HELLO)
+    frame = connection.recv(9)  # its head: a length of 3 bytes, then its kind
+    return "" if frame[3:4] == _SETTINGS else "another server answered"
 
 
 def run(
@@ -274,7 +308,7 @@ def _run(
     results: dict[int, Result] = {}
     running: dict[Any, int] = {}
     try:
-        shared = ray.put(function)
+        shared = _put(function)
         waiting = iter(enumerate(tasks))
         while len(results) < len(tasks):
             free = (num_workers or _room()) - len(running)
@@ -289,6 +323,19 @@ def _run(
         _stop(list(running))
         raise
     return [results[number] for number in range(len(tasks))]
+
+
+def _put(function: Callable[[Any], Any]) -> Any:
+    """Sends a function to the cluster once, and not with every task."""
+    import ray
+
+    try:
+        return ray.put(function)
+    except ImportError as error:  # by ray://, of the server on the head
+        raise OSError(
+            f"The head of the Ray cluster cannot take the job: {_first_line(error)}. "
+            "Mend its packages, or run the command on a host of the cluster."
+        ) from error
 
 
 def _room() -> int:

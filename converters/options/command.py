@@ -55,14 +55,12 @@ def make_job(
         OSError: If an image cannot be read.
     """
     _require_boxes_stay_right(options, found_boxes)
-    output_dir = shared.local_dir(options.output_dir, options.work_dir)
+    input_dir = _seen(input_dir, options)
+    output_dir = _seen(shared.local_dir(options.output_dir, options.work_dir), options)
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
     _require_apart(input_dir, output_dir, splits)
-    cluster = shared.cluster_of(options.engine, options.num_workers)
-    if cluster is not None:  # its processes have other current folders
-        input_dir, output_dir = input_dir.absolute(), output_dir.absolute()
     if options.drop_duplicates != "none":
         splits, dropped = duplicates.drop(
             input_dir, splits, options.drop_duplicates, num_workers
@@ -85,7 +83,7 @@ def make_job(
         left_out=[_report(item) for item in (*tree.left_out, *left_out_boxes)],
         dropped=dropped,
         num_workers=num_workers,
-        cluster=cluster,
+        cluster=shared.cluster_of(options.engine, options.num_workers),
         overwrite=options.overwrite,
         fsync=options.fsync,
         max_bad=options.max_bad,
@@ -94,6 +92,12 @@ def make_job(
         num_tasks=options.num_tasks,
         finalize=options.finalize,
     )
+
+
+def _seen(folder: pathlib.Path, options: JobOptions) -> pathlib.Path:
+    """Returns a folder by the path at which the processes that write shards see it."""
+    # Processes of a cluster have other current folders.
+    return folder.absolute() if options.engine == shared.RAY else folder
 
 
 def _report(item: listing.LeftOut) -> dict[str, str]:

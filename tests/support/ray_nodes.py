@@ -36,7 +36,7 @@ class Node:
     ) -> None:
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [*os.environ.get("RAY_TEST_PREFIX", "").split(), *command],
+                command,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=environment,

@@ -1,5 +1,6 @@
 """converters.engines.ray_cluster: what is refused before a cluster is asked."""
 
+import contextlib
 import importlib.util
 import socket
 from typing import Any
@@ -56,6 +57,49 @@ def test_a_cluster_that_does_not_answer_is_named_in_time(
     assert f"No Ray cluster answers at {address} within 10 s: timed out" in str(
         caught.value
     )
+
+
+class _Server(contextlib.closing[Any]):
+    """A connection to a server that answers with some bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(self)
+        self.answer, self.sent = answer, b""
+
+    def settimeout(self, seconds: float) -> None:
+        assert seconds == ray_cluster.REACH_SECONDS
+
+    def sendall(self, data: bytes) -> None:
+        self.sent += data
+
+    def recv(self, num_bytes: int) -> bytes:
+        return self.answer[:num_bytes]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_cluster"),
+    [
+        (b"\0\0\x12\x04\0\0\0\0\0\0\x03", True),
+        (b"HTTP/1.0 400 Bad Request", False),
+        (b"", False),
+    ],
+)
+def test_another_server_is_no_cluster(
+    answer: bytes, is_cluster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_USE_TLS", raising=False)
+    server = _Server(answer)
+    monkeypatch.setattr(socket, "create_connection", lambda *_: server)
+
+    if is_cluster:
+        ray_cluster.require_reachable("head:6379")
+    else:
+        with pytest.raises(ConnectionError, match="another server answered"):
+            ray_cluster.require_reachable("head:6379")
+    assert server.sent.startswith(b"PRI * HTTP/2.0")
 
 
 @pytest.mark.parametrize("num_workers", [0, -1])
