@@ -15,7 +15,15 @@ from typing import Any
 import PIL.Image
 
 from benchmarks.reporting import compare, results, tables
-from benchmarks.reporting.charts import bars, curves, frame, probes, ranks, tiers
+from benchmarks.reporting.charts import (
+    bars,
+    curves,
+    frame,
+    probes,
+    published,
+    ranks,
+    tiers,
+)
 from benchmarks.reporting.charts.frame import Chart, amount, milliseconds, percent
 from benchmarks.reporting.results import Collection, Group, Result
 
@@ -79,6 +87,7 @@ def _charts(collection: Collection) -> list[Chart]:
         *curves.over_time(groups),
         ranks.scaling_chart(groups, collection.sweeps),
         bars.three_bars(groups),
+        *published.beside_publications(collection.sweeps),
         *tiers.rates_and_bytes(collection.sweeps),
         bars.storages(groups),
         bars.per_rank(groups),
