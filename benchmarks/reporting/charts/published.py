@@ -97,21 +97,26 @@ def _sentence(name: str, row: Row) -> str:
     published = _of_gpu(row)
     ours = amount(_number(row, "examples_per_second_per_rank"))
     text = f"{name}: {ours} images/s a rank; published {amount(published)} a GPU"
+    return f"{text}, on {_on(row)}."
+
+
+def _on(row: Row) -> str:
+    """Returns the accelerators of the published row, such as 72 v100."""
     count = _number(row, "published", "num_accelerators")
-    return f"{text}, on {amount(count)} {_text(row, 'accelerator')}."
+    return "—" if count is None else f"{count:g} {_text(row, 'accelerator')}"
 
 
 def _texts(name: str, row: Row) -> list[str]:
     met = {None: "—", True: "met", False: "not met"}.get(row.get("gates_met"), "—")
     ratio = _number(row, "rate_over_published")
-    count = _number(row, "published", "num_accelerators")
-    on = "—" if count is None else f"{count:g} {_text(row, 'accelerator')}"
+    batch = _number(row, "batch_size")
     return [
         name,
+        "—" if batch is None else f"{batch:g}",
         *(
             amount(_number(row, key))
             for key in (
-                *("batch_size", "examples_per_second", "examples_per_second_per_rank"),
+                *("examples_per_second", "examples_per_second_per_rank"),
                 *("consumed_megabytes_per_second", "storage_megabytes_per_second"),
             )
         ),
@@ -119,11 +124,11 @@ def _texts(name: str, row: Row) -> list[str]:
         percent(_number(row, "accelerator_busy_fraction")),
         met,
         amount(_of_gpu(row)),
-        "—" if ratio is None else f"{ratio:.2f}×",
+        "—" if ratio is None else f"{ratio:.0%}",
         amount(_number(row, "published", "storage_megabytes_per_second")),
         percent(_number(row, "published", "host_cpu_fraction")),
         percent(_number(row, "published", "accelerator_busy_fraction")),
-        on,
+        _on(row),
         _text(row, "source"),
     ]
 
