@@ -25,7 +25,8 @@ _LEGEND = (
     "and that storage gave of it."
 )
 _PUBLISHED_LEGEND = (
-    " published: images/s of one GPU; ours: our rate of one rank over it."
+    " published: images/s of one GPU, with the MB/s of all; ours: our rate of one rank "
+    "over it."
 )
 
 
@@ -132,7 +133,8 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _source(published: Mapping[str, Any]) -> str:
-    text = f"{published['source']}: {published['images_per_second']:,.0f} images/s"
+    text = f"{published['source']}: {published['model']} {published['mode']}, "
+    text += f"{published['images_per_second']:,.0f} images/s"
     if published["is_computed"]:
         text += ", computed from MB/s and bytes of a record"
     return text
