@@ -12,5 +12,5 @@ PRESET = flags.DEFINE_string(
     "default) or imagenet_eval. For benchmarks.sweep: a published test to start from, "
     "with the gate au>=0.97: scaling (ResNet-50 on 1 to 8 ranks, five repeats), models "
     "(six of them), inference (the same, forward only) or tiers (all places of the "
-    "data, forward only).",
+    "data).",
 )
