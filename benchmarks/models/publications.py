@@ -41,6 +41,7 @@ class Publication:
         storage_megabytes_per_second: Rate of the storage; None if not published.
         host_cpu_fraction: Busy part of the cores, 0 to 1; None if not published.
         accelerator_busy_fraction: Busy part of the accelerators, likewise.
+        is_local: Whether the data was on a disk of the host.
 
     Raises:
         ValueError: If a number is out of range, or the source is empty.
@@ -57,6 +58,7 @@ class Publication:
     storage_megabytes_per_second: float | None = None
     host_cpu_fraction: float | None = None
     accelerator_busy_fraction: float | None = None
+    is_local: bool = False
 
     def __post_init__(self) -> None:
         if not self.source:
@@ -157,6 +159,7 @@ PUBLICATIONS: Sequence[Publication] = (
     *_of_eight(
         f"{_WEKA}, local NVMe",
         *("v100", "infer", {"googlenet": 17_000.0}),
+        is_local=True,
     ),
     *_of_eight(
         *(_LAMBDA, "a100", "train"),
@@ -179,17 +182,23 @@ PUBLICATIONS: Sequence[Publication] = (
             "inception_v3": 1079.0,
         },
         batch_size=64,
+        is_local=True,
     ),
 )
 
 
 def find(
-    *, model: str, mode: str, accelerator: str | None, num_accelerators: int
+    *,
+    model: str,
+    mode: str,
+    accelerator: str | None,
+    num_accelerators: int,
+    is_local: bool = False,
 ) -> Publication | None:
     """Returns the published row to lay beside a measured one; None if there is none.
 
     It has the same model and mode. Among several it is the row whose number of
-    accelerators is nearest, as a ratio.
+    accelerators is nearest, as a ratio; among these, one whose data was in a like place.
 
     Args:
         model: Name of the model.
@@ -197,6 +206,7 @@ def find(
         accelerator: Name of the accelerator, such as "a100_mlperf_storage", whose kind
             the row must have; None if it is not known, so that each kind is taken.
         num_accelerators: Number of ranks.
+        is_local: Whether the data is on a disk of the host.
     """
     kind = (accelerator or "").partition("_")[0]
     found = [
@@ -206,6 +216,9 @@ def find(
     ]
     return min(
         found,
-        key=lambda row: abs(math.log(row.num_accelerators / num_accelerators)),
+        key=lambda row: (
+            abs(math.log(row.num_accelerators / num_accelerators)),
+            row.is_local != is_local,
+        ),
         default=None,
     )

@@ -12,7 +12,6 @@ from benchmarks.models import publications
 from benchmarks.sweeps.plan import NO_ACCELERATOR, Result
 from benchmarks.sweeps.tier_rows import Row
 
-_MEGABYTES = ("consumed_megabytes_per_second", "storage_megabytes_per_second")
 _HEAD = (
     f"{'model':14}{'mode':6}{'batch':>6}{'ranks':>6}{'images/s':>10}{'a rank':>9}"
     f"{'read':>8}{'storage':>9}{'CPU':>7}{'accel.':>8}{'gate':>9}"
@@ -37,7 +36,7 @@ def as_json(row: Row) -> dict[str, Any]:
         model, mode, batch_size of a rank, num_ranks, num_hosts, tier, data_dir, cache,
         accelerator, scaling, num_repeats, examples_per_second (also _per_rank).
         consumed_megabytes_per_second is what the pipeline read,
-        storage_megabytes_per_second what storage gave of it. host_cpu_fraction.
+        storage_megabytes_per_second what servers and disks gave. host_cpu_fraction.
         accelerator_busy_fraction, and accelerator_busy_of: "gpu", whose use the driver
         measured, or "steps", the share of the time that was not spent waiting.
         gates_met: None without gates. published: the row of `publications`, or None.
@@ -54,6 +53,7 @@ def as_json(row: Row) -> dict[str, Any]:
         mode=mode,
         accelerator=accelerator,
         num_accelerators=place.num_ranks,
+        is_local=(series.tier or "").startswith("local_"),
     )
     gates = [gate["passed"] for r in results for gate in r.get("gates", ())]
     batch_size = series.batch_size_per_rank(place.num_ranks)
@@ -82,6 +82,15 @@ def as_json(row: Row) -> dict[str, Any]:
         "rate_over_published": published
         and per_rank / published.images_per_second_per_accelerator,
     }
+
+
+def _storage(result: Result) -> float | None:
+    """Returns the MB/s that servers and disks gave in the timed steps."""
+    section = result.get("storage") or {}
+    given = [section.get(name) for name in ("bytes_from_server", "bytes_from_disk")]
+    if None in given:
+        return result.get("storage_megabytes_per_second")
+    return sum(given) / result["timed_seconds"] / 1e6
 
 
 def _host_cpu(result: Result) -> float | None:

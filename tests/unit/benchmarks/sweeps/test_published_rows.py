@@ -76,6 +76,29 @@ def test_rows_have_the_figures_of_the_publications_beside_their_own() -> None:
     assert source.startswith("[1] Dell Ready Solutions")
 
 
+def test_tiers_have_what_servers_and_disks_gave_and_the_row_of_their_place() -> None:
+    sweep = Sweep(
+        models=("googlenet",),
+        modes=("infer",),
+        tiers=("remote", "local_cold"),
+        data_dirs=("d",),
+        remote_url="s3://bucket/d",
+    )
+    given = {"bytes_from_server": 6e6, "bytes_from_disk": 2e6}
+    unknown = {"bytes_from_server": None, "bytes_from_disk": 2e6}
+
+    remote, local = _rows(
+        sweep,
+        [_result(10.0, storage=given, timed_seconds=2.0)],
+        [_result(10.0, storage=unknown, timed_seconds=2.0)],
+    )
+
+    assert remote["storage_megabytes_per_second"] == 4.0
+    assert local["storage_megabytes_per_second"] == 0.0  # as the devices count
+    published = [row["published"]["images_per_second"] for row in (remote, local)]
+    assert published == [42_000.0, 17_000.0]
+
+
 def test_rows_without_a_published_one_have_no_columns_for_it() -> None:
     sweep = Sweep(
         models=("tiny",), batch_sizes=(8,), caches=("cold", "warm"), data_dirs=("d",)
