@@ -198,7 +198,7 @@ def find(
     """Returns the published row to lay beside a measured one; None if there is none.
 
     It has the same model and mode. Among several it is the row whose number of
-    accelerators is nearest, as a ratio; among these, one whose data was in a like place.
+    accelerators is nearest, as a ratio, and then one whose data was in such a place.
 
     Args:
         model: Name of the model.

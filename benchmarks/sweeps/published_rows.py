@@ -68,13 +68,8 @@ def as_json(row: Row) -> dict[str, Any]:
         "num_repeats": len(results),
         "examples_per_second": rate,
         "examples_per_second_per_rank": per_rank,
-        **{
-            name: row.mean(name)
-            for name in (
-                "consumed_megabytes_per_second",
-                "storage_megabytes_per_second",
-            )
-        },
+        "consumed_megabytes_per_second": row.mean("consumed_megabytes_per_second"),
+        "storage_megabytes_per_second": _mean([_storage(r) for r in results]),
         "host_cpu_fraction": _mean([_host_cpu(result) for result in results]),
         **_accelerator(results),
         "gates_met": all(gates) if gates else None,
