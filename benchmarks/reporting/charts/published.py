@@ -90,7 +90,11 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
     ]
     ranks = _number(row, "num_ranks") or 1
     model = f"{row.get('model')}{'' if mode == 'train' else f' {mode}'}"
-    return ", ".join([model, f"{ranks:g} rank{'s' if ranks != 1 else ''}", *more])
+    known = [model, f"{ranks:g} rank{'s' if ranks != 1 else ''}"]
+    if row.get("tier"):
+        # It is first, as a small screen cuts names, and it says place and cache.
+        return ", ".join([str(row["tier"]), *known])
+    return ", ".join([*known, *more])
 
 
 def _sentence(name: str, row: Row) -> str:

@@ -61,3 +61,15 @@ def test_settings_that_differ_tell_rows_apart() -> None:
 
     names = [row[0] for row in chart.rows]
     assert names == ["resnet50, 1 rank, cold", "resnet50, 1 rank, warm"]
+
+
+def test_the_tier_comes_first_and_says_the_place() -> None:
+    rows = [
+        _row(1, tier="remote", data_dir="s3://a", cache=None),
+        _row(1, tier="local_cold", data_dir="/data", cache="cold"),
+    ]
+
+    (chart,) = published.beside_publications([Result("sweep", {"rows": rows})])
+
+    names = [row[0] for row in chart.rows]
+    assert names == ["remote, resnet50, 1 rank", "local_cold, resnet50, 1 rank"]
