@@ -313,7 +313,7 @@ def test_repeats_with_the_same_doubt_say_it_once() -> None:
 
 
 def test_many_runs_with_the_same_doubt_share_a_sentence() -> None:
-    documents = {f"run{n}": sample_results.train(n) for n in range(1, 7)}
+    documents = {f"run{n}": sample_results.train(num_ranks=n) for n in range(1, 7)}
     for name, document in list(documents.items())[:5]:
         text = f"Others, {name}."
         document["host_load"] = {"others_cpu_fraction": 0.3, "text": text}
