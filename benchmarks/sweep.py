@@ -9,6 +9,8 @@ r"""Runs benchmarks.train with every combination of settings, and says how it sc
   python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --remote_url=URL \
       --shard_cache_dir=CACHE --tiers=remote,shard_cache_cold,shard_cache_warm,ram \
       -- --emulate=h100 --num_epochs=2
+  python -m benchmarks.sweep --sweep_dir=OUT --data_dirs=DIR --preset=models \
+      -- --emulate=v100 --num_steps=100
   python -m benchmarks.sweep --sweep_dir=OUT --sweep_file=sweep.json --dry_run
 
 Question: how many images a second do N ranks reach, compared with N times one rank? And
@@ -27,9 +29,10 @@ On stdout: a table for each series of runs that differ only in their ranks, with
 efficiency = rate_N / (N * rate_1) and its 95 % interval, or with --tiers one table
 with a line for each place of the data: its rate, its cost, the resource that binds it,
 and the bytes of the timed steps that came from each place; the answer of --find_ranks;
-and one JSON object as the last line, which --sweep_dir/sweep.json holds too. Exit code:
-0 done, 1 an error or a run that failed, 2 done but a gate of a run was not met (with
---find_ranks: not even on one rank).
+the same runs in rows as storage tests publish them, with the published figures beside
+those of the same model and mode; and one JSON object as the last line, which
+--sweep_dir/sweep.json holds too. Exit code: 0 done, 1 an error or a run that failed, 2
+done but a gate of a run was not met (with --find_ranks: not even on one rank).
 """
 
 import contextlib
@@ -46,7 +49,7 @@ from absl import app, flags
 import tfpipe
 from benchmarks.options import command, sweep_flags, train_arguments
 from benchmarks.reporting import output
-from benchmarks.sweeps import tables, tier_rows
+from benchmarks.sweeps import published_rows, tables, tier_rows
 from benchmarks.sweeps.plan import Run, Sweep
 from benchmarks.sweeps.run import FAILED_DIR, horovodrun
 from benchmarks.sweeps.session import Session
@@ -166,6 +169,8 @@ def _report(session: Session, **more: Any) -> dict[str, Any]:
         for line in tables.series_lines(session, series):
             print(line)
     document = tables.document(session) | more
+    for line in published_rows.lines(document["rows"]):
+        print(line)
     output.print_line(document)
     return document
 

@@ -12,8 +12,8 @@ from typing import Any
 from absl import flags
 
 from benchmarks.options import preset_flag, settings_file, shared_flags
+from benchmarks.sweeps import presets
 from benchmarks.sweeps.plan import NO_ACCELERATOR, SCALINGS, Sweep
-from benchmarks.sweeps.presets import PRESETS
 from benchmarks.sweeps.tiers import TIERS
 
 GROUPS = {
@@ -184,13 +184,7 @@ def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
         settings_file.read("sweep_file", _SWEEP_FILE.value) if _SWEEP_FILE.value else {}
     )
     chosen = {name: value for name, value in given.items() if value is not None}
-    return make_sweep({**_preset(preset_flag.PRESET.value), **in_file, **chosen})
-
-
-def _preset(name: str | None) -> Mapping[str, Any]:
-    if name is not None and name not in PRESETS:
-        raise ValueError(f"--preset must be of {', '.join(PRESETS)}, got {name}.")
-    return PRESETS[name] if name else {}
+    return make_sweep(presets.settings(preset_flag.PRESET.value, {**in_file, **chosen}))
 
 
 def _numbers(name: str, values: Sequence[str] | None) -> list[int] | None:

@@ -9,7 +9,7 @@ import base64
 import io
 import pathlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import PIL.Image
@@ -21,6 +21,7 @@ from benchmarks.reporting.charts import (
     curves,
     frame,
     probes,
+    published,
     ranks,
     tiers,
 )
@@ -87,6 +88,7 @@ def _charts(collection: Collection) -> list[Chart]:
         *curves.over_time(groups),
         ranks.scaling_chart(groups, collection.sweeps),
         bars.three_bars(groups),
+        *published.beside_publications(collection.sweeps),
         *tiers.rates_and_bytes(collection.sweeps),
         bars.storages(groups),
         bars.per_rank(groups),
@@ -136,14 +138,9 @@ def _verdict(collection: Collection) -> tuple[str, str]:
 def _findings(collection: Collection) -> list[tuple[str, str]]:
     """Returns the sentences that a reader must know: their class, and the text."""
     found = []
-    for group in collection.groups:
-        if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many
-            found.append(("", f"{group.label}: {_reached(group)}"))
-        found += [("warn", f"{group.label}: {text}") for text in _doubts(group)]
-        if group.median.get("stragglers.cause"):
-            found.append(
-                ("warn", f"{group.label}: {group.median.text('stragglers.text')}")
-            )
+    if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many
+        found += [("", f"{g.label}: {_reached(g)}") for g in collection.groups]
+    found += [("warn", text) for text in _doubtful(collection.groups)]
     for sweep in collection.sweeps:
         for answer in sweep.items("find_ranks.answers"):
             if isinstance(answer, Mapping) and (text := answer.get("text")):
@@ -174,17 +171,41 @@ def _reached(group: Group) -> str:
     return f"{text}."
 
 
-def _doubts(group: Group) -> list[str]:
-    """Returns what makes the figures of a group doubtful, each kind of doubt once."""
+def _doubtful(groups: Sequence[Group]) -> list[str]:
+    """Returns what makes figures doubtful; many runs of one doubt share a sentence."""
+    found: dict[str, list[tuple[Group, str]]] = {}
+    for group in groups:
+        for kind, text in _doubts(group).items():
+            found.setdefault(kind, []).append((group, text))
+    texts = []
+    for several in found.values():
+        shown = several if len(several) <= _MAX_SENTENCES else several[:1]
+        texts += [f"{group.label}: {text}" for group, text in shown]
+        if others := [f"{group.number}" for group, _ in several[len(shown) :]]:
+            texts[-1] += (
+                f" The runs {_listed(others)} are doubtful for the same reason."
+            )
+    return texts
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _doubts(group: Group) -> dict[str, str]:
+    """Returns what makes the figures of a group doubtful, by the kind of doubt."""
     found: dict[str, list[str]] = {}
     for result in group.results:
         for kind, text in _warnings(result).items():
             found.setdefault(kind, []).append(text)
     total = len(group.results)
-    return [
-        texts[0] + (f" ({len(texts)} of {total} repeats)" if total > 1 else "")
-        for texts in found.values()
-    ]
+    doubts = {
+        kind: texts[0] + (f" ({len(texts)} of {total} repeats)" if total > 1 else "")
+        for kind, texts in found.items()
+    }
+    if group.median.get("stragglers.cause"):
+        doubts["straggler"] = group.median.text("stragglers.text")
+    return doubts
 
 
 def _warnings(result: Result) -> dict[str, str]:

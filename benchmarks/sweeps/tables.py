@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting.charts import scaling
-from benchmarks.sweeps import find_ranks, tier_rows
+from benchmarks.sweeps import find_ranks, published_rows, tier_rows
 from benchmarks.sweeps.placement import Placement
 from benchmarks.sweeps.plan import Result, Run, Series, estimate_seconds
 from benchmarks.sweeps.session import Session, missed_gates, time_text
@@ -67,14 +67,21 @@ def series_lines(session: Session, series: Series) -> list[str]:
     return lines
 
 
-def rows_of_tiers(session: Session) -> list[tier_rows.Row]:
-    """Returns a row for each tier that has a result; none if the sweep has no tiers."""
-    if not session.sweep.tiers:
-        return []
+def _rows(session: Session) -> list[tier_rows.Row]:
     series = session.sweep.series()
     return tier_rows.rows(
         session.sweep, {one: session.results_of(one) for one in series}
     )
+
+
+def rows_of_tiers(session: Session) -> list[tier_rows.Row]:
+    """Returns a row for each tier that has a result; none if the sweep has no tiers."""
+    return _rows(session) if session.sweep.tiers else []
+
+
+def rows_as_published(session: Session) -> list[dict[str, Any]]:
+    """Returns all that has a result, with the published figures beside, for JSON."""
+    return [published_rows.as_json(row) for row in _rows(session)]
 
 
 def _title(series: Series) -> str:
@@ -182,6 +189,7 @@ def document(session: Session) -> dict[str, Any]:
             for run, path in session.stale.items()
         ],
         "tiers": [row.as_json() for row in rows_of_tiers(session)],
+        "rows": rows_as_published(session),
         "series": _series_json(session),
         "find_ranks": answers if sweep.find_ranks else None,
         "results": [f"{run.name}.json" for run in results],

@@ -146,7 +146,12 @@ def _storage_bar(group: Group) -> Spec:
     half = (estimate and estimate.interval) or 0.0
     cache = result.cache or "cache unknown"
     what = f"{results.short_name(result.data)}, {cache} ({group.number})"
-    return {"what": what, "rate": rate, "low": rate - half, "high": rate + half}
+    return {
+        "what": what,
+        "rate": rate,
+        "low": max(0.0, rate - half),
+        "high": rate + half,
+    }
 
 
 def _storage_row(group: Group) -> list[str]:

@@ -21,7 +21,10 @@ from benchmarks.sweeps.tiers import TIERS
 from tests.support.data import convert
 from tests.support.warm_python import WarmPython
 
-RUN = ("--image_size=32", "--step_time_ms=0", "--num_steps=50", "--num_warmup_steps=1")
+RUN = (
+    *("--image_size=32", "--step_time_ms=0", "--num_steps=50", "--num_warmup_steps=1"),
+    "--require=first_batch_seconds<=1000",  # in place of the gate of the preset
+)
 
 # Root would empty the caches of the whole host, under tests that run beside this one.
 TRAIN = """

@@ -13,9 +13,9 @@ from absl.testing import flagsaver
 from benchmarks import sweep
 from benchmarks.options import settings_file, sweep_flags
 from benchmarks.reporting import output
-from benchmarks.sweeps import run as sweep_run
+from benchmarks.sweeps import presets, run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
-from benchmarks.sweeps.presets import PRESETS
+from benchmarks.sweeps.presets import GATE, PRESETS
 from tests.support import stand_in_train
 
 SYNTHETIC = ("--synthetic",)
@@ -309,9 +309,33 @@ def test_a_preset_is_a_sweep_and_flags_count_more(name: str) -> None:
         found = sweep_flags.sweep_from_flags(SYNTHETIC)
 
     assert found == sweep_flags.make_sweep(
-        {**PRESETS[name], "repeats": 2, "arguments": SYNTHETIC}
+        {**PRESETS[name], "repeats": 2, "arguments": (*SYNTHETIC, GATE)}
     )
     sweep.check(found)  # its models and modes exist
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"ranks": [1, 2, 4, 8], "repeats": 5, "arguments": [GATE]}),
+        ({"arguments": ["--require=au>=0.5"]}, {"arguments": ["--require=au>=0.5"]}),
+        ({"placements": ["1x2"]}, {"ranks": None, "repeats": 5, "arguments": [GATE]}),
+        (
+            {"find_ranks": ["au>=0.9"], "max_ranks": 2},
+            {"ranks": None, "repeats": None, "arguments": ()},
+        ),
+        ({"arguments": "no list"}, {"arguments": "no list"}),  # refused later
+    ],
+)
+def test_a_preset_leaves_out_what_excludes_a_given_setting(
+    given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = presets.settings("scaling", given)
+
+    assert {name: found.get(name) for name in expected} == expected
+    if isinstance(found["arguments"], list | tuple):
+        found["arguments"] = [*found["arguments"], *SYNTHETIC]
+        sweep_flags.make_sweep(found)  # contradicts nothing
 
 
 def test_the_preset_of_tiers_asks_for_their_places(

@@ -312,6 +312,20 @@ def test_repeats_with_the_same_doubt_say_it_once() -> None:
     assert "limit met, but not in a steady state, in 2 of 2 repeats" in notes
 
 
+def test_many_runs_with_the_same_doubt_share_a_sentence() -> None:
+    documents = {f"run{n}": sample_results.train(num_ranks=n) for n in range(1, 7)}
+    for name, document in list(documents.items())[:5]:
+        text = f"Others, {name}."
+        document["host_load"] = {"others_cpu_fraction": 0.3, "text": text}
+    few = dict(list(documents.items())[:2])
+
+    (doubt,) = parse(**documents).texts("li", **{"class": "warn"})
+    assert doubt.endswith(
+        "Others, run1. The runs 2, 3, 4 and 5 are doubtful for the same reason."
+    )
+    assert len(parse(**few).texts("li", **{"class": "warn"})) == 2
+
+
 def _main(**values: Any) -> int:
     flags.FLAGS.mark_as_parsed()
     with flagsaver.flagsaver(**values):

@@ -1,0 +1,70 @@
+"""benchmarks.models.publications: published rows, and which one fits a measured row."""
+
+import pytest
+
+from benchmarks.models import catalog, publications
+from benchmarks.models.publications import PUBLICATIONS, Publication
+from benchmarks.models.published import ACCELERATORS
+
+
+def test_rows_are_of_known_models_and_modes() -> None:
+    assert {row.model for row in PUBLICATIONS} <= set(catalog.MODELS)
+    assert {row.mode for row in PUBLICATIONS} == {"train", "infer"}
+    assert {row.accelerator for row in PUBLICATIONS} <= {*ACCELERATORS, "p100"}
+
+
+def test_rates_that_are_computed_are_those_of_the_reports() -> None:
+    """Arithmetic of the reports: 5,907 MB/s at 115,154 bytes, 19,895 at 1.351 MB."""
+    computed = {
+        row.model: round(row.images_per_second_per_accelerator)
+        for row in PUBLICATIONS
+        if row.is_computed
+    }
+
+    assert computed == {"resnet50": 712, "inception_v4": 205}
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "accelerator", "ranks", "expected"),
+    [
+        ("resnet50", "train", "v100", 1, (4, 2940.0)),
+        ("resnet50", "train", "v100", 64, (72, 5907e6 / 115_154)),
+        ("resnet50", "train", "a100_mlperf_storage", 8, (8, 14_356.0)),
+        ("resnet50", "train", "h100", 8, None),  # none was published
+        ("resnet50", "train", None, 8, (8, 14_356.0)),  # any accelerator
+        ("googlenet", "infer", "v100", 8, (8, 42_000.0)),  # the first of two
+        ("googlenet", "train", None, 8, None),
+        ("tiny", "train", None, 1, None),
+    ],
+)
+def test_the_nearest_row_of_the_same_kind_is_found(
+    model: str,
+    mode: str,
+    accelerator: str | None,
+    ranks: int,
+    expected: tuple[int, float] | None,
+) -> None:
+    found = publications.find(
+        model=model, mode=mode, accelerator=accelerator, num_accelerators=ranks
+    )
+
+    got = found and (found.num_accelerators, found.images_per_second)
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *({"source": ""}, {"num_accelerators": 0}, {"images_per_second": float("inf")}),
+        *({"batch_size": 0}, {"host_cpu_fraction": 46.0}),
+    ],
+)
+def test_a_row_that_cannot_be_is_refused(field: dict[str, float]) -> None:
+    good = {
+        **{"source": "x", "model": "vgg16", "mode": "train", "accelerator": "v100"},
+        **{"num_accelerators": 1, "images_per_second": 1.0},
+    }
+    Publication(**good)
+
+    with pytest.raises(ValueError, match=r"published"):
+        Publication(**{**good, **field})
