@@ -292,7 +292,8 @@ def test_the_seed_of_reencoding_changes_the_bytes_and_not_the_picture(kind, qual
     plain = io.BytesIO()
     source = _picture(encoded)
     source.save(plain, "JPEG", quality=quality, subsampling=0)
-    least = shrink.psnr(source, plain.getvalue()) - 5
+    # A divisor of 1 can only be doubled, which limits the best quality.
+    least = min(shrink.psnr(source, plain.getvalue()), 48) - 5
     for copy in copies:
         assert shrink.psnr(source, copy) > least
         image = _picture(copy)
