@@ -1,0 +1,127 @@
+"""The ceilings of a scenario: how fast each resource lets it go, and which one binds.
+
+In: a `Scenario`. Out: a `Prediction`. The images of a run pass every resource, each
+with its own rate, so the slowest resource sets the rate of all.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from benchmarks.advisor.scenario import Scenario
+
+# The first of equal ceilings binds.
+RESOURCES = ("accelerator", "cpu", "storage", "link", "requests")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demand:
+    """Consumption of the resources at one rate.
+
+    Attributes:
+        cores: Busy cores of all hosts together.
+        storage_bytes_per_second: Bytes a second from the storage to all hosts.
+        requests_per_second: Requests a second to the storage.
+        host_bytes_per_second: Bytes a second over the link of each host.
+    """
+
+    cores: float
+    storage_bytes_per_second: float
+    requests_per_second: float
+    host_bytes_per_second: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The steady rate of a scenario, and its reason.
+
+    Attributes:
+        images_per_second: Images a second of all accelerators together.
+        binding: The resource with the lowest ceiling, one of `RESOURCES`.
+        ceilings: Images a second of all accelerators that each resource allows, by
+            resource; infinite for a resource that is not limited.
+        busy_share: Share of the time in which the accelerators do not wait for images,
+            0 to 1. The exchange of gradients counts as busy, as tools of vendors count.
+        demand: Consumption of the resources at this rate.
+        needs: Consumption of the resources if the accelerators never waited.
+    """
+
+    images_per_second: float
+    binding: str
+    ceilings: Mapping[str, float]
+    busy_share: float
+    demand: Demand
+    needs: Demand
+
+    @property
+    def next_binding(self) -> str:
+        """The resource that binds next, once the binding one has no limit."""
+        others = {k: v for k, v in self.ceilings.items() if k != self.binding}
+        return min(others, key=lambda name: others[name])
+
+
+def predict(scenario: Scenario) -> Prediction:
+    """Returns the rate of the epochs after the first one.
+
+    Caches are full: the storage gives the fraction of the bytes that no cache holds.
+    `first_epoch` makes the scenario of the epoch in which the caches are filled.
+    """
+    ceilings = _ceilings(scenario)
+    binding = min(RESOURCES, key=lambda name: ceilings[name])
+    rate = ceilings[binding]
+    return Prediction(
+        images_per_second=rate,
+        binding=binding,
+        ceilings=ceilings,
+        busy_share=rate / ceilings["accelerator"],
+        demand=demand_at(scenario, rate),
+        needs=demand_at(scenario, ceilings["accelerator"]),
+    )
+
+
+def first_epoch(scenario: Scenario) -> Scenario:
+    """Returns the scenario of an epoch that finds all caches empty."""
+    return dataclasses.replace(scenario, cached_fraction=0.0)
+
+
+def demand_at(scenario: Scenario, images_per_second: float) -> Demand:
+    """Returns the consumption of the resources at a rate.
+
+    Args:
+        scenario: The hosts, their data and their storage.
+        images_per_second: Images a second of all accelerators together.
+    """
+    read = images_per_second * _read_bytes(scenario)
+    return Demand(
+        cores=images_per_second * scenario.work.cpu_seconds,
+        storage_bytes_per_second=read,
+        requests_per_second=read / scenario.storage.request_bytes,
+        host_bytes_per_second=read / scenario.num_hosts,
+    )
+
+
+def _ceilings(scenario: Scenario) -> dict[str, float]:
+    """Returns the images a second of all accelerators that each resource allows."""
+    work, host, storage = scenario.work, scenario.host, scenario.storage
+    num_storages = 1 if storage.is_shared else scenario.num_hosts
+    read_bytes = _read_bytes(scenario)
+    step_seconds = work.step_seconds + scenario.exchange_seconds
+    return {
+        "accelerator": scenario.num_accelerators * work.batch_size / step_seconds,
+        "cpu": scenario.num_hosts * host.num_cores / work.cpu_seconds,
+        "storage": _rate(num_storages * storage.bytes_per_second, read_bytes),
+        "link": _rate(scenario.num_hosts * host.link_bytes_per_second, read_bytes),
+        "requests": _rate(
+            num_storages * storage.requests_per_second * storage.request_bytes,
+            read_bytes,
+        ),
+    }
+
+
+def _read_bytes(scenario: Scenario) -> float:
+    """Returns the mean bytes of an image that no cache of a host holds."""
+    return scenario.data.record_bytes * (1 - scenario.cached_fraction)
+
+
+def _rate(bytes_per_second: float, bytes_per_image: float) -> float:
+    return bytes_per_second / bytes_per_image if bytes_per_image else math.inf

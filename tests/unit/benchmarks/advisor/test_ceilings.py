@@ -1,0 +1,134 @@
+"""The closed form: ceilings by hand, and rules that hold for every scenario."""
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from benchmarks.advisor import ceilings
+from benchmarks.advisor.scenario import Data, Host, Scenario, Storage, Work
+
+
+def _scenario(**changes):
+    parts = {
+        "data": Data(num_images=1000, record_bytes=100e3),
+        "work": Work(
+            accelerator_images_per_second=1000.0, cpu_seconds=1e-3, batch_size=100
+        ),
+        "host": Host(num_accelerators=4, num_cores=10, link_bytes_per_second=1e9),
+        "storage": Storage(
+            bytes_per_second=1.5e9, requests_per_second=1e3, request_bytes=1e6
+        ),
+        "num_hosts": 2,
+    }
+    return Scenario(**{**parts, **changes})
+
+
+def test_ceilings_by_hand():
+    got = ceilings.predict(_scenario())
+    want = {
+        "accelerator": 8000.0,
+        "cpu": 20_000.0,
+        "storage": 15_000.0,
+        "link": 20_000.0,
+        "requests": 10_000.0,
+    }
+    assert got.ceilings == pytest.approx(want)
+    assert (got.images_per_second, got.binding) == (8000.0, "accelerator")
+    assert (got.busy_share, got.next_binding) == (1.0, "requests")
+    assert dataclasses.astuple(got.demand) == pytest.approx((8.0, 8e8, 800.0, 4e8))
+    assert got.needs == got.demand
+
+
+@pytest.mark.parametrize(
+    ("changes", "binding", "rate"),
+    [
+        ({"exchange_seconds": 0.1}, "accelerator", 4000.0),
+        ({"host": Host(num_accelerators=4, num_cores=1.5)}, "cpu", 3000.0),
+        ({"storage": Storage(bytes_per_second=1e8)}, "storage", 1000.0),
+        (
+            {"storage": Storage(bytes_per_second=1e8, is_shared=False)},
+            "storage",
+            2000.0,
+        ),
+        (
+            {
+                "storage": Storage(bytes_per_second=1e8, is_shared=False),
+                "cached_fraction": 0.5,
+            },
+            "storage",
+            4000.0,
+        ),
+        ({"storage": Storage(requests_per_second=500)}, "requests", 5000.0),
+        (
+            {"host": Host(num_accelerators=4, num_cores=9, link_bytes_per_second=1e8)},
+            "link",
+            2000.0,
+        ),
+        ({"cached_fraction": 1.0}, "accelerator", 8000.0),
+    ],
+)
+def test_binding(changes, binding, rate):
+    got = ceilings.predict(_scenario(**changes))
+    assert (got.binding, got.images_per_second) == (binding, pytest.approx(rate))
+    assert got.busy_share == pytest.approx(rate / got.ceilings["accelerator"])
+
+
+def test_what_is_cached_is_read_once():
+    cached = _scenario(cached_fraction=1.0)
+    warm = ceilings.predict(cached)
+    assert warm.ceilings["storage"] == warm.ceilings["link"] == math.inf
+    assert warm.demand.storage_bytes_per_second == 0
+    cold = ceilings.predict(ceilings.first_epoch(cached))
+    assert cold.demand.storage_bytes_per_second == pytest.approx(8e8)
+
+
+_positive = st.floats(min_value=1e-3, max_value=1e9)
+
+
+@given(
+    st.builds(
+        Scenario,
+        data=st.builds(Data, num_images=st.integers(1, 10**9), record_bytes=_positive),
+        work=st.builds(
+            Work,
+            accelerator_images_per_second=_positive,
+            cpu_seconds=_positive,
+            batch_size=st.integers(1, 4096),
+        ),
+        host=st.builds(
+            Host,
+            num_accelerators=st.integers(1, 16),
+            num_cores=_positive,
+            link_bytes_per_second=_positive,
+        ),
+        storage=st.builds(
+            Storage,
+            bytes_per_second=_positive,
+            is_shared=st.booleans(),
+            requests_per_second=_positive,
+            request_bytes=_positive,
+        ),
+        num_hosts=st.integers(1, 2000),
+        cached_fraction=st.floats(0, 1),
+        exchange_seconds=st.floats(0, 10),
+    )
+)
+def test_no_resource_gives_more_than_it_has(scenario):
+    got = ceilings.predict(scenario)
+    num_storages = 1 if scenario.storage.is_shared else scenario.num_hosts
+    most = (
+        scenario.num_hosts * scenario.host.num_cores,
+        num_storages * scenario.storage.bytes_per_second,
+        num_storages * scenario.storage.requests_per_second,
+        scenario.host.link_bytes_per_second,
+    )
+    for used, limit in zip(dataclasses.astuple(got.demand), most, strict=True):
+        assert used <= limit * (1 + 1e-9)
+    assert 0 < got.busy_share <= 1
+    assert got.images_per_second == min(got.ceilings.values())
+    faster = ceilings.predict(
+        dataclasses.replace(scenario, num_hosts=scenario.num_hosts + 1)
+    )
+    assert faster.images_per_second >= got.images_per_second * (1 - 1e-9)
