@@ -4,7 +4,7 @@
   python -m benchmarks.report --results=DIR1,DIR2,sweep.json --output=report.html
   python -m benchmarks.report --results=NEW --compare=OLD --output=report.html
 
-DIR is the --report_dir of runs of benchmarks.train or benchmarks.input, or the
+DIR is the --report_dir of benchmarks.train, benchmarks.input and its sisters, or the
 --sweep_dir of a sweep; a single JSON file is read too. The page begins with the gates
 and by how much each is met. A table of the runs, charts with their numbers, and all
 that is needed to repeat a run follow. Runs of equal settings are repeats and share a
@@ -27,9 +27,8 @@ from benchmarks.options import command
 from benchmarks.reporting import output, page, results
 from benchmarks.reporting.charts import frame
 
-_RESULTS = flags.DEFINE_list(
-    "results", None, "Folders with the JSON results of runs, or files.", required=True
-)
+_RESULTS = command.define_results("Folders with the JSON results of runs, or files.")
+flags.mark_flag_as_required("results")
 _COMPARE = flags.DEFINE_list(
     "compare", None, "Folders or files with older results to compare with."
 )
@@ -66,7 +65,9 @@ def main(argv: Sequence[str]) -> int:
         {
             "command": "benchmarks.report",
             "schema_version": 1,
-            "num_results": len(collection.results) + len(collection.sweeps),
+            "num_results": len(collection.results)
+            + len(collection.sweeps)
+            + len(collection.advice),
             "num_left_out": len(collection.left_out),
             "output": str(path),
         }

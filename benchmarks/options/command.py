@@ -167,6 +167,18 @@ def _describe(flag: flags.Flag) -> str:
     )
 
 
+def define_results(help_text: str) -> flags.FlagHolder[list[str] | None]:
+    """Defines --results, which commands that read results have in common."""
+    holder: flags.FlagHolder[list[str] | None] = flags.DEFINE_list(
+        "results",
+        None,
+        help_text,
+        allow_override=True,  # only tests import several of these commands
+    )
+    flags.declare_key_flag("results")
+    return holder
+
+
 def refuse_urls(values: flags.FlagValues) -> None:
     """Checks that no flag but `URL_FLAGS` has a URL, which would become a folder.
 

@@ -15,7 +15,15 @@ from typing import Any
 import PIL.Image
 
 from benchmarks.reporting import compare, results, tables
-from benchmarks.reporting.charts import bars, curves, frame, probes, ranks, tiers
+from benchmarks.reporting.charts import (
+    bars,
+    ceilings,
+    curves,
+    frame,
+    probes,
+    ranks,
+    tiers,
+)
 from benchmarks.reporting.charts.frame import Chart, amount, milliseconds, percent
 from benchmarks.reporting.results import Collection, Group, Result
 
@@ -85,6 +93,7 @@ def _charts(collection: Collection) -> list[Chart]:
         *curves.step_times(groups),
         bars.pipeline_costs(collection.inputs),
         *probes.storage_rates(collection.probes),
+        *ceilings.demand(collection.advice),
         *curves.learning(groups),
     ]
     return [chart for chart in found if chart is not None]
@@ -97,7 +106,8 @@ def _count(number: int, word: str) -> str:
 def _summary(collection: Collection) -> str:
     """Returns what the page is about: results, hosts, dates."""
     found = collection.results
-    parts = [_count(len(found) + len(collection.sweeps), "result")]
+    documents = (*found, *collection.sweeps, *collection.advice)
+    parts = [_count(len(documents), "result")]
     hosts = {host for result in found for host in result.hosts}
     if hosts:
         parts.append(_count(len(hosts), "host"))
@@ -244,8 +254,11 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
         for place, result in enumerate(collection.inputs, 1)
     ]
     shown += [
-        (f"storage-{place}", f"Storage: {result.name}", result, [result])
-        for place, result in enumerate(collection.probes, 1)
+        (f"{kind}-{place}", f"{kind.capitalize()}: {result.name}", result, [result])
+        for kind, several in (
+            *(("storage", collection.probes), ("advice", collection.advice)),
+        )
+        for place, result in enumerate(several, 1)
     ]
     for name, label, result, repeats in shown:
         # The picture of benchmarks.input is a chart of an older version.

@@ -1,9 +1,9 @@
 """Results as a page needs them: read from several places, and repeats grouped.
 
 In: folders with the JSON results of benchmarks.train, benchmarks.input,
-benchmarks.storage and benchmarks.sweep, or single files. Out: a `Collection`. Every key
-of a result may be missing or have another type, because results of older versions are
-read too.
+benchmarks.storage, benchmarks.sweep and benchmarks.advise, or single files. Out: a
+`Collection`. Every key of a result may be missing or have another type, because results
+of older versions are read too.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
-STORAGE = "benchmarks.storage"
+STORAGE, ADVISE = "benchmarks.storage", "benchmarks.advise"
 
 # Options that say where a run kept its files or how long it waited, and what was asked
 # of its figures: they change no figure.
@@ -164,6 +164,7 @@ class Collection:
         inputs: Results of benchmarks.input.
         probes: Results of benchmarks.storage.
         sweeps: Documents of benchmarks.sweep.
+        advice: Predictions of benchmarks.advise.
         left_out: A sentence for each JSON file that is not shown.
     """
 
@@ -171,11 +172,12 @@ class Collection:
     inputs: Sequence[Result]
     probes: Sequence[Result]
     sweeps: Sequence[Result]
+    advice: Sequence[Result]
     left_out: Sequence[str]
 
     @property
     def results(self) -> list[Result]:
-        """All results but the sweeps' own documents."""
+        """All results of runs, without the documents of sweeps and predictions."""
         runs = [result for group in self.groups for result in group.results]
         return [*runs, *self.inputs, *self.probes]
 
@@ -236,13 +238,14 @@ def collect(found: Sequence[Result], *, left_out: Sequence[str] = ()) -> Collect
     """
     by_command = {
         command: [r for r in found if r.get("command") == command]
-        for command in (TRAIN, INPUT, STORAGE, SWEEP)
+        for command in (TRAIN, INPUT, STORAGE, SWEEP, ADVISE)
     }
     return Collection(
         groups=_groups(by_command[TRAIN]),
         inputs=by_command[INPUT],
         probes=by_command[STORAGE],
         sweeps=by_command[SWEEP],
+        advice=by_command[ADVISE],
         left_out=left_out,
     )
 
@@ -263,7 +266,7 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
     except (OSError, ValueError, RecursionError) as error:
         return None, f"it cannot be read as JSON ({error})."
     command = document.get("command") if isinstance(document, dict) else None
-    if command not in (TRAIN, INPUT, STORAGE, SWEEP):
+    if command not in (TRAIN, INPUT, STORAGE, SWEEP, ADVISE):
         what = f"its command is {command}" if isinstance(command, str) else "no command"
         return None, f"it is no result of a benchmark ({what})."
     return document, ""

@@ -20,7 +20,9 @@ AT_THE_TOP = {
         *("errors", "host", "at_exit"),
     },
     "converters": {"imagenet", "folder", "synthesize", "verify"},
-    "benchmarks": {"train", "input", "sweep", "report", "storage", "service"},
+    "benchmarks": {
+        *("train", "input", "sweep", "report", "storage", "service", "advise"),
+    },
 }
 
 KERAS_MODULES = {

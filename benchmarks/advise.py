@@ -1,0 +1,313 @@
+"""What do a storage, hosts and accelerators give, and what holds them back?
+
+  python -m benchmarks.advise --model=resnet50 --accelerator=v100 --num_accelerators=72
+  python -m benchmarks.advise --results=REPORTS --num_accelerators=8 --storage=nfs
+  python -m benchmarks.advise --accelerator=h100 --what_if="cores=128,storage=10GB/s"
+
+Nothing is measured or read: the answer is computed, and comes at once. A figure is
+taken from a flag; else from --results, the --report_dir of benchmarks.storage,
+benchmarks.input and benchmarks.train; else from a built-in table. The answer lists all
+figures with their sources. It says how many images a second 1 to N accelerators train,
+which resource binds, which remedies pay, how large a data set must be so that no cache
+hides the storage, and what the first epoch and checkpoints cost.
+
+A rate has a unit, such as --storage=10GB/s, and so has a size, such as --ram=512GB.
+--what_if takes the names of these flags and compares the answers before and after.
+
+On stdout: the answer in a sentence, tables, and one JSON object as the last line. With
+--report_dir the object is stored for python -m benchmarks.report. Exit code: 0 done, 1
+an error.
+"""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks.advisor import facts, hardware, measured, summary, what_if
+from benchmarks.advisor.facts import Fact
+from benchmarks.models import accelerators, catalog, published
+from benchmarks.models.accelerators import Accelerator
+from benchmarks.options import command, settings_file, shared_flags, train_flags
+from benchmarks.reporting import output, results
+
+GROUPS = {
+    "What is asked": ("results", "what_if", "report_dir"),
+    "What is trained": (
+        *("model", "mode", "batch_size", "image_size", "whole_batches"),
+        *("num_images", "record", "cpu_ms"),
+    ),
+    "Accelerators and hosts": (
+        *("accelerator", "accelerators_file", "images_per_second"),
+        *("num_accelerators", "accelerators_per_host", "exchange_ms"),
+        *("cores", "ram", "page_cache", "cached", "local_disk", "local_disk_room"),
+    ),
+    "Storage": (
+        *("storage", "storage_gbps", "shared_storage", "storage_cache"),
+        *("requests", "request", "link", "write"),
+    ),
+}
+
+for _name in (
+    *("model", "mode", "batch_size", "image_size", "whole_batches"),
+    *("accelerators_file", "report_dir"),
+):
+    flags.declare_key_flag(_name)
+_RESULTS = command.define_results(
+    "Folders or files with results of benchmarks.storage, benchmarks.input and "
+    "benchmarks.train. The newest of each command counts."
+)
+_WHAT_IF = flags.DEFINE_string(
+    "what_if",
+    None,
+    'Changes to compare with, such as "cores=128,storage=10GB/s". The names are those '
+    "of the flags, and hosts.",
+)
+_STORAGE_GBPS = flags.DEFINE_float(
+    "storage_gbps",
+    None,
+    "The same as --storage, as a number of GB/s: 1e9 bytes a second.",
+    lower_bound=0.0,
+)
+_TEXTS = [
+    flags.DEFINE_string(
+        "accelerator",
+        None,
+        f"One of {', '.join(sorted(published.ACCELERATORS))}, or a name in "
+        "--accelerators_file. Default: h100.",
+    ),
+    flags.DEFINE_string(
+        "images_per_second",
+        None,
+        "Images a second of one accelerator that never waits. Default: the published "
+        "figure of --model on --accelerator.",
+    ),
+    flags.DEFINE_string(
+        "num_accelerators", None, "Accelerators of all hosts. Default: one host."
+    ),
+    flags.DEFINE_string(
+        "accelerators_per_host", None, "Accelerators of a host. Default: 8."
+    ),
+    flags.DEFINE_string(
+        "exchange_ms",
+        None,
+        "Time by which the exchange of gradients makes a step longer. Default: 0.",
+    ),
+    flags.DEFINE_string(
+        "cores", None, "Cores of a host. Default: those of NVIDIA's DGX."
+    ),
+    flags.DEFINE_string("ram", None, "Memory of a host, such as 512GB. Default: DGX."),
+    flags.DEFINE_string(
+        "page_cache",
+        None,
+        "Memory of a host that keeps files. Default: 80 % of --ram.",
+    ),
+    flags.DEFINE_string(
+        "cached",
+        None,
+        "Share of the bytes that memory gives after the first epoch, such as 0. "
+        "Default: computed from --page_cache and the size of the data.",
+    ),
+    flags.DEFINE_string(
+        "local_disk", None, "Rate of the local disk of a host, such as 2.5GB/s."
+    ),
+    flags.DEFINE_string(
+        "local_disk_room", None, "Room on the local disk of a host, such as 7TB."
+    ),
+    flags.DEFINE_string(
+        "num_images",
+        None,
+        "Images of an epoch. Default: those of ILSVRC-2012.",
+        allow_override=True,  # a flag of converters.synthesize too
+    ),
+    flags.DEFINE_string(
+        "record", None, "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012."
+    ),
+    flags.DEFINE_string(
+        "cpu_ms",
+        None,
+        "CPU time of an image on one core, in milliseconds: benchmarks.input measures "
+        "it. Default: from --record.",
+    ),
+    flags.DEFINE_string(
+        "storage",
+        None,
+        "Rate of the storage, such as 10GB/s, or one of "
+        f"{', '.join(hardware.STORAGES)}. Default: unlimited, and the answer says what "
+        "is needed.",
+    ),
+    flags.DEFINE_string(
+        "shared_storage",
+        None,
+        "yes: --storage is the rate for all hosts together. no: for each. Default: "
+        "yes, unless --storage names a storage of one host.",
+    ),
+    flags.DEFINE_string(
+        "storage_cache", None, "Cache of the storage itself, such as 2TB. Default: 0."
+    ),
+    flags.DEFINE_string(
+        "requests", None, "Most requests a second of the storage. Default: no limit."
+    ),
+    flags.DEFINE_string(
+        "request", None, "Bytes of a request. Default: 1.048576MB, the read buffer."
+    ),
+    flags.DEFINE_string(
+        "link",
+        None,
+        "Most that a host can read by its network, such as 10GB/s. Default: 10GB/s, "
+        "one link of 100 Gb/s.",
+    ),
+    flags.DEFINE_string(
+        "write", None, "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s."
+    ),
+]
+
+
+def given() -> dict[str, Fact]:
+    """Returns the facts of the flags that were given.
+
+    Raises:
+        ValueError: If a value has no unit or is out of range.
+    """
+    found = {
+        holder.name: facts.parse(holder.name, holder.value, f"--{holder.name}")
+        for holder in _TEXTS
+        if holder.value is not None
+    }
+    values = flags.FLAGS
+    for name in ("model", "batch_size", "image_size"):
+        if values[name].present:
+            text = str(values[name].value)
+            found[name] = facts.parse(name, text, f"--{name}")
+    if values["whole_batches"].present:
+        text = "yes" if values["whole_batches"].value else "no"
+        found["whole_batches"] = facts.parse("whole_batches", text, "--whole_batches")
+    if (rate := _STORAGE_GBPS.value) is not None:
+        if "storage" in found:
+            raise ValueError("Give --storage or --storage_gbps, got both.")
+        found["storage"] = facts.parse("storage", f"{rate}GB/s", "--storage_gbps")
+    return found
+
+
+def run(
+    flags_given: dict[str, Fact],
+    accelerators_known: dict[str, Accelerator],
+    *,
+    mode: str,
+    places: Sequence[str],
+    change: str | None,
+    config: dict[str, Any],
+) -> dict[str, Any]:
+    """Computes the answer and prints it.
+
+    Args:
+        flags_given: Facts of flags.
+        accelerators_known: Accelerators by name.
+        mode: "train" or "infer".
+        places: Folders and files with results.
+        change: Text of --what_if, or None.
+        config: The flags that were given, for the result.
+
+    Returns:
+        The result, for JSON.
+
+    Raises:
+        ValueError: If facts do not fit each other, or there is no result.
+        OSError: If results cannot be read.
+    """
+    known = flags_given
+    if places:
+        collection = results.read([pathlib.Path(place) for place in places])
+        for reason in collection.left_out:
+            print(f"Note: {reason}", file=sys.stderr)
+        known = what_if.apply(measured.read(collection), flags_given)
+    answer = summary.answer(known, accelerators_known, mode)
+    print(summary.text(answer))
+    now = datetime.datetime.now(datetime.timezone.utc)
+    result = {
+        "command": "benchmarks.advise",
+        "schema_version": 1,
+        "started_at": now.isoformat(timespec="seconds"),
+        "config": config,
+        **answer,
+        "what_if": None,
+    }
+    if change is not None:
+        whole = hardware.complete(known, accelerators_known, mode)
+        changed = what_if.apply(known, what_if.parse(change, whole))
+        after = summary.answer(changed, accelerators_known, mode)
+        print(f"\nWith {change}: {after['sentences'][0]}")
+        print(summary.difference(answer, after))
+        result["what_if"] = {"text": change, **after}
+    output.print_line(result)
+    return result
+
+
+def _config() -> dict[str, Any]:
+    """Returns the flags that were given, by name."""
+    names = [name for group in GROUPS.values() for name in group]
+    values = flags.FLAGS
+    return {name: values[name].value for name in names if values[name].present}
+
+
+def _known_accelerators() -> dict[str, Accelerator]:
+    """Returns the published accelerators, and those of --accelerators_file."""
+    path = flags.FLAGS["accelerators_file"].value
+    if not path:
+        return dict(published.ACCELERATORS)
+    read = settings_file.read("accelerators_file", path)
+    own = accelerators.parse(
+        read, path, taken=published.ACCELERATORS, models=catalog.MODELS
+    )
+    return {**published.ACCELERATORS, **own}
+
+
+def _refuse_other_flags() -> None:
+    """Checks that no flag of another command is given."""
+    used = {name for names in GROUPS.values() for name in names}
+    others = {
+        flag.name
+        for module in (train_flags, shared_flags)
+        for flag in flags.FLAGS.get_key_flags_for_module(module)
+    }
+    command.refuse(sorted(others - used), "benchmarks.advise")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answers what the flags ask."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    values = flags.FLAGS
+    try:
+        _refuse_other_flags()
+        mode = values["mode"].value
+        if mode == "eval":
+            raise ValueError("--mode must be train or infer, got eval.")
+        folder = values["report_dir"].value
+        if folder:
+            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        result = run(
+            given(),
+            _known_accelerators(),
+            mode=mode,
+            places=_RESULTS.value or (),
+            change=_WHAT_IF.value,
+            config=_config(),
+        )
+        if folder:
+            now = datetime.datetime.now(datetime.timezone.utc)
+            name = f"{now.strftime('%Y%m%d-%H%M%S-%f')}-advise.json"
+            output.write(result, pathlib.Path(folder, name))
+    except (ValueError, OSError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    command.run(main, GROUPS)

@@ -1,0 +1,206 @@
+"""Facts: the figures that an answer rests on, each with its source.
+
+In: texts such as "10GB/s". Out: `Fact`s by name, and the `Scenario` that they make.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from benchmarks.advisor.scenario import Data, Host, Scenario, Storage, Work
+
+
+class Key(NamedTuple):
+    """The meaning of a fact.
+
+    Attributes:
+        title: Name for people.
+        kind: "count", "number", "bytes", "rate" (bytes a second), "milliseconds",
+            "share" (0 to 1), "yes" (1 or 0) or "text".
+    """
+
+    title: str
+    kind: str
+
+
+# The names are also those of the flags, and of what --what_if sets.
+KEYS = {
+    "model": Key("model", "text"),
+    "accelerator": Key("accelerator", "text"),
+    "batch_size": Key("images in a step of an accelerator", "count"),
+    "image_size": Key("height and width of an image that is trained", "count"),
+    "images_per_second": Key("images/s of an accelerator", "number"),
+    "num_accelerators": Key("accelerators", "count"),
+    "accelerators_per_host": Key("accelerators of a host", "count"),
+    "cores": Key("cores of a host", "number"),
+    "ram": Key("memory of a host", "bytes"),
+    "cpu_ms": Key("CPU time of an image", "milliseconds"),
+    "num_images": Key("images of an epoch", "count"),
+    "whole_batches": Key("whether whole batches are decoded at once", "yes"),
+    "record": Key("bytes of a record", "bytes"),
+    "storage": Key("storage", "rate"),
+    "shared_storage": Key("whether all hosts share the storage", "yes"),
+    "requests": Key("requests/s of the storage", "number"),
+    "request": Key("bytes of a request", "bytes"),
+    "link": Key("link of a host to the storage", "rate"),
+    "page_cache": Key("memory of a host that keeps files", "bytes"),
+    "cached": Key("share of the bytes that memory gives after one epoch", "share"),
+    "storage_cache": Key("cache of the storage", "bytes"),
+    "local_disk": Key("local disk of a host", "rate"),
+    "local_disk_room": Key("room on the local disk of a host", "bytes"),
+    "write": Key("writing a checkpoint", "rate"),
+    "exchange_ms": Key("exchange of gradients that nothing hides", "milliseconds"),
+}
+_MAY_BE_ZERO = {"cached", "exchange_ms", "shared_storage", "storage_cache", "ram"}
+_MAY_BE_ZERO |= {"page_cache", "local_disk_room", "whole_batches"}
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_NUMBER = re.compile(r"([0-9][0-9_.]*(?:e[+-]?[0-9]+)?)\s*([a-z/%]*)", re.IGNORECASE)
+_UNITS = {
+    "bytes": (r"([kKMmGgTtPp]?)B", "such as 512GB or 115kB"),
+    "rate": (
+        r"([kKMmGgTtPp]?)B/s",
+        "such as 10GB/s (B is a byte: 100Gb/s are 12.5GB/s)",
+    ),
+    "milliseconds": (r"()(?:ms)?", "milliseconds, such as 1.5"),
+    "number": (r"([kKMGT]?)", "a number"),
+    "count": (r"()", "a whole number"),
+}
+_WORDS = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A figure or a name.
+
+    Attributes:
+        value: In bytes, bytes a second or milliseconds; a text for names.
+        source: Its origin, for a reader.
+        origin: "flag", "result" or "table".
+    """
+
+    value: float | str
+    source: str
+    origin: str = "table"
+
+
+Facts = Mapping[str, Fact]
+
+
+def parse(name: str, text: str, source: str) -> Fact:
+    """Returns the fact of a text with a unit, as a flag gives it.
+
+    Args:
+        name: A key of `KEYS`.
+        text: The text; prefixes are those of the SI, so 1 GB is 1e9 bytes.
+        source: Name of the flag, which errors name too.
+
+    Raises:
+        ValueError: If the text has no such unit, or the number is out of range.
+    """
+    kind = KEYS[name].kind
+    if kind == "text" or (name == "storage" and text.isidentifier()):
+        return Fact(text, source, "flag")
+    value = _value(kind, text.strip())
+    problem = None
+    if value is None:
+        how = {"yes": "yes or no", "share": "a share of 0 to 1, or per cent"}
+        problem = how.get(kind) or _UNITS[kind][1]
+    elif kind == "share" and value > 1:
+        problem = "at most 1"
+    elif not value and name not in _MAY_BE_ZERO:
+        problem = "above 0"
+    elif kind == "count" and value != int(value):
+        problem = "a whole number"
+    if problem or value is None:
+        raise ValueError(f"{source}: {name} must be {problem}, got {text!r}.")
+    return Fact(value, source, "flag")
+
+
+def _value(kind: str, text: str) -> float | None:
+    """Returns the number of a text; None if its unit or its number is not right."""
+    if kind == "yes":
+        return _WORDS.get(text.lower())
+    if kind == "rate" and text.lower() == "unlimited":
+        return math.inf
+    if not (found := _NUMBER.fullmatch(text)):
+        return None
+    digits, unit = found[1], found[2]
+    if kind == "share":
+        scale = {"": 1.0, "%": 0.01}.get(unit)
+    else:
+        matched = re.fullmatch(_UNITS[kind][0], unit)
+        scale = _PREFIXES[matched[1].lower()] if matched else None
+    try:
+        number = float(digits) * scale if scale is not None else math.nan
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def number(facts: Facts, name: str) -> float:
+    """Returns the value of a fact that is a number."""
+    return float(facts[name].value)
+
+
+def text(facts: Facts, name: str) -> str:
+    """Returns the value of a fact that is a name."""
+    return str(facts[name].value)
+
+
+def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
+    """Returns the scenario that facts make.
+
+    Args:
+        facts: Each of `KEYS`.
+        num_accelerators: Accelerators in place of those of the facts.
+
+    Raises:
+        ValueError: If the accelerators do not fill whole hosts.
+    """
+    total = num_accelerators or int(number(facts, "num_accelerators"))
+    per_host = min(total, int(number(facts, "accelerators_per_host")))
+    if total % per_host:
+        raise ValueError(
+            f"num_accelerators={total} must fill hosts of "
+            f"accelerators_per_host={per_host}: give a multiple of {per_host}, or "
+            "other hosts."
+        )
+    return Scenario(
+        data=Data(
+            num_images=int(number(facts, "num_images")),
+            record_bytes=number(facts, "record"),
+        ),
+        work=Work(
+            accelerator_images_per_second=number(facts, "images_per_second"),
+            cpu_seconds=number(facts, "cpu_ms") / 1e3,
+            batch_size=int(number(facts, "batch_size")),
+        ),
+        host=Host(
+            num_accelerators=per_host,
+            num_cores=number(facts, "cores"),
+            cache_bytes=number(facts, "page_cache"),
+            link_bytes_per_second=number(facts, "link"),
+        ),
+        storage=Storage(
+            bytes_per_second=number(facts, "storage"),
+            is_shared=bool(number(facts, "shared_storage")),
+            requests_per_second=number(facts, "requests"),
+            request_bytes=number(facts, "request"),
+        ),
+        num_hosts=total // per_host,
+        cached_fraction=number(facts, "cached"),
+        exchange_seconds=number(facts, "exchange_ms") / 1e3 if total > 1 else 0.0,
+    )
+
+
+def as_json(facts: Facts) -> dict[str, dict[str, object]]:
+    """Returns value and source by name; null stands for a rate without a limit."""
+    return {
+        name: {
+            "value": None if fact.value == math.inf else fact.value,
+            "source": fact.source,
+        }
+        for name, fact in facts.items()
+    }

@@ -1,0 +1,198 @@
+"""Built-in tables: hosts, storages, and the CPU time of an image, each with its source.
+
+In: the facts that are known. Out: the same, and a fact of the tables for each that is
+not. The accelerators are in benchmarks/models/published.py.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from benchmarks.advisor import facts as facts_, run_costs
+from benchmarks.advisor.facts import Fact, Facts
+from benchmarks.models import accelerators, catalog
+from benchmarks.models.accelerators import Accelerator
+from benchmarks.system.storage import feeds
+
+_WEKA = "WekaIO, DGX-1"
+
+
+class _Machine(NamedTuple):
+    """A host: its accelerators, cores, memory and local disk in bytes."""
+
+    accelerators: int
+    cores: float
+    ram: float
+    local_disk_room: float
+    source: str
+
+
+_MACHINES = {
+    "v100": _Machine(8, 40, 512e9, 7.68e12, "NVIDIA DGX-1, data sheet"),
+    "a100": _Machine(8, 128, 1e12, 15.36e12, "NVIDIA DGX A100 320GB, data sheet"),
+    "h100": _Machine(8, 112, 2e12, 30.72e12, "NVIDIA DGX H100, data sheet"),
+    "h200": _Machine(8, 112, 2e12, 30.72e12, "NVIDIA DGX H200, data sheet"),
+    "b200": _Machine(8, 112, 2e12, 30.72e12, "NVIDIA DGX B200, data sheet"),
+}
+
+
+class _Storage(NamedTuple):
+    """A storage by name: bytes and requests a second, for all hosts or for each."""
+
+    rate: float
+    is_shared: bool
+    requests: float
+    source: str
+
+
+_LOCAL_NVME = 17_000 * 150_528.0
+STORAGES = {
+    "unlimited": _Storage(math.inf, True, math.inf, "no storage was given"),
+    "nfs": _Storage(1.5e9, False, math.inf, f"{_WEKA}: limit of NFS, for each client"),
+    "nvme": _Storage(
+        *(_LOCAL_NVME, False, math.inf),
+        f"{_WEKA}: local NVMe, 17,000 images/s of 150,528 B",
+    ),
+    "weka": _Storage(
+        *(30e9, True, 2.5e6), "HPE and WekaIO: over 30 GB/s, over 2.5 million reads/s"
+    ),
+}
+_LINK = Fact(10e9, f"one 100 Gb/s link: over 10 GB/s, {_WEKA}")
+_WRITE = Fact(1.5e9, "limit of NFS for one client, as the storage has no known limit")
+_PAGE_CACHE_SHARE = 0.8
+
+# CPU time of an image with the native op, a line through two points: 300 photographs
+# of ILSVRC-2012 at 224 pixels, and images of 1 MB at 299 pixels.
+_CPU_SMALL = 103_564.0, 1.436
+_CPU_LARGE = 1e6, 9.836
+WHOLE_BATCHES = 1.198 / 1.436  # of that CPU time, at 104 kB
+CPU_SOURCE = "2026-11-22-decode-native.json, -large.json: native op on an AMD EPYC"
+
+
+def cpu_milliseconds(record_bytes: float) -> float:
+    """Returns the CPU time that reading, decoding and cropping an image takes.
+
+    Args:
+        record_bytes: Mean bytes of a record.
+    """
+    (x0, y0), (x1, y1) = _CPU_SMALL, _CPU_LARGE
+    slope = (y1 - y0) / (x1 - x0)
+    return y0 + slope * (record_bytes - x0)
+
+
+def complete(
+    known: Facts, accelerators_: Mapping[str, Accelerator], mode: str
+) -> dict[str, Fact]:
+    """Returns each fact of `facts.KEYS`, from the tables where it is not known.
+
+    Args:
+        known: Facts of flags and results.
+        accelerators_: Accelerators by name.
+        mode: "train" or "infer".
+
+    Raises:
+        ValueError: If a model, an accelerator or a storage is not in the tables.
+    """
+    found = dict(known)
+    _add_model(found, accelerators_, mode)
+    _add_machine(found)
+    _add_data(found)
+    _add_storage(found)
+    _add_memory(found)
+    return {name: found[name] for name in facts_.KEYS}
+
+
+def _add_model(
+    found: dict[str, Fact], known: Mapping[str, Accelerator], mode: str
+) -> None:
+    found.setdefault("model", Fact("resnet50", "default"))
+    name = facts_.text(found, "model")
+    if name not in catalog.MODELS:
+        raise ValueError(
+            f"model must be one of {', '.join(sorted(catalog.MODELS))}, got {name!r}."
+        )
+    model = catalog.MODELS[name]
+    default = f"default of {name}"
+    found.setdefault("batch_size", Fact(float(model.batch_size), default))
+    found.setdefault("image_size", Fact(float(model.image_size), default))
+    if "images_per_second" in found:
+        found.setdefault("accelerator", Fact("accelerator", "its rate was given"))
+        return
+    found.setdefault("accelerator", Fact("h100", "default"))
+    emulation = accelerators.find(known, facts_.text(found, "accelerator"), name, mode)
+    figure = emulation.figure
+    how = figure.source if figure.basis == "published" else f"scaled; {figure.source}"
+    found["images_per_second"] = Fact(figure.images_per_second, how)
+
+
+def _add_machine(found: dict[str, Fact]) -> None:
+    name = facts_.text(found, "accelerator").partition("_")[0].lower()
+    machine = _MACHINES.get(name, _MACHINES["h100"])
+    source = machine.source
+    if name not in _MACHINES:
+        source += f", as the host of {facts_.text(found, 'accelerator')} is not known"
+    found.setdefault(
+        "accelerators_per_host", Fact(float(machine.accelerators), machine.source)
+    )
+    found.setdefault(
+        "num_accelerators",
+        Fact(facts_.number(found, "accelerators_per_host"), "default: one host"),
+    )
+    found.setdefault("cores", Fact(machine.cores, source))
+    found.setdefault("ram", Fact(machine.ram, source))
+    found.setdefault("local_disk_room", Fact(machine.local_disk_room, source))
+    found.setdefault("link", _LINK)
+    found.setdefault("local_disk", Fact(STORAGES["nvme"].rate, STORAGES["nvme"].source))
+    found.setdefault("exchange_ms", Fact(0.0, "hidden by computation, an assumption"))
+
+
+def _add_data(found: dict[str, Fact]) -> None:
+    source = "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images"
+    found.setdefault("num_images", Fact(1_281_167.0, source))
+    found.setdefault("record", Fact(float(feeds.IMAGENET_RECORD_BYTES), source))
+    found.setdefault("whole_batches", Fact(0.0, "default"))
+    cost, source = cpu_milliseconds(facts_.number(found, "record")), CPU_SOURCE
+    if facts_.number(found, "whole_batches"):
+        cost, source = cost * WHOLE_BATCHES, f"{source}, whole batches"
+    found.setdefault("cpu_ms", Fact(cost, source))
+
+
+def _add_storage(found: dict[str, Fact]) -> None:
+    given = found.get("storage", Fact("unlimited", ""))
+    if isinstance(given.value, str):
+        if given.value not in STORAGES:
+            raise ValueError(
+                "storage must be a rate such as 10GB/s, or one of "
+                f"{', '.join(STORAGES)}; got {given.value!r}."
+            )
+        kind = STORAGES[given.value]
+        source = f"{given.source} {given.value}: {kind.source}".lstrip()
+        if not given.source:
+            source = kind.source
+        found["storage"] = Fact(kind.rate, source)
+        found.setdefault("shared_storage", Fact(float(kind.is_shared), source))
+        found.setdefault("requests", Fact(kind.requests, source))
+    rate = found["storage"]
+    found.setdefault("shared_storage", Fact(1.0, "assumption"))
+    found.setdefault("requests", Fact(math.inf, "no limit was given"))
+    found.setdefault("request", Fact(float(1 << 20), "read buffer of a pipeline"))
+    found.setdefault("storage_cache", Fact(0.0, "none was given"))
+    read = min(float(rate.value), facts_.number(found, "link"))
+    same = Fact(read, f"as fast as one host reads: {rate.source}, {_LINK.source}")
+    found.setdefault("write", same if math.isfinite(float(rate.value)) else _WRITE)
+
+
+def _add_memory(found: dict[str, Fact]) -> None:
+    ram = facts_.number(found, "ram")
+    found.setdefault(
+        "page_cache",
+        Fact(_PAGE_CACHE_SHARE * ram, f"{_PAGE_CACHE_SHARE:.0%} of the memory"),
+    )
+    # `cached` is a default here, as a scenario is made to know the hosts.
+    scenario = facts_.scenario(found | {"cached": Fact(0.0, "")})
+    hits = run_costs.page_cache_hits(
+        scenario.host.cache_bytes, scenario.data.num_bytes, scenario.num_hosts
+    )
+    found.setdefault(
+        "cached", Fact(hits, "least recently used, a new permutation an epoch")
+    )

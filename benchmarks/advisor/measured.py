@@ -1,0 +1,143 @@
+"""Facts that results hold: a storage probe, and the cost of the input pipeline.
+
+In: results of benchmarks.storage, benchmarks.input and benchmarks.train. Out: facts by
+name. The newest result of each command counts, and the source of a fact names it.
+"""
+
+from collections.abc import Sequence
+
+from benchmarks.advisor.facts import Fact
+from benchmarks.reporting.results import Collection, Result, as_number
+
+# A pipeline that keeps less of its cores busy waits for something else than cores.
+_LEAST_BUSY = 0.7
+_OF_ONE_HOST = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs"}
+_OF_ONE_HOST |= {"overlay", "ramfs"}
+
+
+def read(collection: Collection) -> dict[str, Fact]:
+    """Returns the facts that results hold; a later source replaces an earlier one.
+
+    Args:
+        collection: The results. Synthetic runs are not used.
+    """
+    runs = [result for group in collection.groups for result in group.results]
+    found: dict[str, Fact] = {}
+    for run in _by_time([r for r in runs if r.kind != "synthetic"])[-1:]:
+        found |= _of_run(run)
+    for result in _by_time(collection.inputs)[-1:]:
+        found |= _of_input(result)
+    for probe in _by_time(collection.probes)[-1:]:
+        found |= _of_probe(probe)
+    return found
+
+
+def _by_time(results: Sequence[Result]) -> list[Result]:
+    return sorted(results, key=lambda result: (result.started, result.name))
+
+
+def _facts(result: Result, values: dict[str, float | str | None]) -> dict[str, Fact]:
+    """Returns the values that a result has, with its name as their source."""
+    source = f"{result.text('command')}, {result.name}"
+    return {
+        name: Fact(value, source, "result") for name, value in values.items() if value
+    }
+
+
+def _of_probe(result: Result) -> dict[str, Fact]:
+    rate = result.number("megabytes_per_second")
+    random = [
+        value
+        for row in result.items("measurements")
+        if isinstance(row, dict)
+        and row.get("what") == "random"
+        and row.get("state") != "warm"
+        and (value := as_number(row.get("reads_per_second")))
+    ]
+    found = _facts(
+        result,
+        {
+            "storage": rate and rate * 1e6,
+            "requests": max(random, default=None),
+            "record": result.number("place.mean_record_bytes"),
+        },
+    )
+    if "storage" in found:
+        # The rate of one host: what several hosts get together was not measured.
+        kind = result.text("place.file_system")
+        is_shared = kind not in _OF_ONE_HOST
+        source = f"{found['storage'].source}: file system {kind or 'unknown'}"
+        found["shared_storage"] = Fact(float(is_shared), source, "result")
+        if not is_shared:
+            found["local_disk"] = found["storage"]
+    return found
+
+
+def _of_input(result: Result) -> dict[str, Fact]:
+    found = _facts(
+        result,
+        {
+            "cpu_ms": (result.number("cpu_seconds_per_example") or 0) * 1e3,
+            "whole_batches": float(result.get("config.whole_batches") is True),
+            **_host_and_data(result),
+        },
+    )
+    rate, cores = result.number("examples_per_second"), found.get("cores")
+    if rate and cores and "cpu_ms" in found:
+        busy = rate * float(found["cpu_ms"].value) / 1e3 / float(cores.value)
+        if _LEAST_BUSY <= busy < 1:
+            # No pipeline keeps all cores busy; the idle part counts as cost.
+            found["cpu_ms"] = Fact(
+                float(cores.value) / rate * 1e3,
+                f"{found['cpu_ms'].source}: {rate:,.0f} images/s on "
+                f"{float(cores.value):g} cores, {busy:.0%} busy",
+                "result",
+            )
+    return found
+
+
+def _of_run(result: Result) -> dict[str, Fact]:
+    batch = result.number("config.batch_size")
+    compute = result.number("compute_seconds_per_step")
+    rate = result.number("examples_per_second")
+    consumed = result.number("consumed_megabytes_per_second")
+    # The step of an emulated accelerator is known; the measured one is longer where the
+    # host is busy.
+    own = result.number("emulation.examples_per_second")
+    ranks, hosts = result.number("num_ranks"), len(result.items("environment.hosts"))
+    # Without a GPU the model's computation is in the CPU time of a real run.
+    is_input_alone = result.kind == "emulated" or bool(result.items("environment.gpus"))
+    cpu = result.number("cpu_seconds_per_example") if is_input_alone else None
+    return _facts(
+        result,
+        {
+            "model": result.text("config.model"),
+            "accelerator": result.text("config.emulate"),
+            "batch_size": batch,
+            "image_size": result.number("config.image_size"),
+            "images_per_second": own or (batch and compute and batch / compute),
+            "num_accelerators": ranks,
+            "accelerators_per_host": _per_host(ranks, hosts),
+            **_host_and_data(result),
+            "cpu_ms": cpu and cpu * 1e3,
+            "record": consumed and rate and consumed * 1e6 / rate,
+        },
+    )
+
+
+def _per_host(num_ranks: float | None, num_hosts: int) -> float | None:
+    """Returns the ranks of a host; None if they are not equally many on each."""
+    if not num_ranks or not num_hosts or num_ranks % num_hosts:
+        return None
+    return num_ranks / num_hosts
+
+
+def _host_and_data(result: Result) -> dict[str, float | str | None]:
+    records = result.number("environment.data.num_records")
+    num_bytes = result.number("environment.data.num_bytes")
+    return {
+        "cores": result.number("environment.num_cpus"),
+        "ram": result.number("environment.ram_bytes"),
+        "num_images": records,
+        "record": records and num_bytes and num_bytes / records,
+    }

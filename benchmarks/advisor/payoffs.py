@@ -1,0 +1,262 @@
+"""Remedies for a bound run: the gain of each in images/s, and its cost.
+
+In: facts. Out: `Payoff`s, the best one first. A gain is the ratio of two predictions;
+the ratios of CPU time and of bytes were measured, and each payoff names where.
+"""
+
+import dataclasses
+import math
+
+from benchmarks.advisor import ceilings, facts, hardware, run_costs
+from benchmarks.advisor.facts import Facts
+from benchmarks.advisor.scenario import Data, Scenario
+
+LEAST_GAIN = 1.03
+
+_MARGIN = 1 / 0.875  # a resized image is larger than its crop, as for evaluation
+# CPU time with and without restart markers, native op: at 104 kB, and at 1 MB.
+_RESTART = (0.844, 0.702), "2026-11-22-decode-native.json, -large.json"
+_RESTART_BYTES = 1.001, "300 photographs converted with --restart_rows: 0.1 % more"
+_DECODED_CPU = 0.132, "2026-11-22-tuning-cache.json: cached images over encoded ones"
+_SHARD_CACHE_CPU = 1.006, "2026-11-23-shard-cache.json"
+_READ_ONLY_MS = 0.154, "2026-11-23-shard-cache.json: local files, not decoded"
+# 300 photographs converted with --short_side=256 and 342 have 36.8 and 70.0 kB. They
+# grow with the pixels, up to the size of the originals.
+_RESIZED = (256, 36.8e3), (342, 70.0e3)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Payoff:
+    """One remedy.
+
+    Attributes:
+        name: Name of the remedy.
+        pays: Whether it gains 3 % or more, and can be had.
+        gain: Images/s with it over images/s without it, in later epochs.
+        images_per_second: Images a second of all accelerators with it.
+        binding: The resource that binds then.
+        cost: What it takes, in words.
+        source: Origin of the figures.
+    """
+
+    name: str
+    pays: bool
+    gain: float
+    images_per_second: float
+    binding: str
+    cost: str
+    source: str
+
+
+def find(known: Facts) -> list[Payoff]:
+    """Returns the remedies, the one with the largest gain first.
+
+    Args:
+        known: Each fact of `facts.KEYS`.
+    """
+    before = facts.scenario(known)
+    found = [
+        _shard_cache(known, before),
+        _ram_cache(known, before),
+        _decoded_cache(known, before),
+        _resized(known, before),
+        _restart_markers(known, before),
+        _whole_batches(known, before),
+        _remote(known, before),
+    ]
+    return sorted(found, key=lambda payoff: (-payoff.pays, -payoff.gain))
+
+
+def _payoff(
+    name: str,
+    before: Scenario,
+    after: Scenario,
+    *,
+    cost: str,
+    source: str,
+    is_possible: bool = True,
+    limit: tuple[str, float] = ("", math.inf),
+) -> Payoff:
+    """Returns the payoff of a scenario over another one.
+
+    Args:
+        name: Name of the remedy.
+        before: The scenario without it.
+        after: The scenario with it.
+        cost: What it takes.
+        source: Origin of the figures.
+        is_possible: Whether it can be had.
+        limit: A further resource with its ceiling in images/s.
+    """
+    predicted = ceilings.predict(after)
+    rate, binding = predicted.images_per_second, predicted.binding
+    if limit[1] < rate:
+        binding, rate = limit
+    gain = rate / ceilings.predict(before).images_per_second
+    return Payoff(
+        name=name,
+        pays=is_possible and gain >= LEAST_GAIN,
+        gain=gain,
+        images_per_second=rate,
+        binding=binding,
+        cost=cost,
+        source=source,
+    )
+
+
+def _with_work(scenario: Scenario, *, cpu: float) -> Scenario:
+    """Returns a scenario with other CPU seconds an image."""
+    work = dataclasses.replace(scenario.work, cpu_seconds=cpu)
+    return dataclasses.replace(scenario, work=work)
+
+
+def _shard_cache(known: Facts, before: Scenario) -> Payoff:
+    data, room = before.data, facts.number(known, "local_disk_room")
+    hits = run_costs.shard_cache_hits(room, data.num_bytes, before.num_hosts)
+    hits = max(hits, before.cached_fraction)
+    after = dataclasses.replace(before, cached_fraction=hits)
+    after = _with_work(after, cpu=before.work.cpu_seconds * _SHARD_CACHE_CPU[0])
+    times = run_costs.epochs(after)
+    # Memory gives what it holds; the disk gives the rest of the hits.
+    from_disk = (hits - before.cached_fraction) * data.record_bytes
+    disk = before.num_hosts * facts.number(known, "local_disk")
+    used = min(room, data.num_bytes)
+    return _payoff(
+        "shard cache",
+        before,
+        after,
+        cost=f"{_size(used)} on the local disk of each host, which gives {hits:.0%} "
+        f"of the bytes once it is full, after {times.filling_epochs} epoch(s); a first "
+        f"epoch of {_time(times.first_seconds)}",
+        source=f"{_SHARD_CACHE_CPU[1]}; disk: {known['local_disk'].source}",
+        is_possible=room > 0,
+        limit=("local disk", disk / from_disk if from_disk else math.inf),
+    )
+
+
+def _ram_cache(known: Facts, before: Scenario) -> Payoff:
+    needed = before.data.num_bytes
+    return _payoff(
+        "RAM cache of records",
+        before,
+        dataclasses.replace(before, cached_fraction=1.0),
+        **_memory(known, needed),
+        source="size of the data set",
+    )
+
+
+def _decoded_cache(known: Facts, before: Scenario) -> Payoff:
+    side = facts.number(known, "image_size") * _MARGIN
+    after = dataclasses.replace(before, cached_fraction=1.0)
+    return _payoff(
+        "RAM cache of decoded images",
+        before,
+        _with_work(after, cpu=before.work.cpu_seconds * _DECODED_CPU[0]),
+        **_memory(known, before.data.num_images * 3 * side**2),
+        source=_DECODED_CPU[1],
+    )
+
+
+def _memory(known: Facts, needed: float) -> dict[str, str | bool]:
+    """Returns the cost of a cache in memory, and whether a host has the room."""
+    room = facts.number(known, "page_cache")
+    fits = needed <= room
+    text = "" if fits else f", which does not fit into {_size(room)}"
+    return {
+        "cost": f"{_size(needed)} of memory on each host{text}",
+        "is_possible": fits,
+    }
+
+
+def _resized(known: Facts, before: Scenario) -> Payoff:
+    side = facts.number(known, "image_size") * _MARGIN
+    (x0, y0), (x1, y1) = _RESIZED
+    size = y0 + (y1 - y0) / (x1**2 - x0**2) * (side**2 - x0**2)
+    old = before.data.record_bytes
+    size = min(max(size, y0 * (side / x0) ** 2), old)
+    data = dataclasses.replace(before.data, record_bytes=size)
+    cpu = hardware.cpu_milliseconds(size) / hardware.cpu_milliseconds(old)
+    after = dataclasses.replace(before, data=data, cached_fraction=_cached(known, data))
+    return _payoff(
+        f"records of a short side of {side:.0f} pixels",
+        before,
+        _with_work(after, cpu=before.work.cpu_seconds * cpu),
+        cost=f"a conversion with --short_side={side:.0f}, once; records of "
+        f"{_size(size)} in place of {_size(old)}; other pixels, and no crop that is "
+        "larger",
+        source=f"300 photographs; CPU time: {hardware.CPU_SOURCE}",
+        is_possible=size < old,
+    )
+
+
+def _cached(known: Facts, data: Data) -> float:
+    """Returns the share that memory gives of another data set on the same hosts."""
+    before = facts.scenario(known)
+    changed = dataclasses.replace(before, data=data)
+    if known["cached"].origin != "table":
+        return before.cached_fraction
+    return run_costs.page_cache_hits(
+        changed.host.cache_bytes, changed.data.num_bytes, changed.num_hosts
+    )
+
+
+def _restart_markers(known: Facts, before: Scenario) -> Payoff:
+    old = before.data.record_bytes
+    (small, large), source = _RESTART
+    place = min(1.0, max(0.0, (old - 104e3) / (1e6 - 104e3)))
+    ratio = small + (large - small) * place
+    data = dataclasses.replace(before.data, record_bytes=old * _RESTART_BYTES[0])
+    after = dataclasses.replace(before, data=data)
+    return _payoff(
+        "restart markers",
+        before,
+        _with_work(after, cpu=before.work.cpu_seconds * ratio),
+        cost="a conversion with --restart_rows, once; the same pixels, 0.1 % more "
+        "bytes; needs the native op",
+        source=source,
+    )
+
+
+def _whole_batches(known: Facts, before: Scenario) -> Payoff:
+    return _payoff(
+        "whole batches",
+        before,
+        _with_work(before, cpu=before.work.cpu_seconds * hardware.WHOLE_BATCHES),
+        cost="--whole_batches; memory of a batch for each parallel call; needs the "
+        "native op",
+        source="2026-11-22-decode-native.json",
+        is_possible=not facts.number(known, "whole_batches"),
+    )
+
+
+def _remote(known: Facts, before: Scenario) -> Payoff:
+    """Returns the payoff of a service, whose pixels then come over the link."""
+    side = facts.number(known, "image_size")
+    pixels = 3 * side**2
+    link = before.num_hosts * before.host.link_bytes_per_second
+    trainer = min(before.work.cpu_seconds, _READ_ONLY_MS[0] / 1e3)
+    host = dataclasses.replace(before.host, link_bytes_per_second=math.inf)
+    after = _with_work(dataclasses.replace(before, host=host), cpu=trainer)
+    rate = min(ceilings.predict(after).images_per_second, link / pixels)
+    cores = rate * before.work.cpu_seconds
+    return _payoff(
+        "preprocessing on other hosts",
+        before,
+        after,
+        cost=f"{cores:,.0f} cores on other hosts, and "
+        f"{rate * pixels / before.num_hosts / 1e9:,.2f} GB/s of pixels into each host",
+        source=f"pixels of uint8; on the trainer: {_READ_ONLY_MS[1]}",
+        limit=("link", link / pixels),
+    )
+
+
+def _size(num_bytes: float) -> str:
+    """Returns bytes with a unit."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:,.3g} {unit}"
+    return f"{num_bytes / 1e3:,.3g} kB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:,.1f} minutes" if seconds >= 90 else f"{seconds:,.1f} s"

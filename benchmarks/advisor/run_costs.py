@@ -1,0 +1,209 @@
+"""Caches and checkpoints of a run: hit shares, first epoch, sizes, seconds.
+
+In: a `Scenario`, and sizes. Out: shares, bytes and seconds. The rules for sizes of data
+sets are those of MLPerf Storage and of Dell's and NVIDIA's test.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from benchmarks.advisor import ceilings
+from benchmarks.advisor.scenario import Scenario
+
+# Hits of tfpipe.ShardCache over three epochs, of which the first one has none:
+# 2026-11-23-shard-cache.json. (share of the data that fits, hits from epoch 2 on)
+_SHARD_CACHE_HITS = ((0, 0), (0.25, 0.480), (0.5, 0.682), (0.75, 0.892), (1, 1))
+_GRID = 64  # points a side of the grid that the hits of LRU are summed on
+# A cache that keeps what so many epochs of a host read makes their order as good as
+# random.
+_MANY_EPOCHS = 64
+
+_LEFT = 0.05
+_NOTHING = 1e-4
+_RUN_STEPS = 500  # MLPerf Storage: steps of an epoch
+_RUN_MEMORIES = 5  # MLPerf Storage: data over the memory of all hosts
+_BYTES_PER_PARAMETER = 8  # a weight and its momentum, float32
+
+
+def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> float:
+    """Returns the share of the bytes that a page cache gives from epoch 2 on.
+
+    The cache forgets what was used least recently (LRU). An epoch is a new permutation
+    of the data, of which each host reads an equal part. A record is found if fewer
+    others were read since its last use than fit: on one host a share f of the data
+    gives f + (1 - f) ln(1 - f). On many hosts it gives at most f.
+
+    Args:
+        cache_bytes: Memory of a host that keeps files.
+        data_bytes: Bytes of the data set.
+        num_hosts: Number of hosts.
+
+    Returns:
+        A share, 0 to 1.
+    """
+    fits = min(1.0, cache_bytes / data_bytes)
+    if fits in (0.0, 1.0) or num_hosts * fits > _MANY_EPOCHS:
+        return fits
+    if num_hosts == 1:
+        return fits + (1 - fits) * math.log(1 - fits)
+    part = 1 / num_hosts
+    points = (np.arange(_GRID) + 0.5) / _GRID
+    # Shares of the data that were not read since, within the two epochs at the ends.
+    unread = np.multiply.outer(1 - part * points, 1 - part * points)
+    hits, between = 0.0, 1.0  # epochs between the two uses, in which it was not read
+    while between > 1 - fits:
+        hits += part * between * float(np.mean(unread * between > 1 - fits))
+        between *= 1 - part
+    return hits
+
+
+def shard_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> float:
+    """Returns the share of the bytes that a shard cache gives from epoch 2 on.
+
+    On one host the hits are those that were measured: the cache knows the order to
+    come. Several hosts read other records in each epoch, so a share f of the data
+    gives f.
+
+    Args:
+        cache_bytes: Room of the cache of a host.
+        data_bytes: Bytes of the data set.
+        num_hosts: Number of hosts.
+    """
+    fits = min(1.0, cache_bytes / data_bytes)
+    if num_hosts > 1:
+        return fits
+    places, shares = zip(*_SHARD_CACHE_HITS, strict=True)
+    return float(np.interp(fits, places, shares))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizing:
+    """Sizes of a data set that no cache can hide.
+
+    Attributes:
+        mlperf_bytes: Rule of MLPerf Storage: 500 steps an epoch, and five times the
+            memory of all hosts.
+        dell_bytes: Rule of Dell's and NVIDIA's test: more than the memory of all hosts
+            and more than the cache of the storage.
+        needed_bytes: The larger one.
+        copies: Copies of this data set that reach it.
+        arithmetic: The rules with their figures.
+    """
+
+    mlperf_bytes: float
+    dell_bytes: float
+    needed_bytes: float
+    copies: int
+    arithmetic: str
+
+
+def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
+    """Returns how large a data set must be to defeat the caches.
+
+    Args:
+        scenario: The hosts and the data.
+        ram: Memory of a host, in bytes.
+        storage_cache: Cache of the storage, in bytes.
+    """
+    record, batch = scenario.data.record_bytes, scenario.work.batch_size
+    steps = _RUN_STEPS * batch * scenario.num_accelerators * record
+    memory = scenario.num_hosts * ram
+    mlperf = max(steps, _RUN_MEMORIES * memory)
+    dell = max(memory, storage_cache)
+    needed = max(mlperf, dell)
+    return Sizing(
+        mlperf_bytes=mlperf,
+        dell_bytes=dell,
+        needed_bytes=needed,
+        copies=math.ceil(needed / scenario.data.num_bytes),
+        arithmetic=(
+            f"MLPerf Storage: max({_RUN_STEPS} steps x {batch:,} images x "
+            f"{scenario.num_accelerators:,} accelerators x {record:,.0f} B, "
+            f"{_RUN_MEMORIES} x {scenario.num_hosts:,} hosts x {ram / 1e9:,.0f} GB) = "
+            f"{mlperf / 1e12:,.2f} TB; Dell: more than max({memory / 1e9:,.0f} GB of "
+            f"all hosts, {storage_cache / 1e9:,.0f} GB of the storage) = "
+            f"{dell / 1e12:,.2f} TB"
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """Times of epochs, of which the first ones fill the caches.
+
+    Attributes:
+        first_seconds: Time of an epoch with empty caches.
+        later_seconds: Time of an epoch with full ones.
+        filling_epochs: Epochs until a cache holds 95 % of what it will hold: 1 on one
+            host; on several hosts each reads other records in each epoch.
+        amortized_epochs: Epochs of the shortest run that is at most 5 % longer than
+            with full caches from its start.
+    """
+
+    first_seconds: float
+    later_seconds: float
+    filling_epochs: int
+    amortized_epochs: int
+
+
+def epochs(scenario: Scenario) -> Epochs:
+    """Returns the times of the first epoch and of later ones."""
+    later = _epoch_seconds(scenario)
+    unseen = 1 - 1 / scenario.num_hosts  # share that a host has not seen, an epoch
+    filling = math.ceil(math.log(_LEFT) / math.log(unseen)) if unseen else 1
+    total, number, left = 0.0, 0, 1.0
+    while left > _NOTHING:
+        hits = scenario.cached_fraction * (1 - left)
+        epoch = dataclasses.replace(scenario, cached_fraction=hits)
+        total += _epoch_seconds(epoch) / later - 1
+        number += 1
+        if total <= _LEFT * number:
+            break
+        left *= unseen
+    return Epochs(
+        first_seconds=_epoch_seconds(ceilings.first_epoch(scenario)),
+        later_seconds=later,
+        filling_epochs=filling if scenario.cached_fraction else 1,
+        # Full caches add nothing more.
+        amortized_epochs=max(number, math.ceil(total / _LEFT - 1e-9)),
+    )
+
+
+def _epoch_seconds(scenario: Scenario) -> float:
+    return scenario.data.num_images / ceilings.predict(scenario).images_per_second
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint after each epoch.
+
+    Attributes:
+        num_bytes: Its size: a weight and its momentum in float32 for each parameter.
+        seconds: Time to write it.
+        share: Its share of the time of an epoch and a checkpoint, 0 to 1.
+    """
+
+    num_bytes: float
+    seconds: float
+    share: float
+
+
+def checkpoint(
+    num_parameters: int, write_rate: float, epoch_seconds: float
+) -> Checkpoint:
+    """Returns size and time of the checkpoint that rank 0 writes after an epoch.
+
+    Args:
+        num_parameters: Parameters of the model.
+        write_rate: Bytes a second.
+        epoch_seconds: Time of an epoch.
+    """
+    num_bytes = float(num_parameters * _BYTES_PER_PARAMETER)
+    seconds = num_bytes / write_rate
+    return Checkpoint(
+        num_bytes=num_bytes,
+        seconds=seconds,
+        share=seconds / (seconds + epoch_seconds),
+    )

@@ -1,0 +1,316 @@
+"""The answer about a run: as data for JSON, a page and other answers.
+
+In: known facts. Out: a dict with the prediction for 1 to N accelerators, the payoffs of
+remedies, sizes and times; and the same as lines for people.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.advisor import ceilings, facts, hardware, payoffs, run_costs
+from benchmarks.advisor.ceilings import Prediction
+from benchmarks.advisor.facts import Fact, Facts
+from benchmarks.advisor.scenario import Scenario
+from benchmarks.models import catalog
+from benchmarks.models.accelerators import Accelerator
+
+_BINDING = {
+    "accelerator": "the accelerators",
+    "cpu": "the CPUs of the hosts",
+    "storage": "the storage",
+    "link": "the links of the hosts",
+    "requests": "the requests of the storage",
+}
+_DOING = {"train": "training", "infer": "running"}
+
+
+def answer(
+    known: Facts, accelerators: Mapping[str, Accelerator], mode: str
+) -> dict[str, Any]:
+    """Returns everything that facts say about a run.
+
+    Args:
+        known: Facts of flags and results; tables give the others.
+        accelerators: Accelerators by name.
+        mode: "train" or "infer".
+
+    Returns:
+        A dict that JSON can hold. A ceiling without a limit is None.
+
+    Raises:
+        ValueError: If a name is not known, or the accelerators do not fill the hosts.
+    """
+    whole = hardware.complete(known, accelerators, mode)
+    scenario = facts.scenario(whole)
+    predicted = ceilings.predict(scenario)
+    counts = _counts(scenario.num_accelerators, scenario.host.num_accelerators)
+    times = run_costs.epochs(scenario)
+    sizes = run_costs.sizing(
+        scenario, facts.number(whole, "ram"), facts.number(whole, "storage_cache")
+    )
+    return {
+        "num_ranks": scenario.num_accelerators,
+        "num_hosts": scenario.num_hosts,
+        "examples_per_second": predicted.images_per_second,
+        "accelerator_utilization": predicted.busy_share,
+        "stall_fraction": 1 - predicted.busy_share,
+        "cpu_seconds_per_example": scenario.work.cpu_seconds,
+        "cores_per_accelerator": predicted.needs.cores / scenario.num_accelerators,
+        "binding": predicted.binding,
+        "sentences": _sentences(whole, scenario, mode),
+        "facts": facts.as_json(whole),
+        "rows": [_row(known, accelerators, mode, number) for number in counts],
+        "payoffs": [dataclasses.asdict(found) for found in payoffs.find(whole)],
+        "sizing": dataclasses.asdict(sizes),
+        "epochs": dataclasses.asdict(times),
+        "checkpoint": _checkpoint(whole, times.later_seconds, mode),
+    }
+
+
+def _counts(most: int, per_host: int) -> list[int]:
+    """Returns powers of two in a host, then of hosts, and the number itself."""
+    within = [1 << power for power in range(per_host.bit_length())]
+    found = [number for number in within if number < per_host]
+    hosts = 1
+    while hosts * per_host < most:
+        found.append(hosts * per_host)
+        hosts *= 2
+    return [*found, most]
+
+
+def _row(
+    known: Facts,
+    accelerators: Mapping[str, Accelerator],
+    mode: str,
+    number: int,
+) -> dict[str, Any]:
+    """Returns the prediction for a number of accelerators."""
+    changed = {**known, "num_accelerators": Fact(float(number), "")}
+    scenario = facts.scenario(hardware.complete(changed, accelerators, mode))
+    predicted = ceilings.predict(scenario)
+    cold = ceilings.predict(ceilings.first_epoch(scenario))
+    return {
+        "num_accelerators": number,
+        "num_hosts": scenario.num_hosts,
+        "images_per_second": predicted.images_per_second,
+        "binding": predicted.binding,
+        "busy_share": predicted.busy_share,
+        "cores_used": predicted.demand.cores,
+        "cores_share": predicted.demand.cores
+        / (scenario.num_hosts * scenario.host.num_cores),
+        "storage_bytes_per_second": predicted.demand.storage_bytes_per_second,
+        "requests_per_second": predicted.demand.requests_per_second,
+        "first_epoch_images_per_second": cold.images_per_second,
+        "first_epoch_binding": cold.binding,
+        "first_epoch_storage_bytes_per_second": cold.demand.storage_bytes_per_second,
+        "first_epoch_requests_per_second": cold.demand.requests_per_second,
+        "ceilings": _finite(predicted.ceilings),
+        "first_epoch_ceilings": _finite(cold.ceilings),
+    }
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {k: v if math.isfinite(v) else None for k, v in values.items()}
+
+
+def _checkpoint(whole: Facts, epoch_seconds: float, mode: str) -> dict[str, Any] | None:
+    """Returns size and time of a checkpoint; None without training or parameters."""
+    parameters = catalog.MODELS[facts.text(whole, "model")].num_parameters
+    if mode != "train" or parameters is None:
+        return None
+    rate = facts.number(whole, "write")
+    found = run_costs.checkpoint(parameters, rate, epoch_seconds)
+    return dataclasses.asdict(found)
+
+
+def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
+    """Returns the answer in a few sentences, the most important one first."""
+    steady = ceilings.predict(scenario)
+    cold = ceilings.predict(ceilings.first_epoch(scenario))
+    number = scenario.num_accelerators
+    verb = "are" if number > 1 else "is"
+    storage = f"{_gb(cold.demand.storage_bytes_per_second)} GB/s"
+    later = f"{_gb(steady.demand.storage_bytes_per_second)} GB/s"
+    if later != storage:
+        storage += f" in the first epoch and {later} with full caches"
+    word = "gives" if steady.binding in ("storage", "requests") else "must give"
+    found = [
+        f"{number:,} {facts.text(whole, 'accelerator').upper()} "
+        f"{_DOING.get(mode, mode)} {facts.text(whole, 'model')} {verb} bound by "
+        f"{_BINDING[steady.binding]}: {steady.images_per_second:,.0f} images/s, "
+        f"{steady.busy_share:.0%} busy; the storage {word} {storage}, and "
+        f"{_cores(steady, scenario)} are busy."
+    ]
+    if cold.binding != steady.binding:
+        found.append(
+            f"The first epoch is bound by {_BINDING[cold.binding]}: "
+            f"{cold.images_per_second:,.0f} images/s, {cold.busy_share:.0%} busy."
+        )
+    if steady.binding != "accelerator":
+        found.append(
+            "Accelerators that never wait need "
+            f"{_gb(cold.needs.storage_bytes_per_second)} GB/s, "
+            f"{cold.needs.requests_per_second:,.0f} requests/s and "
+            f"{cold.needs.cores:,.1f} cores in the first epoch."
+        )
+    return found + _next(scenario, steady)
+
+
+def _cores(predicted: Prediction, scenario: Scenario) -> str:
+    total = scenario.num_hosts * scenario.host.num_cores
+    share = predicted.demand.cores / total
+    return f"{predicted.demand.cores:,.1f} of {total:,g} cores ({share:.0%})"
+
+
+def _next(scenario: Scenario, steady: Prediction) -> list[str]:
+    """Returns the sentence on the limit behind the binding one, if there is one."""
+    name = steady.next_binding
+    rate = steady.ceilings[name]
+    if not math.isfinite(rate):
+        return []
+    text = f"The next limit is {_BINDING[name]}, at {rate:,.0f} images/s"
+    is_total = name in ("storage", "requests") and scenario.storage.is_shared
+    if steady.binding == "accelerator" and is_total:
+        one = steady.ceilings["accelerator"] / scenario.num_accelerators
+        text += f", which {math.floor(rate / one):,} accelerators take"
+    return [f"{text}."]
+
+
+def _gb(rate: float) -> str:
+    """Returns bytes a second in GB, with two digits that matter."""
+    value = rate / 1e9
+    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Returns an answer as lines: sentences, tables, and figures with their sources.
+
+    Args:
+        found: What `answer` returned.
+    """
+    blocks = [
+        found["sentences"],
+        _table(found["rows"]),
+        _payoff_lines(found["payoffs"]),
+        _other_lines(found),
+        _fact_lines(found["facts"]),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a line for each number of accelerators, below a heading."""
+    heads = ("images/s", "busy", "cores", "of all", "GB/s", "requests/s", "1st epoch")
+    first = f"{'accelerators':>12}{'hosts':>7}"
+    lines = [f"{first}{''.join(f'{h:>12}' for h in heads)}  bound by"]
+    for row in rows:
+        cells = (
+            f"{row['images_per_second']:,.0f}",
+            f"{row['busy_share']:.0%}",
+            f"{row['cores_used']:,.1f}",
+            f"{row['cores_share']:.0%}",
+            _gb(row["first_epoch_storage_bytes_per_second"]),
+            f"{row['first_epoch_requests_per_second']:,.0f}",
+            f"{row['first_epoch_images_per_second']:,.0f}",
+        )
+        bound = row["binding"]
+        if row["first_epoch_binding"] != bound:
+            bound += f" (first epoch: {row['first_epoch_binding']})"
+        numbers = f"{row['num_accelerators']:>12,}{row['num_hosts']:>7,}"
+        lines.append(f"{numbers}{''.join(f'{cell:>12}' for cell in cells)}  {bound}")
+    return [*lines, "GB/s and requests/s are those of the first epoch."]
+
+
+def _payoff_lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [f"{'What would pay':<42}{'gain':>7}{'images/s':>12}  then bound by, cost"]
+    lines += [
+        f"{('yes: ' if one['pays'] else 'no:  ') + one['name']:<42}"
+        f"{one['gain']:>7.2f}{one['images_per_second']:>12,.0f}  {one['binding']}; "
+        f"{one['cost']}."
+        for one in found
+    ]
+    return lines
+
+
+def _other_lines(found: Mapping[str, Any]) -> list[str]:
+    """Returns sizes, epochs and checkpoints in words."""
+    sizing, epochs = found["sizing"], found["epochs"]
+    lines = [
+        f"To defeat the caches: {sizing['needed_bytes'] / 1e12:,.2f} TB, "
+        f"{sizing['copies']:,} of this data set. {sizing['arithmetic']}.",
+        f"An epoch takes {epochs['later_seconds']:,.1f} s, the first one "
+        f"{epochs['first_seconds']:,.1f} s; the caches are full after "
+        f"{_count(epochs['filling_epochs'], 'epoch')}. A run of "
+        f"{_count(epochs['amortized_epochs'], 'epoch')} or more is at most 5 % longer "
+        "than with full caches.",
+    ]
+    if checkpoint := found["checkpoint"]:
+        lines.append(
+            f"A checkpoint of {checkpoint['num_bytes'] / 1e6:,.0f} MB takes "
+            f"{checkpoint['seconds']:.2f} s; one after each epoch takes "
+            f"{checkpoint['share']:.2%} of the run."
+        )
+    return lines
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _fact_lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = ["Figures, and where each comes from:"]
+    for name, fact in found.items():
+        shown = _shown(facts.KEYS[name].kind, fact["value"])
+        lines.append(f"  {name:<22}{shown:>16}  {fact['source']}")
+    return lines
+
+
+def _shown(kind: str, value: Any) -> str:
+    """Returns a value with its unit, for people."""
+    if value is None:
+        return "unlimited"
+    if isinstance(value, str):
+        return value
+    if kind == "yes":
+        return "yes" if value else "no"
+    if kind == "share":
+        return f"{value:.1%}"
+    unit = {"bytes": "B", "rate": "B/s", "milliseconds": "ms"}.get(kind, "")
+    scales = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+    if kind in ("bytes", "rate"):
+        for prefix, scale in scales:
+            if value >= scale:
+                return f"{value / scale:,.4g} {prefix}{unit}"
+    number = f"{value:,.4g}" if value < 1e3 else f"{value:,.0f}"
+    return f"{number} {unit}".rstrip()
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Returns what a change does: the figures before and after it, as lines.
+
+    Args:
+        before: The answer without the change.
+        after: The answer with it.
+    """
+    rows = [answer["rows"][-1] for answer in (before, after)]
+    shown = [
+        ("accelerators", [f"{row['num_accelerators']:,}" for row in rows]),
+        ("images/s", [f"{row['images_per_second']:,.0f}" for row in rows]),
+        ("bound by", [row["binding"] for row in rows]),
+        ("busy", [f"{row['busy_share']:.0%}" for row in rows]),
+        ("cores busy", [f"{row['cores_used']:,.1f}" for row in rows]),
+        (
+            "GB/s, first epoch",
+            [_gb(row["first_epoch_storage_bytes_per_second"]) for row in rows],
+        ),
+        (
+            "images/s, first epoch",
+            [f"{row['first_epoch_images_per_second']:,.0f}" for row in rows],
+        ),
+    ]
+    gain = rows[1]["images_per_second"] / rows[0]["images_per_second"]
+    lines = [f"{'':<24}{'before':>14}{'after':>14}"]
+    lines += [f"{name:<24}{old:>14}{new:>14}" for name, (old, new) in shown]
+    return "\n".join([*lines, f"{'gain':<24}{'':>14}{gain:>14.2f}"])

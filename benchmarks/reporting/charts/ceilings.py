@@ -1,0 +1,165 @@
+"""Charts of predictions: the demand of accelerators against each ceiling.
+
+In: documents of benchmarks.advise. Out: for each a chart of images a second over the
+number of accelerators: a line for what the accelerators take, one for each resource
+that limits them, and points for what comes out.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.reporting.charts.frame import (
+    Chart,
+    Plot,
+    Spec,
+    amount,
+    color,
+    legend,
+    percent,
+    spec,
+)
+from benchmarks.reporting.results import Result, as_number
+
+_HEIGHT = 260
+_DOT = {"type": "point", "size": 60, "filled": True, "color": "var(--text)"}
+_NAMES = {
+    "accelerator": "demand of the accelerators",
+    "cpu": "CPUs of the hosts",
+    "storage": "storage",
+    "link": "links of the hosts",
+    "requests": "requests of the storage",
+}
+_TITLES = {
+    "ceilings": ("images_per_second", "With full caches"),
+    "first_epoch_ceilings": ("first_epoch_images_per_second", "In the first epoch"),
+}
+_COLUMNS = ("Accelerators", "Hosts", "images/s", "Bound by", "Busy", "CPU")
+_COLUMNS += ("1st epoch, images/s", "1st epoch, GB/s", "Bound by, 1st epoch")
+
+
+def demand(advice: Sequence[Result]) -> list[Chart]:
+    """Draws demand and ceilings of each prediction."""
+    return [
+        chart
+        for place, result in enumerate(advice, 1)
+        if (chart := _chart(place, result)) is not None
+    ]
+
+
+def _chart(place: int, result: Result) -> Chart | None:
+    rows = [
+        row
+        for row in result.items("rows")
+        if isinstance(row, Mapping) and as_number(row.get("num_accelerators"))
+    ]
+    drawn = {key: _lines(rows, key) for key in _TITLES}
+    if len(rows) < 2 or not all(drawn.values()):
+        return None
+    used = [
+        name
+        for key, name in _NAMES.items()
+        if any(_ceiling(row, kind, key) for row in rows for kind in _TITLES)
+    ]
+    if drawn["ceilings"] == drawn["first_epoch_ceilings"]:
+        del drawn["first_epoch_ceilings"]
+    plots = [
+        Plot(_TITLES[key][1] if len(drawn) > 1 else "In each epoch", _draw(lines, used))
+        for key, lines in drawn.items()
+    ]
+    return Chart(
+        f"advice-{place}",
+        f"Predicted: demand and ceilings, {_name(result)}",
+        [
+            *(text for text in result.items("sentences") if isinstance(text, str)),
+            "Lines are the images a second that each resource allows; points are "
+            "those that come out.",
+        ],
+        legend(used),
+        plots,
+        _COLUMNS,
+        [_texts(row) for row in rows],
+    )
+
+
+def _name(result: Result) -> str:
+    """Returns model and accelerator of a prediction."""
+    names = (result.text(f"facts.{key}.value") for key in ("model", "accelerator"))
+    return " on ".join(name for name in names if name) or result.name
+
+
+def _ceiling(row: Mapping[str, Any], kind: str, key: str) -> float | None:
+    ceilings = row.get(kind)
+    return as_number(ceilings.get(key)) if isinstance(ceilings, Mapping) else None
+
+
+def _lines(rows: Sequence[Mapping[str, Any]], kind: str) -> list[Spec]:
+    """Returns a point for each resource with a limit, and one for what comes out."""
+    found = []
+    for row in rows:
+        number = as_number(row["num_accelerators"])
+        rate = as_number(row.get(_TITLES[kind][0]))
+        for key, name in _NAMES.items():
+            value = _ceiling(row, kind, key)
+            if value and rate:
+                found.append(
+                    {"number": number, "what": name, "rate": value, "reached": rate}
+                )
+    return found
+
+
+def _draw(points: Sequence[Spec], names: Sequence[str]) -> Spec:
+    x = {
+        "field": "number",
+        "type": "quantitative",
+        "title": "accelerators",
+        "scale": {"type": "log", "base": 2},
+        "axis": {"tickCount": 6, "format": ",d"},
+    }
+    y = {
+        "field": "rate",
+        "type": "quantitative",
+        "title": "images/s",
+        "scale": {"type": "log"},
+        "axis": {"format": "~s", "tickCount": 5},
+    }
+    what = {
+        "field": "what",
+        "type": "nominal",
+        "scale": {
+            "domain": list(names),
+            "range": [color(place) for place in range(len(names))],
+        },
+        "legend": None,
+    }
+    reached = {**y, "field": "reached"}
+    tooltip = [
+        {"field": "number", "type": "quantitative", "title": "accelerators"},
+        {"field": "what", "type": "nominal"},
+        {"field": "rate", "type": "quantitative", "title": "allows", "format": ",.0f"},
+        {"field": "reached", "type": "quantitative", "format": ",.0f"},
+    ]
+    lines = {"x": x, "y": y, "color": what, "tooltip": tooltip}
+    dots = {"x": x, "y": reached, "tooltip": tooltip}
+    return spec(
+        points,
+        height=_HEIGHT,
+        layer=[
+            {"mark": {"type": "line", "strokeWidth": 2.5}, "encoding": lines},
+            {"mark": _DOT, "encoding": dots},
+        ],
+    )
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    first_bytes = as_number(row.get("first_epoch_storage_bytes_per_second"))
+    return [
+        f"{as_number(row.get('num_accelerators')) or 0:,.0f}",
+        f"{as_number(row.get('num_hosts')) or 1:,.0f}",
+        amount(as_number(row.get("images_per_second"))),
+        _NAMES.get(str(row.get("binding")), "—"),
+        percent(as_number(row.get("busy_share"))),
+        percent(as_number(row.get("cores_share"))),
+        amount(as_number(row.get("first_epoch_images_per_second"))),
+        amount(None if first_bytes is None else first_bytes / 1e9),
+        _NAMES.get(str(row.get("first_epoch_binding")), "—"),
+    ]
