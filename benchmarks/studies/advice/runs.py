@@ -130,7 +130,7 @@ def train(place: Place, setting: Setting, *flags: str) -> dict[str, Any]:
     """
     folder = place.of(setting)
     files = [str(folder / shard.name) for shard in shards(folder)]
-    timed = place.num_timed_windows
+    warmup, timed = setting.num_windows, place.num_timed_windows
     with contextlib.ExitStack() as stack:
         more = list(flags)
         if setting.cache_share is not None:
@@ -151,7 +151,7 @@ def train(place: Place, setting: Setting, *flags: str) -> dict[str, Any]:
                 *(sys.executable, "-m", "benchmarks.train", f"--data_dir={folder}"),
                 f"--batch_size={setting.batch_size}",
                 f"--step_time_ms={setting.step_time_ms}",
-                f"--num_warmup_steps={setting.num_windows * WINDOW // setting.batch_size}",
+                f"--num_warmup_steps={warmup * WINDOW // setting.batch_size}",
                 f"--num_steps={timed * WINDOW // setting.batch_size}",
                 *more,
             ],
@@ -193,7 +193,9 @@ def calibrate(place: Place, *, can_limit: bool) -> tuple[Calibration, dict[str, 
     step = train(short, slow)
     images = {"input": cpu["examples_per_second"], "step": step["examples_per_second"]}
     records = shards(place.large)
-    record_bytes = sum(s.num_bytes for s in records) / sum(s.num_records for s in records)
+    record_bytes = sum(s.num_bytes for s in records) / sum(
+        s.num_records for s in records
+    )
     share = 1.0
     if can_limit:
         limit = round(0.3 * images["input"] * record_bytes)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from benchmarks.advisor import cache_hits
+from benchmarks.advisor import run_costs
 from benchmarks.advisor.scenario import Data, Host, Scenario, Storage, Work
 
 WINDOW = 1024  # records that tfpipe reads and shuffles together
@@ -49,8 +49,7 @@ class Calibration:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}.")
         if not 0 <= self.step_overhead_seconds < math.inf:
             raise ValueError(
-                "step_overhead_seconds must be >= 0, got "
-                f"{self.step_overhead_seconds}."
+                f"step_overhead_seconds must be >= 0, got {self.step_overhead_seconds}."
             )
 
 
@@ -113,7 +112,7 @@ def draw(
         step_seconds = batch_size / rate / _between(random, *_ACCELERATOR)
         share = random.uniform(*_CACHE_SHARES)
         share = float(share) if cached[number] and can_limit else None
-        missed = 1 - cache_hits.optimal(share or 0.0)
+        missed = 1 - _hits(share)
         num_bytes = rate * _between(random, *_STORAGE) * calibration.record_bytes
         settings.append(
             Setting(
@@ -127,6 +126,10 @@ def draw(
             )
         )
     return settings
+
+
+def _hits(share: float | None) -> float:
+    return run_costs.shard_cache_hits(share or 0.0, 1.0, 1)
 
 
 def _between(random: np.random.Generator, low: float, high: float) -> float:
@@ -157,5 +160,5 @@ def scenario(
         storage=Storage(
             bytes_per_second=limit * calibration.storage_share if limit else math.inf
         ),
-        cached_fraction=cache_hits.optimal(setting.cache_share or 0.0),
+        cached_fraction=_hits(setting.cache_share),
     )
