@@ -53,10 +53,11 @@ def limited(folder: pathlib.Path, bytes_per_second: int | None) -> Iterator[str 
     if bytes_per_second is None:
         yield None
         return
+    disk = _disk(folder)
     group = _BLKIO / f"tfpipe-study-{os.getpid()}"
     group.mkdir(exist_ok=True)
     try:
-        (group / _LIMIT).write_text(f"{_disk(folder)} {bytes_per_second}\n")
+        (group / _LIMIT).write_text(f"{disk} {bytes_per_second}\n")
         yield str(group / "cgroup.procs")
     finally:
         _remove(group)

@@ -26,7 +26,7 @@ from benchmarks.advisor import ceilings, simulation
 from benchmarks.advisor.scenario import Scenario
 from benchmarks.options import command
 from benchmarks.reporting import output
-from benchmarks.studies.advice.published_tests import TESTS, Published, Test
+from benchmarks.studies.advice.published_tests import TESTS, Published, PublishedTest
 
 _RESULT = flags.DEFINE_string(
     "advice_result", None, "File to write the JSON object to as well."
@@ -79,7 +79,7 @@ _PREDICT: Mapping[str, Callable[[Scenario], float]] = {
 }
 
 
-def compare(test: Test) -> dict[str, Any]:
+def compare(test: PublishedTest) -> dict[str, Any]:
     """Returns the predicted figures of a test beside the published ones, for JSON.
 
     Args:
@@ -103,7 +103,7 @@ def compare(test: Test) -> dict[str, Any]:
     }
 
 
-def _figure(test: Test, one: Published) -> dict[str, Any]:
+def _figure(test: PublishedTest, one: Published) -> dict[str, Any]:
     predicted = float(_PREDICT[one.quantity](test.scenario))
     ratio = predicted / one.value
     is_within = abs(ratio - 1) <= LIMIT

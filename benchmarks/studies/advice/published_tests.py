@@ -49,7 +49,7 @@ class Published:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Test:
+class PublishedTest:
     """A published test.
 
     Attributes:
@@ -209,7 +209,7 @@ def _unet(storage: float) -> Scenario:
 
 
 TESTS = (
-    Test(
+    PublishedTest(
         name="ResNet-50, 72 V100, 9 DGX-1, Isilon",
         scenario=_dell(9),
         binding="accelerator",
@@ -222,7 +222,7 @@ TESTS = (
         source=_DELL,
         inputs=f"{_V100_INPUTS}; {_CPU_INPUTS}; {_DGX1_INPUTS}",
     ),
-    Test(
+    PublishedTest(
         name="ResNet-50, 8 V100, 1 DGX-1, Isilon",
         scenario=_dell(1),
         binding="accelerator",
@@ -233,7 +233,7 @@ TESTS = (
         source=_DELL,
         inputs=f"{_V100_INPUTS}; {_CPU_INPUTS}; {_DGX1_INPUTS}",
     ),
-    Test(
+    PublishedTest(
         name="Inception-v4, 1.35 MB images, 72 V100",
         scenario=_dell(9, is_large=True),
         binding="accelerator",
@@ -248,7 +248,7 @@ TESTS = (
         f"{_DGX1_INPUTS}",
     ),
     *(
-        Test(
+        PublishedTest(
             name=f"{model}, 4 V100, Isilon",
             scenario=_ready(rate),
             binding="accelerator",
@@ -267,7 +267,7 @@ TESTS = (
             ("VGG-16", 1_590, 1_440),
         )
     ),
-    Test(
+    PublishedTest(
         name="GoogLeNet inference, 8 V100, shared storage",
         scenario=_weka(Storage(bytes_per_second=30e9), 10e9),
         binding="accelerator",
@@ -275,7 +275,7 @@ TESTS = (
         source=_WEKA,
         inputs=f"{_WEKA_INPUTS}; storage: over 30 GB/s; 100 Gb/s: over 10 GB/s",
     ),
-    Test(
+    PublishedTest(
         name="GoogLeNet inference, 8 V100, local NVMe",
         scenario=_weka(Storage(bytes_per_second=2.8e9, is_shared=False)),
         binding="storage",
@@ -284,7 +284,7 @@ TESTS = (
         inputs=f"{_WEKA_INPUTS}; drive: 2.8 GB/s (data sheet of Intel's DC P3700; the "
         "test names none, drives of that time read 2.6 to 3.3 GB/s)",
     ),
-    Test(
+    PublishedTest(
         name="GoogLeNet inference, 8 V100, NFS",
         scenario=_weka(Storage(bytes_per_second=30e9), 1.5e9),
         binding="link",
@@ -295,7 +295,7 @@ TESTS = (
         inputs=f"{_WEKA_INPUTS}; NFS: about 1.5 GB/s for a client",
     ),
     *(
-        Test(
+        PublishedTest(
             name=f"{model}, 8 A100, real images in memory",
             scenario=_lambda(synthetic),
             binding=binding,
@@ -311,7 +311,7 @@ TESTS = (
             ("AlexNet training", 93_466, 30_695, "cpu"),
         )
     ),
-    Test(
+    PublishedTest(
         name="MLPerf Storage v0.5, 3D U-Net, 5 nodes",
         scenario=_unet(25e9),
         binding="accelerator",

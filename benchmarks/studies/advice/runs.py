@@ -18,7 +18,12 @@ from typing import Any
 
 import tfpipe
 from benchmarks.studies.advice import limits
-from benchmarks.studies.advice.settings import WINDOW, Calibration, Setting
+from benchmarks.studies.advice.settings import (
+    CACHED_WINDOWS,
+    WINDOW,
+    Calibration,
+    Setting,
+)
 
 # The kernel reads up to some megabytes ahead within a file (read_ahead_kb of the disk):
 # more than an extent, and records of other windows. A shard of one extent leaves
@@ -54,7 +59,7 @@ class Place:
     @property
     def num_small(self) -> int:
         """Records of the small data set."""
-        return 4 * WINDOW
+        return CACHED_WINDOWS * WINDOW
 
     def of(self, setting: Setting) -> pathlib.Path:
         """Returns the folder that a setting reads."""
@@ -87,7 +92,7 @@ def write_data(data_dir: str, folder: pathlib.Path, num_records: int) -> None:
         if found != num_records:
             raise ValueError(
                 f"{folder} must hold {num_records} records, got {found}. Remove it, or "
-                "give another --work_dir."
+                "give another --advice_dir."
             )
         return
     import tensorflow as tf
@@ -139,7 +144,7 @@ def train(place: Place, setting: Setting, *flags: str) -> dict[str, Any]:
             gigabytes = setting.cache_share * num_bytes / 1e9
             more.append(f"--shard_cache_dir={stack.enter_context(cache)}")
             more.append(f"--shard_cache_max_gb={gigabytes:.6f}")
-            timed = 2 * place.num_small // WINDOW
+            timed = CACHED_WINDOWS
         limit = setting.storage_bytes_per_second
         if limit is not None:
             limits.evict(files)

@@ -12,13 +12,15 @@ import numpy as np
 from benchmarks.advisor import run_costs
 from benchmarks.advisor.scenario import Data, Host, Scenario, Storage, Work
 
+CACHED_WINDOWS = 8  # of the data set that is read through a cache
 WINDOW = 1024  # records that tfpipe reads and shuffles together
 BATCH_SIZES = (32, 64, 128)  # windows hold whole batches, so that timing fits to them
 
 # Ceilings of accelerator and storage, as multiples of the ceiling of the cores.
 _ACCELERATOR = 0.5, 1.6
 _STORAGE = 0.5, 1.5
-_CACHE_SHARES = 0.25, 0.75
+# A shard cache holds 3 windows at least.
+_CACHE_SHARES = 0.4, 0.8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,7 @@ class Setting:
     @property
     def num_windows(self) -> int:
         """Shuffle windows that are read before the timing begins."""
-        return 2 if self.cache_share is None else 4
+        return 2 if self.cache_share is None else CACHED_WINDOWS
 
 
 def draw(

@@ -17,12 +17,14 @@ from benchmarks.studies import (
     shuffle_memory,
     tuning,
 )
+from benchmarks.studies.advice import published, this_host
 from benchmarks.studies.loaders import __main__ as loaders
 from benchmarks.studies.service import __main__ as service
 from benchmarks.studies.shard_cache import __main__ as shard_cache
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
+    *(published, this_host),
     *(realism, service, shard_cache, shuffle_memory, tuning, loaders),
 ]
 
