@@ -1,4 +1,4 @@
-"""What do a storage, hosts and accelerators give, and what holds them back?
+"""How fast will a training run be, and what holds it back?
 
   python -m benchmarks.advise --model=resnet50 --accelerator=v100 --num_accelerators=72
   python -m benchmarks.advise --results=REPORTS --num_accelerators=8 --storage=nfs
@@ -227,7 +227,12 @@ def run(
             print(f"Note: {reason}", file=sys.stderr)
         known = what_if.apply(measured.read(collection), flags_given)
     answer = summary.answer(known, accelerators_known, mode)
+    # Before a line is printed, because it may be wrong.
+    after = _after(change, known, accelerators_known, mode)
     print(summary.text(answer))
+    if after is not None:
+        print(f"\nWith {change}: {after['sentences'][0]}")
+        print(summary.difference(answer, after))
     now = datetime.datetime.now(datetime.timezone.utc)
     result = {
         "command": "benchmarks.advise",
@@ -235,17 +240,24 @@ def run(
         "started_at": now.isoformat(timespec="seconds"),
         "config": config,
         **answer,
-        "what_if": None,
+        "what_if": None if after is None else {"text": change, **after},
     }
-    if change is not None:
-        whole = hardware.complete(known, accelerators_known, mode)
-        changed = what_if.apply(known, what_if.parse(change, whole))
-        after = summary.answer(changed, accelerators_known, mode)
-        print(f"\nWith {change}: {after['sentences'][0]}")
-        print(summary.difference(answer, after))
-        result["what_if"] = {"text": change, **after}
     output.print_line(result)
     return result
+
+
+def _after(
+    change: str | None,
+    known: dict[str, Fact],
+    accelerators_known: dict[str, Accelerator],
+    mode: str,
+) -> dict[str, Any] | None:
+    """Returns the answer after a change; None without one."""
+    if change is None:
+        return None
+    whole = hardware.complete(known, accelerators_known, mode)
+    changed = what_if.apply(known, what_if.parse(change, whole))
+    return summary.answer(changed, accelerators_known, mode)
 
 
 def _config() -> dict[str, Any]:

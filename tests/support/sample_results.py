@@ -14,6 +14,9 @@ from typing import Any
 
 import PIL.Image
 
+from benchmarks.advisor import facts, summary
+from benchmarks.models import published
+
 START = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.timezone.utc)
 ENVIRONMENT: dict[str, Any] = {
     "tfpipe": "0.1.0",
@@ -362,6 +365,19 @@ def storage() -> dict[str, Any]:
     }
 
 
+def advice() -> dict[str, Any]:
+    """Returns a prediction of benchmarks.advise for 72 V100 on a slow storage."""
+    texts = {"accelerator": "v100", "num_accelerators": "72", "storage": "5.9GB/s"}
+    known = {name: facts.parse(name, text, name) for name, text in texts.items()}
+    return {
+        "command": "benchmarks.advise",
+        "schema_version": 1,
+        "started_at": START.isoformat(),
+        "config": texts,
+        **summary.answer(known, published.ACCELERATORS, "train"),
+    }
+
+
 def every_kind() -> dict[str, dict[str, Any]]:
     """Returns file name -> result, for one of every kind."""
     rates = {1: (750.0, 0.012), 2: (1485, 0.018), 4: (2890, 0.035), 8: (4700, 0.19)}
@@ -418,6 +434,7 @@ def every_kind() -> dict[str, dict[str, Any]]:
         "learned": learned,
         "input": profile(),
         "sweep": sweep(),
+        "advice": advice(),
     }
 
 

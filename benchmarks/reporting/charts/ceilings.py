@@ -67,7 +67,7 @@ def _chart(place: int, result: Result) -> Chart | None:
         for key, lines in drawn.items()
     ]
     return Chart(
-        f"advice-{place}",
+        f"ceilings-{place}",
         f"Predicted: demand and ceilings, {_name(result)}",
         [
             *(text for text in result.items("sentences") if isinstance(text, str)),

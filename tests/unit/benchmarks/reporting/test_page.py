@@ -114,7 +114,7 @@ def test_page_is_a_document_for_keyboards_and_screen_readers(
     assert len(everything.all("caption")) == len(tables)
     assert all(a.get("scope") in ("row", "col") for _, a, _ in everything.all("th"))
     drawings = everything.all("div", role="img")
-    assert len(drawings) == 31
+    assert len(drawings) == 33
     assert all(attributes["aria-label"] for _, attributes, _ in drawings)
     scrolling = [a for _, a, _ in everything.elements if a.get("class") == "scroll"]
     assert len(scrolling) == len(tables)
@@ -142,7 +142,7 @@ def test_each_chart_has_its_specification_and_its_numbers(everything: Parsed) ->
     assert [a["id"] for _, a, _ in everything.all("figure")] == [
         *("time-1", "time-2", "scaling", "bars", "storages", "ranks"),
         *("steps-1", "steps-2", "pipeline-costs", "storage-1-rates"),
-        "learning-1",
+        *("ceilings-1", "learning-1"),
     ]
     assert everything.texts("summary").count("The numbers of Over time") == 1
 
