@@ -30,7 +30,7 @@ from benchmarks.studies.advice.settings import (
 # nothing to read ahead, so that the storage gives what is used and no more.
 _SHARD_RECORDS = 32
 _SPLIT = "train"
-_TIME_LIMIT = 300.0
+_TIME_LIMIT = 400.0
 _CALIBRATION_BATCH = 48
 _CALIBRATION_STEP_MS = 200.0
 

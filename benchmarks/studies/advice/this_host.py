@@ -3,15 +3,15 @@ r"""Does the advisor know in advance how fast this host will train?
   python -m benchmarks.studies.advice.this_host --data_dir=DIR --advice_dir=WORK \
       --num_settings=8 --settings_seed=20 --host_result=result.json
 
-Question: is the prediction right for settings that nobody has run before? The study
+Question: is the prediction right for settings that nobody has run before?
 
-  1. writes the records of --data_dir, repeated, into two data sets in --advice_dir;
-  2. calibrates: the cost of an image by `benchmarks.input`, what a step takes beside
-     its step time, and the share of a limited storage's rate that a pipeline gets;
-  3. draws settings by a seed: cores (taskset), batch size, step time of an emulated
-     accelerator, rate of the storage (a cgroup limits reads of the disk that
-     --advice_dir is on), and size of a shard cache that does not hold the data;
-  4. predicts each setting, then runs it with `benchmarks.train --step_time_ms`.
+Data: the study writes the records of --data_dir, repeated, into two data sets in
+--advice_dir. Calibration: the cost of an image by `benchmarks.input`, what a step takes
+beside its step time, and the share of a limited storage's rate that a pipeline gets.
+Settings, drawn by a seed: cores (taskset), batch size, step time of an emulated
+accelerator, rate of the storage (a cgroup limits reads of the disk that --advice_dir is
+on), and size of a shard cache that does not hold the data. Each setting is predicted,
+and then run with `benchmarks.train --step_time_ms`.
 
 The prediction is made before the run and from the calibration only. The table has the
 predicted and the measured images/s, their ratio, and how much of the cores other
@@ -81,7 +81,7 @@ def predict(
         setting, calibration, num_images=place.num_images(setting)
     )
     said = ceilings.predict(asked)
-    simulated = simulation.simulate(asked).steady
+    simulated = simulation.simulate(asked, max_steps=100).steady
     return {
         "predicted_images_per_second": said.images_per_second,
         "binding": said.binding,
@@ -118,43 +118,50 @@ def measure(place: runs.Place, setting: Setting) -> dict[str, Any]:
 
 
 def _others(figures: Mapping[str, Any]) -> float:
-    return float(figures["others_cpu_fraction"] or 0.0)
+    return float(figures.get("others_cpu_fraction") or 0.0)
 
 
 def compare(
     place: runs.Place, drawn: Sequence[Setting], calibration: Calibration
 ) -> list[dict[str, Any]]:
-    """Predicts and then runs each setting; returns a row for each.
+    """Predicts all settings and then runs each; returns a row for each.
+
+    A run that fails has its error in the row, and counts as not within the limit.
 
     Args:
         place: The data.
         drawn: The settings.
         calibration: Figures of this host.
-
-    Raises:
-        OSError: If a run fails.
     """
     said = [predict(place, setting, calibration) for setting in drawn]
     rows = []
     for setting, prediction in zip(drawn, said, strict=True):
         start = time.monotonic()
-        found = measure(place, setting)
-        ratio = (
-            prediction["predicted_images_per_second"]
-            / found["measured_images_per_second"]
-        )
+        try:
+            found = measure(place, setting)
+        except OSError as error:  # the other settings are still worth running
+            found = {"error": str(error)}
         rows.append(
             {
                 "setting": dataclasses.asdict(setting),
                 **prediction,
                 **found,
-                "ratio": ratio,
-                "is_within": abs(ratio - 1) <= LIMIT,
+                **_judge(prediction, found),
                 "seconds": time.monotonic() - start,
             }
         )
         print(table(rows).splitlines()[len(rows)], file=sys.stderr, flush=True)
     return rows
+
+
+def _judge(prediction: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the ratio of both rates, and whether it is within the limit."""
+    if "error" in found:
+        return {"ratio": None, "is_within": False}
+    ratio = (
+        prediction["predicted_images_per_second"] / found["measured_images_per_second"]
+    )
+    return {"ratio": ratio, "is_within": abs(ratio - 1) <= LIMIT}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -164,21 +171,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         f"{'bound by':>13}{'predicted':>11}{'simulated':>11}{'measured':>10}"
         f"{'ratio':>7}{'others':>8}"
     ]
-    for row in rows:
-        one = row["setting"]
-        rate, share = one["storage_bytes_per_second"], one["cache_share"]
-        lines.append(
-            f"{one['num_cores']:5}{one['batch_size']:6}{one['step_time_ms']:9.1f}"
-            f"{f'{rate / 1e6:.1f} MB/s' if rate else 'memory':>11}"
-            f"{f'{share:.0%}' if share else '-':>7}{row['binding']:>13}"
-            f"{row['predicted_images_per_second']:11.1f}"
-            f"{row['simulated_images_per_second']:11.1f}"
-            f"{row['measured_images_per_second']:10.1f}{row['ratio']:7.3f}"
-            f"{_others(row):8.1%}{'' if row['is_within'] else '  off'}"
-        )
-    if not rows:
-        return lines[0]
-    errors = [abs(row["ratio"] - 1) for row in rows]
+    lines += [_line(row) for row in rows]
+    errors = [abs(row["ratio"] - 1) for row in rows if row["ratio"] is not None]
+    if not errors:
+        return "\n".join(lines)
     num_within = sum(row["is_within"] for row in rows)
     busy = sum(_others(row) > _QUIET for row in rows)
     lines.append(
@@ -187,6 +183,24 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         + (f"; other processes disturbed {busy} runs" if busy else "")
     )
     return "\n".join(lines)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    one = row["setting"]
+    rate, share = one["storage_bytes_per_second"], one["cache_share"]
+    start = (
+        f"{one['num_cores']:5}{one['batch_size']:6}{one['step_time_ms']:9.1f}"
+        f"{f'{rate / 1e6:.1f} MB/s' if rate else 'memory':>11}"
+        f"{f'{share:.0%}' if share else '-':>7}{row['binding']:>13}"
+        f"{row['predicted_images_per_second']:11.1f}"
+        f"{row['simulated_images_per_second']:11.1f}"
+    )
+    if row["ratio"] is None:
+        return f"{start}  failed: {row['error']}"
+    return (
+        f"{start}{row['measured_images_per_second']:10.1f}{row['ratio']:7.3f}"
+        f"{_others(row):8.1%}{'' if row['is_within'] else '  off'}"
+    )
 
 
 def study(data_dir: str, work_dir: pathlib.Path) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def test_settings_are_balanced_and_in_range(seed: int, number: int) -> None:
         said = ceilings.predict(asked).ceilings
         alone = 1 / (1 / said["accelerator"] - CALIBRATION.step_overhead_seconds)
         assert 0.49 <= alone / said["cpu"] <= 1.61
-        assert said["storage"] / said["cpu"] >= 0.5 * 0.95 * 0.99
+        assert said["storage"] / said["cpu"] >= 0.6 * 0.95 * 0.99
 
 
 def test_a_seed_gives_the_same_settings() -> None:
@@ -69,8 +69,8 @@ def test_the_scenario_has_the_ceilings_of_the_setting() -> None:
     asked = settings.scenario(setting, CALIBRATION, num_images=8192)
     said = ceilings.predict(asked).ceilings
 
-    hits = asked.cached_fraction
-    assert 0.5 <= hits < 1
+    hits = 0.5 - 0.5 / 8  # half of one of the 8 windows of the data is in flight
+    assert asked.cached_fraction == pytest.approx(hits)
     assert said["accelerator"] == pytest.approx(100 / 0.2)
     assert said["cpu"] == pytest.approx(1000)
     assert said["storage"] == pytest.approx(20e6 * 0.95 / (1 - hits) / 100e3)
