@@ -144,7 +144,7 @@ def train(place: Place, setting: Setting, *flags: str) -> dict[str, Any]:
             gigabytes = setting.cache_share * num_bytes / 1e9
             more.append(f"--shard_cache_dir={stack.enter_context(cache)}")
             more.append(f"--shard_cache_max_gb={gigabytes:.6f}")
-            timed = CACHED_WINDOWS
+            timed = 2 * CACHED_WINDOWS  # whole epochs
         limit = setting.storage_bytes_per_second
         if limit is not None:
             limits.evict(files)

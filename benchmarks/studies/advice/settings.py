@@ -132,10 +132,10 @@ def draw(
 def _hits(share: float | None) -> float:
     """Returns the share of the bytes that a shard cache gives from epoch 2 on.
 
-    An epoch reads each shard once, so a cache cannot give more than it holds. It also
-    holds the window that is being fetched, which is half there on average.
+    An epoch reads each shard once, so a cache gives at most what it holds. The shard
+    cache knows the order of all reads, and comes near to that.
     """
-    return 0.0 if share is None else share - 0.5 / CACHED_WINDOWS
+    return share or 0.0
 
 
 def _between(random: np.random.Generator, low: float, high: float) -> float:

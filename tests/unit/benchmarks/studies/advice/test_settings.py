@@ -69,11 +69,10 @@ def test_the_scenario_has_the_ceilings_of_the_setting() -> None:
     asked = settings.scenario(setting, CALIBRATION, num_images=8192)
     said = ceilings.predict(asked).ceilings
 
-    hits = 0.5 - 0.5 / 8  # half of one of the 8 windows of the data is in flight
-    assert asked.cached_fraction == pytest.approx(hits)
+    assert asked.cached_fraction == 0.5
     assert said["accelerator"] == pytest.approx(100 / 0.2)
     assert said["cpu"] == pytest.approx(1000)
-    assert said["storage"] == pytest.approx(20e6 * 0.95 / (1 - hits) / 100e3)
+    assert said["storage"] == pytest.approx(20e6 * 0.95 / 0.5 / 100e3)
 
 
 def test_a_run_in_memory_has_no_limit_of_the_storage() -> None:
