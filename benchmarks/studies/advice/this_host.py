@@ -223,11 +223,13 @@ def study(data_dir: str, work_dir: pathlib.Path) -> dict[str, Any]:
         cache_dir=_MEMORY,
         num_timed_windows=_NUM_WINDOWS.value,
     )
+    print("making the data sets", file=sys.stderr, flush=True)
     runs.write_data(data_dir, place.large, place.num_large)
     runs.write_data(data_dir, place.small, place.num_small)
     why = limits.why_not(place.large)
     if why:
         print(f"No setting has a limited storage or a cache: {why}", file=sys.stderr)
+    print("calibrating, with three runs", file=sys.stderr, flush=True)
     calibration, measured = runs.calibrate(place, can_limit=why is None)
     print(f"calibrated: {calibration}", file=sys.stderr, flush=True)
     drawn = settings.draw(
