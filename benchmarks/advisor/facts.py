@@ -55,6 +55,7 @@ KEYS = {
 }
 _MAY_BE_ZERO = {"cached", "exchange_ms", "shared_storage", "storage_cache", "ram"}
 _MAY_BE_ZERO |= {"page_cache", "local_disk_room", "whole_batches"}
+_MOST_ACCELERATORS = 1_000_000
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _NUMBER = re.compile(r"([0-9][0-9_.]*(?:e[+-]?[0-9]+)?)\s*([a-z/%]*)", re.IGNORECASE)
 _UNITS = {
@@ -157,9 +158,13 @@ def scenario(facts: Facts, *, num_accelerators: int | None = None) -> Scenario:
         num_accelerators: Accelerators in place of those of the facts.
 
     Raises:
-        ValueError: If the accelerators do not fill whole hosts.
+        ValueError: If the accelerators do not fill whole hosts, or are too many.
     """
     total = num_accelerators or int(number(facts, "num_accelerators"))
+    if total > _MOST_ACCELERATORS:
+        raise ValueError(
+            f"num_accelerators must be at most {_MOST_ACCELERATORS:,}, got {total:,}."
+        )
     per_host = min(total, int(number(facts, "accelerators_per_host")))
     if total % per_host:
         raise ValueError(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from benchmarks.advisor import facts as facts_, run_costs
 from benchmarks.advisor.facts import Fact, Facts
-from benchmarks.models import accelerators, catalog
-from benchmarks.models.accelerators import Accelerator
+from benchmarks.models import catalog
+from benchmarks.models.accelerators import Accelerator, Figure
 from benchmarks.system.storage import feeds
 
 _WEKA = "WekaIO, DGX-1"
@@ -81,20 +81,20 @@ def cpu_milliseconds(record_bytes: float) -> float:
 
 
 def complete(
-    known: Facts, accelerators_: Mapping[str, Accelerator], mode: str
+    known: Facts, accelerators: Mapping[str, Accelerator], mode: str
 ) -> dict[str, Fact]:
     """Returns each fact of `facts.KEYS`, from the tables where it is not known.
 
     Args:
         known: Facts of flags and results.
-        accelerators_: Accelerators by name.
+        accelerators: Accelerators by name.
         mode: "train" or "infer".
 
     Raises:
         ValueError: If a model, an accelerator or a storage is not in the tables.
     """
     found = dict(known)
-    _add_model(found, accelerators_, mode)
+    _add_model(found, accelerators, mode)
     _add_machine(found)
     _add_data(found)
     _add_storage(found)
@@ -119,10 +119,27 @@ def _add_model(
         found.setdefault("accelerator", Fact("accelerator", "its rate was given"))
         return
     found.setdefault("accelerator", Fact("h100", "default"))
-    emulation = accelerators.find(known, facts_.text(found, "accelerator"), name, mode)
-    figure = emulation.figure
+    figure = _figure(known, facts_.text(found, "accelerator"), name, mode)
     how = figure.source if figure.basis == "published" else f"scaled; {figure.source}"
     found["images_per_second"] = Fact(figure.images_per_second, how)
+
+
+def _figure(
+    known: Mapping[str, Accelerator], accelerator: str, model: str, mode: str
+) -> Figure:
+    """Returns the rate of a model on an accelerator; raises ValueError without one."""
+    if accelerator not in known:
+        raise ValueError(
+            f"accelerator must be one of {', '.join(sorted(known))}, got "
+            f"{accelerator!r}. Give images_per_second, or --accelerators_file."
+        )
+    rates = known[accelerator].infer if mode == "infer" else known[accelerator].train
+    if model not in rates:
+        raise ValueError(
+            f"{accelerator} has figures of {', '.join(sorted(rates)) or 'no model'} "
+            f"with --mode={mode}, and none of {model}. Give images_per_second."
+        )
+    return rates[model]
 
 
 def _add_machine(found: dict[str, Fact]) -> None:

@@ -22,6 +22,7 @@ _MANY_EPOCHS = 64
 
 _LEFT = 0.05
 _NOTHING = 1e-4
+_WORKING, _READING = ("accelerator", "cpu"), ("storage", "link", "requests")
 _RUN_STEPS = 500  # MLPerf Storage: steps of an epoch
 _RUN_MEMORIES = 5  # MLPerf Storage: data over the memory of all hosts
 _BYTES_PER_PARAMETER = 8  # a weight and its momentum, float32
@@ -150,29 +151,27 @@ class Epochs:
 
 def epochs(scenario: Scenario) -> Epochs:
     """Returns the times of the first epoch and of later ones."""
-    later = _epoch_seconds(scenario)
+    images = scenario.data.num_images
+    cold = ceilings.predict(ceilings.first_epoch(scenario))
+    later = images / ceilings.predict(scenario).images_per_second
     unseen = 1 - 1 / scenario.num_hosts  # share that a host has not seen, an epoch
     filling = math.ceil(math.log(_LEFT) / math.log(unseen)) if unseen else 1
-    total, number, left = 0.0, 0, 1.0
-    while left > _NOTHING:
-        hits = scenario.cached_fraction * (1 - left)
-        epoch = dataclasses.replace(scenario, cached_fraction=hits)
-        total += _epoch_seconds(epoch) / later - 1
-        number += 1
-        if total <= _LEFT * number:
-            break
-        left *= unseen
+    # Reading takes the less time the more was seen; the other work takes its own.
+    num_epochs = math.ceil(math.log(_NOTHING) / math.log(unseen)) if unseen else 1
+    seen = 1 - unseen ** np.arange(num_epochs)
+    reading = images / min(cold.ceilings[name] for name in _READING)
+    working = images / min(cold.ceilings[name] for name in _WORKING)
+    seconds = np.maximum(working, reading * (1 - scenario.cached_fraction * seen))
+    extra = np.cumsum(seconds / later - 1)
+    enough = extra <= _LEFT * np.arange(1, num_epochs + 1) + _NOTHING
+    # Full caches add nothing more.
+    after = math.ceil(float(extra[-1]) / _LEFT - _NOTHING)
     return Epochs(
-        first_seconds=_epoch_seconds(ceilings.first_epoch(scenario)),
+        first_seconds=images / cold.images_per_second,
         later_seconds=later,
         filling_epochs=filling if scenario.cached_fraction else 1,
-        # Full caches add nothing more.
-        amortized_epochs=max(number, math.ceil(total / _LEFT - 1e-9)),
+        amortized_epochs=int(np.argmax(enough)) + 1 if enough.any() else after,
     )
-
-
-def _epoch_seconds(scenario: Scenario) -> float:
-    return scenario.data.num_images / ceilings.predict(scenario).images_per_second
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

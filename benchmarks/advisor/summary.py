@@ -161,7 +161,7 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
 def _cores(predicted: Prediction, scenario: Scenario) -> str:
     total = scenario.num_hosts * scenario.host.num_cores
     share = predicted.demand.cores / total
-    return f"{predicted.demand.cores:,.1f} of {total:,g} cores ({share:.0%})"
+    return f"{predicted.demand.cores:,.1f} of {total:,.10g} cores ({share:.0%})"
 
 
 def _next(scenario: Scenario, steady: Prediction) -> list[str]:

@@ -6,7 +6,7 @@ a changed one are forgotten.
 
 from collections.abc import Mapping
 
-from benchmarks.advisor import facts
+from benchmarks.advisor import facts, hardware
 from benchmarks.advisor.facts import Fact, Facts
 
 FLAG = "--what_if"
@@ -18,7 +18,6 @@ _HANG_ON: Mapping[str, tuple[str, ...]] = {
     "model": ("images_per_second", "batch_size", "image_size"),
     "accelerator": ("images_per_second",),
     "record": ("cpu_ms",),
-    "whole_batches": ("cpu_ms",),
     "storage": ("requests", "shared_storage", "write"),
     "ram": ("page_cache",),
 }
@@ -76,4 +75,17 @@ def apply(known: Facts, changes: Facts) -> dict[str, Fact]:
         for name, fact in known.items()
         if name not in stale or (fact.origin == "flag" and name != _NEVER_KEPT)
     }
+    if "cpu_ms" in kept and _turns_on(known, changes, "whole_batches"):
+        cost = kept["cpu_ms"]
+        kept["cpu_ms"] = Fact(
+            float(cost.value) * hardware.WHOLE_BATCHES,
+            f"{cost.source}, times {hardware.WHOLE_BATCHES:.2f} for whole batches",
+            cost.origin,
+        )
     return {**kept, **changes}
+
+
+def _turns_on(known: Facts, changes: Facts, name: str) -> bool:
+    """Returns whether a change says yes where it was no before."""
+    was_on = name in known and bool(known[name].value)
+    return name in changes and bool(changes[name].value) and not was_on

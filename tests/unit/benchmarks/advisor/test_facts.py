@@ -137,6 +137,10 @@ def test_a_change_forgets_what_hangs_on_it():
     assert changed["num_accelerators"].value == 24.0
     after = hardware.complete(changed, published.ACCELERATORS, "train")
     assert after["requests"].value == math.inf
+    whole_batches = what_if.apply(known, what_if.parse("whole_batches=yes", whole))
+    assert whole_batches["cpu_ms"].value == pytest.approx(2 * 1.198 / 1.436)
+    again = what_if.parse("whole_batches=yes", whole)
+    assert what_if.apply(whole_batches, again)["cpu_ms"] == whole_batches["cpu_ms"]
     own = {"images_per_second": Fact(900.0, "--images_per_second", "flag")}
     changes = what_if.parse("accelerator=v100", whole)
     assert "images_per_second" not in what_if.apply(own, changes)
