@@ -17,6 +17,7 @@ from benchmarks.studies import (
     shuffle_memory,
     tuning,
 )
+from benchmarks.studies.advice import published, this_host
 from benchmarks.studies.loaders import __main__ as loaders
 from benchmarks.studies.replicas import __main__ as replicas
 from benchmarks.studies.service import __main__ as service
@@ -24,7 +25,8 @@ from benchmarks.studies.shard_cache import __main__ as shard_cache
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(realism, replicas, service, shard_cache, shuffle_memory, tuning, loaders),
+    *(published, this_host, realism, replicas, service),
+    *(shard_cache, shuffle_memory, tuning, loaders),
 ]
 
 
