@@ -112,7 +112,7 @@ def _with_work(scenario: Scenario, *, cpu: float) -> Scenario:
 
 def _shard_cache(known: Facts, before: Scenario) -> Payoff:
     data, room = before.data, facts.number(known, "local_disk_room")
-    hits = run_costs.shard_cache_hits(room, data.num_bytes, before.num_hosts)
+    hits = run_costs.shard_cache_hits(room, data.num_bytes)
     hits = max(hits, before.cached_fraction)
     after = dataclasses.replace(before, cached_fraction=hits)
     after = _with_work(after, cpu=before.work.cpu_seconds * _SHARD_CACHE_CPU[0])

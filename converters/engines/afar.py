@@ -39,7 +39,7 @@ class Nodes(NamedTuple):
 
 
 class _Sent(NamedTuple, Generic[Result]):
-    """What a node sends back: the result of a task, and files to keep, in order."""
+    """The answer of a node: the result of a task, and files to keep, in order."""
 
     result: Result
     files: Mapping[str, bytes]

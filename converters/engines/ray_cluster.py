@@ -70,7 +70,7 @@ class Cluster:
 
 
 class _Done(NamedTuple, Generic[Result]):
-    """What comes back from a node.
+    """The answer of a node.
 
     Attributes:
         result: The result of the function.

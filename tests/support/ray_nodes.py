@@ -83,7 +83,7 @@ class Cluster:
         self.address = f"{HOST}:{port}"
         self.nodes: list[Node] = []
         flags = ("--head", f"--port={port}", f"--system-config={_CONFIG}")
-        self._start(*flags, f"--temp-dir={folder}")
+        self._start(*flags, f"--temp-dir={folder}", "--include-dashboard=false")
         self._wait(self._head_answers)
 
     def add(self) -> None:
