@@ -133,7 +133,10 @@ _HOROVODRUN_ARGUMENTS = flags.DEFINE_string(
     'More arguments for horovodrun, in one string: "--network-interface eth0".',
 )
 _DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "Check all settings, list the runs, and start none."
+    "dry_run",
+    False,
+    "Check all settings, list the runs, and start none.",
+    allow_override=True,  # converters.replicate has one too; only tests import both
 )
 
 

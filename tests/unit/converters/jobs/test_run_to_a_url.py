@@ -250,12 +250,10 @@ def test_the_disk_needs_room_for_one_shard_a_worker(
     small_dir: pathlib.Path, url_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _job(small_dir, url_dir)
-    sizes = [run._MAX_OVERHEAD_BYTES * len(p.images) for p in job.plans]
-    sizes = [
-        size + sum(image.num_bytes for image in p.images)
-        for size, p in zip(sizes, job.plans, strict=True)
-    ]
-    free = max(sizes)
+    free = max(
+        1024 * len(p.images) + sum(image.num_bytes for image in p.images)
+        for p in job.plans
+    )
     usage = shutil.disk_usage(small_dir)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
 
