@@ -8,16 +8,15 @@ and a table.
 
 import dataclasses
 import json
-import os
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import flags
+
+from benchmarks.system import programs
 
 _NUM_ROUNDS = flags.DEFINE_integer(
     "num_rounds", 3, "Times that each variant or peer is run.", lower_bound=1
@@ -100,22 +99,7 @@ def run(module: str, name: str, job: Any, *, time_limit: float | None) -> Run:
             it wrote on stderr.
     """
     command = [sys.executable, "-m", module, name, json.dumps(dataclasses.asdict(job))]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # so that killpg reaches its workers, and not us
-    ) as process:
-        try:
-            out, said = process.communicate(timeout=time_limit)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            raise OSError(f"{name} took longer than {time_limit:.0f} s") from None
-    if process.returncode:
-        raise OSError(f"{name} ended with {process.returncode}: {said.strip()}")
+    out = programs.output_of(command, name=name, time_limit=time_limit)
     result: Run = json.loads(out.splitlines()[-1])
     if "cpu_seconds" in result:
         _say(name, result)

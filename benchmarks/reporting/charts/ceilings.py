@@ -15,6 +15,7 @@ from benchmarks.reporting.charts.frame import (
     amount,
     color,
     legend,
+    of_each,
     percent,
     spec,
 )
@@ -39,11 +40,7 @@ _COLUMNS += ("1st epoch, images/s", "1st epoch, GB/s", "Bound by, 1st epoch")
 
 def demand(advice: Sequence[Result]) -> list[Chart]:
     """Draws demand and ceilings of each prediction."""
-    return [
-        chart
-        for place, result in enumerate(advice, 1)
-        if (chart := _chart(place, result)) is not None
-    ]
+    return of_each(advice, _chart)
 
 
 def _chart(place: int, result: Result) -> Chart | None:

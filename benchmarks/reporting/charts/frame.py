@@ -5,8 +5,10 @@ style sheet, so that one drawing is right in light, in dark and on paper. Specif
 are data: no text of a result becomes part of an expression.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+from benchmarks.reporting.results import Result
 
 Spec = dict[str, Any]
 
@@ -68,6 +70,19 @@ class Chart(NamedTuple):
     plots: Sequence[Plot]
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+def of_each(
+    results: Sequence[Result], draw: Callable[[int, Result], Chart | None]
+) -> list[Chart]:
+    """Returns the charts of results, without those that have nothing to draw.
+
+    Args:
+        results: The results of one command.
+        draw: Takes the number of a result, from 1, and the result.
+    """
+    charts = (draw(place, result) for place, result in enumerate(results, 1))
+    return [chart for chart in charts if chart is not None]
 
 
 def library() -> str:

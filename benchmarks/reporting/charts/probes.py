@@ -18,6 +18,7 @@ from benchmarks.reporting.charts.frame import (
     labels_axis,
     legend,
     milliseconds,
+    of_each,
     percent,
     spec,
 )
@@ -43,11 +44,7 @@ _PROOF = {True: "proven", False: "not so", None: "unknown"}
 
 def storage_rates(probes: Sequence[Result]) -> list[Chart]:
     """Draws MB/s and latencies of each result of benchmarks.storage."""
-    return [
-        chart
-        for place, result in enumerate(probes, 1)
-        if (chart := _chart(place, result)) is not None
-    ]
+    return of_each(probes, _chart)
 
 
 def _chart(place: int, result: Result) -> Chart | None:

@@ -16,6 +16,7 @@ from benchmarks.reporting.charts.frame import (
     colors,
     labels_axis,
     legend,
+    of_each,
     percent,
     spec,
 )
@@ -34,11 +35,7 @@ Row = Mapping[str, Any]
 
 def beside_publications(sweeps: Sequence[Result]) -> list[Chart]:
     """Draws each sweep of which at least one row was published."""
-    return [
-        chart
-        for place, sweep in enumerate(sweeps, 1)
-        if (chart := _chart(place, sweep)) is not None
-    ]
+    return of_each(sweeps, _chart)
 
 
 def _chart(place: int, sweep: Result) -> Chart | None:

@@ -18,6 +18,7 @@ from benchmarks.reporting.charts.frame import (
     labels_axis,
     legend,
     milliseconds,
+    of_each,
     percent,
     spec,
 )
@@ -35,11 +36,7 @@ _COLUMNS = ("Tier", "images/s", "CPU, ms an image", "Stall", "Binding", "State")
 
 def rates_and_bytes(sweeps: Sequence[Result]) -> list[Chart]:
     """Draws images/s and bytes of each tier, for each sweep that compared tiers."""
-    return [
-        chart
-        for place, sweep in enumerate(sweeps, 1)
-        if (chart := _chart(place, sweep)) is not None
-    ]
+    return of_each(sweeps, _chart)
 
 
 def _chart(place: int, sweep: Result) -> Chart | None:

@@ -7,11 +7,11 @@ version 1 (blkio.throttle.read_bps_device), for which the process must be root.
 import contextlib
 import os
 import pathlib
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
+
+from benchmarks.system import page_cache, programs
 
 _BLKIO = pathlib.Path("/sys/fs/cgroup/blkio")
 _LIMIT = "blkio.throttle.read_bps_device"
@@ -83,40 +83,12 @@ def run(
     """
     enter = 'if [ -n "$0" ]; then echo $$ > "$0" || exit 1; fi; exec "$@"'
     pinned = ["taskset", "-c", ",".join(map(str, cores)), *command]
-    with subprocess.Popen(
+    return programs.output_of(
         ["sh", "-c", enter, group or "", *pinned],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # so that killpg reaches its children, and not us
-    ) as process:
-        try:
-            out, said = process.communicate(timeout=time_limit)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            name = " ".join(command)
-            raise OSError(f"{name} took longer than {time_limit:.0f} s.") from None
-    if process.returncode:
-        raise OSError(
-            f"{' '.join(command)} ended with {process.returncode}: {said[-500:]}"
-        )
-    return out
-
-
-def evict(files: Sequence[str]) -> None:
-    """Takes files out of the page cache.
-
-    Raises:
-        OSError: If a file cannot be opened.
-    """
-    for path in files:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+        name=" ".join(command),
+        time_limit=time_limit,
+        max_said=500,
+    )
 
 
 @contextlib.contextmanager
@@ -126,7 +98,7 @@ def kept_cold(files: Sequence[str]) -> Iterator[None]:
 
     def work() -> None:
         while not done.wait(_EVICT_EVERY_SECONDS):
-            evict(files)
+            page_cache.evict(files)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

@@ -24,6 +24,7 @@ from benchmarks.studies.advice.settings import (
     Calibration,
     Setting,
 )
+from benchmarks.system import page_cache
 
 # The kernel reads up to some megabytes ahead within a file (read_ahead_kb of the disk):
 # more than an extent, and records of other windows. A shard of one extent leaves
@@ -147,7 +148,7 @@ def train(place: Place, setting: Setting, *flags: str) -> dict[str, Any]:
             timed = 2 * CACHED_WINDOWS  # whole epochs
         limit = setting.storage_bytes_per_second
         if limit is not None:
-            limits.evict(files)
+            page_cache.evict(files)
         group = stack.enter_context(limits.limited(folder, limit))
         if setting.cache_share is not None:
             stack.enter_context(limits.kept_cold(files))

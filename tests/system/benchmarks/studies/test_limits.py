@@ -32,7 +32,7 @@ def test_a_process_has_the_cores_and_the_rate_that_it_is_given(
     command = [sys.executable, "-c", _READ, str(file)]
     limit = None if limits.why_not(tmp_path) else _BYTES // 2
 
-    limits.evict([str(file)])
+    page_cache.evict([str(file)])
     start = time.monotonic()
     with limits.limited(tmp_path, limit) as group:
         printed = limits.run(command, cores=[core], group=group, time_limit=60)
