@@ -188,7 +188,9 @@ def _start_dispatcher(address: Address) -> tuple[Any, str]:
 
 
 def _work(address: Address, stop: threading.Event) -> dict[str, Any]:
-    if refused := service_workers.keep_freed_memory():
+    import tfpipe
+
+    if refused := tfpipe.keep_freed_memory():
         _say(f"The C library refuses {', '.join(refused)}: batches cost more CPU time.")
     service = _prepared_service()
     host, port = address

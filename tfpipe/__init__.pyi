@@ -17,6 +17,7 @@ from .host import (
     cpu_model as cpu_model,
     cpu_quota as cpu_quota,
     git_revision as git_revision,
+    keep_freed_memory as keep_freed_memory,
     ram_bytes as ram_bytes,
     ram_left as ram_left,
 )

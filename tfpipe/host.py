@@ -1,9 +1,10 @@
 """This host: the cores, memory and processor that a process can use, and its checkout.
 
-In: files of the kernel in /proc and /sys, and git. Out: numbers, and names. Imports no
-TensorFlow.
+In: files of the kernel in /proc and /sys, git, and the C library. Out: numbers, and
+names. Imports no TensorFlow.
 """
 
+import ctypes
 import os
 import pathlib
 import platform
@@ -12,6 +13,12 @@ import subprocess
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 _GIT_SECONDS = 10.0
 _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
+# Parameters of mallopt(3): their numbers in malloc.h, and values.
+_MALLOC_PARAMETERS = {
+    "M_MMAP_THRESHOLD": (-3, 1 << 30),
+    "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1),
+    "M_TOP_PAD": (-2, 64 << 20),
+}
 
 
 def num_cores() -> int:
@@ -71,6 +78,25 @@ def git_revision() -> str | None:
 def boot_id() -> str:
     """Returns a text that changes with each start of the host; "" if it is unknown."""
     return "".join(_lines(_BOOT_ID))
+
+
+def keep_freed_memory() -> list[str]:
+    """Lets this process reuse the memory of large tensors, not return it to the kernel.
+
+    A batch of images is larger than the pieces of memory that glibc keeps. Without this
+    call each batch, and each copy of it, is made in new pages, which the kernel clears
+    first. The process then stays at the largest size that it ever had.
+
+    Returns:
+        The names of the parameters of mallopt(3) that were refused; all of them if
+        the C library is not glibc.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return [
+        name
+        for name, (number, value) in _MALLOC_PARAMETERS.items()
+        if mallopt is None or mallopt(number, value) != 1
+    ]
 
 
 def ram_bytes() -> int:

@@ -1,10 +1,9 @@
-"""The workers of a tf.data service: which of them answer, and memory that they keep.
+"""The workers of a tf.data service: which of them answer.
 
 In: the address of a dispatcher. Out: sentences about workers that are silent or back.
 It asks the dispatcher as trainers do; the servers of TensorFlow say nothing of it.
 """
 
-import ctypes
 import dataclasses
 import socket
 import time
@@ -12,29 +11,6 @@ from collections.abc import Callable, Collection, Iterator
 
 _METHOD = "/tensorflow.data.DispatcherService/GetWorkers"
 _ANSWER_SECONDS = 5.0
-
-# Parameters of mallopt(3). A batch of images is larger than the memory that glibc keeps
-# for the next one: each copy of it on its way would be of new pages.
-_MALLOC_PARAMETERS = {
-    "M_MMAP_THRESHOLD": (-3, 1 << 30),
-    "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1),
-    "M_TOP_PAD": (-2, 64 << 20),
-}
-
-
-def keep_freed_memory() -> list[str]:
-    """Lets this process reuse the memory of large tensors, not return it to the kernel.
-
-    Returns:
-        The names of the parameters of mallopt(3) that were refused; all of them if
-        the C library is not glibc.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return [
-        name
-        for name, (number, value) in _MALLOC_PARAMETERS.items()
-        if mallopt is None or mallopt(number, value) != 1
-    ]
 
 
 def worker_addresses(dispatcher: str) -> list[str]:

@@ -31,16 +31,24 @@ _MAX_READS = 100
 _Identity = tuple[int, int]  # device and inode
 
 
+class Place(NamedTuple):
+    """The name of an image and the place of its bytes, as in `ilsvrc.Image`."""
+
+    name: str
+    file: str
+    offset: int
+    num_bytes: int
+
+
 class ClassTree(NamedTuple):
-    """Images and classes of a folder.
+    """Images and classes of an input.
 
     Attributes:
-        splits: By split and by class (sorted by name), the path of each image relative
-            to the folder and its size in bytes.
+        splits: By split and by class (sorted by name), the images.
         left_out: Names that were left out, with reasons.
     """
 
-    splits: Mapping[str, Mapping[str, Sequence[tuple[str, int]]]]
+    splits: Mapping[str, Mapping[str, Sequence[Place]]]
     left_out: Sequence[LeftOut]
 
     @property
@@ -119,9 +127,9 @@ class _Folder(NamedTuple):
 
 def _walk(
     input_dir: pathlib.Path, top: str, left_out: list[LeftOut]
-) -> dict[str, list[tuple[str, int]]]:
+) -> dict[str, list[Place]]:
     """Returns the images of each class in a folder and in all folders below it."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    found: dict[str, list[Place]] = {}
     num_reads: collections.Counter[_Identity] = collections.Counter()
     pending = [_Folder("", f"{top}/" if top else "", frozenset())]
     while pending:
@@ -138,7 +146,9 @@ def _walk(
         here = listing.scan(folder, listing.IMAGE_SUFFIXES)
         left_out += (item.under(prefix) for item in here.left_out)
         if here.files and class_name:
-            found[class_name] = [(prefix + name, size) for name, size in here.files]
+            found[class_name] = [
+                _place(prefix + name, size) for name, size in here.files
+            ]
         elif here.files:
             left_out += (
                 LeftOut(prefix + name, listing.NO_CLASS) for name, _ in here.files
@@ -149,6 +159,10 @@ def _walk(
             below = f"{class_name}/{name}" if class_name else name
             pending.append(_Folder(below, f"{prefix}{name}/", above | {identity}))
     return found
+
+
+def _place(path: str, num_bytes: int) -> Place:
+    return Place(path, path, 0, num_bytes)  # one string object for both fields
 
 
 def _too_many_ways_error(folder: pathlib.Path) -> ValueError:
@@ -170,7 +184,7 @@ def make_tree(
     """Returns the images of each split with the number of their class.
 
     Args:
-        tree: Images and classes of the folder.
+        tree: Images and classes of the input.
         labels: Label of each class, in label order; the first is the label base.
         chosen: Classes to take; all classes if it is empty.
         split_fractions: Fraction of the train images of each class that goes to each
@@ -188,14 +202,15 @@ def make_tree(
     }
     for split, found in tree.splits.items():
         divided = split_fractions if split == fractions.TRAIN else {}
-        for name, paths in found.items():
+        for name, places in found.items():
+            names = [place.name for place in places]
             if chosen and name not in chosen:
-                left_out += (LeftOut(path, listing.OTHER_CLASS) for path, _ in paths)
+                left_out += (LeftOut(each, listing.OTHER_CLASS) for each in names)
                 continue
-            held_out = fractions.held_out([path for path, _ in paths], divided, seed)
-            for path, size in paths:
-                image = Image(path, numbers[name], path, 0, size)
-                splits[held_out.get(path, split)].append(image)
+            held_out = fractions.held_out(names, divided, seed)
+            for place in places:
+                image = Image(place.name, numbers[name], *place[1:])
+                splits[held_out.get(place.name, split)].append(image)
     for split, split_images in splits.items():
         if not split_images:
             raise ValueError(

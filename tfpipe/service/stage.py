@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe import errors
+from tfpipe import errors, host
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Place
 from tfpipe.reading.source import TFRecordSource, windows_of
@@ -41,6 +41,9 @@ class Service:
     that in which the workers finish, so another run has another order, and a run that
     is resumed within an epoch repeats some records of it and leaves out as many.
 
+    A pipeline with this stage calls `keep_freed_memory` for the process when it is
+    built, as each batch arrives as one large message.
+
     Args:
         address: "HOST:PORT" of the dispatcher.
         compress: Whether what the workers send is compressed, with Snappy. It pays only
@@ -62,8 +65,8 @@ class Service:
     def __post_init__(self) -> None:
         errors.require_kind(self, "address", self.address, str)
         errors.settle_bools(self, "compress")
-        host, _, port = self.address.rpartition(":")
-        if not host or "/" in host or not port.isdecimal() or int(port) >= 1 << 16:
+        name, _, port = self.address.rpartition(":")
+        if not name or "/" in name or not port.isdecimal() or int(port) >= 1 << 16:
             raise ValueError(
                 "Service.address must be HOST:PORT of a dispatcher, such as "
                 f"127.0.0.1:5050, got {self.address!r}."
@@ -91,6 +94,7 @@ class Service:
         remote = OnWorkers(source, [*stages])
         remote.check()
         _require_dispatcher(self.address)
+        host.keep_freed_memory()  # each message is larger than what glibc would keep
         return lambda _: _dataset(self, remote, run)
 
 
@@ -114,9 +118,9 @@ class _Run:
 
 
 def _require_dispatcher(address: str) -> None:
-    host, _, port = address.rpartition(":")
+    name, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _TIME_LIMIT):
+        with socket.create_connection((name.strip("[]"), int(port)), _TIME_LIMIT):
             pass
     except OSError as error:
         raise ConnectionError(

@@ -1,0 +1,213 @@
+"""Options of commands whose input names a class for each image, and their flags.
+
+In: images by split and class. Out: labels, splits and a `Job`.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from absl import flags
+
+from converters.images.policy import Policy
+from converters.inputs import classtree, fractions
+from converters.jobs import side_files
+from converters.jobs.job import Job
+from converters.options import command, job, policy, shared
+
+# Photographs of phones are stored as the sensor was held.
+EXIF_ORIENTATION = "apply"
+
+flags.adopt_module_key_flags(shared)
+flags.adopt_module_key_flags(job)
+
+_NAME = flags.DEFINE_string(
+    "name",
+    None,
+    "Name of the data set: lower-case letters, digits and underscores. Default: the "
+    "last word of the command.",
+)
+_LABEL_MAP = flags.DEFINE_string(
+    "label_map",
+    None,
+    "File of lines `<label> <class>`, or of classes in label order. Default: the "
+    "classes of the input, by name.",
+)
+_LABEL_BASE = flags.DEFINE_integer(
+    "label_base",
+    None,
+    "Label of the first class: 1 leaves 0 to the background, as ImageNet has it. "
+    "Default: the lowest in --label_map, or 1.",
+    lower_bound=0,
+    upper_bound=1,
+)
+_CLASSES = flags.DEFINE_list(
+    "classes", [], "Classes to take, with commas between them. Default: all."
+)
+_SPLIT_FRACTIONS = flags.DEFINE_list(
+    "split_fractions",
+    [],
+    "Share of the images of each class that each split gets, as in "
+    "train=0.8,validation=0.1,test=0.1; the shares add up to 1. A class with fewer "
+    "images than splits gives one to train first, then to validation. Default: all "
+    "images stay in their split.",
+)
+_VALIDATION_FRACTION = flags.DEFINE_float(
+    "validation_fraction",
+    0.0,
+    "Share of the images of each class, 0 to 1, that becomes a validation split: short "
+    "for --split_fractions with train and validation. A class of two or more images "
+    "gives at least one image, and never all. 0: no such split.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+_NUM_TEST_SHARDS = flags.DEFINE_integer(
+    "num_test_shards",
+    None,
+    "Number of shards of the test split. Default: one for each 48 MB of images, at "
+    "most 128.",
+    lower_bound=1,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledOptions(job.JobOptions):
+    """Options of one conversion; the flags of the same names describe them.
+
+    Raises:
+        ValueError: If the fractions are wrong, or TFDS does not accept the name.
+    """
+
+    name: str
+    policy: Policy = dataclasses.field(
+        default_factory=lambda: policy.decided(exif_orientation=EXIF_ORIENTATION)
+    )
+    label_map: str | None = None
+    label_base: int | None = None
+    classes: Sequence[str] = ()
+    validation_fraction: float = 0.0
+    split_fractions: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    num_test_shards: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        side_files.require_name(self.name)
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(
+                "--validation_fraction must be at least 0 and below 1, so that images "
+                f"are left to train on, got {self.validation_fraction}."
+            )
+        fractions.check(self.split_fractions)
+        if self.validation_fraction and self.split_fractions:
+            raise ValueError(
+                "--validation_fraction and --split_fractions exclude each other. Leave "
+                "out --validation_fraction."
+            )
+
+    @property
+    def fractions(self) -> Mapping[str, float]:
+        """Fraction of each split, train included; empty divides nothing."""
+        if part := self.validation_fraction:
+            return {"train": 1 - part, "validation": part}
+        return self.split_fractions
+
+    @property
+    def num_shards(self) -> dict[str, int | None]:
+        """Number of shards of each split; None lets the size of the split decide."""
+        return super().num_shards | {"test": self.num_test_shards}
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values."""
+        return super().to_json() | {"classes": list(self.classes)}
+
+
+Options = TypeVar("Options", bound=LabelledOptions)
+
+
+def options_from_flags(kind: type[Options], **own: Any) -> Options:
+    """Returns the options of a command.
+
+    Args:
+        kind: The command's options, with a default of `name`.
+        own: Values of the options that the command alone has.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+    if _NAME.value is not None:
+        own["name"] = _NAME.value
+    return job.options_from_flags(
+        kind,
+        label_map=_LABEL_MAP.value,
+        label_base=_LABEL_BASE.value,
+        classes=tuple(_CLASSES.value),
+        validation_fraction=_VALIDATION_FRACTION.value,
+        split_fractions=fractions.parse(_SPLIT_FRACTIONS.value),
+        num_test_shards=_NUM_TEST_SHARDS.value,
+        **own,
+    )
+
+
+def make_job(
+    options: LabelledOptions,
+    *,
+    command_name: str,
+    input_dir: pathlib.Path,
+    found: classtree.ClassTree,
+    own_options: Mapping[str, Any],
+) -> Job:
+    """Gives the classes their labels, divides the splits, and plans the shards.
+
+    Args:
+        options: Options of the conversion.
+        command_name: Module of the command.
+        input_dir: Folder that the files of the images are relative to.
+        found: The images by split and class.
+        own_options: Options of the command alone that decide the bytes; JSON values.
+
+    Raises:
+        ValueError: If the input is not as it must be.
+        OSError: If something cannot be looked at.
+    """
+    for split in options.fractions:
+        if split != fractions.TRAIN and split in found.splits:
+            raise ValueError(
+                f"{input_dir} already has a {split} split, which --validation_fraction "
+                "or --split_fractions must not make again. Leave it out of the flag, "
+                "or move the split away."
+            )
+    labels = _labels(options, found)
+    tree = classtree.make_tree(
+        found,
+        labels,
+        chosen=options.classes,
+        split_fractions=options.fractions,
+        seed=options.seed,
+    )
+    return command.make_job(
+        options,
+        command=command_name,
+        name=options.name,
+        input_dir=input_dir,
+        tree=tree,
+        classes=classtree.make_classes(labels),
+        own_options={**_deciding(options), **own_options},
+    )
+
+
+def _deciding(options: LabelledOptions) -> dict[str, Any]:
+    """Returns the options of labels and splits that decide the bytes."""
+    deciding: dict[str, Any] = {"validation_fraction": options.validation_fraction}
+    if options.split_fractions:
+        deciding["split_fractions"] = dict(options.split_fractions)
+    return deciding
+
+
+def _labels(options: LabelledOptions, found: classtree.ClassTree) -> dict[str, int]:
+    """Returns the label of each class of the input, in label order."""
+    if options.label_map is not None:
+        path = shared.path_of("--label_map", options.label_map)
+        return classtree.read_label_map(path, options.label_base)
+    base = 1 if options.label_base is None else options.label_base
+    return classtree.sorted_labels(found.class_names(), base)
