@@ -74,7 +74,7 @@ def _seconds_per_step(result: dict[str, Any]) -> float:
 
 
 def _slowed(
-    ranks: RankPool, folder: pathlib.Path, **fields: Any
+    ranks: RankPool, folder: pathlib.Path, *, tolerance: float, **fields: Any
 ) -> tuple[dict[str, Any], float]:
     """Checks that rank 1 is named; returns the result and how much slower a step is.
 
@@ -85,7 +85,7 @@ def _slowed(
     result, _ = ranks.run(_run, folder, **fields)
     found, ratio = result["stragglers"], _seconds_per_step(result) / _mean_step(alone)
     assert (found["slowest_rank"], found["cause"]) == (1, "input")
-    assert found["slowest_over_others"] == pytest.approx(ratio, rel=0.15)
+    assert found["slowest_over_others"] == pytest.approx(ratio, rel=tolerance)
     return result, ratio
 
 
@@ -94,7 +94,7 @@ def test_emulated_slow_rank_is_named_with_its_ratio(
 ) -> None:
     fields = {"batch_size": 16, "step_time_ms": 80.0}
 
-    result, ratio = _slowed(uneven_ranks, noise_dir / "both", **fields)
+    result, ratio = _slowed(uneven_ranks, noise_dir / "both", tolerance=0.15, **fields)
 
     seconds = _seconds_per_step(result)
     # Both ranks take 0.2 s for a step: one waits for input, the other for its peer.
@@ -108,7 +108,9 @@ def test_slow_rank_of_a_real_training_is_named_with_its_ratio(
 ) -> None:
     fields = {"batch_size": 16, "image_size": 96}
 
-    result, _ = _slowed(uneven_ranks, noise_dir / "both", **fields)
+    # Without slow storage both ranks compute at the same time. Here rank 1 computes
+    # later, so that a step of each may have all cores and be shorter.
+    result, _ = _slowed(uneven_ranks, noise_dir / "both", tolerance=0.4, **fields)
 
     found, seconds = result["stragglers"], _seconds_per_step(result)
     _, slow = found["own_seconds_per_step_per_rank"]
