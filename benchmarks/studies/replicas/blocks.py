@@ -5,6 +5,7 @@ storage that keeps equal blocks once saves at most this share. A rolling hash (K
 Rabin, 1987, modulo 2 ** 64) finds candidates, and their bytes are compared.
 """
 
+import concurrent.futures
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +14,10 @@ import numpy as np
 
 BLOCK = 4096
 _BASE = 0x9E3779B97F4A7C15
-_PIECE = 1 << 18
+# The upper bits of a product depend on all bytes, the lowest only on their sum.
+_MIX = np.uint64(0xD1342543DE82EF95)
+_PIECE = 1 << 16
+_ROWS = _PIECE // BLOCK
 _FILTER_BITS = 24
 
 Groups = Sequence[Sequence[pathlib.Path]]
@@ -45,15 +49,25 @@ def shared_share(groups: Groups) -> float:
     known = np.zeros(1 << _FILTER_BITS, bool)
     known[_slots(blocks.hashes)] = True
     shared = np.zeros(blocks.hashes.size, bool)
-    for number, group in enumerate(contents):
-        for content in group:
-            for start, hashes in _rolling(content):
-                found = np.flatnonzero(known[_slots(hashes)])
-                found = found[np.isin(hashes[found], blocks.hashes)]
-                for place in found:
-                    at = start + int(place)
-                    window = content[at : at + BLOCK]
-                    _mark(contents, blocks, number, hashes[place], window, shared)
+
+    def look(group: int, content: np.ndarray) -> None:
+        for start, hashes in _rolling(content):
+            found = np.flatnonzero(known[_slots(hashes)])
+            found = found[np.isin(hashes[found], blocks.hashes)]
+            for place in found:
+                at = start + int(place)
+                window = content[at : at + BLOCK]
+                _mark(contents, blocks, group, hashes[place], window, shared)
+
+    # numpy works on all cores, as it holds no lock of Python within an operation.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        jobs = [
+            pool.submit(look, number, content)
+            for number, group in enumerate(contents)
+            for content in group
+        ]
+        for job in jobs:
+            job.result()
     return float(shared.mean())
 
 
@@ -84,17 +98,28 @@ def _blocks(contents: Sequence[Sequence[np.ndarray]]) -> _Blocks:
     columns: list[list[np.ndarray]] = [[], [], [], []]
     for group, files in enumerate(contents):
         for number, content in enumerate(files):
-            for start, hashes in _rolling(content):
-                places = np.arange(-start % BLOCK, hashes.size, BLOCK)
-                columns[0].append(hashes[places])
-                columns[1].append(np.full(places.size, group))
-                columns[2].append(np.full(places.size, number))
-                columns[3].append(start + places)
-    joined = [np.concatenate(column) for column in columns if column]
-    if not joined:
+            hashes = _aligned(content)
+            columns[0].append(hashes)
+            columns[1].append(np.full(hashes.size, group))
+            columns[2].append(np.full(hashes.size, number))
+            columns[3].append(np.arange(hashes.size) * BLOCK)
+    if not columns[0]:
         return _Blocks(*(np.zeros(0, np.uint64) for _ in range(4)))
+    joined = [np.concatenate(column) for column in columns]
     order = np.argsort(joined[0], kind="stable")
     return _Blocks(*(column[order] for column in joined))
+
+
+def _aligned(content: np.ndarray) -> np.ndarray:
+    """Returns the hashes of the blocks at whole multiples of BLOCK."""
+    with np.errstate(over="ignore"):
+        powers = np.cumprod(np.full(BLOCK, _BASE, np.uint64))
+        blocks = content[: content.size // BLOCK * BLOCK].reshape(-1, BLOCK)
+        sums = [
+            (blocks[start : start + _ROWS] * powers).sum(axis=1, dtype=np.uint64)
+            for start in range(0, len(blocks), _ROWS)
+        ]
+        return np.concatenate([np.zeros(0, np.uint64), *sums]) * _MIX
 
 
 def _rolling(content: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -102,10 +127,11 @@ def _rolling(content: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     with np.errstate(over="ignore"):
         powers = np.cumprod(np.full(_PIECE + BLOCK, _BASE, np.uint64))
         inverse = np.cumprod(np.full(_PIECE, pow(_BASE, -1, 2**64), np.uint64))
+        inverse *= np.uint64(_BASE) * _MIX
         for start in range(0, content.size - BLOCK + 1, _PIECE):
-            piece = content[start : start + _PIECE + BLOCK - 1].astype(np.uint64)
-            sums = np.cumsum(piece * powers[: piece.size])
-            sums = np.concatenate([np.zeros(1, np.uint64), sums])
-            hashes = (sums[BLOCK:] - sums[:-BLOCK]) * inverse[: sums.size - BLOCK]
-            # The upper bits depend on all bytes, the lowest only on their sum.
-            yield start, hashes * np.uint64(0xD1342543DE82EF95)
+            piece = content[start : start + _PIECE + BLOCK - 1]
+            sums = np.zeros(piece.size + 1, np.uint64)
+            np.cumsum(piece * powers[: piece.size], out=sums[1:])
+            hashes = sums[BLOCK:] - sums[:-BLOCK]
+            hashes *= inverse[: hashes.size]
+            yield start, hashes
