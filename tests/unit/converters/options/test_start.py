@@ -16,10 +16,10 @@ COMMANDS = (folder, imagenet, replicate, synthesize, verify)
         flag.name: flag
         for module in COMMANDS
         for flag in flags.FLAGS.get_key_flags_for_module(module)
-        if takes_text(flag) and flag.name not in (shared.OUTPUT_DIR, shared.RAY_ADDRESS)
+        if takes_text(flag) and flag.name not in shared.TAKE_URLS
     }.values(),
     ids=lambda flag: flag.name,
 )
-def test_no_flag_but_the_output_and_the_cluster_takes_a_url(flag: flags.Flag) -> None:
+def test_few_flags_take_a_url(flag: flags.Flag) -> None:
     """A new flag of a command is tried too."""
     check_url_is_refused(flag, start.refuse_urls)
