@@ -20,7 +20,7 @@ from converters.engines import processes
 from converters.images import prepare
 from converters.inputs.boxes import Box
 from converters.inputs.folders import ahead, reading
-from converters.inputs.ilsvrc import Image, catalog_name
+from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.shards import image_record, index, records
@@ -152,7 +152,10 @@ def _write_records(
     """Writes the records and catalog rows of a shard; returns the shard's digest."""
     start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
     digest = xxhash.xxh3_128()
-    for image, read in ahead.readers(job.input_dir, task.plan.images, _is_read(job)):
+    images = ahead.readers(
+        job.input_dir, task.plan.images, read=read_image, is_read=_is_read(job)
+    )
+    for image, read in images:
         stored = _store(image, read, task.boxes.get(image.name, ()), job, tally)
         if stored is not None:
             row, buffers = stored

@@ -157,6 +157,7 @@ def make_job(
     input_dir: pathlib.Path,
     found: classtree.ClassTree,
     own_options: Mapping[str, Any],
+    labels: Mapping[str, int] | None = None,
 ) -> Job:
     """Gives the classes their labels, divides the splits, and plans the shards.
 
@@ -166,6 +167,8 @@ def make_job(
         input_dir: Folder that the files of the images are relative to.
         found: The images by split and class.
         own_options: Options of the command alone that decide the bytes; JSON values.
+        labels: Label of each class, in label order; None takes them from --label_map,
+            or from the order of the names.
 
     Raises:
         ValueError: If the input is not as it must be.
@@ -178,7 +181,7 @@ def make_job(
                 "--validation_fraction or --split_fractions must not make again. Leave "
                 "it out of the flag, or move the split away."
             )
-    labels = _labels(options, found)
+    labels = _labels(options, found) if labels is None else labels
     tree = classtree.make_tree(
         found,
         labels,

@@ -9,9 +9,9 @@ import concurrent.futures
 import functools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from converters.inputs.folders import reading
-from converters.inputs.ilsvrc import Image, read_image
 
 NUM_REQUESTS = 16
 # Images that are read or wait for their use, beside the one in use.
@@ -20,9 +20,24 @@ _MAX_BYTES = 64 << 20
 Read = Callable[[], bytes]
 
 
+class _Image(Protocol):
+    """A part of `ilsvrc.Image`."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+Image = TypeVar("Image", bound=_Image)
+
+
 def readers(
     input_dir: pathlib.Path,
     images: Sequence[Image],
+    *,
+    read: Callable[[pathlib.Path, Image], bytes],
     is_read: Callable[[Image], bool],
 ) -> Iterator[tuple[Image, Read]]:
     """Yields the images in order, each with a function that returns its bytes.
@@ -30,14 +45,15 @@ def readers(
     Args:
         input_dir: Path or URL of the input folder.
         images: The images.
+        read: Reads an image of the folder, see `ilsvrc.read_image`.
         is_read: Whether the bytes of an image are needed. Others are not read ahead.
 
     Returns:
-        The images and functions. A function raises what `ilsvrc.read_image` raises.
+        The images and functions. A function raises what `read` raises.
     """
     if not any(reading.is_remote(input_dir, image.file) for image in images):
         for image in images:
-            yield image, functools.partial(read_image, input_dir, image)
+            yield image, functools.partial(read, input_dir, image)
         return
     pool = concurrent.futures.ThreadPoolExecutor(NUM_REQUESTS)
     waiting: collections.deque[tuple[Image, Read]] = collections.deque()
@@ -50,8 +66,8 @@ def readers(
                 num_bytes -= waiting[0][0].num_bytes
                 yield waiting.popleft()
                 full = num_bytes + size > _MAX_BYTES
-            read: Read = functools.partial(read_image, input_dir, image)
-            waiting.append((image, pool.submit(read).result if size else read))
+            one: Read = functools.partial(read, input_dir, image)
+            waiting.append((image, pool.submit(one).result if size else one))
             num_bytes += image.num_bytes
         yield from waiting
     finally:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from converters.inputs import listing, tars
 from converters.inputs.folders.at_url import AtUrl
 from converters.inputs.folders.folder import Folder
+from converters.inputs.tar_format.headers import Member
 
 
 class Place(NamedTuple):
@@ -43,7 +44,7 @@ class Tar(NamedTuple):
     """A tar with the content of a folder, or the part of another tar that is one."""
 
     file: str
-    part: tars.Member | None = None
+    part: Member | None = None
 
 
 def path_of(source: Folder, name: str) -> pathlib.Path:
