@@ -70,6 +70,8 @@ class Pieces:
     def read(self, offset: int, count: int) -> bytes:
         """Returns bytes from an offset on; fewer only at the end of the file."""
         count = max(min(count, self._size - offset), 0)
+        if not count:
+            return b""
         end = self._start + len(self._piece)
         if not (self._start <= offset and offset + count <= end):
             near = self._start <= offset <= end + len(self._piece)
