@@ -35,7 +35,8 @@ from converters.inputs.archives.patterns import Archive
 from converters.inputs.folders import reading
 from converters.inputs.tar_format import headers
 from converters.jobs.job import Job
-from converters.options import archives, command, labelled, policy, start
+from converters.options import command, labelled, policy, start
+from converters.options.inputs import archives
 
 flags.adopt_module_key_flags(archives)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from converters import folder, tfrecord, webdataset
+from converters import folder, tfrecord, verify, webdataset
 from tests.support.data import SYNSETS, make_tree, upload
 from tfpipe.remote.files import Files
 from tfpipe.shards import example, index, records
@@ -161,8 +161,8 @@ def test_the_command_says_what_it_left_out_and_goes_on_when_it_was_killed(
     assert [
         (line["name"], line["reason"]) for line in map(json.loads, rejects.splitlines())
     ] == [
-        ("train-001.tar/../up.jpg", "unsafe_name"),
         ("train-001.tar/link.jpg", "not_a_file"),
+        ("train-001.tar/../up.jpg", "unsafe_name"),
     ]
     assert again.returncode == 1
     assert wrong.returncode == 1
@@ -203,6 +203,10 @@ def test_damaged_and_other_records_are_named(
     (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
     assert (line["name"], line["reason"]) == (f"{shard.name}/000003", "bad_record")
     assert index.load(out).num_records("train") == 39
+    with pytest.raises(ValueError, match="--level=source finds images by their names"):
+        verify.verify(
+            verify.Config(data_dir=str(out), level="source", input_dir=str(tfds))
+        )
     for said, options in {
         "--label_key must name a feature .* got x; .* has file_name, image, label": {
             "input": [str(tfds)],
