@@ -3,11 +3,19 @@
 import pytest
 from absl import flags
 
-from converters import folder, imagenet, replicate, synthesize, verify
+from converters import (
+    folder,
+    imagenet,
+    replicate,
+    synthesize,
+    tfrecord,
+    verify,
+    webdataset,
+)
 from converters.options import shared, start
 from tests.support.url_flags import check_url_is_refused, takes_text
 
-COMMANDS = (folder, imagenet, replicate, synthesize, verify)
+COMMANDS = (folder, imagenet, replicate, synthesize, tfrecord, verify, webdataset)
 
 
 @pytest.mark.parametrize(
