@@ -72,7 +72,7 @@ def make_job(config: Config) -> Job:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = shared.path_of("--input_dir", config.input_dir)
+    input_dir = shared.input_of(config.input_dir)
     return labelled.make_job(
         config,
         command_name="converters.folder",

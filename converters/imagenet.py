@@ -8,9 +8,11 @@ RAW holds, as it comes or unpacked, in any mix:
   synset_labels.txt (line i is the synset of the i-th validation image by name) or
     ILSVRC2012_devkit_t12.tar.gz: labels of a validation split without class folders
   ILSVRC2012_bbox_train_v2.tar.gz, bbox/ or Annotation/: bounding boxes (XML), if any
-Tars are read without being unpacked. Labels are those of ILSVRC-2012 (1 to 1000 in the
-order of the synsets), also for a part of its classes. RAW/synsets.txt (one synset a
-line, in label order) and RAW/synset_words.txt (synset, tab, name) replace these labels.
+Tars are read without being unpacked. RAW may be a URL, such as s3://bucket/raw; its
+images must then be unpacked, and its boxes packed. Labels are those of ILSVRC-2012 (1
+to 1000 in the order of the synsets), also for a part of its classes. RAW/synsets.txt
+(one synset a line, in label order) and RAW/synset_words.txt (synset, tab, name) replace
+these labels.
 
 DIR gets train-SSSSS-of-NNNNN and validation-SSSSS-of-NNNNN, or with --layout=tfds
 imagenet-train.tfrecord-SSSSS-of-NNNNN and so on (tf.train.Example records with the keys
@@ -32,6 +34,7 @@ from typing import Any
 from absl import flags
 
 from converters.inputs import boxes, classes, expected, ilsvrc
+from converters.inputs.folders import folder, side_lists
 from converters.jobs.job import Job
 from converters.options import command, job, shared, start
 from tfpipe import host
@@ -85,11 +88,13 @@ def make_job(config: Config) -> Job:
         ValueError: If the input is not as it must be.
         OSError: If something cannot be looked at.
     """
-    input_dir = shared.path_of("--input_dir", config.input_dir)
-    class_list = classes.read_classes(input_dir)
-    tree = ilsvrc.read_tree(input_dir, class_list)
+    input_dir = shared.input_of(config.input_dir)
     num_workers = config.num_workers or host.num_cores()
-    found_boxes = boxes.read_boxes(input_dir, num_workers=num_workers)
+    source = folder.of(input_dir)
+    with side_lists.near(source) as lists_dir:
+        class_list = classes.read_classes(lists_dir)
+        tree = ilsvrc.read_tree(source, class_list, lists_dir=lists_dir)
+        found_boxes = boxes.read_boxes(lists_dir, num_workers=num_workers)
     expected.check_expected(config.expect, tree, class_list, found_boxes)
     return command.make_job(
         config,

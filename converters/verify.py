@@ -163,7 +163,7 @@ def _request(
 ) -> shard.Request:
     input_dir = None
     if config.input_dir is not None:
-        input_dir = shared.path_of("--input_dir", config.input_dir)
+        input_dir = shared.input_of(config.input_dir)
     return shard.Request(
         data_dir=data_dir,
         files=files,

@@ -26,6 +26,8 @@ from tfpipe import errors
 from tfpipe.shards import index
 
 _REPLICATE = "converters.replicate"
+# Commands whose images have no file of their own that the catalog could name.
+_FROM_ARCHIVES = ("converters.webdataset", "converters.tfrecord")
 _OLD_INDEX = (
     f"{index.INDEX_NAME} is of an older version and has no digests of itself, of "
     f"{index.CATALOG_NAME} and of the side files, so that not every change in them "
@@ -58,6 +60,8 @@ def _check(
         known: The index.
         names: Shards whose records are checked; None for those of all shards.
     """
+    if request.level == "source":
+        _require_tree(request, known, "--level=source")
     listed = [shard for shards in known.splits.values() for shard in shards]
     result = Result(
         num_records=sum(shard.num_records for shard in listed),
@@ -89,6 +93,17 @@ def _check(
         count = sum(found.num_not_comparable for found in findings)
         result.details["num_not_comparable"] = count
     return result
+
+
+def _require_tree(request: Request, known: index.Index, flag: str) -> None:
+    """Refuses a data set whose images are not found by their names."""
+    command = known.made_by.get("command")
+    if command in _FROM_ARCHIVES:
+        raise ValueError(
+            f"{flag} finds images by their names in a tree, but those of "
+            f"{request.data_dir} come from other files. Check it with --level=decode, "
+            f"or make it again with `python -m {command}` and --overwrite."
+        )
 
 
 def _remarks(request: Request, known: index.Index) -> list[str]:
@@ -201,6 +216,7 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             f"--overwrite. The first of their {before.num_faults} faults is "
             f"{before.faults[0]}."
         )
+    _require_tree(request, known, "--repair")
     for name in (index.INDEX_NAME, index.CATALOG_NAME):
         if name in before.bad_names:
             raise ValueError(

@@ -25,6 +25,7 @@ from converters.checks.record import (
 from converters.engines import processes
 from converters.inputs import ilsvrc
 from converters.remote.ahead import Ahead
+from tfpipe import errors
 from tfpipe.remote.files import Files
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
@@ -331,7 +332,7 @@ class _Checker:
             # Only the bytes are needed, so that the class index 0 is a placeholder.
             found = ilsvrc.locate(self._settings.input_dir, [row.filename], [0])
             source = ilsvrc.read_image(self._settings.input_dir, found[0])
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, errors.RemoteError) as error:
             yield f"the source cannot be read: {error}"
             return
         compare = pixel_faults if rewritten else source_faults

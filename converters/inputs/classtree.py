@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from converters.inputs import files, fractions, listing
 from converters.inputs.classes import Class
+from converters.inputs.folders import folder
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
 from converters.inputs.listing import LeftOut
 
@@ -28,7 +29,7 @@ _FOLDERS_OF = {
 # folder to each other folder would turn a few folders into millions of classes.
 _MAX_READS = 100
 
-_Identity = tuple[int, int]  # device and inode
+_Identity = tuple[int, int]  # device and inode; folders of a store have none
 
 
 class Place(NamedTuple):
@@ -64,45 +65,47 @@ class ClassTree(NamedTuple):
 def read_class_tree(input_dir: pathlib.Path) -> ClassTree:
     """Lists a tree. Links are followed, but not in circles.
 
+    Args:
+        input_dir: Path or URL of the tree.
+
     Raises:
         ValueError: If a split has no image, if there are two validation splits, or if
             links lead to a folder by too many paths.
         OSError: If a folder cannot be read.
+        RemoteError: If the store cannot be listed.
     """
-    if not input_dir.is_dir():
-        raise ValueError(
-            f"--input_dir must be a folder, got {input_dir}: no such folder."
-        )
+    source = folder.of(input_dir)
+    folder.require(source)
     left_out: list[LeftOut] = []
     splits = {}
-    for split, folder in _split_folders(input_dir, left_out).items():
-        found = _walk(input_dir, folder, left_out)
+    for split, top in _split_folders(source, left_out).items():
+        found = _walk(source, top, left_out)
         if not found:
             endings = " ".join(f"*{suffix}" for suffix in listing.IMAGE_SUFFIXES)
             raise ValueError(
-                f"{input_dir / folder} must hold a folder for each class, with images "
+                f"{source.shown(top)} must hold a folder for each class, with images "
                 f"named {endings} in it; got none."
             )
         splits[split] = {name: found[name] for name in sorted(found)}
     return ClassTree(splits, left_out)
 
 
-def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str, str]:
+def _split_folders(source: folder.Folder, left_out: list[LeftOut]) -> dict[str, str]:
     """Returns the folder of each split, relative to the input folder; "" is all."""
-    top = listing.scan(input_dir, listing.IMAGE_SUFFIXES)
+    top = source.scan("", listing.IMAGE_SUFFIXES)
     if "train" not in top.folders:
         return {"train": ""}
-    if not _has_classes(input_dir / "train"):
+    if not _has_classes(source, "train"):
         return {"train": ""}  # "train" is a class, such as pictures of trains
     found = {"train": "train"}
     for split, names in _FOLDERS_OF.items():
         present = [name for name in names if name in top.folders]
         if len(present) > 1:
             raise ValueError(
-                f"{input_dir} must hold one {split} split, got {present[0]}/ and "
-                f"{present[1]}/. Remove one of them."
+                f"{source.shown('')} must hold one {split} split, got {present[0]}/ "
+                f"and {present[1]}/. Remove one of them."
             )
-        if present and (split != fractions.TEST or _has_classes(input_dir / split)):
+        if present and (split != fractions.TEST or _has_classes(source, split)):
             found[split] = present[0]
     left_out += top.left_out
     others = [name for name in top.folders if name not in found.values()]
@@ -111,9 +114,9 @@ def _split_folders(input_dir: pathlib.Path, left_out: list[LeftOut]) -> dict[str
     return found
 
 
-def _has_classes(folder: pathlib.Path) -> bool:
+def _has_classes(source: folder.Folder, name: str) -> bool:
     """Whether a folder holds folders and no image; test images often have no class."""
-    here = listing.scan(folder, listing.IMAGE_SUFFIXES)
+    here = source.scan(name, listing.IMAGE_SUFFIXES)
     return bool(here.folders) and not here.names
 
 
@@ -126,7 +129,7 @@ class _Folder(NamedTuple):
 
 
 def _walk(
-    input_dir: pathlib.Path, top: str, left_out: list[LeftOut]
+    source: folder.Folder, top: str, left_out: list[LeftOut]
 ) -> dict[str, list[Place]]:
     """Returns the images of each class in a folder and in all folders below it."""
     found: dict[str, list[Place]] = {}
@@ -134,16 +137,16 @@ def _walk(
     pending = [_Folder("", f"{top}/" if top else "", frozenset())]
     while pending:
         class_name, prefix, above = pending.pop()
-        folder = input_dir / prefix
-        status = folder.stat()
-        identity = (status.st_dev, status.st_ino)
+        identity = source.identity(prefix)
         if identity in above:
             left_out.append(LeftOut(prefix, listing.LINK_LOOP))
             continue
-        num_reads[identity] += 1
-        if num_reads[identity] > _MAX_READS:
-            raise _too_many_ways_error(folder)
-        here = listing.scan(folder, listing.IMAGE_SUFFIXES)
+        if identity is not None:
+            num_reads[identity] += 1
+            if num_reads[identity] > _MAX_READS:
+                raise _too_many_ways_error(source.shown(prefix))
+            above |= {identity}
+        here = source.scan(prefix, listing.IMAGE_SUFFIXES)
         left_out += (item.under(prefix) for item in here.left_out)
         if here.files and class_name:
             found[class_name] = [
@@ -157,7 +160,7 @@ def _walk(
             left_out.append(LeftOut(prefix, listing.EMPTY_FOLDER))
         for name in reversed(here.folders):
             below = f"{class_name}/{name}" if class_name else name
-            pending.append(_Folder(below, f"{prefix}{name}/", above | {identity}))
+            pending.append(_Folder(below, f"{prefix}{name}/", above))
     return found
 
 
@@ -165,10 +168,10 @@ def _place(path: str, num_bytes: int) -> Place:
     return Place(path, path, 0, num_bytes)  # one string object for both fields
 
 
-def _too_many_ways_error(folder: pathlib.Path) -> ValueError:
+def _too_many_ways_error(where: str) -> ValueError:
     return ValueError(
         f"A folder must be reached by at most {_MAX_READS} ways, got more for the one "
-        f"at {folder}: links lead from folder to folder. Remove the links that are not "
+        f"at {where}: links lead from folder to folder. Remove the links that are not "
         "classes of their own."
     )
 

@@ -1,6 +1,6 @@
 """Lists the images of ILSVRC-2012, from a tree of folders or from the official tars.
 
-In: a folder that holds for each split one of these:
+In: a folder, or the URL of one, that holds for each split one of these:
     train/<synset>/*.JPEG, train/<synset>.tar, both, or ILSVRC2012_img_train.tar
     val/*.JPEG, val/<synset>/*.JPEG or ILSVRC2012_img_val.tar
 Out: the images of each split, with the same names and in the same order for every
@@ -10,7 +10,6 @@ input that cannot be converted is an error before any work starts.
 
 import concurrent.futures
 import functools
-import itertools
 import os
 import pathlib
 import re
@@ -19,6 +18,18 @@ from typing import NamedTuple
 
 from converters.inputs import devkit, files, listing, tars
 from converters.inputs.classes import Class
+from converters.inputs.folders import folder as folders, reading
+from converters.inputs.folders.at_url import AtUrl
+from converters.inputs.folders.content import (
+    Content,
+    Place,
+    Tar,
+    duplicate_error,
+    path_of,
+    read_folder,
+    read_tar,
+)
+from converters.inputs.folders.folder import Folder
 
 TRAIN_TAR = "ILSVRC2012_img_train.tar"
 VALIDATION_TAR = "ILSVRC2012_img_val.tar"
@@ -32,7 +43,7 @@ class Image(NamedTuple):
     Attributes:
         name: `<folder>/<synset>/<file>`, the same for a tree and a tar.
         class_index: Number of its class, from 0.
-        file: File that holds its bytes, relative to the input folder.
+        file: File that holds its bytes, relative to the input folder; or its URL.
         offset: Start of its bytes in that file.
         num_bytes: Size in bytes; may be 0.
     """
@@ -56,43 +67,19 @@ class Tree(NamedTuple):
         return listing.count(self.left_out)
 
 
-class _Place(NamedTuple):
-    """The base name of an image and the place of its bytes, as in `Image`."""
-
-    name: str
-    file: str
-    offset: int
-    num_bytes: int
-
-
-class _Content(NamedTuple):
-    """The images of a folder, or of the tar of that folder.
-
-    Attributes:
-        places: The images, sorted by name.
-        names: All names that end like an image, also of links, folders and the like.
-        left_out: What was left out. Names are relative to the input folder; names of
-            members of a tar begin with the name of the tar.
-    """
-
-    places: Sequence[_Place]
-    names: Sequence[str]
-    left_out: Sequence[listing.LeftOut]
-
-
-class _Tar(NamedTuple):
-    """A tar with the content of a folder, or the part of another tar that is one."""
-
-    file: str
-    part: tars.Member | None = None
-
-
 def read_image(input_dir: pathlib.Path, image: Image) -> bytes:
     """Reads the bytes of an image.
 
+    Args:
+        input_dir: Path or URL of the input folder.
+        image: The image.
+
     Raises:
         OSError: If they cannot be read; the message names the file.
+        RemoteError: If they cannot be read by URL.
     """
+    if reading.is_remote(input_dir, image.file):
+        return reading.read(input_dir, image.file, image.offset, image.num_bytes)
     # Plain system calls, because pathlib and file objects double the time of a read
     # from the page cache.
     path = f"{input_dir}/{image.file}"
@@ -121,22 +108,33 @@ def catalog_name(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def read_tree(input_dir: pathlib.Path, classes: Sequence[Class]) -> Tree:
+def read_tree(
+    input_dir: pathlib.Path | Folder,
+    classes: Sequence[Class],
+    *,
+    lists_dir: pathlib.Path | None = None,
+) -> Tree:
     """Lists the images of the train and validation splits under an input folder.
+
+    Args:
+        input_dir: The folder, its path or its URL.
+        classes: All classes in label order.
+        lists_dir: Folder with the list of validation labels or the development kit;
+            None stands for the input folder, if that is on a disk.
 
     Raises:
         ValueError: If there is nothing to convert, a split is both a folder and a tar,
-            a class is not in the class list, a tar is damaged, or labels do not match.
+            a class is not in the class list, a tar is damaged or at a URL, or labels
+            do not match.
         OSError: If something cannot be read.
+        RemoteError: If the store cannot be listed.
     """
-    if not input_dir.is_dir():
-        raise ValueError(
-            f"--input_dir must be a folder, got {input_dir}: no such folder."
-        )
+    source = folders.of(input_dir) if isinstance(input_dir, pathlib.Path) else input_dir
+    folders.require(source)
     index = {item.synset: number for number, item in enumerate(classes)}
     left_out: list[listing.LeftOut] = []
-    splits = {"train": _read_train(input_dir, index, left_out)}
-    validation = _read_validation(input_dir, index, left_out)
+    splits = {"train": _read_train(source, index, left_out)}
+    validation = _read_validation(source, lists_dir, index, left_out)
     if validation is not None:
         splits["validation"] = validation
     return Tree(splits, left_out)
@@ -148,7 +146,7 @@ def locate(
     """Finds the images that a catalog names, in the tree or in a tar.
 
     Args:
-        input_dir: Folder with a tree or tars.
+        input_dir: Folder with a tree or tars, or URL of a tree.
         names: Names of the images as `catalog_name` returns them.
         class_indices: Number of the class of each image, from 0.
 
@@ -157,42 +155,44 @@ def locate(
         OSError: If something cannot be read.
     """
     images = []
+    source = folders.of(input_dir)
     for name, class_index in zip(map(str, names), map(int, class_indices), strict=True):
-        place = _locate_file(input_dir, name) or _tar_places(input_dir).get(name)
+        place = _locate_file(source, name) or _tar_places(source).get(name)
         if place is None:
             raise ValueError(
-                f"{input_dir} must hold the image {name}, in a tree or in a tar; got "
-                "neither. Give the folder that the data set was made from."
+                f"{source.shown('')} must hold the image {name}, in a tree or in a "
+                "tar; got neither. Give the folder that the data set was made from."
             )
         images.append(Image(place.name, class_index, *place[1:]))
     return images
 
 
-def _locate_file(input_dir: pathlib.Path, name: str) -> _Place | None:
+def _locate_file(source: Folder, name: str) -> Place | None:
     undecoded = re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda m: chr(int(m[1], 16)), name)
     for candidate in (name, undecoded):
-        path = input_dir / candidate
-        if path.is_file():
-            return _Place(candidate, candidate, 0, path.stat().st_size)
+        if (size := source.size(candidate)) is not None:
+            return Place(candidate, candidate, 0, size)
     return None
 
 
 @functools.lru_cache(maxsize=1)
-def _tar_places(input_dir: pathlib.Path) -> Mapping[str, _Place]:
+def _tar_places(source: Folder) -> Mapping[str, Place]:
     """Returns all images in the tars of an input folder, by their catalog names."""
-    found: dict[str, _Place] = {}
+    found: dict[str, Place] = {}
+    if isinstance(source, AtUrl):
+        return found
     for folder, tar_name in (("train", TRAIN_TAR), ("val", None)):
-        sources, _ = _class_sources(input_dir, folder, tar_name)
+        sources, _ = _class_sources(source, folder, tar_name)
         in_tars = {synset: tar for synset, tar in sources.items() if tar is not None}
-        for synset, content in _read_contents(input_dir, folder, in_tars):
+        for synset, content in _read_contents(source, folder, in_tars):
             found |= _by_name(f"{folder}/{synset}/", content.places)
-    if (input_dir / VALIDATION_TAR).exists():
-        content = _read_tar(input_dir, _Tar(VALIDATION_TAR))
+    if source.exists(VALIDATION_TAR):
+        content = read_tar(source, Tar(VALIDATION_TAR))
         found |= _by_name("val/", content.places)
     return found
 
 
-def _by_name(prefix: str, places: Sequence[_Place]) -> dict[str, _Place]:
+def _by_name(prefix: str, places: Sequence[Place]) -> dict[str, Place]:
     return {
         catalog_name(prefix + place.name): place._replace(name=prefix + place.name)
         for place in places
@@ -200,75 +200,79 @@ def _by_name(prefix: str, places: Sequence[_Place]) -> dict[str, _Place]:
 
 
 def _read_train(
-    input_dir: pathlib.Path,
+    source: Folder,
     index: Mapping[str, int],
     left_out: list[listing.LeftOut],
 ) -> list[Image]:
-    tar_exists = _require_one(input_dir, TRAIN_TAR, "train")
-    root = input_dir / "train"
-    if not tar_exists and not root.is_dir():
+    tar_exists = _require_one(source, TRAIN_TAR, "train")
+    if not tar_exists and not source.is_folder("train"):
         raise ValueError(
-            f"{root} must hold a folder for each class, with its JPEG files inside; "
-            f"got no such folder, and no {TRAIN_TAR}. See --help for the layout."
+            f"{source.shown('train')} must hold a folder for each class, with its JPEG "
+            f"files inside; got no such folder, and no {TRAIN_TAR}. See --help for "
+            "the layout."
         )
-    return _read_classes(input_dir, "train", TRAIN_TAR, index, left_out)
+    return _read_classes(source, "train", TRAIN_TAR, index, left_out)
 
 
 def _read_validation(
-    input_dir: pathlib.Path,
+    source: Folder,
+    lists_dir: pathlib.Path | None,
     index: Mapping[str, int],
     left_out: list[listing.LeftOut],
 ) -> list[Image] | None:
-    root = input_dir / "val"
-    if _require_one(input_dir, VALIDATION_TAR, "val"):
-        content = _read_tar(input_dir, _Tar(VALIDATION_TAR))
-    elif not os.path.lexists(root):
+    if _require_one(source, VALIDATION_TAR, "val"):
+        content = read_tar(source, Tar(VALIDATION_TAR))
+    elif not source.exists("val"):
         return None
-    elif not root.is_dir():
-        raise ValueError(f"{root} must be a folder, got a file or a link to nowhere.")
-    elif _class_sources(input_dir, "val", None)[0]:
-        return _read_classes(input_dir, "val", None, index, left_out)
+    elif not source.is_folder("val"):
+        raise ValueError(
+            f"{source.shown('val')} must be a folder, got a file or a link to nowhere."
+        )
+    elif _class_sources(source, "val", None)[0]:
+        return _read_classes(source, "val", None, index, left_out)
     else:
-        content = _read_folder(input_dir, "val")
+        content = read_folder(source, "val")
     left_out += content.left_out
     synsets = devkit.validation_synsets(
-        input_dir, [place.name for place in content.places], content.names
+        lists_dir or path_of(source, ""),
+        [place.name for place in content.places],
+        content.names,
     )
     for name, synset in synsets.items():
         if synset not in index:
             raise ValueError(
                 f"{synset}, the class of val/{name}, is not in the class list. "
-                f"List all synsets in label order in {input_dir / 'synsets.txt'}."
+                f"List all synsets in label order in {source.shown('synsets.txt')}."
             )
     return [
         _image("val/", place, index[synsets[place.name]]) for place in content.places
     ]
 
 
-def _require_one(input_dir: pathlib.Path, tar_name: str, folder: str) -> bool:
+def _require_one(source: Folder, tar_name: str, folder: str) -> bool:
     """Whether a split is a tar; a ValueError if it is also a folder with content."""
-    tar, root = input_dir / tar_name, input_dir / folder
-    if not os.path.lexists(tar):
+    if not source.exists(tar_name):
         return False
-    if root.is_dir() and any(root.iterdir()):
+    if source.is_folder(folder) and not source.is_empty(folder):
         raise ValueError(
-            f"{input_dir} must hold {tar_name} or {folder}/ but not both. Remove "
-            f"{root} to read the tar, or move {tar} away to read the folder."
+            f"{source.shown('')} must hold {tar_name} or {folder}/ but not both. "
+            f"Remove {source.shown(folder)} to read the tar, or move "
+            f"{source.shown(tar_name)} away to read the folder."
         )
     return True
 
 
 def _read_classes(
-    input_dir: pathlib.Path,
+    source: Folder,
     folder: str,
     tar_name: str | None,
     index: Mapping[str, int],
     left_out: list[listing.LeftOut],
 ) -> list[Image]:
     """Returns the images of a split with a folder or a tar for each class."""
-    sources, others = _class_sources(input_dir, folder, tar_name)
+    sources, others = _class_sources(source, folder, tar_name)
     left_out += others
-    where = input_dir / folder
+    where = source.shown(folder)
     if not sources:
         raise ValueError(
             f"{where} must hold a folder for each class, with its JPEG files inside; "
@@ -279,10 +283,10 @@ def _read_classes(
         raise ValueError(
             f"{where} has {len(unknown)} class folders that are not in the class list, "
             f"the first is {unknown[0]}. List all synsets in label order in "
-            f"{input_dir / 'synsets.txt'}."
+            f"{source.shown('synsets.txt')}."
         )
     images: list[Image] = []
-    for synset, content in _read_contents(input_dir, folder, sources):
+    for synset, content in _read_contents(source, folder, sources):
         left_out += content.left_out
         prefix, number = f"{folder}/{synset}/", index[synset]
         images += [_image(prefix, place, number) for place in content.places]
@@ -293,7 +297,7 @@ def _read_classes(
     return images
 
 
-def _image(prefix: str, place: _Place, class_index: int) -> Image:
+def _image(prefix: str, place: Place, class_index: int) -> Image:
     name = prefix + place.name
     # One string object for both fields saves a quarter of the memory of an image.
     file = name if place.file == name else place.file
@@ -301,50 +305,49 @@ def _image(prefix: str, place: _Place, class_index: int) -> Image:
 
 
 def _class_sources(
-    input_dir: pathlib.Path, folder: str, tar_name: str | None
-) -> tuple[dict[str, _Tar | None], list[listing.LeftOut]]:
+    source: Folder, folder: str, tar_name: str | None
+) -> tuple[dict[str, Tar | None], list[listing.LeftOut]]:
     """Finds the tar of each class of a split (None for a folder), and other names."""
     left_out: list[listing.LeftOut] = []
-    sources: dict[str, _Tar | None] = {}
-    if tar_name is not None and (input_dir / tar_name).exists():
-        for part in tars.read_members(input_dir / tar_name):
+    sources: dict[str, Tar | None] = {}
+    if tar_name is not None and source.exists(tar_name):
+        path = path_of(source, tar_name)
+        for part in tars.read_members(path):
             synset, suffix = os.path.splitext(os.path.basename(part.name))
             if suffix != ".tar" or not part.is_file:
                 name = f"{tar_name}/{part.name}"
                 left_out.append(listing.LeftOut(name, listing.OTHER_NAME))
             elif synset in sources:
-                raise _duplicate_error(input_dir / tar_name, f"{synset}.tar")
+                raise duplicate_error(path, f"{synset}.tar")
             else:
-                sources[synset] = _Tar(tar_name, part)
+                sources[synset] = Tar(tar_name, part)
         if not sources:
-            raise ValueError(
-                f"{input_dir / tar_name} must hold a tar for each class, got none."
-            )
-    if (input_dir / folder).is_dir():
-        found = listing.scan(input_dir / folder, (".tar",))
+            raise ValueError(f"{path} must hold a tar for each class, got none.")
+    if source.is_folder(folder):
+        found = source.scan(folder, (".tar",))
         left_out += (item.under(f"{folder}/") for item in found.left_out)
         sources |= dict.fromkeys(found.folders)
         for name, _ in found.files:
             synset = os.path.splitext(name)[0]
             if synset in sources:
                 raise ValueError(
-                    f"{input_dir / folder} must hold {synset}/ or {name} but not both. "
-                    "Remove one of them."
+                    f"{source.shown(folder)} must hold {synset}/ or {name} but not "
+                    "both. Remove one of them."
                 )
-            sources[synset] = _Tar(f"{folder}/{name}")
+            sources[synset] = Tar(f"{folder}/{name}")
     return sources, left_out
 
 
 def _read_contents(
-    input_dir: pathlib.Path, folder: str, sources: Mapping[str, _Tar | None]
-) -> Iterator[tuple[str, _Content]]:
+    source: Folder, folder: str, sources: Mapping[str, Tar | None]
+) -> Iterator[tuple[str, Content]]:
     """Yields each class and its images; classes are sorted by name."""
 
-    def read(synset: str) -> _Content:
+    def read(synset: str) -> Content:
         tar = sources[synset]
         if tar is None:
-            return _read_folder(input_dir, f"{folder}/{synset}")
-        return _read_tar(input_dir, tar)
+            return read_folder(source, f"{folder}/{synset}")
+        return read_tar(source, tar)
 
     synsets = sorted(sources)
     with concurrent.futures.ThreadPoolExecutor(_NUM_HEADER_READERS) as pool:
@@ -352,46 +355,3 @@ def _read_contents(
         for start in range(0, len(synsets), _NUM_HEADER_READERS):
             group = synsets[start : start + _NUM_HEADER_READERS]
             yield from zip(group, pool.map(read, group), strict=True)
-
-
-def _read_folder(input_dir: pathlib.Path, folder: str) -> _Content:
-    found = listing.scan(input_dir / folder, listing.JPEG_SUFFIXES)
-    left_out = [item.under(f"{folder}/") for item in found.left_out]
-    for below in found.folders:
-        for name in listing.files_below(input_dir / folder / below):
-            name = f"{folder}/{below}/{name}"
-            left_out.append(listing.LeftOut(name, listing.SUBFOLDER))
-    places = []
-    for name, num_bytes in found.files:
-        places.append(_Place(name, f"{folder}/{name}", 0, num_bytes))
-    return _Content(places, found.names, left_out)
-
-
-def _read_tar(input_dir: pathlib.Path, tar: _Tar) -> _Content:
-    """Returns the images of a tar by base name, as if it were unpacked to a folder."""
-    places, names = [], []
-    left_out: list[listing.LeftOut] = []
-    prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
-    for member in tars.read_members(input_dir / tar.file, part=tar.part):
-        name = os.path.basename(member.name)
-        if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
-            left_out.append(listing.LeftOut(prefix + member.name, listing.OTHER_NAME))
-            continue
-        names.append(name)
-        if member.is_file:
-            places.append(_Place(name, tar.file, member.offset, member.num_bytes))
-        else:
-            left_out.append(listing.LeftOut(prefix + member.name, listing.NOT_A_FILE))
-    places.sort()
-    names.sort()
-    for one, other in itertools.pairwise(names):
-        if one == other:
-            raise _duplicate_error(input_dir / tar.file, one)
-    return _Content(places, names, left_out)
-
-
-def _duplicate_error(tar: pathlib.Path, name: str) -> ValueError:
-    return ValueError(
-        f"{tar} holds {name} twice, so that it is unknown which one is meant. "
-        "Unpack it, keep one of them, and give the folder instead."
-    )

@@ -33,6 +33,13 @@ NOT_A_SPLIT = "not_a_split"
 OTHER_CLASS = "other_class"
 EMPTY_FOLDER = "empty_folder"
 LINK_LOOP = "link_loop"
+# About members of tars and records of others.
+UNSAFE_NAME = "unsafe_name"
+NO_IMAGE = "no_image"
+SEVERAL_IMAGES = "several_images"
+NO_LABEL = "no_label"
+BAD_LABEL = "bad_label"
+BAD_RECORD = "bad_record"
 # About boxes.
 BOX_EMPTY = "bbox_dropped_empty"
 BOX_OTHER_SYNSET = "bbox_dropped_other_synset"
@@ -54,6 +61,12 @@ DETAILS: Mapping[str, str] = {
     OTHER_CLASS: "the class is not among --classes",
     EMPTY_FOLDER: "a folder of a class must hold images",
     LINK_LOOP: "a link must not lead to a folder that it is in",
+    UNSAFE_NAME: "a name must be relative, without `..` and empty parts",
+    NO_IMAGE: "a sample must have an image; see --image_part or --image_key",
+    SEVERAL_IMAGES: "a sample must have one image; choose one with --image_part",
+    NO_LABEL: "an image must have a class; see --label_from and --label_key",
+    BAD_LABEL: "a class must be a short text in UTF-8 or a whole number",
+    BAD_RECORD: "a record must have right checksums and be a tf.train.Example",
     BOX_EMPTY: "a box must have an area inside of the image",
     BOX_OTHER_SYNSET: "a box must be of the class that the file is named after",
     BOX_NO_SIZE: "an annotation with boxes must give width and height of the image",

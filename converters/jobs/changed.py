@@ -13,6 +13,7 @@ import xxhash
 
 from converters.engines import processes
 from converters.images.prepare import check_bytes
+from converters.inputs.folders import reading
 from converters.inputs.ilsvrc import read_image
 from converters.jobs import write_shard
 from converters.jobs.job import Job
@@ -30,7 +31,8 @@ def by_times(
     which such tools cannot set. Times are compared as make compares them, between runs
     of one unfinished job. They are no part of the description: otherwise a copied tree
     would be refused instead of costing work, and the plan would have to hold the times.
-    A file that changes while its own shard is being written is not found.
+    A file that changes while its own shard is being written is not found, nor is a file
+    that is read by URL: its store gives no such times.
 
     Raises:
         OSError: If a file that was listed cannot be looked at.
@@ -42,10 +44,16 @@ def by_times(
         marker = write_shard.marker_path(job_dir / plan.name)
         if not marker.exists():
             continue
-        written, files = _modified_ns(marker), {image.file for image in plan.images}
+        written, files = _modified_ns(marker), _files(input_dir, plan)
         if any(modified(input_dir / file) > written for file in files):
             found.append(marker)
     return found
+
+
+def _files(input_dir: pathlib.Path, plan: ShardPlan) -> set[str]:
+    """Returns the files of a shard that are not read by URL."""
+    found = {image.file for image in plan.images}
+    return {file for file in found if not reading.is_remote(input_dir, file)}
 
 
 def _modified_ns(path: pathlib.Path) -> int:

@@ -17,6 +17,7 @@ from converters.images.policy import policy_of
 from converters.inputs import ilsvrc
 from converters.inputs.boxes import read_boxes
 from converters.inputs.classes import Class
+from converters.inputs.folders import folder, reading, side_lists
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
@@ -46,6 +47,8 @@ def rebuild(
         if index.load(data_dir) != known:
             raise OSError(f"{data_dir} was replaced just now. Check it again.")
         shards = _plans_from_catalog(data_dir, input_dir, known, names)
+        with side_lists.near(folder.of(input_dir)) as lists_dir:
+            found_boxes = read_boxes(lists_dir, num_workers=num_workers)
         job = Job(
             command=known.made_by["command"],
             name=known.name,
@@ -57,7 +60,7 @@ def rebuild(
                 for label, (synset, text) in enumerate(known.classes, known.label_base)
             ],
             policy=policy_of(known.made_by["options"]["policy"]),
-            boxes_of=read_boxes(input_dir, num_workers=num_workers).of,
+            boxes_of=found_boxes.of,
             num_workers=num_workers,
         )
         processes.run(
@@ -94,9 +97,9 @@ def _rebuild_shard(
     written = write_shard.write_shard(job, repair_dir, task).shard
     if written != expected:
         raise ValueError(
-            f"{job.input_dir} no longer gives shard {expected.name}: it must have "
-            f"digest {expected.digest}, got {written.digest}. The input has changed "
-            "since the conversion; convert it again."
+            f"{reading.shown(job.input_dir)} no longer gives shard {expected.name}: it "
+            f"must have digest {expected.digest}, got {written.digest}. The input has "
+            "changed since the conversion; convert it again."
         )
     os.replace(repair_dir / written.name, job.output_dir / written.name)
     index.sync_folder(job.output_dir)

@@ -23,6 +23,7 @@ from converters.jobs import changed, publish, replace, work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.remote import place
+from tfpipe.remote import urls
 from tfpipe.shards import index
 
 
@@ -181,7 +182,7 @@ def _problem(job: Job, job_dir: pathlib.Path | None, versions: str) -> str:
         lossless.require(job.policy)
     except ValueError as error:
         return f"lacks a library: {error}"
-    if not job.input_dir.is_dir():
+    if not (urls.is_url(job.input_dir) or job.input_dir.is_dir()):
         return f"does not see the input {job.input_dir}. Mount it there."
     if job_dir is not None and not (job_dir / replace.JOB_NAME).exists():
         return (

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import xxhash
@@ -19,6 +19,7 @@ import xxhash
 from converters.engines import processes
 from converters.images import prepare
 from converters.inputs.boxes import Box
+from converters.inputs.folders import ahead, reading
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
@@ -151,8 +152,11 @@ def _write_records(
     """Writes the records and catalog rows of a shard; returns the shard's digest."""
     start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
     digest = xxhash.xxh3_128()
-    for image in task.plan.images:
-        stored = _store(image, task.boxes.get(image.name, ()), job, tally)
+    images = ahead.readers(
+        job.input_dir, task.plan.images, read=read_image, is_read=_is_read(job)
+    )
+    for image, read in images:
+        stored = _store(image, read, task.boxes.get(image.name, ()), job, tally)
         if stored is not None:
             row, buffers = stored
             byte_offset = shard.num_bytes
@@ -167,6 +171,11 @@ def _write_records(
             tally.num_records += 1
         processes.image_done()
     return digest.hexdigest()
+
+
+def _is_read(job: Job) -> Callable[[Image], bool]:
+    """Returns whether the bytes of an image are read, which the policy decides."""
+    return lambda image: prepare.check_bytes(image.num_bytes, job.policy) is None
 
 
 def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
@@ -281,13 +290,17 @@ class NewFile:
 
 
 def _store(
-    image: Image, boxes: Sequence[Box], job: Job, tally: _Tally
+    image: Image,
+    read: Callable[[], bytes],
+    boxes: Sequence[Box],
+    job: Job,
+    tally: _Tally,
 ) -> tuple[str, Buffers] | None:
     """Returns an image's catalog row, without its place, and its framed record.
 
     Returns None if the image is left out.
     """
-    prepared, source_digest = _prepare(image, job)
+    prepared, source_digest = _prepare(image, read, job)
     if isinstance(prepared, prepare.Rejected):
         tally.source.update(source_digest)
         tally.reject(image, prepared)
@@ -317,7 +330,7 @@ def _store(
 
 
 def _prepare(
-    image: Image, job: Job
+    image: Image, read: Callable[[], bytes], job: Job
 ) -> tuple[prepare.Prepared | prepare.Rejected, bytes]:
     """Reads an image, and decides what is stored for it.
 
@@ -329,16 +342,17 @@ def _prepare(
         rejected = prepare.check_bytes(image.num_bytes, job.policy)
         if rejected is not None:
             return rejected, b""
-        source = read_image(job.input_dir, image)
+        source = read()
         prepared = prepare.prepare(source, job.policy)
     except MemoryError as error:
         raise OSError(
-            f"{job.input_dir / image.file}: {image.name} needs more memory than "
-            "there is. Try fewer --num_workers or a lower --max_decoded_pixels."
+            f"{reading.shown_file(job.input_dir, image.file)}: {image.name} needs more "
+            "memory than there is. Try fewer --num_workers or a lower "
+            "--max_decoded_pixels."
         ) from error
     except ValueError as error:
         raise ValueError(
-            f"{job.input_dir / image.file}: {image.name}: {error}. "
+            f"{reading.shown_file(job.input_dir, image.file)}: {image.name}: {error}. "
             "Restore it, remove it from the input, or choose another policy."
         ) from error
     if isinstance(prepared, prepare.Prepared) and prepared.encoded is source:

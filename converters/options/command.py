@@ -18,12 +18,14 @@ from absl import app
 from converters.engines import processes
 from converters.inputs import boxes, ilsvrc, listing
 from converters.inputs.classes import Class
+from converters.inputs.folders import reading
 from converters.jobs import duplicates, plan, run
 from converters.jobs.job import Job, no_boxes
 from converters.options import exit_code, figures, orientation, shared, summary
 from converters.options.job import JobOptions
 from converters.remote import place
 from tfpipe import errors, host
+from tfpipe.remote import urls
 from tfpipe.shards import index
 
 
@@ -60,7 +62,7 @@ def make_job(
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
-    _require_apart(input_dir, output_dir, splits)
+    _require_apart(options, input_dir, output_dir, splits)
     if options.drop_duplicates != "none":
         splits, dropped = duplicates.drop(
             input_dir, splits, options.drop_duplicates, num_workers
@@ -97,7 +99,8 @@ def make_job(
 def _seen(folder: pathlib.Path, options: JobOptions) -> pathlib.Path:
     """Returns a folder by the path at which the processes that write shards see it."""
     # Processes of a cluster have other current folders.
-    return folder.absolute() if options.engine == shared.RAY else folder
+    is_near = options.engine != shared.RAY or urls.is_url(folder)
+    return folder if is_near else folder.absolute()
 
 
 def _report(item: listing.LeftOut) -> dict[str, str]:
@@ -181,16 +184,41 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
 
 
 def _require_apart(
+    options: JobOptions,
     input_dir: pathlib.Path,
     output_dir: pathlib.Path,
     splits: Mapping[str, Sequence[ilsvrc.Image]],
 ) -> None:
     """Refuses an output folder that the next run would take for a class."""
+    _require_urls_apart(input_dir, options.output_dir, splits)
     real = pathlib.Path(os.path.realpath(output_dir))
-    files = (image.file for images in splits.values() for image in images)
+    files = (
+        image.file
+        for images in splits.values()
+        for image in images
+        if not reading.is_remote(input_dir, image.file)
+    )
     for name in sorted({file.partition("/")[0] for file in files}):
         if real.is_relative_to(os.path.realpath(input_dir / name)):
             raise ValueError(
                 f"--output_dir must not be in {input_dir / name}, whose images are "
+                f"converted, got {output_dir}. Choose a folder beside the input."
+            )
+
+
+def _require_urls_apart(
+    input_dir: pathlib.Path,
+    output_dir: str,
+    splits: Mapping[str, Sequence[ilsvrc.Image]],
+) -> None:
+    """Refuses an output by URL that the next run would take for a class."""
+    if not (urls.is_url(input_dir) and urls.is_url(output_dir)):
+        return
+    source, output = reading.shown(input_dir), output_dir.rstrip("/") + "/"
+    files = (image.file for images in splits.values() for image in images)
+    for name in sorted({file.partition("/")[0] for file in files}):
+        if output.startswith(f"{source.rstrip('/')}/{name}/"):
+            raise ValueError(
+                f"--output_dir must not be in {source}/{name}, whose images are "
                 f"converted, got {output_dir}. Choose a folder beside the input."
             )

@@ -12,6 +12,7 @@ from absl import flags
 
 from converters.images.policy import Policy
 from converters.inputs import classtree, fractions
+from converters.inputs.folders import reading
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.options import command, job, policy, shared
@@ -156,6 +157,7 @@ def make_job(
     input_dir: pathlib.Path,
     found: classtree.ClassTree,
     own_options: Mapping[str, Any],
+    labels: Mapping[str, int] | None = None,
 ) -> Job:
     """Gives the classes their labels, divides the splits, and plans the shards.
 
@@ -165,6 +167,8 @@ def make_job(
         input_dir: Folder that the files of the images are relative to.
         found: The images by split and class.
         own_options: Options of the command alone that decide the bytes; JSON values.
+        labels: Label of each class, in label order; None takes them from --label_map,
+            or from the order of the names.
 
     Raises:
         ValueError: If the input is not as it must be.
@@ -173,11 +177,11 @@ def make_job(
     for split in options.fractions:
         if split != fractions.TRAIN and split in found.splits:
             raise ValueError(
-                f"{input_dir} already has a {split} split, which --validation_fraction "
-                "or --split_fractions must not make again. Leave it out of the flag, "
-                "or move the split away."
+                f"{reading.shown(input_dir)} already has a {split} split, which "
+                "--validation_fraction or --split_fractions must not make again. Leave "
+                "it out of the flag, or move the split away."
             )
-    labels = _labels(options, found)
+    labels = _labels(options, found) if labels is None else labels
     tree = classtree.make_tree(
         found,
         labels,

@@ -25,6 +25,9 @@ from tfpipe.shards import index
 
 OUTPUT_DIR = "output_dir"
 RAY_ADDRESS = "ray_address"
+INPUT_DIR, INPUT = "input_dir", "input"
+# Flags whose values may be URLs; the commands check these values.
+TAKE_URLS = frozenset({OUTPUT_DIR, RAY_ADDRESS, INPUT_DIR, INPUT})
 PROCESSES, RAY = "processes", "ray"
 
 QUALITY_HELP = (
@@ -49,7 +52,10 @@ def quality() -> "flags.FlagHolder[int | None]":
 def input_dir() -> "flags.FlagHolder[str | None]":
     """Defines --input_dir, which is optional: see `required_input_dir`."""
     return flags.DEFINE_string(
-        "input_dir", None, "Folder with the images as they came; see the layout above."
+        INPUT_DIR,
+        None,
+        "Folder with the images as they came, or its URL, such as s3://bucket/raw; see "
+        "the layout above.",
     )
 
 
@@ -269,6 +275,18 @@ def files_of(name: str, value: str) -> Files | None:
     if not urls.is_url(value):
         return None
     return Files(urls.require_place("", name, value))
+
+
+def input_of(value: str) -> pathlib.Path:
+    """Returns --input_dir as a path, which may be one of a URL.
+
+    Raises:
+        ValueError: If it is neither a path nor a URL that is known and without a
+            password.
+    """
+    if not urls.is_url(value):
+        return path_of("--input_dir", value)
+    return pathlib.Path(urls.require_place("", "--input_dir", value))
 
 
 def work_folder(url: str, work_dir: str | None) -> pathlib.Path:

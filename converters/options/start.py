@@ -46,6 +46,5 @@ def refuse_urls(values: flags.FlagValues) -> None:
     Raises:
         ValueError: If one has.
     """
-    # Commands check these two.
-    for name in set(values) - {shared.OUTPUT_DIR, shared.RAY_ADDRESS}:
+    for name in set(values) - shared.TAKE_URLS:
         errors.require_local_path("", f"--{name}", values[name].value)

@@ -19,7 +19,10 @@ AT_THE_TOP = {
         *("pipeline", "presets", "recipes", "mixture", "tuning", "view"),
         *("errors", "host", "at_exit"),
     },
-    "converters": {"imagenet", "folder", "synthesize", "verify", "replicate"},
+    "converters": {
+        *("imagenet", "folder", "webdataset", "tfrecord"),
+        *("synthesize", "verify", "replicate"),
+    },
     "benchmarks": {
         *("train", "input", "sweep", "report", "storage", "service", "advise"),
     },

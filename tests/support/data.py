@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 
 from converters import imagenet
+from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 SYNSETS = ("n01440764", "n01443537", "n01484850", "n01491361")
@@ -72,6 +73,14 @@ def digests(folder: pathlib.Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def upload(folder: pathlib.Path, url: str) -> None:
+    """Copies all files below a folder to a URL."""
+    files = Files(url)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            files.upload(path.relative_to(folder).as_posix(), path)
 
 
 def forget_digests(data_dir: pathlib.Path) -> None:

@@ -19,7 +19,9 @@ COMMANDS = (
     "converters.folder",
     "converters.imagenet",
     "converters.synthesize",
+    "converters.tfrecord",
     "converters.verify",
+    "converters.webdataset",
     "benchmarks.studies.conversion",
     "benchmarks.train",
     "benchmarks.input",
@@ -84,8 +86,7 @@ def test_flag_of_another_command_names_that_command(warm_python: WarmPython) -> 
 @pytest.mark.parametrize(
     "words",
     [
-        ("converters.folder", "--output_dir=x", "--input_dir=s3://bucket/x"),
-        ("converters.verify", "x", "--input_dir=s3://bucket/x"),
+        ("converters.folder", "--output_dir=x", "--label_map=s3://bucket/x"),
         ("benchmarks.sweep", "--sweep_dir=s3://bucket/x"),
     ],
 )

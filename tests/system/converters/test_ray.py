@@ -14,7 +14,7 @@ import pytest
 from converters.images.policy import Policy
 from converters.jobs.work_dir import WORK_DIR_NAME
 from tests.support import ray_nodes, s3_server
-from tests.support.data import SYNSETS, convert, digests, make_jpeg
+from tests.support.data import SYNSETS, convert, digests, make_jpeg, upload
 from tfpipe.remote.files import Files
 
 # Shrinking takes time: the tests can look at a node while it writes a shard.
@@ -133,7 +133,7 @@ def test_a_stopped_run_goes_on_without_the_cluster(
     assert digests(tmp_path) == expected
 
 
-def test_shards_go_to_a_url_and_an_error_is_one_line(
+def test_images_come_from_a_url_shards_go_to_one_and_an_error_is_one_line(
     nodes: ray_nodes.Cluster,
     raw_dir: pathlib.Path,
     expected: dict[str, str],
@@ -145,15 +145,18 @@ def test_shards_go_to_a_url_and_an_error_is_one_line(
     for number in range(20):
         (bad / f"{number}.JPEG").write_bytes(b"no image")
 
+    raw_url, out_url = f"{s3_folder}/raw", f"{s3_folder}/out"
+    upload(raw_dir, raw_url)
+
     fails = _start(nodes, tmp_path / "bad", tmp_path / "out", "--not_an_image=fail")
-    uploads = _start(nodes, raw_dir, s3_folder)
+    uploads = _start(nodes, raw_url, out_url)
     _, errors = fails.communicate(timeout=120)
     _, upload_errors = uploads.communicate(timeout=120)
 
     assert (fails.returncode, errors.count("\n")) == (1, 1)
     assert re.match(rf"Error: {bad}/\d+\.JPEG: .* choose another policy\.\n", errors)
     assert (uploads.returncode, upload_errors) == (0, "")
-    files = Files(s3_folder)
+    files = Files(out_url)
     for name in files.names():
         path = tmp_path / "at_url" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from converters.inputs import classes, ilsvrc
+from converters.inputs.folders.content import Place
 from tests.support.data import SYNSETS, make_tree
 
 CLASSES = classes.imagenet_classes()
@@ -244,7 +245,7 @@ def test_an_image_takes_300_bytes_at_most(in_tar: bool) -> None:
             prefix = f"train/n{number % 1000:08d}/"
             name = f"n{number % 1000:08d}_{number}.JPEG"
             path = file if in_tar else prefix + name
-            place = ilsvrc._Place(name, path, 10**11 * in_tar + number, 10**5 + number)
+            place = Place(name, path, 10**11 * in_tar + number, 10**5 + number)
             images.append(ilsvrc._image(prefix, place, number % 1000))
         used = tracemalloc.get_traced_memory()[0]
     finally:

@@ -3,11 +3,19 @@
 import pytest
 from absl import flags
 
-from converters import folder, imagenet, replicate, synthesize, verify
+from converters import (
+    folder,
+    imagenet,
+    replicate,
+    synthesize,
+    tfrecord,
+    verify,
+    webdataset,
+)
 from converters.options import shared, start
 from tests.support.url_flags import check_url_is_refused, takes_text
 
-COMMANDS = (folder, imagenet, replicate, synthesize, verify)
+COMMANDS = (folder, imagenet, replicate, synthesize, tfrecord, verify, webdataset)
 
 
 @pytest.mark.parametrize(
@@ -16,10 +24,10 @@ COMMANDS = (folder, imagenet, replicate, synthesize, verify)
         flag.name: flag
         for module in COMMANDS
         for flag in flags.FLAGS.get_key_flags_for_module(module)
-        if takes_text(flag) and flag.name not in (shared.OUTPUT_DIR, shared.RAY_ADDRESS)
+        if takes_text(flag) and flag.name not in shared.TAKE_URLS
     }.values(),
     ids=lambda flag: flag.name,
 )
-def test_no_flag_but_the_output_and_the_cluster_takes_a_url(flag: flags.Flag) -> None:
+def test_few_flags_take_a_url(flag: flags.Flag) -> None:
     """A new flag of a command is tried too."""
     check_url_is_refused(flag, start.refuse_urls)

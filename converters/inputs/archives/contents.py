@@ -1,0 +1,132 @@
+"""Images of many files by split and class, from the images of each file.
+
+In: files, and a function that lists the images of one. Out: a `ClassTree`. Several
+files are listed at a time. The order does not depend on this.
+"""
+
+import collections
+import concurrent.futures
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from converters.engines import processes
+from converters.inputs import listing
+from converters.inputs.archives.patterns import Archive
+from converters.inputs.classtree import ClassTree, Place
+from converters.inputs.folders import reading
+
+# The threads wait for the disk or the store most of the time.
+_NUM_READERS = 16
+
+
+class Item(NamedTuple):
+    """An image in a file that holds many.
+
+    Attributes:
+        name: Name of the image, without the split.
+        class_name: Name or number of its class.
+        offset: Start of its bytes in the file.
+        num_bytes: Size in bytes.
+    """
+
+    name: str
+    class_name: str
+    offset: int
+    num_bytes: int
+
+
+class Contents(NamedTuple):
+    """Images of a file, and what was left out; these names lack that of the file."""
+
+    items: Sequence[Item]
+    left_out: Sequence[listing.LeftOut]
+
+
+def class_tree(
+    folder: pathlib.Path,
+    archives: Sequence[Archive],
+    read: Callable[[Archive], Contents],
+    *,
+    file_in_names: bool,
+) -> ClassTree:
+    """Lists all files.
+
+    Args:
+        folder: Path or URL that the files are relative to.
+        archives: The files.
+        read: Lists one of them; it is called by several threads.
+        file_in_names: Whether the name of an image begins with that of its file.
+
+    Raises:
+        ValueError: If a split has no image, or two images of a split have one name.
+        OSError: If a file cannot be read.
+        RemoteError: If a file cannot be read by URL.
+    """
+    splits: dict[str, dict[str, list[Place]]] = {}
+    left_out: list[listing.LeftOut] = []
+    owners: dict[str, str] = {}
+    with (
+        concurrent.futures.ThreadPoolExecutor(_NUM_READERS) as pool,
+        processes.make_bar(len(archives), "file") as bar,
+    ):
+        for start in range(0, len(archives), _NUM_READERS):
+            # Groups limit how far the threads read ahead, and end soon after an error.
+            group = archives[start : start + _NUM_READERS]
+            for archive, found in zip(group, pool.map(read, group), strict=True):
+                prefix = _prefix(archive, file_in_names)
+                _add(splits, archive, prefix, found.items, owners, folder)
+                left_out += (item.under(f"{archive.file}/") for item in found.left_out)
+                bar.update()
+    for split in dict.fromkeys(archive.split for archive in archives):
+        if not splits.get(split):
+            raise _nothing_found(split, left_out)
+    return ClassTree(
+        {split: dict(sorted(found.items())) for split, found in splits.items()},
+        left_out,
+    )
+
+
+def _prefix(archive: Archive, file_in_names: bool) -> str:
+    base = archive.file.rpartition("/")[2].removesuffix(".tar")
+    return f"{archive.split}/{base}/" if file_in_names else f"{archive.split}/"
+
+
+def _add(
+    splits: dict[str, dict[str, list[Place]]],
+    archive: Archive,
+    prefix: str,
+    items: Sequence[Item],
+    owners: dict[str, str],
+    folder: pathlib.Path,
+) -> None:
+    classes = splits.setdefault(archive.split, collections.defaultdict(list))
+    for item in items:
+        name = prefix + item.name
+        count = len(owners)
+        owner = owners.setdefault(name, archive.file)
+        if len(owners) == count:
+            one, other = (
+                reading.shown_file(folder, file) for file in (owner, archive.file)
+            )
+            raise ValueError(
+                f"An image must have a name of its own, but {item.name} is in {one} "
+                f"and in {other}. If these are two files, --file_in_names puts the "
+                "name of the file before that of the image."
+            )
+        place = Place(name, archive.file, item.offset, item.num_bytes)
+        classes[item.class_name].append(place)
+
+
+def _nothing_found(split: str, left_out: Sequence[listing.LeftOut]) -> ValueError:
+    counts = listing.count(left_out)
+    reasons = "; ".join(
+        f"{count:,} because {listing.DETAILS[reason]}"
+        for reason, count in counts.items()
+    )
+    first = f", the first is {left_out[0].name}" if left_out else ""
+    return ValueError(
+        f"The {split} files of --input must hold images with a class, got none"
+        f"{first}. Left out: {reasons or 'nothing'}. See --help for where the class "
+        "comes from."
+    )

@@ -1,0 +1,224 @@
+"""Images in TFRecords of other tools, as places in the files.
+
+In: a file of `tf.train.Example` records that is not compressed, and the keys of their
+features. Out: the image of each record, with its class. All bytes are read once, and
+checked; the encoded image is found in the record as it is. Imports no TensorFlow.
+"""
+
+import dataclasses
+import pathlib
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+
+from converters.inputs import files, listing
+from converters.inputs.archives import sample_class
+from converters.inputs.archives.contents import Contents, Item
+from converters.inputs.archives.opened import Read
+from converters.inputs.archives.patterns import Archive, Kind
+from converters.inputs.folders import folder as folders
+from converters.inputs.listing import LeftOut
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.shards import image_record, records
+from tfpipe.shards.example import Feature, decode_example
+
+# The keys of the Inception scripts, then those of TFDS.
+IMAGE_KEYS = (image_record.ENCODED, "image")
+LABEL_KEYS = (image_record.LABEL, "label")
+NAME_KEYS = ("image/filename", "file_name", "filename")
+
+# `train-00000-of-00008`, or the names of TFDS: `NAME-train.tfrecord-00000-of-00008`.
+_SHARD_NAME = re.compile(r"(?:.+-)?(\w+)(?:\.tfrecord)?-\d{5}-of-\d{5}(?:\.tfrecord)?")
+_COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_ENDINGS = {b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
+
+
+def _split_of(name: str) -> str | None:
+    match = _SHARD_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+TFRECORDS = Kind(
+    "files such as train-00000-of-00008 or *.tfrecord",
+    is_one=lambda name: bool(_split_of(name)) or name.endswith((".tfrecord", ".tfrec")),
+    split_of=_split_of,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Keys:
+    """Keys of the features of a record; None takes the first usual key that is there.
+
+    Attributes:
+        image: Key of the encoded image, one byte string.
+        label: Key of the class, one int64 or one text.
+        name: Key of the name of the image; empty numbers the records.
+    """
+
+    image: str | None = None
+    label: str | None = None
+    name: str | None = None
+
+
+def read_images(read: Read, archive: Archive, where: str, keys: Keys) -> Contents:
+    """Lists the images of a file.
+
+    Args:
+        read: Reads bytes of the file, see `opened.opened`.
+        archive: The file.
+        where: Its path or URL, for errors.
+        keys: Keys of the features.
+
+    Raises:
+        ValueError: If it is compressed, or a record lacks a key that was named.
+        OSError: If it cannot be read.
+        RemoteError: If it cannot be read by URL.
+    """
+    items: list[Item] = []
+    left_out: list[LeftOut] = []
+
+    def pread(num_bytes: int, offset: int) -> bytes:
+        return read(offset, num_bytes)
+
+    for number, record in enumerate(records.read_from(pread, archive.num_bytes)):
+        if record.fault and number == 0:
+            _refuse_other_files(where, read(0, 2), record.fault)
+        place = f"{number:06d}"
+        features = _features(record)
+        if features is None:
+            left_out.append(LeftOut(place, listing.BAD_RECORD))
+            continue
+        if number == 0:
+            _require_keys(where, features, keys)
+        found = _item(archive, record, place, features, keys)
+        if isinstance(found, Item):
+            items.append(found)
+        else:
+            left_out.append(found)
+    return Contents(items, left_out)
+
+
+def _features(record: records.Record) -> Mapping[str, Feature] | None:
+    if record.fault:
+        return None
+    try:
+        return decode_example(record.data)
+    except errors.BadRecordError:
+        return None
+
+
+def _refuse_other_files(where: str, head: bytes, fault: str) -> None:
+    if head in _COMPRESSED:
+        raise ValueError(
+            f"{where} must not be compressed: an image in it would have no place of "
+            "its own. Unpack it first, for example with gzip -dc OLD > NEW."
+        )
+    raise ValueError(
+        f"{where} must be a TFRecord file, but in its first record {fault}."
+    )
+
+
+def _require_keys(where: str, features: Mapping[str, Feature], keys: Keys) -> None:
+    """Checks that the first record has the features that were named or are usual."""
+    for flag, key, usual in (
+        ("--image_key", keys.image, IMAGE_KEYS),
+        ("--label_key", keys.label, LABEL_KEYS),
+        ("--name_key", keys.name, NAME_KEYS),
+    ):
+        wanted = usual if key is None else (key,)
+        is_needed = flag != "--name_key" or bool(key)
+        if is_needed and not any(name in features for name in wanted):
+            raise ValueError(
+                f"{flag} must name a feature of the records, got "
+                f"{' and '.join(wanted)}; the first record of {where} has "
+                f"{', '.join(sorted(features)) or 'no feature'}."
+            )
+
+
+def _item(
+    archive: Archive,
+    record: records.Record,
+    place: str,
+    features: Mapping[str, Feature],
+    keys: Keys,
+) -> Item | LeftOut:
+    encoded = _only(features, keys.image, IMAGE_KEYS)
+    if not isinstance(encoded, bytes) or not encoded:
+        return LeftOut(place, listing.NO_IMAGE)
+    label = _only(features, keys.label, LABEL_KEYS)
+    try:
+        class_name = _class_name(label)
+    except sample_class.NoClassError as error:
+        return LeftOut(place, str(error))
+    # Equal bytes further ahead in the record are the same image.
+    start = record.data.index(encoded)
+    offset = record.byte_offset + records.HEADER_BYTES + start
+    name = _name(archive, place, encoded, _only(features, keys.name, NAME_KEYS))
+    return Item(name, class_name, offset, len(encoded))
+
+
+def _only(
+    features: Mapping[str, Feature], key: str | None, usual: Sequence[str]
+) -> bytes | int | float | None:
+    """Returns the one value of a feature; None if it has none or several."""
+    names = usual if key is None else (key,)
+    for name in names:
+        if name in features:
+            values = features[name].values
+            return values[0] if len(values) == 1 else None
+    return None
+
+
+def _class_name(label: bytes | int | float | None) -> str:
+    if label is None or isinstance(label, float):
+        raise sample_class.NoClassError(listing.NO_LABEL)
+    if isinstance(label, bytes):
+        return sample_class.ClassRule().class_of("", label)
+    if label < 0:  # TFDS gives -1 to images of a test split
+        raise sample_class.NoClassError(listing.NO_LABEL)
+    return str(label)
+
+
+def _name(
+    archive: Archive, place: str, encoded: bytes, given: bytes | int | float | None
+) -> str:
+    """Returns the name in the record if it is a relative path, or else a number."""
+    name = given.decode(errors="replace") if isinstance(given, bytes) else ""
+    parts = name.split("/")
+    if name and name.isprintable() and not {"", ".", ".."} & set(parts):
+        return name
+    base = posixpath.basename(archive.file)
+    ending = next((e for m, e in _ENDINGS.items() if encoded.startswith(m)), "jpg")
+    return f"{base}/{place}.{ending}"
+
+
+def class_names(
+    folder: pathlib.Path, archives: Sequence[Archive], keys: Keys
+) -> dict[int, str]:
+    """Returns the names of labels that TFDS keeps beside its shards.
+
+    Args:
+        folder: Path or URL that the files are relative to.
+        archives: The files.
+        keys: Keys of the features.
+
+    Returns:
+        The name of each label from `<label key>.labels.txt`; none if there is no such
+        file beside the first TFRecord file.
+
+    Raises:
+        ValueError: If the file is not UTF-8.
+        OSError: If it cannot be read.
+        RemoteError: If a store cannot be read.
+    """
+    above = posixpath.dirname(archives[0].file)
+    place = above if urls.is_url(above) else str(folder / above)
+    beside = folders.of(pathlib.Path(place))
+    for key in LABEL_KEYS if keys.label is None else (keys.label,):
+        name = f"{key.replace('/', '-')}.labels.txt"
+        if beside.size(name) is not None:
+            with folders.near(beside, [name]) as near:
+                text = files.read_text(near / name)
+            return dict(enumerate(text.splitlines()))
+    return {}

@@ -1,0 +1,243 @@
+"""Files that patterns name, by split: on a disk or in an object store.
+
+In: words such as `train=shards-{000..099}.tar`, `s3://bucket/*.tar` or a folder. Out:
+the files in order, with their sizes. Braces are expanded as a shell does, `*`, `?` and
+`[]` stand for names that exist. Each file is one of one split.
+"""
+
+import fnmatch
+import glob
+import itertools
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from converters.inputs import fractions
+from converters.inputs.folders import reading
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+
+_MAX_FILES = 1_000_000
+_SPLIT = re.compile(rf"({'|'.join(fractions.SPLITS)})=(.*)", re.DOTALL)
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
+_WILDCARDS = "*?["
+
+
+class Archive(NamedTuple):
+    """A file that holds images.
+
+    Attributes:
+        split: Split of its images.
+        file: Its absolute path or its URL.
+        num_bytes: Its size.
+    """
+
+    split: str
+    file: str
+    num_bytes: int
+
+
+class Kind(NamedTuple):
+    """Files that a command converts.
+
+    Attributes:
+        what: Description of the files that are taken of a folder, for errors.
+        is_one: Whether a file in a folder is one, by its name.
+        split_of: Returns the split that a name says; None if it says none.
+    """
+
+    what: str
+    is_one: Callable[[str], bool]
+    split_of: Callable[[str], str | None]
+
+
+def find(words: Sequence[str], kind: Kind) -> list[Archive]:
+    """Finds the files that the values of --input name.
+
+    Args:
+        words: Patterns, each with a split and "=" before it or not; then the split is
+            the one that the name of the file says, or train.
+        kind: Kind of the files.
+
+    Raises:
+        ValueError: If a pattern is wrong or names no file, or a file is named twice.
+        RemoteError: If a store cannot be read.
+    """
+    found: dict[str, Archive] = {}
+    for word in words:
+        match = _SPLIT.fullmatch(word)
+        given, pattern = (match[1], match[2]) if match else (None, word)
+        count = 0
+        for file, num_bytes in _matching(pattern, kind):
+            count += 1
+            split = given or _split_of(file, kind)
+            if file in found:
+                raise ValueError(
+                    f"--input must name each file once, got {urls.shown(file)} for "
+                    f"{found[file].split} and again for {split}. Take it out of one "
+                    "pattern."
+                )
+            found[file] = Archive(split, file, num_bytes)
+        if not count:
+            raise ValueError(
+                f"--input={word} must name at least one file, got none. Name files, "
+                f"a pattern of them, or a folder with {kind.what}."
+            )
+    return list(found.values())
+
+
+def _split_of(file: str, kind: Kind) -> str:
+    split = kind.split_of(file.rpartition("/")[2]) or fractions.TRAIN
+    if split not in fractions.SPLITS:
+        raise ValueError(
+            f"{urls.shown(file)} is of the split {split}, but a split must be one of "
+            f"{', '.join(fractions.SPLITS)}. Name the files of each split, as in "
+            "--input=train=PATTERN."
+        )
+    return split
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Returns the names that `{000..099}` and `{a,b}` in a pattern stand for.
+
+    A range counts up or down, with the number of digits of its first number.
+
+    Raises:
+        ValueError: If braces do not match, or stand for too many names.
+    """
+    parts: list[list[str]] = []
+    position = count = 0
+    for match in _BRACES.finditer(pattern):
+        parts.append([pattern[position : match.start()]])
+        parts.append(_choices(pattern, match[1]))
+        position, count = match.end(), max(count, 1) * len(parts[-1])
+        if count > _MAX_FILES:
+            raise _too_many(pattern)
+    parts.append([pattern[position:]])
+    if any(brace in part[0] for part in parts[::2] for brace in "{}"):
+        raise ValueError(
+            f"--input must have braces such as {{000..099}} or {{a,b}}, none of them "
+            f"inside another, got {pattern}."
+        )
+    return ["".join(words) for words in itertools.product(*parts)]
+
+
+def _choices(pattern: str, text: str) -> list[str]:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        if "," not in text:
+            raise ValueError(
+                f"--input must have braces such as {{000..099}} or {{a,b}}, got "
+                f"{{{text}}} in {pattern}."
+            )
+        return text.split(",")
+    first, last = int(match[1]), int(match[2])
+    if abs(last - first) >= _MAX_FILES:
+        raise _too_many(pattern)
+    step = 1 if first <= last else -1
+    width = len(match[1])
+    return [f"{number:0{width}d}" for number in range(first, last + step, step)]
+
+
+def _too_many(pattern: str) -> ValueError:
+    return ValueError(
+        f"--input must name at most {_MAX_FILES:,} files, got more for {pattern}."
+    )
+
+
+def _matching(pattern: str, kind: Kind) -> Iterator[tuple[str, int]]:
+    """Yields the file of each name that a pattern stands for, and its size."""
+    if not pattern:
+        raise ValueError("--input must be a file, a pattern or a URL, got nothing.")
+    if urls.is_url(pattern):
+        for url in expand_braces(pattern):
+            yield from _matching_urls(url, kind)
+        return
+    path = os.path.abspath(os.path.expanduser(pattern))
+    # A path may hold braces and stars of its own.
+    names = [path] if os.path.lexists(path) else expand_braces(path)
+    for name in names:
+        yield from _matching_paths(name, kind)
+
+
+def _matching_paths(path: str, kind: Kind) -> Iterator[tuple[str, int]]:
+    if os.path.isdir(path):
+        found = [entry.path for entry in os.scandir(path)]
+        found = [name for name in found if _is_archive(name, kind)]
+    elif os.path.lexists(path) or not any(sign in path for sign in _WILDCARDS):
+        found = [path]  # a missing file is an error that names it
+    else:
+        found = [name for name in glob.glob(path, recursive=True) if _is_file(name)]
+    for name in sorted(found, key=_natural):
+        yield name, os.stat(name).st_size
+
+
+def _is_file(path: str) -> bool:
+    return not os.path.isdir(path)
+
+
+def _is_archive(path: str, kind: Kind) -> bool:
+    name = os.path.basename(path)
+    return _is_file(path) and not name.startswith(".") and kind.is_one(name)
+
+
+def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
+    before = re.split(r"[*?\[]", url, maxsplit=1)[0]
+    if before == url and not url.endswith("/"):
+        place, name = reading.split(url)
+        try:
+            yield url, Files(place).size(name)
+            return
+        except errors.MissingFileError:
+            pass  # it may be a folder
+    if "?" in url:
+        raise ValueError(
+            "--input must be a URL without a query (?), and is not shown here because "
+            "it may hold a secret. Write * for any characters."
+        )
+    folder = url.rstrip("/") if before == url else before.rpartition("/")[0]
+    names = Files(urls.require_place("", "--input", folder)).names()
+    pattern = url.removeprefix(f"{folder}/") if before != url else ""
+    for name in sorted(names, key=_natural):
+        is_wanted = (
+            _same_depth(name, pattern) and fnmatch.fnmatchcase(name, pattern)
+            if pattern
+            else "/" not in name and kind.is_one(name)
+        )
+        if is_wanted:
+            yield f"{folder}/{name}", names[name]
+
+
+def _same_depth(name: str, pattern: str) -> bool:
+    """Whether a star has not matched a slash; two stars may."""
+    return "**" in pattern or name.count("/") == pattern.count("/")
+
+
+def _natural(name: str) -> tuple[list[str | int], str]:
+    """Returns a key that sorts numbers in names by value."""
+    parts = re.split(r"([0-9]+)", name)
+    return [int(p) if number % 2 else p for number, p in enumerate(parts)], name
+
+
+def relative_to_one(
+    archives: Sequence[Archive],
+) -> tuple[pathlib.Path, list[Archive]]:
+    """Returns the folder that the files are in, and the files relative to it.
+
+    Files by URL keep their URL. If all files are URLs, the folder is one, too.
+    """
+    paths = [item.file for item in archives if not urls.is_url(item.file)]
+    if not paths:
+        place, _ = reading.split(archives[0].file)
+        return pathlib.Path(place), list(archives)
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return pathlib.Path(folder), [
+        item
+        if urls.is_url(item.file)
+        else item._replace(file=os.path.relpath(item.file, folder))
+        for item in archives
+    ]

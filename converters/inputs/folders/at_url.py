@@ -1,0 +1,139 @@
+"""An input folder by URL: in an object store.
+
+In: a URL. Out: what is below it, as `on_disk` gives it for a folder. A store has no
+folders: its names hold slashes. All names are listed once, when they are first needed.
+"""
+
+import collections
+import dataclasses
+import functools
+import pathlib
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+
+from converters.inputs import listing
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+
+# Far above the packed annotations of ImageNet, of 21 MB.
+_MAX_LIST_BYTES = 1 << 30
+_UNSAFE_PARTS = {"", ".", ".."}
+
+
+@dataclasses.dataclass(frozen=True)
+class AtUrl:
+    """A folder of an object store; names are relative to it, and "" is itself.
+
+    Attributes:
+        place: URL of the folder.
+    """
+
+    place: str
+
+    def shown(self, name: str) -> str:
+        """Returns the URL of a file or folder, for messages."""
+        return urls.shown(urls.join(self.place, name) if name else self.place)
+
+    def is_folder(self, name: str) -> bool:
+        """Whether there are files below a name."""
+        return name.rstrip("/") in self._entries
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or a folder of this name."""
+        above, base = posixpath.split(name)
+        return self.is_folder(name) or base in self._entries.get(above, {})
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a folder has nothing in it; folders of a store never have nothing."""
+        return not self.is_folder(name)
+
+    def scan(self, name: str, suffixes: tuple[str, ...]) -> listing.Listing:
+        """Lists a folder, see `listing.scan`.
+
+        Raises:
+            RemoteError: If the store cannot be listed.
+        """
+        entries = self._entries.get(name.rstrip("/"), {})
+        found, folders, names = [], [], []
+        left_out: list[listing.LeftOut] = []
+        for base in sorted(entries):
+            size, named = entries[base], listing.has_suffix(base, suffixes)
+            if named:
+                names.append(base)
+            if base in _UNSAFE_PARTS or (base.startswith(".") and not named):
+                left_out.append(listing.LeftOut(base, listing.OTHER_NAME))
+            elif size is None and named:
+                left_out.append(listing.LeftOut(f"{base}/", listing.NOT_A_FILE))
+            elif size is None:
+                folders.append(base)
+            elif named:
+                found.append((base, size))
+            else:
+                left_out.append(listing.LeftOut(base, listing.OTHER_NAME))
+        return listing.Listing(found, folders, names, left_out)
+
+    def files_below(self, name: str) -> Iterator[str]:
+        """Yields the names of all files below a folder, relative to that folder."""
+        prefix = name.rstrip("/") + "/"
+        for below in self._names:
+            if below.startswith(prefix):
+                yield below.removeprefix(prefix)
+
+    def identity(self, name: str) -> None:
+        """Returns nothing: there are no links in a store."""
+
+    def size(self, name: str) -> int | None:
+        """Returns the bytes of a file; None if there is no such file.
+
+        Raises:
+            RemoteError: If the request fails.
+        """
+        try:
+            return self._files.size(name)
+        except errors.MissingFileError:
+            return None
+
+    def fetch(self, names: Sequence[str], folder: pathlib.Path) -> None:
+        """Copies small files to a folder, those of the names that are there.
+
+        Raises:
+            ValueError: If one of them is too large.
+            RemoteError: If the store cannot be read.
+        """
+        for name in names:
+            size = self._names.get(name)
+            if size is None:
+                continue
+            if size > _MAX_LIST_BYTES:
+                raise ValueError(
+                    f"{self.shown(name)} must have at most {_MAX_LIST_BYTES:,} bytes, "
+                    f"got {size:,}."
+                )
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self._files.read(name))
+
+    @functools.cached_property
+    def _files(self) -> Files:
+        return Files(self.place)
+
+    @functools.cached_property
+    def _names(self) -> Mapping[str, int]:
+        """Bytes of each file, by name; some tools mark a folder by an empty file."""
+        sizes = self._files.names()
+        return {name: sizes[name] for name in sizes if not name.endswith("/")}
+
+    @functools.cached_property
+    def _entries(self) -> Mapping[str, Mapping[str, int | None]]:
+        """Names in each folder, with the bytes of a file and None for a folder."""
+        found: dict[str, dict[str, int | None]] = collections.defaultdict(dict)
+        for name, size in self._names.items():
+            above, _, base = name.rpartition("/")
+            found[above][base] = size
+            while above:
+                above, _, base = above.rpartition("/")
+                if base in found[above]:
+                    break
+                found[above][base] = None
+        return dict(found)

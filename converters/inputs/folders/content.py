@@ -1,0 +1,116 @@
+"""Images in a folder, or in a tar that stands for a folder.
+
+In: an input folder, and the name of a folder or tar in it. Out: the images by base
+name, with the places of their bytes, and what was left out.
+"""
+
+import itertools
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from converters.inputs import listing, tars
+from converters.inputs.folders.at_url import AtUrl
+from converters.inputs.folders.folder import Folder
+from converters.inputs.tar_format.headers import Member
+
+
+class Place(NamedTuple):
+    """The base name of an image and the place of its bytes, as in `Image`."""
+
+    name: str
+    file: str
+    offset: int
+    num_bytes: int
+
+
+class Content(NamedTuple):
+    """The images of a folder, or of the tar of that folder.
+
+    Attributes:
+        places: The images, sorted by name.
+        names: All names that end like an image, also of links, folders and the like.
+        left_out: What was left out. Names are relative to the input folder; names of
+            members of a tar begin with the name of the tar.
+    """
+
+    places: Sequence[Place]
+    names: Sequence[str]
+    left_out: Sequence[listing.LeftOut]
+
+
+class Tar(NamedTuple):
+    """A tar with the content of a folder, or the part of another tar that is one."""
+
+    file: str
+    part: Member | None = None
+
+
+def path_of(source: Folder, name: str) -> pathlib.Path:
+    """Returns the path of a tar.
+
+    Raises:
+        ValueError: If it is at a URL.
+    """
+    if isinstance(source, AtUrl):
+        raise ValueError(
+            f"{source.shown(name)} is a tar, which is read on a disk only. Copy it to "
+            "a disk, or unpack it in the store."
+        )
+    return source.place / name
+
+
+def read_folder(source: Folder, folder: str) -> Content:
+    """Returns the images of a folder.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    found = source.scan(folder, listing.JPEG_SUFFIXES)
+    left_out = [item.under(f"{folder}/") for item in found.left_out]
+    for below in found.folders:
+        for name in source.files_below(f"{folder}/{below}"):
+            name = f"{folder}/{below}/{name}"
+            left_out.append(listing.LeftOut(name, listing.SUBFOLDER))
+    places = []
+    for name, num_bytes in found.files:
+        places.append(Place(name, f"{folder}/{name}", 0, num_bytes))
+    return Content(places, found.names, left_out)
+
+
+def read_tar(source: Folder, tar: Tar) -> Content:
+    """Returns the images of a tar by base name, as if it were unpacked to a folder.
+
+    Raises:
+        ValueError: If the tar is damaged, at a URL, or holds a name twice.
+        OSError: If it cannot be read.
+    """
+    places, names = [], []
+    left_out: list[listing.LeftOut] = []
+    path = path_of(source, tar.file)
+    prefix = f"{tar.file}/{tar.part.name}/" if tar.part else f"{tar.file}/"
+    for member in tars.read_members(path, part=tar.part):
+        name = os.path.basename(member.name)
+        if not listing.has_suffix(name, listing.JPEG_SUFFIXES):
+            left_out.append(listing.LeftOut(prefix + member.name, listing.OTHER_NAME))
+            continue
+        names.append(name)
+        if member.is_file:
+            places.append(Place(name, tar.file, member.offset, member.num_bytes))
+        else:
+            left_out.append(listing.LeftOut(prefix + member.name, listing.NOT_A_FILE))
+    places.sort()
+    names.sort()
+    for one, other in itertools.pairwise(names):
+        if one == other:
+            raise duplicate_error(path, one)
+    return Content(places, names, left_out)
+
+
+def duplicate_error(tar: pathlib.Path, name: str) -> ValueError:
+    """Returns the error about a tar that holds a name twice."""
+    return ValueError(
+        f"{tar} holds {name} twice, so that it is unknown which one is meant. "
+        "Unpack it, keep one of them, and give the folder instead."
+    )

@@ -1,0 +1,147 @@
+"""Options of commands whose input is files that hold many images, and their flags.
+
+In: images by split and class, or by the number of their class. Out: a `Job`.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from converters.inputs import classtree
+from converters.inputs.archives import contents, numbered, patterns
+from converters.inputs.archives.patterns import Archive
+from converters.jobs.job import Job
+from converters.options import labelled, shared
+
+flags.adopt_module_key_flags(labelled)
+
+_INPUT = flags.DEFINE_multi_string(
+    shared.INPUT,
+    [],
+    "Files to convert: a file, a pattern with {000..099}, {a,b}, * or ?, a folder, or "
+    "the URL of one of these. train=, validation= or test= before it is its split; "
+    "otherwise that is train. Give the flag again for more files.",
+)
+_FILE_IN_NAMES = flags.DEFINE_boolean(
+    "file_in_names",
+    False,
+    "Let the name of an image begin with that of its file. This is needed if names "
+    "come again in other files.",
+)
+_LABEL_KEY = flags.DEFINE_string(
+    "label_key",
+    None,
+    "Key of the class. converters.webdataset: in the .json part, with dots between the "
+    "keys of nested objects; default: label. converters.tfrecord: feature of the "
+    "record; default: image/class/label or label.",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArchiveOptions(labelled.LabelledOptions):
+    """Options of one conversion; the flags of the same names describe them.
+
+    Raises:
+        ValueError: If there is no input, or see `labelled.LabelledOptions`.
+    """
+
+    input: Sequence[str]
+    file_in_names: bool = False
+    label_key: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.input, str) or not self.input:
+            raise ValueError(
+                "--input must name at least one file, pattern, folder or URL, got "
+                f"{self.input!r}."
+            )
+        if self.label_key is not None and not self.label_key.strip():
+            raise ValueError("--label_key must be a key, got nothing.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values."""
+        return super().to_json() | {"input": list(self.input)}
+
+
+def options_from_flags(kind: type[labelled.Options], **own: Any) -> labelled.Options:
+    """Returns the options of a command.
+
+    Args:
+        kind: The command's options.
+        own: Values of the options that the command alone has.
+
+    Raises:
+        app.UsageError: If --input was not given.
+        ValueError: If values do not fit together.
+    """
+    if not _INPUT.value:
+        raise app.UsageError("--input must be given: the files to convert.")
+    return labelled.options_from_flags(
+        kind,
+        input=tuple(_INPUT.value),
+        file_in_names=_FILE_IN_NAMES.value,
+        label_key=_LABEL_KEY.value,
+        **own,
+    )
+
+
+def make_job(
+    options: ArchiveOptions,
+    *,
+    command_name: str,
+    kind: patterns.Kind,
+    read: Callable[[pathlib.Path, Archive], contents.Contents],
+    names_of: Callable[[pathlib.Path, Sequence[Archive]], Mapping[int, str]],
+    own_options: Mapping[str, Any],
+) -> Job:
+    """Lists the images of all files and plans the shards.
+
+    Args:
+        options: Options of the conversion.
+        command_name: Module of the command.
+        kind: Kind of the files.
+        read: Lists the images of a file, from the folder it is relative to.
+        names_of: Returns the names that the input has for classes that are numbers;
+            none if it has no such names.
+        own_options: Options of the command alone that decide the bytes; JSON values.
+
+    Raises:
+        ValueError: If the input is not as it must be.
+        OSError: If a file cannot be read.
+        RemoteError: If a file cannot be read by URL.
+    """
+    found_files = patterns.find(options.input, kind)
+    folder, archives = patterns.relative_to_one(found_files)
+    found = contents.class_tree(
+        folder,
+        archives,
+        lambda archive: read(folder, archive),
+        file_in_names=options.file_in_names,
+    )
+    labels: Mapping[str, int] | None = None
+    if numbered.are_numbers(found.class_names()):
+        names = names_of(folder, archives)
+        if options.label_map is not None:
+            path = shared.path_of("--label_map", options.label_map)
+            given = classtree.read_label_map(path, options.label_base)
+            numbers = {label: name for name, label in given.items()}
+            found = numbered.named(found, numbers, where=str(path))
+        elif names:
+            where = "The list of classes beside the files"
+            found = numbered.named(found, names, where=where)
+            labels = numbered.labels_of_names(names, options.label_base)
+        else:
+            labels = numbered.labels(found.class_names(), options.label_base)
+    recorded = {"file_in_names": options.file_in_names, "label_key": options.label_key}
+    return labelled.make_job(
+        options,
+        command_name=command_name,
+        input_dir=folder,
+        found=found,
+        labels=labels,
+        own_options={**recorded, **own_options},
+    )

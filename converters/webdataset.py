@@ -1,0 +1,152 @@
+"""Converts the tars of a WebDataset into TFRecord shards with index and catalog.
+
+  python -m converters.webdataset --input='shards-{000..099}.tar' --output_dir=DIR
+  python -m converters.webdataset --input=train='s3://bucket/train-*.tar' \\
+      --input=validation='s3://bucket/val-*.tar' --output_dir=DIR
+
+Members of a tar whose names differ only after the first dot of the file name are parts
+of one sample: a/b.jpg, a/b.cls and a/b.json have the key a/b. The image is the part
+that ends as that of an image, or --image_part. --label_from says where the class is:
+  cls   the part .cls, a number or a text (default)
+  json  the value of --label_key in the part .json, such as label or meta.class.name
+  key   the folders of the key; of a key without folders, all before its first _
+Classes that are texts get labels in their order, or from --label_map. Classes that are
+numbers are the labels; --label_map names them, with lines `<label> <class>`.
+
+Tars are read in place, on a disk or by URL; they are neither unpacked nor copied. A
+compressed tar is refused. rejects.jsonl names each sample without image or class, and
+each member that is a link or a device, or whose name is absolute or has `..` in it.
+
+DIR gets the same files as from converters.folder. The same input, options and seed give
+the same bytes. The last line on stdout is one JSON object. Exit code: 0 done, 1 an
+error.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any, cast
+
+from absl import flags
+
+from converters.inputs.archives import opened, patterns, sample_class, samples
+from converters.inputs.archives.contents import Contents
+from converters.inputs.archives.patterns import Archive
+from converters.inputs.folders import reading
+from converters.inputs.tar_format import headers
+from converters.jobs.job import Job
+from converters.options import command, labelled, policy, start
+from converters.options.inputs import archives
+
+flags.adopt_module_key_flags(archives)
+
+_LABEL_FROM = flags.DEFINE_enum(
+    "label_from",
+    sample_class.FROM_CLS,
+    sample_class.SOURCES,
+    "Where the class of a sample is: in its part .cls, in its part .json or in its "
+    "key. Default: json if --label_key is given.",
+)
+_IMAGE_PART = flags.DEFINE_string(
+    "image_part",
+    None,
+    "Part of a sample that is its image, such as jpg or left.png. Default: the one "
+    "that ends as that of an image.",
+)
+
+
+_TARS = patterns.Kind(
+    "files that end in .tar",
+    is_one=lambda name: name.endswith(".tar"),
+    split_of=lambda name: None,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(archives.ArchiveOptions):
+    """Options of one conversion; the flags of the same names describe them.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+
+    name: str = "webdataset"
+    label_from: sample_class.Source = "cls"
+    image_part: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_from not in sample_class.SOURCES:
+            raise ValueError(
+                f"--label_from must be one of {', '.join(sample_class.SOURCES)}, got "
+                f"{self.label_from!r}."
+            )
+        if self.label_key is not None and self.label_from != sample_class.FROM_JSON:
+            raise ValueError(
+                f"--label_key={self.label_key} needs --label_from=json, got "
+                f"{self.label_from}."
+            )
+
+
+def config_from_flags() -> Config:
+    """Returns the options that the flags describe.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+    label_from = _LABEL_FROM.value
+    if flags.FLAGS.label_key is not None and not flags.FLAGS["label_from"].present:
+        label_from = sample_class.FROM_JSON
+    return archives.options_from_flags(
+        Config,
+        label_from=cast(sample_class.Source, label_from),
+        image_part=_IMAGE_PART.value,
+    )
+
+
+def convert(config: Config) -> dict[str, Any]:
+    """Converts, and returns the summary that the command prints as JSON.
+
+    Raises:
+        ValueError: If the input or the output folder is not as it must be.
+        OSError: If a file cannot be read or written.
+        RemoteError: If a URL cannot be read or written.
+    """
+    return command.convert("converters.webdataset", config, lambda: make_job(config))
+
+
+def make_job(config: Config) -> Job:
+    """Lists the input and plans the shards.
+
+    Raises:
+        ValueError: If the input is not as it must be.
+        OSError: If something cannot be read.
+        RemoteError: If a URL cannot be read.
+    """
+    rule = sample_class.ClassRule(
+        source=config.label_from, json_key=config.label_key or "label"
+    )
+
+    def read(folder: pathlib.Path, archive: Archive) -> Contents:
+        where = reading.shown_file(folder, archive.file)
+        with opened.opened(folder, archive.file, archive.num_bytes) as pread:
+            tar = headers.Tar(pread, where, 0, archive.num_bytes)
+            return samples.read_samples(tar, rule, image_part=config.image_part)
+
+    return archives.make_job(
+        config,
+        command_name="converters.webdataset",
+        kind=_TARS,
+        read=read,
+        names_of=lambda folder, found: {},
+        own_options={"label_from": config.label_from, "image_part": config.image_part},
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    return command.main(argv, lambda: convert(config_from_flags()))
+
+
+if __name__ == "__main__":
+    policy.set_default("exif_orientation", labelled.EXIF_ORIENTATION)
+    start.run(main)

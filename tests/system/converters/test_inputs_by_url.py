@@ -1,0 +1,159 @@
+"""Inputs in an object store: a real S3 server, read by worker processes."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from converters import folder, imagenet, verify
+from converters.jobs import run
+from tests.support.bad_proxy import BadProxy, Fault
+from tests.support.data import JOB_X, SYNSETS, convert, digests, make_tree, upload
+from tfpipe import errors
+from tfpipe.remote.files import Files
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A tree with files that are left out, and names that a URL must encode."""
+    root = make_tree(
+        tmp_path_factory.mktemp("raw"), num_images=24, num_validation_images=6
+    )
+    first = root / "train" / SYNSETS[0]
+    shutil.copy(first / f"{SYNSETS[0]}_0.JPEG", first / "a b%20ü+#.JPEG")
+    (first / "notes.txt").write_text("no image")
+    (first / "empty.JPEG").write_bytes(b"")
+    (first / "below").mkdir()
+    shutil.copy(first / f"{SYNSETS[0]}_0.JPEG", first / "below" / "deep.JPEG")
+    return root
+
+
+def _folder_config(input_dir: object, output_dir: pathlib.Path) -> folder.Config:
+    return folder.Config(
+        input_dir=str(input_dir),
+        output_dir=str(output_dir),
+        fsync=False,
+        split_fractions={"train": 0.5, "validation": 0.5},
+        drop_duplicates="all",
+        num_workers=2,
+    )
+
+
+def test_a_tree_at_a_url_gives_the_bytes_of_a_tree_on_a_disk(
+    tree: pathlib.Path, s3_folder: str, tmp_path: pathlib.Path
+) -> None:
+    url = f"{s3_folder}/raw"
+    upload(tree, url)
+
+    convert(tree, tmp_path / "near", **JOB_X)
+    words = [f"--input_dir={url}", "--engine=processes", "--num_workers=2"]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "converters.imagenet", *words, "--seed=1"),
+            *(f"--output_dir={tmp_path / 'far'}", "--num_train_shards=6"),
+            *("--num_validation_shards=1", "--nofsync"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    checked = verify.verify(
+        verify.Config(
+            data_dir=str(tmp_path / "far"), level="source", num_workers=2, input_dir=url
+        )
+    )
+
+    assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 31
+    assert digests(tmp_path / "far") == digests(tmp_path / "near")
+    assert (checked.faults, checked.num_faults) == ([], 0)
+
+
+def test_classes_at_a_url_and_a_repair_from_there(
+    tree: pathlib.Path, s3_folder: str, tmp_path: pathlib.Path
+) -> None:
+    url = f"{s3_folder}/photos"
+    upload(tree / "train", url)
+
+    folder.convert(_folder_config(tree / "train", tmp_path / "near"))
+    folder.convert(_folder_config(url, tmp_path / "far"))
+    expected = digests(tmp_path / "near")
+    found = digests(tmp_path / "far")
+    shard = next(name for name in sorted(found) if name.startswith("train-"))
+    (tmp_path / "far" / shard).write_bytes(b"damaged")
+    repaired = verify.verify(
+        verify.Config(
+            data_dir=str(tmp_path / "far"),
+            level="crc",
+            repair=True,
+            num_workers=1,
+            input_dir=url,
+        )
+    )
+
+    assert found == expected
+    assert repaired.num_faults == 0
+    assert digests(tmp_path / "far") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_train.tar or train/ but not both"),
+        (
+            "train/n01494475.tar",
+            "train/n01494475.tar is a tar, which is read on a disk",
+        ),
+        ("bbox/n01440764/x.xml", "bbox holds bounding boxes as XML files, .* Pack the"),
+        ("synsets.txt", "/raw/synsets.txt must list at least one synset a line"),
+    ],
+)
+def test_what_cannot_be_read_by_url_is_named(
+    tree: pathlib.Path, s3_folder: str, tmp_path: pathlib.Path, name: str, said: str
+) -> None:
+    url = f"{s3_folder}/raw"
+    upload(tree, url)
+    Files(url).write(name, b"")
+
+    with pytest.raises(ValueError, match=said) as caught:
+        convert(url, tmp_path / "out")  # type: ignore[arg-type]
+    assert url in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_places_and_failing_stores_are_named(
+    tree: pathlib.Path, s3_folder: str, bad_proxy: BadProxy, tmp_path: pathlib.Path
+) -> None:
+    url, image = f"{s3_folder}/raw", f"train/{SYNSETS[0]}/{SYNSETS[0]}_0.JPEG"
+    upload(tree, url)
+    config = imagenet.Config(
+        input_dir=url, output_dir=str(tmp_path / "out"), fsync=False, num_workers=1
+    )
+
+    with pytest.raises(ValueError, match=f"got {url}x: no such file below this URL"):
+        convert(f"{url}x", tmp_path / "none")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"must not be in {url}/train"):
+        convert(url, f"{url}/train/x")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="without a password"):
+        convert("s3://key:secret@b/raw", tmp_path / "out")  # type: ignore[arg-type]
+    bad_proxy.faults = [
+        Fault(kind="status", status=503, names="*_4.JPEG", times=2),
+        Fault(kind="truncate", after=100, names="*_8.JPEG", times=1),
+    ]
+    job = imagenet.make_job(config)
+    content = Files(url).read(image)
+    Files(url).delete(image)
+    with pytest.raises(errors.MissingFileError, match=re.escape(f"{url}/{image} fail")):
+        run.run(job)
+    Files(url).write(image, content[:-1])
+    with pytest.raises(errors.RemoteError, match=f"{image}.*too short"):
+        run.run(job)
+    Files(url).write(image, content)
+    run.run(job)
+
+    convert(tree, tmp_path / "near")
+    assert digests(tmp_path / "out") == digests(tmp_path / "near")

@@ -1,0 +1,202 @@
+"""converters.inputs.archives.samples: images and classes in tars of any kind."""
+
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from converters.inputs import listing
+from converters.inputs.archives import opened, samples
+from converters.inputs.archives.contents import Contents
+from converters.inputs.archives.sample_class import ClassRule
+from converters.inputs.tar_format import headers
+
+
+def tar_of(*members: tuple[str, bytes | tarfile.TarInfo]) -> bytes:
+    """A tar with files, or with members of any type."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content in members:
+            if isinstance(content, tarfile.TarInfo):
+                tar.addfile(content)
+                continue
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def special(name: str, kind: bytes, link: str = "") -> tuple[str, tarfile.TarInfo]:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return name, info
+
+
+def listed(data: bytes, image_part: str | None = None, **rule: Any) -> Contents:
+    def read(offset: int, count: int) -> bytes:
+        return data[offset : offset + count]
+
+    tar = headers.Tar(read, "x.tar", 0, len(data))
+    return samples.read_samples(tar, ClassRule(**rule), image_part=image_part)
+
+
+def found(data: bytes, contents: Contents) -> list[tuple[str, str, bytes]]:
+    return [
+        (item.name, item.class_name, data[item.offset : item.offset + item.num_bytes])
+        for item in contents.items
+    ]
+
+
+def left(contents: Contents) -> list[tuple[str, str]]:
+    return [(item.name, item.reason) for item in contents.left_out]
+
+
+def test_parts_of_a_key_are_one_sample_wherever_they_are() -> None:
+    data = tar_of(
+        ("./a/x.jpg", b"one"),
+        ("a/y.cls", b" 7\n"),
+        ("a/x.cls", "\ufeffcat".encode()),
+        ("a/y.seg.png", b"two"),
+        ("a/y.txt", b"caption"),
+        ("b.v1/x.JPEG", b""),
+        ("b.v1/x.cls", "é/ü".encode()),
+    )
+
+    contents = listed(data)
+
+    assert found(data, contents) == [
+        ("a/x.jpg", "cat", b"one"),
+        ("a/y.seg.png", "7", b"two"),
+        ("b.v1/x.JPEG", "é/ü", b""),
+    ]
+    assert left(contents) == []
+
+
+def test_every_member_that_is_not_used_is_named_with_its_reason() -> None:
+    label = ("ok.cls", b"1")
+    data = tar_of(
+        ("ok.jpg", b"image"),
+        label,
+        ("/etc/x.jpg", b"absolute"),
+        ("a/../x.jpg", b"up"),
+        ("a//x.jpg", b"empty part"),
+        special("s.jpg", tarfile.SYMTYPE, "/etc/passwd"),
+        special("d.jpg", tarfile.CHRTYPE),
+        special("p.jpg", tarfile.FIFOTYPE),
+        special("h.jpg", tarfile.LNKTYPE, "gone.jpg"),
+        ("._ok.jpg", b"metadata of macOS"),
+        ("README", b"no part"),
+        ("two.jpg", b""),
+        ("two.png", b""),
+        ("two.cls", b"1"),
+        ("bare.jpg", b""),
+        ("words.cls", b"1"),
+        *[
+            part
+            for number, content in enumerate(
+                [b"\xff", b" ", b"x" * 5000, b"a\0b", b"x" * 1001]
+            )
+            for part in ((f"bad{number}.jpg", b""), (f"bad{number}.cls", content))
+        ],
+    )
+
+    contents = listed(data)
+
+    assert found(data, contents) == [("ok.jpg", "1", b"image")]
+    assert left(contents) == [
+        ("/etc/x.jpg", listing.UNSAFE_NAME),
+        ("a/../x.jpg", listing.UNSAFE_NAME),
+        ("a//x.jpg", listing.UNSAFE_NAME),
+        ("s.jpg", listing.NOT_A_FILE),
+        ("d.jpg", listing.NOT_A_FILE),
+        ("p.jpg", listing.NOT_A_FILE),
+        ("._ok.jpg", listing.OTHER_NAME),
+        ("README", listing.OTHER_NAME),
+        ("h.jpg", listing.NOT_A_FILE),
+        ("two", listing.SEVERAL_IMAGES),
+        ("bare", listing.NO_LABEL),
+        ("words", listing.NO_IMAGE),
+        ("bad0", listing.BAD_LABEL),
+        ("bad1", listing.NO_LABEL),
+        ("bad2", listing.BAD_LABEL),
+        ("bad3", listing.BAD_LABEL),
+        ("bad4", listing.BAD_LABEL),
+    ]
+    assert listed(data, "png").items[0].name == "two.png"
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "expected"),
+    [
+        ({"label": 12}, "label", "12"),
+        ({"meta": {"class": "cat"}}, "meta.class", "cat"),
+        ({"label": None}, "label", listing.NO_LABEL),
+        ({"other": 1}, "label", listing.NO_LABEL),
+        ([1], "label", listing.NO_LABEL),
+        ({"label": True}, "label", listing.BAD_LABEL),
+        ({"label": 1.5}, "label", listing.BAD_LABEL),
+        ({"label": ["a"]}, "label", listing.BAD_LABEL),
+        (b"{", "label", listing.BAD_LABEL),
+        (b"[" * 100_000, "label", listing.BAD_LABEL),
+        (b'{"label": ' + b"9" * 5000 + b"}", "label", listing.BAD_LABEL),
+    ],
+)
+def test_a_class_comes_from_json(content: Any, key: str, expected: str) -> None:
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+
+    contents = listed(
+        tar_of(("k.jpg", b""), ("k.json", text)), source="json", json_key=key
+    )
+
+    got = [item.class_name for item in contents.items]
+    assert got + [item.reason for item in contents.left_out] == [expected]
+
+
+def test_a_class_comes_from_the_key() -> None:
+    data = tar_of(("n1/x_1.jpg", b""), ("n2_7_a.jpg", b""), ("none.jpg", b""))
+
+    contents = listed(data, source="key")
+
+    assert [item.class_name for item in contents.items] == ["n1", "n2"]
+    assert left(contents) == [("none", listing.NO_LABEL)]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (tar_of(("x.jpg", b"a"), ("./x.jpg", b"b")), "x.jpg twice"),
+        (tar_of(("x.cls", b"1"), ("x.cls", b"2")), "x.cls twice"),
+        (tar_of(("x.jpg", b"a" * 2000))[:1500], "is cut short"),
+        (b"\x1f\x8b" + bytes(600), "is compressed"),
+        (b"no tar" * 200, "must be a tar"),
+        (b"", "is cut short"),
+    ],
+)
+def test_a_tar_that_cannot_be_trusted_is_refused(data: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        listed(data)
+
+
+@given(
+    size=st.integers(1, 200_000),
+    parts=st.lists(st.tuples(st.integers(0, 210_000), st.integers(0, 40_000))),
+)
+def test_pieces_of_a_file_by_url_give_its_bytes(
+    size: int, parts: Sequence[tuple[int, int]]
+) -> None:
+    data = bytes(range(251)) * (size // 251 + 1)
+    data = data[:size]
+
+    def fetch(offset: int, count: int) -> bytes:
+        assert offset + count <= size
+        return data[offset : offset + count]
+
+    pieces = opened.Pieces(fetch, size)
+
+    assert [pieces.read(*part) for part in parts] == [
+        data[start : start + count] for start, count in parts
+    ]
