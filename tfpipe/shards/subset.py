@@ -62,9 +62,9 @@ class Chosen:
     weight: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        columns = [self.shard, self.record]
-        columns += [] if self.weight is None else [self.weight]
-        if len({len(column) for column in columns}) != 1:
+        lengths = {len(self.shard), len(self.record)}
+        lengths |= set() if self.weight is None else {len(self.weight)}
+        if len(lengths) != 1:
             raise errors.BadSubsetError("The columns of a subset differ in length.")
         steps = np.diff(self.shard), np.diff(self.record)
         is_later = (steps[0] > 0) | ((steps[0] == 0) & (steps[1] > 0))
@@ -99,8 +99,9 @@ class Chosen:
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise errors.BadSubsetError(
-                f"A subset must name records that exist, got record {self.record[row]} "
-                f"of shard {self.shard[row]}, and {int(wrong.sum()) - 1} more. {_REMEDY}"
+                "A subset must name records that exist, got record "
+                f"{self.record[row]} of shard {self.shard[row]}, and "
+                f"{int(wrong.sum()) - 1} more. {_REMEDY}"
             )
         starts = np.cumsum(shard_sizes) - shard_sizes
         numbers: Ints = starts[self.shard] + self.record
@@ -251,13 +252,14 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
         QUERY_KEY: subset.query,
     }
     pairs = ", ".join(f"{_quoted(k)}: {_quoted(v)}" for k, v in about.items())
+    output = _quoted(os.fspath(temporary))
     with open(temporary, "xb"):
         pass  # a folder that is missing or read-only fails here, with Python's error
     try:
         with index.catalog_connection() as connection:
             connection.register("chosen", rows)
             connection.execute(
-                f"COPY (SELECT {columns} FROM chosen) TO {_quoted(os.fspath(temporary))}"
+                f"COPY (SELECT {columns} FROM chosen) TO {output}"
                 f" (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{pairs}}})"
             )
         os.replace(temporary, target)
