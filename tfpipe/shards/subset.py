@@ -85,6 +85,13 @@ class Chosen:
     def __len__(self) -> int:
         return len(self.shard)
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of the records, not of their weights; 32 hexadecimal digits."""
+        digest = xxhash.xxh3_128(self.shard.astype("<i8").tobytes())
+        digest.update(self.record.astype("<i8").tobytes())
+        return digest.hexdigest()
+
     def numbers(self, shard_sizes: Ints) -> Ints:
         """Returns int64 [num_chosen], rising: the records' numbers in the split.
 
@@ -108,7 +115,7 @@ class Chosen:
         return numbers
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Subset:
     """A choice of records of a data set.
 
@@ -132,6 +139,15 @@ class Subset:
                 f"{f' for the query {self.query!r}' if self.query else ''}."
             )
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Subset) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Subset({self.num_records} records, {self.digest[:8]}, {self.query!r})"
+
     @property
     def num_records(self) -> int:
         """Number of chosen records in all splits."""
@@ -143,9 +159,7 @@ class Subset:
         digest = xxhash.xxh3_128(self.index_digest.encode())
         for split in sorted(self.splits):
             chosen = self.splits[split]
-            digest.update(repr((split, len(chosen))).encode())
-            digest.update(chosen.shard.astype("<i8").tobytes())
-            digest.update(chosen.record.astype("<i8").tobytes())
+            digest.update(repr((split, chosen.digest)).encode())
             if chosen.weight is not None:
                 digest.update(chosen.weight.astype("<f8").tobytes())
         return digest.hexdigest()
@@ -176,6 +190,29 @@ class Subset:
                 f"{', '.join(map(repr, filled))} alone."
             )
         return self.splits[split]
+
+
+def require(owner: object, name: str, given: object) -> Subset:
+    """Returns the subset that an argument gives, as a `Subset` or as a path.
+
+    Args:
+        owner: The object that has the argument, for errors.
+        name: Name of the argument.
+        given: Value of the argument.
+
+    Raises:
+        BadSubsetError: As for `read`.
+        ValueError: If the value is neither.
+    """
+    if isinstance(given, Subset):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise ValueError(
+            f"{type(owner).__name__}.{name} must be the path of a subset or a Subset, "
+            f"got {given!r}."
+        )
+    errors.require_local_path(owner, name, given)
+    return read(given)
 
 
 def identity(known: Index) -> str:
