@@ -160,14 +160,14 @@ class Windows:
         ):
             if self.is_checked[records].all():
                 continue
-            places = self.byte_offsets[records], self._num_bytes[records]
+            places = self.byte_offsets[records], self.num_bytes[records]
             if not lengths.is_right(self.paths[number], *places):
                 return False
             self.is_checked[records] = True
         return True
 
     @functools.cached_property
-    def _num_bytes(self) -> Ints:
+    def num_bytes(self) -> Ints:
         """int64 [num_records], size of each record with its header and footer."""
         ends = np.append(self.byte_offsets[1:], 0)
         sizes = self.shard_sizes
