@@ -387,7 +387,8 @@ def _as_bad_subset(path: pathlib.Path) -> Iterator[None]:
         raise errors.BadSubsetError(f"Subset {path} cannot be read: {error}") from None
     except duckdb.Error as error:
         raise errors.BadSubsetError(
-            f"Subset {path} cannot be read: {str(error).splitlines()[0]}. {_REMEDY}"
+            f"Subset {path} cannot be read: it must be a Parquet file, got "
+            f"{str(error).splitlines()[0]}. {_REMEDY}"
         ) from error
 
 

@@ -120,7 +120,7 @@ def test_no_record_and_an_empty_value_are_refused(known):
 
 def test_subset_of_other_data_and_of_another_split_is_refused(known):
     train = subset.choose(rows(UNSORTED[1:]), known)
-    with pytest.raises(tfpipe.BadSubsetError, match="'validation', got .* 'train' al"):
+    with pytest.raises(tfpipe.BadSubsetError, match=r"'validation', got .* 'train' al"):
         train.of_split(known, "validation")
     shard = known.splits["validation"][0]
     for change in ({"digest": "z"}, {"num_bytes": 8}, {"name": "y"}):
@@ -174,8 +174,8 @@ def test_what_is_no_subset_file_is_named_and_a_folder_is_no_place_to_write(
     subset.write(made, cut)
     cut.write_bytes(cut.read_bytes()[:-20])
     for path, why in {
-        text: "Parquet",
-        cut: "",
+        text: "must be a Parquet file",
+        cut: "must be a Parquet file",
         tmp_path / "none": "does not exist",
         tmp_path: "is no regular file",
     }.items():
