@@ -299,9 +299,7 @@ def test_weights_of_the_subset_and_of_the_split_draw_its_records(data_dir):
     assert set(by_class.values()) == {8 // len(by_class)}
     with pytest.raises(ValueError, match="needs a source with a subset that has a col"):
         source_of(data_dir, sampling=by_column)
-    with pytest.raises(
-        ValueError, match="must be one of weight, got .x"
-    ):
+    with pytest.raises(ValueError, match="must be one of weight, got"):
         tfpipe.Sampling(record_weights="x")
 
 
