@@ -111,6 +111,9 @@ from .remote.shard_cache import (
 from .service.stage import (
     Service as Service,
 )
+from .shards.subset import (
+    Subset as Subset,
+)
 from .stages.basic import (
     AssertCardinality as AssertCardinality,
     Batch as Batch,

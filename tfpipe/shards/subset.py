@@ -22,97 +22,22 @@ import xxhash
 from tfpipe import errors
 from tfpipe.shards import index
 from tfpipe.shards.index import Index
-from tfpipe.shards.records import Ints
+from tfpipe.shards.subsets.chosen import (
+    COLUMNS,
+    REMEDY,
+    Chosen as Chosen,
+    column_of,
+    numbers_of,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     import duckdb
 
 FORMAT_VERSION = "1"
 
-# Columns of the file, one row a record; `weight` may be absent.
-COLUMNS: Mapping[str, str] = {
-    "split": "VARCHAR",
-    "shard": "INTEGER",  # number of the shard in its split
-    "record": "INTEGER",  # number of the record in its shard
-    "weight": "DOUBLE",  # for sampling, >= 0
-}
 # Keys of the Parquet file's own metadata.
 FORMAT_KEY, INDEX_KEY, QUERY_KEY = "tfpipe.format", "tfpipe.index", "tfpipe.query"
-
-_REMEDY = "Make the subset again with python -m converters.query DIR WHERE --save=FILE."
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Chosen:
-    """The chosen records of one split, in the order of the catalog.
-
-    Args:
-        shard: int64 [num_chosen], number of each record's shard in the split.
-        record: int64 [num_chosen], number of each record in its shard.
-        weight: float64 [num_chosen], weight of each record for sampling, >= 0; None
-            without weights.
-
-    Raises:
-        BadSubsetError: If the records are not in order, a record comes twice, a number
-            is negative, or a weight is negative or not finite.
-    """
-
-    shard: Ints
-    record: Ints
-    weight: npt.NDArray[np.float64] | None = None
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.shard), len(self.record)}
-        lengths |= set() if self.weight is None else {len(self.weight)}
-        if len(lengths) != 1:
-            raise errors.BadSubsetError("The columns of a subset differ in length.")
-        steps = np.diff(self.shard), np.diff(self.record)
-        is_later = (steps[0] > 0) | ((steps[0] == 0) & (steps[1] > 0))
-        if not is_later.all():
-            row = int(np.flatnonzero(~is_later)[0]) + 1
-            raise errors.BadSubsetError(
-                "The records of a subset must rise by shard and record, each once, got "
-                f"record {self.record[row]} of shard {self.shard[row]} after record "
-                f"{self.record[row - 1]} of shard {self.shard[row - 1]}. {_REMEDY}"
-            )
-        for name, least in (("shard", self.shard), ("record", self.record)):
-            if len(least) and least.min() < 0:
-                raise errors.BadSubsetError(
-                    f"Column {name} of a subset must be >= 0, got {least.min()}."
-                )
-        _require_weights(self.weight)
-
-    def __len__(self) -> int:
-        return len(self.shard)
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """A digest of the records, not of their weights; 32 hexadecimal digits."""
-        digest = xxhash.xxh3_128(self.shard.astype("<i8").tobytes())
-        digest.update(self.record.astype("<i8").tobytes())
-        return digest.hexdigest()
-
-    def numbers(self, shard_sizes: Ints) -> Ints:
-        """Returns int64 [num_chosen], rising: the records' numbers in the split.
-
-        Args:
-            shard_sizes: int64 [num_shards], records in each shard of the split.
-
-        Raises:
-            BadSubsetError: If there is no such shard or record.
-        """
-        wrong = self.shard >= len(shard_sizes)
-        wrong[~wrong] = self.record[~wrong] >= shard_sizes[self.shard[~wrong]]
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise errors.BadSubsetError(
-                "A subset must name records that exist, got record "
-                f"{self.record[row]} of shard {self.shard[row]}, and "
-                f"{int(wrong.sum()) - 1} more. {_REMEDY}"
-            )
-        starts = np.cumsum(shard_sizes) - shard_sizes
-        numbers: Ints = starts[self.shard] + self.record
-        return numbers
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -148,6 +73,47 @@ class Subset:
     def __repr__(self) -> str:
         return f"Subset({self.num_records} records, {self.digest[:8]}, {self.query!r})"
 
+    @classmethod
+    def of_records(
+        cls,
+        known: Index,
+        split: str,
+        record_ids: npt.ArrayLike,
+        *,
+        weights: npt.ArrayLike | None = None,
+    ) -> "Subset":
+        """Returns the subset of records that are given by their numbers in a split.
+
+        Args:
+            known: Index of the data set, such as `TFRecordSource.index`.
+            split: Name of the split.
+            record_ids: int [num_chosen], numbers of records in the split, in any order,
+                each once, as a pipeline delivers them in `record_id`.
+            weights: [num_chosen], weights of the records for sampling; None is none.
+
+        Raises:
+            BadSubsetError: If there is no such split or record, a record comes twice,
+                no record is given, or a weight is wrong.
+        """
+        ids = whole_numbers({"record_ids": np.atleast_1d(record_ids)}, "record_ids")
+        sizes = [shard.num_records for shard in known.splits.get(split, ())]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        num_records = int(ends[-1]) if len(ends) else 0
+        wrong = ids[(ids < 0) | (ids >= num_records)]
+        if len(wrong):
+            raise errors.BadSubsetError(
+                f"Subset.of_records must get numbers of the {num_records} records of "
+                f"split {split!r} of {known.name!r}, got {wrong[0]}."
+            )
+        shard = np.searchsorted(ends, ids, side="right")
+        rows = {
+            "split": np.full(len(ids), split, object),
+            "shard": shard,
+            "record": ids - (ends - sizes)[shard] if len(ids) else ids,
+        }
+        rows |= {} if weights is None else {"weight": np.asarray(weights)}
+        return choose(rows, known)
+
     @property
     def num_records(self) -> int:
         """Number of chosen records in all splits."""
@@ -175,13 +141,13 @@ class Subset:
             raise errors.BadSubsetError(
                 f"The subset must be one of data set {known.name!r} as it is now, with "
                 f"index digest {identity(known)}, got one of an index with digest "
-                f"{self.index_digest}. {_REMEDY}"
+                f"{self.index_digest}. {REMEDY}"
             )
         unknown = sorted(set(self.splits) - set(known.splits))
         if unknown:
             raise errors.BadSubsetError(
                 f"A split of the subset must be one of {', '.join(known.splits)}, got "
-                f"{', '.join(map(repr, unknown))}. {_REMEDY}"
+                f"{', '.join(map(repr, unknown))}. {REMEDY}"
             )
         if split not in self.splits or not len(self.splits[split]):
             filled = [name for name, chosen in self.splits.items() if len(chosen)]
@@ -243,9 +209,9 @@ def choose(
         BadSubsetError: If no record is chosen, one is chosen twice, one does not exist,
             or a value is missing or wrong.
     """
-    columns = {name: _whole(rows, name) for name in ("shard", "record")}
-    weight = _numbers(rows, "weight") if "weight" in rows else None
-    of_split = _column(rows, "split")
+    columns = {name: whole_numbers(rows, name) for name in ("shard", "record")}
+    weight = numbers_of(rows, "weight") if "weight" in rows else None
+    of_split = column_of(rows, "split")
     splits = {}
     for split in dict.fromkeys(of_split.tolist()):
         is_here = of_split == split
@@ -334,7 +300,7 @@ def _metadata(
     }:
         raise errors.BadSubsetError(
             f"its metadata must have {FORMAT_KEY} = {FORMAT_VERSION}, {INDEX_KEY} and "
-            f"{QUERY_KEY}, got {', '.join(sorted(about)) or 'none'}. {_REMEDY}"
+            f"{QUERY_KEY}, got {', '.join(sorted(about)) or 'none'}. {REMEDY}"
         )
     return about
 
@@ -357,21 +323,21 @@ def _read_splits(
     if wrong:
         shown = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
         raise errors.BadSubsetError(
-            f"its columns must be {', '.join(wrong)}, got {shown}. {_REMEDY}"
+            f"its columns must be {', '.join(wrong)}, got {shown}. {REMEDY}"
         )
     rows = connection.execute(f"SELECT DISTINCT split {source}", [_escaped(path)])
     names = [name for (name,) in rows.fetchall()]
     if None in names:
-        raise errors.BadSubsetError(f"column split has an empty value. {_REMEDY}")
+        raise errors.BadSubsetError(f"column split has an empty value. {REMEDY}")
     wanted = ", ".join(name for name in COLUMNS if name in kinds and name != "split")
     query = f"SELECT {wanted} {source} WHERE split = ? ORDER BY shard, record"
     found = {}
     for name in sorted(names):
         columns = connection.execute(query, [_escaped(path), name]).fetchnumpy()
         found[name] = Chosen(
-            shard=_whole(columns, "shard"),
-            record=_whole(columns, "record"),
-            weight=_numbers(columns, "weight") if "weight" in columns else None,
+            shard=whole_numbers(columns, "shard"),
+            record=whole_numbers(columns, "record"),
+            weight=numbers_of(columns, "weight") if "weight" in columns else None,
         )
     return found
 
@@ -388,45 +354,8 @@ def _as_bad_subset(path: pathlib.Path) -> Iterator[None]:
     except duckdb.Error as error:
         raise errors.BadSubsetError(
             f"Subset {path} cannot be read: it must be a Parquet file, got "
-            f"{str(error).splitlines()[0]}. {_REMEDY}"
+            f"{str(error).splitlines()[0]}. {REMEDY}"
         ) from error
-
-
-def _column(rows: "Mapping[str, npt.NDArray[Any]]", name: str) -> npt.NDArray[Any]:
-    if np.any(getattr(rows[name], "mask", False)):
-        raise errors.BadSubsetError(f"column {name} has an empty value.")
-    return np.asarray(rows[name])
-
-
-def _whole(rows: "Mapping[str, npt.NDArray[Any]]", name: str) -> Ints:
-    column = _column(rows, name)
-    if column.dtype.kind not in "iu":
-        raise errors.BadSubsetError(
-            f"column {name} must hold whole numbers, got {column.dtype}."
-        )
-    return column.astype(np.int64)
-
-
-def _numbers(
-    rows: "Mapping[str, npt.NDArray[Any]]", name: str
-) -> npt.NDArray[np.float64]:
-    column = _column(rows, name)
-    if column.dtype.kind not in "iuf":
-        raise errors.BadSubsetError(
-            f"column {name} must hold numbers, got {column.dtype}."
-        )
-    return column.astype(np.float64)
-
-
-def _require_weights(weight: npt.NDArray[np.float64] | None) -> None:
-    if weight is None:
-        return
-    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
-    if len(wrong):
-        raise errors.BadSubsetError(
-            "Column weight of a subset must hold finite numbers >= 0, got "
-            f"{weight[wrong[0]]} and {len(wrong) - 1} more such."
-        )
 
 
 def _escaped(path: pathlib.Path) -> str:

@@ -3,8 +3,6 @@
 import pathlib
 from typing import Any
 
-import numpy as np
-
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from tests.support.damage import flip
@@ -76,12 +74,9 @@ def test_two_ranks_then_one_then_two_cover_the_subset_exactly(
     rank_pool: RankPool, copy_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """A record is damaged, and a shard without chosen records is never fetched."""
-    numbers = np.array(CHOSEN)
-    rows = {"split": np.array(["train"] * len(numbers), object)}
-    rows |= {"shard": numbers // 8, "record": numbers % 8}
     path, cache = tmp_path / "subset.parquet", tmp_path / "cache"
     known = index.load(copy_dir)
-    subset.write(subset.choose(rows, known), path)
+    subset.write(tfpipe.Subset.of_records(known, "train", CHOSEN), path)
     places = index.load_catalog(copy_dir, "train", ["byte_offset"])
     flip(copy_dir / known.splits["train"][1].name, places["byte_offset"][DAMAGED] + 99)
     (copy_dir / known.splits["train"][2].name).write_bytes(

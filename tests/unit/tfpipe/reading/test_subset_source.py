@@ -16,19 +16,13 @@ from tfpipe.reading.order import Order, Phase, Place
 from tfpipe.reading.source import windows_of
 from tfpipe.shards import index, records, subset
 
-NUM_RECORDS, SHARD_SIZE = 24, 8
+NUM_RECORDS = 24
 CHOSEN = [1, 2, 3, 9, 12, 14, 15]  # none of the third shard
 
 
-def choose(data_dir, numbers, *, weight=None, split="train"):
-    numbers = np.array(numbers)
-    rows = {
-        "split": np.array([split] * len(numbers), object),
-        "shard": numbers // SHARD_SIZE,
-        "record": numbers % SHARD_SIZE,
-    }
-    rows |= {} if weight is None else {"weight": np.array(weight)}
-    return subset.choose(rows, index.load(data_dir), query="x")
+def choose(data_dir, numbers, *, weight=None):
+    known = index.load(data_dir)
+    return tfpipe.Subset.of_records(known, "train", numbers, weights=weight)
 
 
 def source_of(data_dir, numbers=CHOSEN, **options):

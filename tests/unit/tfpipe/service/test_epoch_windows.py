@@ -11,7 +11,7 @@ import tfpipe
 from tfpipe.reading.order import Place
 from tfpipe.reading.source import windows_of
 from tfpipe.service import epoch_windows
-from tfpipe.shards import index, subset
+from tfpipe.shards import index
 
 
 def _source(data_dir: pathlib.Path, **fields: Any) -> tfpipe.TFRecordSource:
@@ -50,10 +50,9 @@ def test_windows_are_those_of_the_source(
 ) -> None:
     """From the middle of an epoch on, too."""
     if "subset" in fields:
-        numbers = np.array(fields["subset"])
-        rows = {"split": np.array(["train"] * len(numbers), object)}
-        rows |= {"shard": numbers // 8, "record": numbers % 8}
-        fields = {"subset": subset.choose(rows, index.load(data_dir))}
+        known = index.load(data_dir)
+        view = tfpipe.Subset.of_records(known, "train", fields["subset"])
+        fields = {"subset": view}
     source = _source(data_dir, **fields)
     state = source.advance(tfpipe.State(), start // 4)
 

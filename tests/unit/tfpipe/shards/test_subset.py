@@ -187,3 +187,20 @@ def test_what_is_no_subset_file_is_named_and_a_folder_is_no_place_to_write(
     with pytest.raises(OSError, match="folder"):
         subset.write(made, tmp_path / "folder")
     assert {path.name for path in tmp_path.iterdir()} == {"text", "cut", "folder"}
+
+
+def test_records_are_also_named_by_their_numbers_in_the_split(known):
+    made = tfpipe.Subset.of_records(known, "train", [7, 0, 5], weights=[1, 2, 3])
+
+    assert places(made) == {"train": [(0, 0), (2, 0), (2, 2)]}
+    assert made.splits["train"].weight.tolist() == [2, 3, 1]
+    for split, ids, message in [
+        ("train", [8], "numbers of the 8 records of split 'train' of 'x', got 8"),
+        ("train", [-1], "got -1"),
+        ("test", [0], "the 0 records of split 'test'"),
+        ("train", [1, 1], "record 1 of shard 0 after record 1 of shard 0"),
+        ("train", np.array([], int), "must have at least one record"),
+        ("train", [0.5], "record_ids must hold whole numbers, got float64"),
+    ]:
+        with pytest.raises(tfpipe.BadSubsetError, match=message):
+            tfpipe.Subset.of_records(known, split, ids)
