@@ -112,12 +112,14 @@ def main(argv: list[str]) -> int:
         | {"rate_ratio": ratios[name]}
         for name in runs
     }
-    name = pathlib.Path(job.data_dir).resolve().name
+    own = {
+        "data_dir": pathlib.Path(job.data_dir).resolve().name,
+        "num_rounds": num_rounds,
+    }
     report = {
         "command": "benchmarks.studies.subset",
         "schema_version": 1,
-        "config": dataclasses.asdict(job)
-        | {"data_dir": name, "num_rounds": num_rounds},
+        "config": dataclasses.asdict(job) | own,
         "views": figures,
         "environment": environment.describe(),
     }
