@@ -9,6 +9,7 @@ from .cache.stage import (
 from .errors import (
     BadIndexError as BadIndexError,
     BadRecordError as BadRecordError,
+    BadSubsetError as BadSubsetError,
     MissingFileError as MissingFileError,
     RemoteError as RemoteError,
     TfpipeError as TfpipeError,
@@ -109,6 +110,9 @@ from .remote.shard_cache import (
 )
 from .service.stage import (
     Service as Service,
+)
+from .shards.subset import (
+    Subset as Subset,
 )
 from .stages.basic import (
     AssertCardinality as AssertCardinality,

@@ -28,6 +28,9 @@ RECORD_SPEC = {
     "epoch_seed": tf.TensorSpec([], tf.int64),
 }
 
+# Twice the mean size of an ImageNet record; a larger record is read in several pieces.
+_BUFFER_BYTES_A_RECORD = 1 << 18
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interleave:
@@ -151,11 +154,17 @@ def read_extents(
 
 
 def _extent(read_buffer_bytes: int, extent: Example) -> tf.data.Dataset:
+    # A full buffer is read for an extent of one record, too. With a quarter of it the
+    # records of a subset, or of a full shuffle, take a quarter less CPU time.
+    buffer_bytes = tf.minimum(
+        tf.constant(read_buffer_bytes, tf.int64),
+        extent["num_records"] * _BUFFER_BYTES_A_RECORD,
+    )
     # The only op that starts at a byte offset; tf.data.TFRecordDataset has none.
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=tf.reshape(extent["path"], [1]),
         compression_type="",
-        buffer_size=tf.constant(read_buffer_bytes, tf.int64),
+        buffer_size=buffer_bytes,
         byte_offsets=tf.reshape(extent["byte_offset"], [1]),
     )
     records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))

@@ -22,11 +22,12 @@ from benchmarks.studies.loaders import __main__ as loaders
 from benchmarks.studies.replicas import __main__ as replicas
 from benchmarks.studies.service import __main__ as service
 from benchmarks.studies.shard_cache import __main__ as shard_cache
+from benchmarks.studies.subset import __main__ as subset
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
     *(published, this_host, realism, replicas, service),
-    *(shard_cache, shuffle_memory, tuning, loaders),
+    *(shard_cache, shuffle_memory, subset, tuning, loaders),
 ]
 
 

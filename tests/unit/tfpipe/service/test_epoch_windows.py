@@ -11,6 +11,7 @@ import tfpipe
 from tfpipe.reading.order import Place
 from tfpipe.reading.source import windows_of
 from tfpipe.service import epoch_windows
+from tfpipe.shards import index
 
 
 def _source(data_dir: pathlib.Path, **fields: Any) -> tfpipe.TFRecordSource:
@@ -41,12 +42,17 @@ def _made(
         ({"shuffle": "none"}, 0),
         ({"rank": 1, "num_ranks": 2}, 4),
         ({"sampling": tfpipe.Sampling(record_weights=np.arange(24))}, 8),
+        ({"subset": [0, 1, 2, 5, 8, 9, 15, 20, 23]}, 4),
     ],
 )
 def test_windows_are_those_of_the_source(
     data_dir: pathlib.Path, fields: dict[str, Any], start: int
 ) -> None:
     """From the middle of an epoch on, too."""
+    if "subset" in fields:
+        known = index.load(data_dir)
+        view = tfpipe.Subset.of_records(known, "train", fields["subset"])
+        fields = {"subset": view}
     source = _source(data_dir, **fields)
     state = source.advance(tfpipe.State(), start // 4)
 
