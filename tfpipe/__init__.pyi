@@ -9,6 +9,7 @@ from .cache.stage import (
 from .errors import (
     BadIndexError as BadIndexError,
     BadRecordError as BadRecordError,
+    BadSubsetError as BadSubsetError,
     MissingFileError as MissingFileError,
     RemoteError as RemoteError,
     TfpipeError as TfpipeError,

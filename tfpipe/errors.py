@@ -4,6 +4,7 @@
     └── TfpipeError         a fault of the data or the pipeline that tfpipe finds
         ├── BadIndexError   index.json or catalog.parquet is missing, unreadable, or
         │                   contradicts the shards
+        ├── BadSubsetError  a subset is unreadable, or one of other data
         ├── BadRecordError  a record whose frame, checksum or content is wrong
         └── RemoteError     a request for a file by its URL failed
             └── MissingFileError
@@ -46,6 +47,10 @@ class TfpipeError(Exception):
 
 class BadIndexError(TfpipeError):
     """The index or the catalog is missing, unreadable, or contradicts the shards."""
+
+
+class BadSubsetError(TfpipeError):
+    """A subset is missing or unreadable, or is not one of the data set that is read."""
 
 
 class BadRecordError(TfpipeError):

@@ -20,7 +20,6 @@ from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
-from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
@@ -382,7 +381,7 @@ def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
     `benchmarks.studies.decode` shows.
     """
     try:
-        short_side = index.median_short_side(source.index_folder, source.split)
+        short_side = source.split_index.median_short_side(source.record_numbers)
     except errors.BadIndexError:  # other tools write no sizes but those in the records
         return "exact"
     return "fast" if short_side >= 3 * max(sides) else "exact"

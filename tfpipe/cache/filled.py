@@ -61,6 +61,8 @@ class Filled:
         source: Source of the windows.
         interleave, maps: Stages that make an element from a record.
         spec: Specs of an element; `features` says which features are kept.
+
+    The store has one row a record; with a subset, one row a chosen record.
     """
 
     store: store.Store
@@ -68,6 +70,11 @@ class Filled:
     interleave: Interleave
     maps: Sequence[Map]
     spec: Example
+
+    def rows(self, records: Array) -> Array:
+        """Returns the rows of the store that records have, by number in the split."""
+        numbers = self.source.record_numbers
+        return records if numbers is None else np.searchsorted(numbers, records)
 
     def __call__(
         self, windows: tf.data.Dataset, num_parallel_reads: int | None
@@ -91,7 +98,7 @@ class Filled:
 
     def _filling(self, window: Example) -> tf.data.Dataset:
         """Returns no element, but stores the missing records of a window when read."""
-        missing = _missing(self.store, window)
+        missing = _missing(self, window)
         dataset = tf.data.Dataset.from_tensors(missing)
         dataset = dataset.take(tf.cast(missing["take"] > 0, tf.int64))
         dataset = self.interleave.sound(dataset, self.interleave.faults)
@@ -104,7 +111,7 @@ class Filled:
         columns = [batch[feature.name] for feature in features(self.spec)]
 
         def put(records: Array, *columns: Array) -> Array:
-            self.store.put(records, columns)
+            self.store.put(self.rows(records), columns)
             return records
 
         records = tf.numpy_function(put, [batch["record_id"], *columns], tf.int64)
@@ -132,8 +139,9 @@ class Filled:
         self, num_records: Array, first_record: Array, is_real: Array, seed: Array
     ) -> tuple[Array, Array]:
         records = _record_ids(num_records, first_record)
-        sound = self.store.have[records] == store.KEPT
-        self.store.put_damaged(records[~sound])
+        rows = self.rows(records)
+        sound = self.store.have[rows] == store.KEPT
+        self.store.put_damaged(rows[~sound])
         good = np.flatnonzero(sound)
         # As in `stages.damaged`: the next sound record stands in, at the end the first.
         stand_in = np.arange(len(records))
@@ -148,23 +156,29 @@ class Filled:
 
     def _spare(self) -> int:
         """Returns the number of a stored record, for a window without a sound one."""
-        if (have := np.flatnonzero(self.store.have == store.KEPT)).size:
-            return int(have[0])
+        if (found := self._first_kept()) is not None:
+            return found
         for window in self.source.in_order()(State(), 1):
             for _ in self._filling(window):
                 pass
-            if (have := np.flatnonzero(self.store.have == store.KEPT)).size:
-                return int(have[0])
+            if (found := self._first_kept()) is not None:
+                return found
         raise errors.BadRecordError(
             "No sound record found to stand in for the damaged ones: not one record of "
             f"split {self.source.split!r} of {self.source.data_dir} can be kept. "
             f"{REMEDY}"
         )
 
+    def _first_kept(self) -> int | None:
+        numbers = self.source.record_numbers
+        for row in np.flatnonzero(self.store.have == store.KEPT)[:1]:
+            return int(row if numbers is None else numbers[row])
+        return None
+
     def _take(self, records: Example) -> Example:
         kept = features(self.spec)
         columns = tf.numpy_function(
-            self.store.get,
+            lambda numbers: self.store.get(self.rows(numbers)),
             [records["record_id"]],
             [self.spec[feature.name].dtype for feature in kept],
         )
@@ -184,10 +198,10 @@ def _record_ids(num_records: Array, first_record: Array) -> Array:
     return np.repeat(starts, num_records) + np.arange(num_records.sum())
 
 
-def _missing(kept: store.Store, window: Example) -> Example:
+def _missing(filled: Filled, window: Example) -> Example:
     """Returns a window of the records that are not in the store, each once."""
     extent, offset, count, first, offsets = tf.numpy_function(
-        functools.partial(_find_missing, kept),
+        functools.partial(_find_missing, filled),
         [
             window["num_records"],
             window["first_record"],
@@ -212,7 +226,7 @@ def _missing(kept: store.Store, window: Example) -> Example:
 
 
 def _find_missing(
-    kept: store.Store, num_records: Array, first_record: Array, offsets: Array
+    filled: Filled, num_records: Array, first_record: Array, offsets: Array
 ) -> tuple[Array, ...]:
     """Returns the records of a window that are not stored, each once, as extents.
 
@@ -224,8 +238,8 @@ def _find_missing(
         record_byte_offset: int64 [w], byte offset of each record
     """
     records = _record_ids(num_records, first_record)
-    chosen = kept.have[records] != store.KEPT
-    positions = np.flatnonzero(chosen)
+    is_missing = filled.store.have[filled.rows(records)] != store.KEPT
+    positions = np.flatnonzero(is_missing)
     _, once = np.unique(records[positions], return_index=True)
     positions = positions[np.sort(once)]
     records, offsets = records[positions], offsets[positions]

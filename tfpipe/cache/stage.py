@@ -20,7 +20,7 @@ from tfpipe.cache import cacheable, folders, store
 from tfpipe.cache.filled import Filled, features
 from tfpipe.errors import require_local_path, settle_ints
 from tfpipe.pipeline import Stage
-from tfpipe.reading.source import TFRecordSource
+from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
@@ -202,8 +202,15 @@ def _content(
         made_of=_made_of(source, ops),
         features=features(spec),
         num_records=source.order.num_records,
-        string_bytes=sum(shard.num_bytes for shard in source.shards),
+        string_bytes=_string_bytes(source),
     )
+
+
+def _string_bytes(source: TFRecordSource) -> int:
+    """Returns the most bytes that a string of each record may take in all."""
+    if source.record_numbers is None:
+        return sum(shard.num_bytes for shard in source.shards)
+    return int(windows_of(source).num_bytes[source.record_numbers].sum())
 
 
 def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, list[Op]]:
@@ -226,7 +233,8 @@ def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, lis
 
 def _made_of(source: TFRecordSource, ops: Sequence[Op]) -> dict[str, Any]:
     """Returns what decides the content, except features and number of records."""
-    return {
+    chosen = {} if source.chosen is None else {"subset": source.chosen.digest}
+    return chosen | {
         "split": source.split,
         "shards": index.digest(repr(source.shards)),
         # With its code: the text of an op that was edited is the same as before.

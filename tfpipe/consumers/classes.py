@@ -9,8 +9,11 @@ here are about the label that is delivered.
 import warnings
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from tfpipe import errors
 from tfpipe.consumers import records_of
+from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import index
 
 # Classes that a warning names.
@@ -44,7 +47,7 @@ def names(source: object, stages: Sequence[object]) -> list[str]:
 
 
 def counts(source: object, stages: Sequence[object]) -> dict[int, int]:
-    """Returns the number of records of each label in the split of the source.
+    """Returns the number of records of each label in the split, or in a subset of it.
 
     Every label that has a name is here, also one without records.
 
@@ -59,14 +62,23 @@ def counts(source: object, stages: Sequence[object]) -> dict[int, int]:
             f"of {parse!r} have several. Sum the rows of labels of an epoch."
         )
     records = records_of.require_records(source, "class_counts")
+    change = parse.first_label(records.index) - records.index.label_base
+    found = dict.fromkeys(range(num_labels), 0)
+    return found | {label + change: number for label, number in _counted(records)}
+
+
+def _counted(records: TFRecordSource) -> list[tuple[int, int]]:
+    """Returns each label on disk that records of the source have, with their number."""
+    if records.record_numbers is not None:
+        labels = records.split_index.labels[records.record_numbers]
+        values, number = np.unique(labels, return_counts=True)
+        on_disk = values + records.index.label_base
+        return [*zip(on_disk.tolist(), number.tolist(), strict=True)]
     query = (
         "SELECT label, count(*) FROM read_parquet(?) WHERE split = ? "
         "GROUP BY label ORDER BY label"
     )
-    rows = index.query_catalog(records.index_folder, query, [records.split])
-    change = parse.first_label(records.index) - records.index.label_base
-    found = dict.fromkeys(range(num_labels), 0)
-    return found | {label + change: number for label, number in rows}
+    return index.query_catalog(records.index_folder, query, [records.split])  # type: ignore[return-value]
 
 
 def weights(

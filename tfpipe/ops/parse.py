@@ -199,7 +199,9 @@ def _require_fits(op: Parse, source: TFRecordSource) -> None:
         if spec.default_value is None:
             size = tf.TensorShape(spec.shape).num_elements()
             wanted[key] = ("extra", _KINDS[spec.dtype], size)
-    records = source.split_index.first_records(first_record.MAX_LOOKED_AT)
+    records = source.split_index.first_records(
+        first_record.MAX_LOOKED_AT, numbers=source.record_numbers
+    )
     first_record.require(records, owner="Parse", wanted=wanted)
 
 

@@ -10,7 +10,8 @@ of consecutive records and the blocks are permuted over the whole split. The ran
 the resulting sequence by record, so three shards feed eight ranks evenly; each rank
 cuts its share into windows and permutes the records inside each. With sampling, the
 numbers are those of the records that `draws` draws, passes take the place of shards,
-and the last step puts the records in the place of these numbers.
+and the last step puts the records in the place of these numbers. With a subset, the
+numbers are those of the chosen records, and the same step puts the records in.
 """
 
 import dataclasses
@@ -101,7 +102,8 @@ class Order:
     """The order in which a number of ranks read the records of a split.
 
     Args:
-        shard_sizes: int64 [num_shards], records in each shard.
+        shard_sizes: int64 [num_shards], records in each shard; with `chosen` the chosen
+            ones.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         shuffle: "window" permutes blocks over the split and records in each window;
             "full" permutes all records, and so reads them one by one; "none" keeps the
@@ -115,6 +117,8 @@ class Order:
             with records that are marked as not real.
         expected_copies: How often an epoch draws each record, which needs a shuffle;
             None reads each record once.
+        chosen: int64 [sum of shard_sizes], rising: the records of a subset, by their
+            numbers in the split; None is all records.
 
     Raises:
         ValueError: If an argument is out of range, or if an epoch has no step because
@@ -130,6 +134,7 @@ class Order:
     batch_size: int = 1
     remainder: Remainder = "drop"
     expected_copies: ExpectedCopies | None = None
+    chosen: Ints | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {
@@ -157,7 +162,7 @@ class Order:
 
     @property
     def num_records(self) -> int:
-        """Number of records in the split."""
+        """Number of records in the split, or in the subset of it."""
         return int(self.shard_sizes.sum())
 
     @property
@@ -204,7 +209,7 @@ class Order:
             fillers = np.full(missing, rank % self.num_draws)
             ranges = RecordRanges(fillers, np.ones_like(fillers))
             window = Window(ranges=ranges, seed=None, skip=0, take=missing, real=False)
-            return _drawn(window, self._draws(place.epoch))
+            return _of_records(self, place.epoch, window)
         end = min(begin + self.window_size, num_real)
         skip = max(place.start - begin, 0)
         base = self._base(place.epoch, place.phases)
@@ -213,12 +218,12 @@ class Order:
         ranges, seed = _shuffled(self, place, ranges, start + begin)
         take = min(end, num_read) - begin - skip
         window = Window(ranges=ranges, seed=seed, skip=skip, take=take, real=True)
-        return _drawn(window, self._draws(place.epoch))
+        return _of_records(self, place.epoch, window)
 
     def leftover(self, epoch: int, phases: tuple[Phase, ...]) -> Ints:
         """Returns int64, sorted: the records that no rank read in these phases."""
         numbers = self._base(epoch, phases).records()
-        return np.sort(_records(numbers, self._draws(epoch)))
+        return np.sort(_records(self, epoch, numbers))
 
     def _num_real(self, rank: int, place: Place) -> int:
         num_left = self._base(place.epoch, place.phases).num_records
@@ -286,23 +291,27 @@ def _shuffled(
     raw = np.random.Philox(key=key, counter=counter).random_raw(2)
     low, high = raw.astype(np.int64).tolist()
     numbers = ranges.records()
-    on_disk = np.argsort(_records(numbers, order._draws(place.epoch)), kind="stable")
+    on_disk = np.argsort(_records(order, place.epoch, numbers), kind="stable")
     # If both seeds were zero, TensorFlow would choose a random seed.
     return join(numbers[on_disk]), (low, high | 1)
 
 
-def _records(numbers: Ints, draws: Draws | None) -> Ints:
-    """Returns the records with these numbers in the epoch."""
-    return numbers if draws is None else draws.records[numbers]
+def _records(order: Order, epoch: int, numbers: Ints) -> Ints:
+    """Returns the records of the split with these numbers in the epoch."""
+    draws = order._draws(epoch)
+    drawn = numbers if draws is None else draws.records[numbers]
+    return drawn if order.chosen is None else order.chosen[drawn]
 
 
-def _drawn(window: Window, draws: Draws | None) -> Window:
-    """Returns a window with the records in the place of the numbers of draws."""
-    if draws is None:
+def _of_records(order: Order, epoch: int, window: Window) -> Window:
+    """Returns a window with the records in the place of their numbers in the epoch."""
+    draws = order._draws(epoch)
+    if draws is None and order.chosen is None:
         return window
     numbers = window.ranges.records()
-    ranges = join(draws.records[numbers])
-    return dataclasses.replace(window, ranges=ranges, copies=draws.copies(numbers))
+    ranges = join(_records(order, epoch, numbers))
+    copies = None if draws is None else draws.copies(numbers)
+    return dataclasses.replace(window, ranges=ranges, copies=copies)
 
 
 def permutation(size: int, *, seed: int, epoch: int) -> Ints:

@@ -10,7 +10,7 @@ import decimal
 import difflib
 import fractions
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ import xxhash
 from tfpipe import errors
 from tfpipe.reading import draws
 from tfpipe.shards.records import Ints
+
+# Column of a subset that `Sampling.record_weights` may name.
+WEIGHT_COLUMN = "weight"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,8 @@ class Sampling:
             (0 for the first class of the index) or its name in the index. Every class
             with records must have one. A record of weight 0 is never drawn.
         record_weights: [num_records], weight of each record of the split, >= 0, in the
-            order of the catalog, which is that of `record_id`.
+            order of the catalog, which is that of `record_id`; with a subset too. Or
+            "weight", the column of that name in the subset of the source.
         num_draws: Records drawn in an epoch, >= 1; None is the size of the split. A
             multiple of num_ranks * batch_size leaves out none of the records drawn.
 
@@ -62,7 +66,7 @@ class Sampling:
     class_weights: Mapping[int | str, float] | None = dataclasses.field(
         default=None, hash=False
     )
-    record_weights: npt.ArrayLike | None = dataclasses.field(
+    record_weights: npt.ArrayLike | Literal["weight"] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
     num_draws: int | None = None
@@ -81,7 +85,12 @@ class Sampling:
         errors.settle_ints(self, ["num_draws"], least=1, also=[None])
         if self.class_weights is not None:
             errors.settle(self, "class_weights", _class_weights(self.class_weights))
-        if self.record_weights is not None:
+        if isinstance(self.record_weights, str):
+            errors.require_choice(
+                self, "record_weights", self.record_weights, [WEIGHT_COLUMN]
+            )
+            errors.settle(self, "record_digest", f"column {WEIGHT_COLUMN}")
+        elif self.record_weights is not None:
             weights = _record_weights(self.record_weights)
             errors.settle(self, "record_weights", weights)
             digest = xxhash.xxh3_128_hexdigest(weights.tobytes())
@@ -92,6 +101,9 @@ class Sampling:
         num_records: int,
         labels: Callable[[], Ints],
         classes: Sequence[tuple[str, str]],
+        *,
+        chosen: Ints | None = None,
+        weight: npt.NDArray[np.float64] | None = None,
     ) -> draws.ExpectedCopies:
         """Returns how often each record of a split is drawn in an epoch, on average.
 
@@ -100,30 +112,55 @@ class Sampling:
             labels: Returns int64 [num_records], the label of each record, 0 for the
                 first class; called only if the weights are those of classes.
             classes: (synset, text) of each class, in label order.
+            chosen: int64 [num_chosen], numbers of the records of a subset; only these
+                are drawn. None is all records.
+            weight: float64 [num_chosen], the subset's own weights; None without them.
+
+        Returns:
+            The averages of the records of the split, or of `chosen`, in order.
 
         Raises:
             ValueError: If the weights do not fit the split, or no record has a weight.
         """
         weights: Sequence[draws.Weight]
         if self.record_weights is not None:
-            given = np.asarray(self.record_weights)
-            if len(given) != num_records:
-                raise ValueError(
-                    "Sampling.record_weights must have a weight for each of the "
-                    f"{num_records} records of the split, got {len(given)}."
-                )
+            given = self._weights(num_records, chosen, weight)
             found, kind, counts = _unique(given)
             weights, group = found.tolist(), np.zeros_like(kind)
         else:
-            found, kind, counts = _unique(labels())
+            known = labels() if chosen is None else labels()[chosen]
+            found, kind, counts = _unique(known)
             group = kind
             if self.class_weights is not None:
-                known = _by_label(self.class_weights, classes)
-                weights = _of_classes(known, found.tolist(), classes)
+                by_label = _by_label(self.class_weights, classes)
+                weights = _of_classes(by_label, found.tolist(), classes)
             else:
                 weights = [_balanced(n, self.balance) for n in counts.tolist()]
-        num_draws = self.num_draws or num_records
+        num_draws = self.num_draws or len(kind)
         return draws.expected(weights, kind, counts.tolist(), group, num_draws)
+
+    def _weights(
+        self,
+        num_records: int,
+        chosen: Ints | None,
+        weight: npt.NDArray[np.float64] | None,
+    ) -> npt.NDArray[np.float64]:
+        """Returns the weight of each record that may be drawn."""
+        if isinstance(self.record_weights, str):
+            if weight is None:
+                raise ValueError(
+                    f"Sampling.record_weights={WEIGHT_COLUMN!r} needs a source with a "
+                    "subset that has a column of this name, as python -m "
+                    "converters.query --weight writes it."
+                )
+            return weight
+        given = np.asarray(self.record_weights)
+        if len(given) != num_records:
+            raise ValueError(
+                "Sampling.record_weights must have a weight for each of the "
+                f"{num_records} records of the split, got {len(given)}."
+            )
+        return given if chosen is None else given[chosen]
 
 
 def _unique(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints, Ints]:

@@ -25,8 +25,10 @@ from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.remote import urls
 from tfpipe.remote.local.open_cache import CacheStatistics
-from tfpipe.shards import index
+from tfpipe.shards import index, subset as subsets
 from tfpipe.shards.index import Index, Shard
+from tfpipe.shards.records import Ints
+from tfpipe.shards.subset import Chosen, Subset
 
 OnError = Literal["raise", "skip"]
 
@@ -61,6 +63,9 @@ class TFRecordSource(Progress):
             a URL through a `ShardCache` in $TFPIPE_SHARD_CACHE, or without it in
             ~/.cache/tfpipe/shards. A `ShardCache` is used for a URL and for a folder,
             such as a shared mount. "direct" reads a URL with tensorflow-io.
+        subset: Path of a subset, as `python -m converters.query --save` writes it, or a
+            `Subset`. Only its records of the split are read; each keeps its number in
+            the split, and so its random augmentation. None reads all records.
         seed: Run seed, 0 to 2**64 - 1; the same on every rank.
         rank: Number of this rank, 0 to num_ranks - 1.
         num_ranks: Number of ranks.
@@ -80,6 +85,8 @@ class TFRecordSource(Progress):
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
+        BadSubsetError: If the subset is one of other data, cannot be read, or has no
+            record of the split.
         RemoteError: If a URL cannot be read.
         ValueError: If an argument is wrong, or an epoch has no step.
     """
@@ -89,6 +96,7 @@ class TFRecordSource(Progress):
     _: dataclasses.KW_ONLY
     files: str | None = None
     shard_cache: storage.Choice = "auto"
+    subset: str | os.PathLike[str] | Subset | None = None
     seed: int = 0
     rank: int = 0
     num_ranks: int = 1
@@ -141,16 +149,36 @@ class TFRecordSource(Progress):
             cache.close()
 
     @functools.cached_property
+    def chosen(self) -> Chosen | None:
+        """The records of the subset in the split; None is all records."""
+        if not isinstance(self.subset, Subset):
+            return None
+        return self.subset.of_split(self.index, self.split)
+
+    @functools.cached_property
+    def record_numbers(self) -> Ints | None:
+        """int64, rising: the numbers in the split of those records; None is all."""
+        if self.chosen is None:
+            return None
+        return self.chosen.numbers(self.split_index.shard_sizes)
+
+    @functools.cached_property
     def order(self) -> Order:
         """The order of the records, as arithmetic."""
-        known, copies = self.split_index, None
+        known, sizes, copies = self.split_index, self.split_index.shard_sizes, None
         if self.sampling is not None:
-            num_records, classes = int(known.shard_sizes.sum()), known.whole.classes
             copies = self.sampling.expected_copies(
-                num_records, lambda: known.labels, classes
+                int(sizes.sum()),
+                lambda: known.labels,
+                known.whole.classes,
+                chosen=self.record_numbers,
+                weight=None if self.chosen is None else self.chosen.weight,
             )
+        if self.chosen is not None:
+            sizes = np.bincount(self.chosen.shard, minlength=len(sizes))
         return Order(
-            shard_sizes=known.shard_sizes,
+            shard_sizes=sizes,
+            chosen=self.record_numbers,
             seed=self.seed,
             shuffle=self.shuffle,
             block_length=self.block_length,
@@ -165,33 +193,37 @@ class TFRecordSource(Progress):
     def digest(self) -> str:
         """A digest of what must be equal on every rank and when a run is resumed.
 
-        It covers the shards with their digests, the split, the seed, the sampling and
-        how records are shuffled; neither the rank nor the number of ranks.
+        It covers the shards with their digests, the split, the records of a subset, the
+        seed, the sampling and how records are shuffled; neither the rank nor the number
+        of ranks.
         """
         numbers = (self.seed, self.block_length, self.window_size)
-        copies = self.order.expected_copies
+        copies, chosen = self.order.expected_copies, self.chosen
         return _digest(
             self.shards,
             (self.split, numbers, self.shuffle, self.remainder)
-            # Without sampling it is that of versions before sampling.
-            + ((copies.digest,) if copies else ()),
+            # Without them it is that of versions before sampling and subsets.
+            + ((copies.digest,) if copies else ())
+            + (() if chosen is None else ("subset", chosen.digest)),
         )
 
     def in_order(self) -> "TFRecordSource":
-        """Returns a source of all records of the split on one rank, in disk order."""
+        """Returns a source of the same records on one rank, in disk order."""
         return TFRecordSource(
             self.data_dir,
             self.split,
             files=self.files,
             shard_cache=self.shard_cache,
+            subset=self.subset,
             shuffle="none",
             window_size=self.window_size,
         )
 
     def locate(self, record_id: int) -> tuple[str, int]:
         """Returns the place of a record's shard and the record's byte offset in it."""
-        ends = np.cumsum(self.order.shard_sizes)
-        number, known = np.searchsorted(ends, record_id, side="right"), self.split_index
+        known = self.split_index
+        ends = np.cumsum(known.shard_sizes)
+        number = np.searchsorted(ends, record_id, side="right")
         return known.origins[int(number)], int(known.byte_offsets[record_id])
 
     def __call__(self, state: State, num_epochs: int | None) -> tf.data.Dataset:
@@ -217,6 +249,7 @@ def windows_of(source: TFRecordSource) -> Windows:
         rank=source.rank,
         paths=known.paths,
         origins=known.origins,
+        shard_sizes=known.shard_sizes,
         byte_offsets=known.byte_offsets,
         shard_bytes=known.shard_bytes,
         is_checked=known.is_checked,
@@ -242,6 +275,10 @@ def _check(source: TFRecordSource) -> None:
         )
     _check_files(source)
     source.split_index.check()
+    if source.subset is not None:
+        # All copies of the source read the same records, if the file changes or not.
+        given = subsets.require(source, "subset", source.subset)
+        errors.settle(source, "subset", given)
     # Loading all here reports a bad catalog or cache when the source is made.
     windows_of(source).require_room()
 

@@ -7,7 +7,6 @@ index.json and the catalog, or from a scan of the shards where there is no index
 import dataclasses
 import functools
 import os
-import tempfile
 from collections.abc import Iterator
 
 import numpy as np
@@ -101,26 +100,50 @@ class SplitIndex:
             index.require_split(self.whole, place, self.split)
             metadata.check_sizes(files, self.shards)
 
-    def first_records(self, count: int) -> Iterator[tuple[str, records.Record]]:
+    def first_records(
+        self, count: int, *, numbers: Ints | None = None
+    ) -> Iterator[tuple[str, records.Record]]:
         """Yields the first records of the split, each with the place of its shard.
 
-        Without a URL or a cache, all records are yielded, whatever the count is.
+        Without a URL, a cache and a subset, all records are yielded, whatever the count
+        is. Otherwise all are of one shard.
+
+        Args:
+            count: Number of records that are enough.
+            numbers: int64, rising: the numbers of the records of a subset, which alone
+                are read; None is all records.
         """
-        if self.storage.files is None:
+        if self.storage.files is None and numbers is None:
             for path in self.paths:
                 for record in records.read(path):
                     yield path, record
             return
-        shard = int(np.flatnonzero(self.shard_sizes)[0])
-        ends = np.append(self.byte_offsets[: self.shard_sizes[shard]], 0)
-        ends[-1] = self.shard_bytes[shard]
-        stop = int(ends[min(count, len(ends) - 1)])
-        name = self.shards[shard].name
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(self.storage.files.read_range(name, 0, stop))
-            file.flush()
-            for record in records.read(file.name):
-                yield self.origins[shard], record
+        ends = np.cumsum(self.shard_sizes)
+        first = 0 if numbers is None else int(numbers[0])
+        shard = int(np.searchsorted(ends, first, side="right"))
+        known = np.arange(first, ends[shard]) if numbers is None else numbers
+        for number in known[known < ends[shard]][:count].tolist():
+            yield from self._read_alone(
+                shard, number, is_last=number + 1 == ends[shard]
+            )
+
+    def _read_alone(
+        self, shard: int, number: int, *, is_last: bool
+    ) -> Iterator[tuple[str, records.Record]]:
+        """Yields a record of the split, of which no other byte is read."""
+        start = int(self.byte_offsets[number])
+        after = self.shard_bytes[shard] if is_last else self.byte_offsets[number + 1]
+        name, origin = self.shards[shard].name, self.origins[shard]
+        if self.storage.files is not None:
+            content = self.storage.files.read_range(name, start, int(after))
+        else:
+            with open(origin, "rb") as file:
+                content = os.pread(file.fileno(), int(after) - start, start)
+        found = records.read_from(
+            lambda size, offset: content[offset : offset + size], len(content)
+        )
+        for record in found:
+            yield origin, record._replace(byte_offset=start)
 
     @functools.cached_property
     def shard_sizes(self) -> Ints:
@@ -163,6 +186,22 @@ class SplitIndex:
             )
         catalog = index.load_catalog(self.storage.folder, self.split, ["label"])
         return catalog["label"].astype(np.int64) - self.whole.label_base
+
+    def median_short_side(self, numbers: Ints | None) -> float:
+        """Returns the median short side of the images of some records, in pixels.
+
+        Args:
+            numbers: int64, numbers of the records in the split; None is all records.
+
+        Raises:
+            BadIndexError: If the catalog is missing or has no sizes.
+        """
+        folder, names = self.storage.folder, ("height", "width")
+        if numbers is None:
+            return index.median_short_side(folder, self.split)
+        sizes = index.load_catalog(folder, self.split, names)
+        short_sides = np.minimum(*(sizes[name] for name in names))
+        return float(np.median(short_sides[numbers]))
 
     @functools.cached_property
     def is_checked(self) -> npt.NDArray[np.bool_]:

@@ -33,6 +33,7 @@ class Windows:
         rank: The rank that reads these windows.
         paths: Path of each shard.
         origins: Place of each shard for messages; `paths`, unless there is a cache.
+        shard_sizes: int64 [num_shards], records in each shard, chosen or not.
         byte_offsets: int64 [num_records], byte offset of each record in its shard.
         shard_bytes: int64 [num_shards], size of each shard.
         is_checked: bool [num_records], whether the record's length was found right;
@@ -44,6 +45,7 @@ class Windows:
     rank: int
     paths: Sequence[str]
     origins: Sequence[str]
+    shard_sizes: Ints
     byte_offsets: Ints
     shard_bytes: Ints
     is_checked: npt.NDArray[np.bool_]
@@ -122,7 +124,7 @@ class Windows:
             paths: Path of each extent, which a shard cache has checked; None takes the
                 path of its shard.
         """
-        shard, ranges = by_shard(window.ranges, self.order.shard_sizes)
+        shard, ranges = by_shard(window.ranges, self.shard_sizes)
         records = ranges.records()
         offsets = self.byte_offsets[records]
         copies = window.copies_passed_on()
@@ -150,23 +152,25 @@ class Windows:
         """
         if self.cache is not None:
             return self.cache.are_sound(ranges)
+        if self.is_checked[ranges.records()].all():
+            return True
         bounds = np.cumsum(ranges.length)[:-1]
         for number, records in zip(
             shard, np.split(ranges.records(), bounds), strict=True
         ):
             if self.is_checked[records].all():
                 continue
-            places = self.byte_offsets[records], self._num_bytes[records]
+            places = self.byte_offsets[records], self.num_bytes[records]
             if not lengths.is_right(self.paths[number], *places):
                 return False
             self.is_checked[records] = True
         return True
 
     @functools.cached_property
-    def _num_bytes(self) -> Ints:
+    def num_bytes(self) -> Ints:
         """int64 [num_records], size of each record with its header and footer."""
         ends = np.append(self.byte_offsets[1:], 0)
-        sizes = self.order.shard_sizes
+        sizes = self.shard_sizes
         filled = sizes > 0
         ends[np.cumsum(sizes)[filled] - 1] = self.shard_bytes[filled]
         return ends - self.byte_offsets

@@ -98,7 +98,7 @@ def epoch_windows(windows: Windows, place: Place) -> EpochWindows:
         num_fillers = found.pop().take
         take = take[:-1]
         take[-1] += num_fillers
-    cut = [by_shard(window.ranges, order.shard_sizes) for window in found]
+    cut = [by_shard(window.ranges, windows.shard_sizes) for window in found]
     first = np.concatenate([ranges.first for _, ranges in cut])
     copy = np.concatenate(copies) if order.expected_copies else np.zeros(1, np.int64)
     arrays: Arrays = {

@@ -173,4 +173,8 @@ def _describe_shards(source: Any) -> str:
     text = repr([dataclasses.astuple(shard) for shard in source.shards])
     digest = index.digest(text)[:16]
     num_records = source.index.num_records(source.split)
-    return f"{num_records} records in {len(source.shards)} shards with digest {digest}"
+    known = f"{num_records} records in {len(source.shards)} shards with digest {digest}"
+    chosen = getattr(source, "chosen", None)
+    if chosen is None:
+        return known
+    return f"{len(chosen)} chosen ones, with digest {chosen.digest[:16]}, of {known}"

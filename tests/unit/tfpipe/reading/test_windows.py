@@ -71,6 +71,7 @@ def through(source, cache):
         rank=0,
         paths=cache.paths,
         origins=[f"s3://bucket/{shard.name}" for shard in known.shards],
+        shard_sizes=known.shard_sizes,
         byte_offsets=known.byte_offsets,
         shard_bytes=known.shard_bytes,
         is_checked=known.is_checked,

@@ -1,0 +1,437 @@
+"""Subsets: a choice of records of a data set, as a small Parquet file.
+
+In: the records that a query chose, or the path of a subset. Out: a `Subset`, checked,
+or its file. The file names records by split, shard and record number, as the catalog
+does, and holds a digest of the index, so that a subset of other data is refused.
+Imports no TensorFlow.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tfpipe import errors
+from tfpipe.shards import index
+from tfpipe.shards.index import Index
+from tfpipe.shards.records import Ints
+
+if TYPE_CHECKING:
+    import duckdb
+
+FORMAT_VERSION = "1"
+
+# Columns of the file, one row a record; `weight` may be absent.
+COLUMNS: Mapping[str, str] = {
+    "split": "VARCHAR",
+    "shard": "INTEGER",  # number of the shard in its split
+    "record": "INTEGER",  # number of the record in its shard
+    "weight": "DOUBLE",  # for sampling, >= 0
+}
+# Keys of the Parquet file's own metadata.
+FORMAT_KEY, INDEX_KEY, QUERY_KEY = "tfpipe.format", "tfpipe.index", "tfpipe.query"
+
+_REMEDY = "Make the subset again with python -m converters.query DIR WHERE --save=FILE."
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Chosen:
+    """The chosen records of one split, in the order of the catalog.
+
+    Args:
+        shard: int64 [num_chosen], number of each record's shard in the split.
+        record: int64 [num_chosen], number of each record in its shard.
+        weight: float64 [num_chosen], weight of each record for sampling, >= 0; None
+            without weights.
+
+    Raises:
+        BadSubsetError: If the records are not in order, a record comes twice, a number
+            is negative, or a weight is negative or not finite.
+    """
+
+    shard: Ints
+    record: Ints
+    weight: npt.NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.shard), len(self.record)}
+        lengths |= set() if self.weight is None else {len(self.weight)}
+        if len(lengths) != 1:
+            raise errors.BadSubsetError("The columns of a subset differ in length.")
+        steps = np.diff(self.shard), np.diff(self.record)
+        is_later = (steps[0] > 0) | ((steps[0] == 0) & (steps[1] > 0))
+        if not is_later.all():
+            row = int(np.flatnonzero(~is_later)[0]) + 1
+            raise errors.BadSubsetError(
+                "The records of a subset must rise by shard and record, each once, got "
+                f"record {self.record[row]} of shard {self.shard[row]} after record "
+                f"{self.record[row - 1]} of shard {self.shard[row - 1]}. {_REMEDY}"
+            )
+        for name, least in (("shard", self.shard), ("record", self.record)):
+            if len(least) and least.min() < 0:
+                raise errors.BadSubsetError(
+                    f"Column {name} of a subset must be >= 0, got {least.min()}."
+                )
+        _require_weights(self.weight)
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of the records, not of their weights; 32 hexadecimal digits."""
+        digest = xxhash.xxh3_128(self.shard.astype("<i8").tobytes())
+        digest.update(self.record.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def numbers(self, shard_sizes: Ints) -> Ints:
+        """Returns int64 [num_chosen], rising: the records' numbers in the split.
+
+        Args:
+            shard_sizes: int64 [num_shards], records in each shard of the split.
+
+        Raises:
+            BadSubsetError: If there is no such shard or record.
+        """
+        wrong = self.shard >= len(shard_sizes)
+        wrong[~wrong] = self.record[~wrong] >= shard_sizes[self.shard[~wrong]]
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise errors.BadSubsetError(
+                "A subset must name records that exist, got record "
+                f"{self.record[row]} of shard {self.shard[row]}, and "
+                f"{int(wrong.sum()) - 1} more. {_REMEDY}"
+            )
+        starts = np.cumsum(shard_sizes) - shard_sizes
+        numbers: Ints = starts[self.shard] + self.record
+        return numbers
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Subset:
+    """A choice of records of a data set.
+
+    Args:
+        splits: The chosen records of each split that has any.
+        index_digest: `identity` of the data set's index.
+        query: The WHERE clause that chose the records, for people; "" if there is none.
+
+    Raises:
+        BadSubsetError: If no record is chosen.
+    """
+
+    splits: Mapping[str, Chosen]
+    index_digest: str
+    query: str = ""
+
+    def __post_init__(self) -> None:
+        if not any(len(chosen) for chosen in self.splits.values()):
+            raise errors.BadSubsetError(
+                "A subset must have at least one record, got none"
+                f"{f' for the query {self.query!r}' if self.query else ''}."
+            )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Subset) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Subset({self.num_records} records, {self.digest[:8]}, {self.query!r})"
+
+    @property
+    def num_records(self) -> int:
+        """Number of chosen records in all splits."""
+        return sum(map(len, self.splits.values()))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of the chosen records and their weights, 32 hexadecimal digits."""
+        digest = xxhash.xxh3_128(self.index_digest.encode())
+        for split in sorted(self.splits):
+            chosen = self.splits[split]
+            digest.update(repr((split, chosen.digest)).encode())
+            if chosen.weight is not None:
+                digest.update(chosen.weight.astype("<f8").tobytes())
+        return digest.hexdigest()
+
+    def of_split(self, known: Index, split: str) -> Chosen:
+        """Returns the chosen records of a split.
+
+        Raises:
+            BadSubsetError: If the subset is one of other data, or has no record of the
+                split.
+        """
+        if self.index_digest != identity(known):
+            raise errors.BadSubsetError(
+                f"The subset must be one of data set {known.name!r} as it is now, with "
+                f"index digest {identity(known)}, got one of an index with digest "
+                f"{self.index_digest}. {_REMEDY}"
+            )
+        unknown = sorted(set(self.splits) - set(known.splits))
+        if unknown:
+            raise errors.BadSubsetError(
+                f"A split of the subset must be one of {', '.join(known.splits)}, got "
+                f"{', '.join(map(repr, unknown))}. {_REMEDY}"
+            )
+        if split not in self.splits or not len(self.splits[split]):
+            filled = [name for name, chosen in self.splits.items() if len(chosen)]
+            raise errors.BadSubsetError(
+                f"The subset must have records of split {split!r}, got records of "
+                f"{', '.join(map(repr, filled))} alone."
+            )
+        return self.splits[split]
+
+
+def require(owner: object, name: str, given: object) -> Subset:
+    """Returns the subset that an argument gives, as a `Subset` or as a path.
+
+    Args:
+        owner: The object that has the argument, for errors.
+        name: Name of the argument.
+        given: Value of the argument.
+
+    Raises:
+        BadSubsetError: As for `read`.
+        ValueError: If the value is neither.
+    """
+    if isinstance(given, Subset):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise ValueError(
+            f"{type(owner).__name__}.{name} must be the path of a subset or a Subset, "
+            f"got {given!r}."
+        )
+    errors.require_local_path(owner, name, given)
+    return read(given)
+
+
+def identity(known: Index) -> str:
+    """Returns 32 characters that tell the shards of a data set from those of others.
+
+    They cover the splits and each shard's name, records, bytes and digest, and nothing
+    else: side files may come and go.
+    """
+    splits = {
+        split: [dataclasses.astuple(shard) for shard in known.splits[split]]
+        for split in sorted(known.splits)
+    }
+    return index.digest(repr(splits))
+
+
+def choose(
+    rows: "Mapping[str, npt.NDArray[Any]]", known: Index, *, query: str = ""
+) -> Subset:
+    """Returns the subset of the records in rows, which may come in any order.
+
+    Args:
+        rows: Columns split, shard, record and, if there are weights, weight, as
+            DuckDB's `fetchnumpy` returns them; other columns are ignored.
+        known: Index of the data set.
+        query: The WHERE clause that chose the rows.
+
+    Raises:
+        BadSubsetError: If no record is chosen, one is chosen twice, one does not exist,
+            or a value is missing or wrong.
+    """
+    columns = {name: _whole(rows, name) for name in ("shard", "record")}
+    weight = _numbers(rows, "weight") if "weight" in rows else None
+    of_split = _column(rows, "split")
+    splits = {}
+    for split in dict.fromkeys(of_split.tolist()):
+        is_here = of_split == split
+        shard, record = (column[is_here] for column in columns.values())
+        turn = np.lexsort((record, shard))
+        splits[split] = Chosen(
+            shard=shard[turn],
+            record=record[turn],
+            weight=None if weight is None else weight[is_here][turn],
+        )
+    found = Subset(splits=splits, index_digest=identity(known), query=query)
+    for split in splits:
+        sizes = [shard.num_records for shard in known.splits.get(split, ())]
+        found.of_split(known, split).numbers(np.array(sizes, np.int64))
+    return found
+
+
+def write(subset: Subset, path: str | os.PathLike[str]) -> None:
+    """Writes a subset as a Parquet file, in one step: a reader never sees a part of it.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    target = pathlib.Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    names = sorted(subset.splits)
+    parts = [subset.splits[name] for name in names]
+    lengths = [len(part) for part in parts]
+    rows: dict[str, npt.NDArray[Any]] = {
+        "split": np.repeat(np.array(names, object), lengths),
+        "shard": np.concatenate([part.shard for part in parts]),
+        "record": np.concatenate([part.record for part in parts]),
+    }
+    if any(part.weight is not None for part in parts):
+        weights = [np.ones(len(p)) if p.weight is None else p.weight for p in parts]
+        rows["weight"] = np.concatenate(weights)
+    columns = ", ".join(f"{name}::{COLUMNS[name]} AS {name}" for name in rows)
+    about = {
+        FORMAT_KEY: FORMAT_VERSION,
+        INDEX_KEY: subset.index_digest,
+        QUERY_KEY: subset.query,
+    }
+    pairs = ", ".join(f"{_quoted(k)}: {_quoted(v)}" for k, v in about.items())
+    output = _quoted(os.fspath(temporary))
+    with open(temporary, "xb"):
+        pass  # a folder that is missing or read-only fails here, with Python's error
+    try:
+        with index.catalog_connection() as connection:
+            connection.register("chosen", rows)
+            connection.execute(
+                f"COPY (SELECT {columns} FROM chosen) TO {output}"
+                f" (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{pairs}}})"
+            )
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str]) -> Subset:
+    """Reads the file of a subset.
+
+    Raises:
+        BadSubsetError: If it is missing or no subset, or its records are not in order,
+            come twice or have wrong values.
+    """
+    place = pathlib.Path(path)
+    if not place.is_file():
+        what = "is no regular file" if place.exists() else "does not exist"
+        raise errors.BadSubsetError(f"Subset {place} cannot be read: it {what}.")
+    with _as_bad_subset(place), index.catalog_connection() as connection:
+        about = _metadata(connection, place)
+        splits = _read_splits(connection, place)
+        return Subset(
+            splits=splits, index_digest=about[INDEX_KEY], query=about[QUERY_KEY]
+        )
+
+
+def _metadata(
+    connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
+) -> dict[str, str]:
+    query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
+    about = dict(connection.execute(query, [_escaped(path)]).fetchall())
+    if about.get(FORMAT_KEY) != FORMAT_VERSION or not about.keys() >= {
+        INDEX_KEY,
+        QUERY_KEY,
+    }:
+        raise errors.BadSubsetError(
+            f"its metadata must have {FORMAT_KEY} = {FORMAT_VERSION}, {INDEX_KEY} and "
+            f"{QUERY_KEY}, got {', '.join(sorted(about)) or 'none'}. {_REMEDY}"
+        )
+    return about
+
+
+def _read_splits(
+    connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
+) -> dict[str, Chosen]:
+    source = "FROM read_parquet(?)"
+    kinds = dict(
+        connection.execute(
+            f"SELECT column_name, column_type FROM (DESCRIBE SELECT * {source})",
+            [_escaped(path)],
+        ).fetchall()
+    )
+    wrong = [
+        f"{name} {kind}"
+        for name, kind in COLUMNS.items()
+        if kinds.get(name, kind if name == "weight" else None) != kind
+    ]
+    if wrong:
+        shown = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+        raise errors.BadSubsetError(
+            f"its columns must be {', '.join(wrong)}, got {shown}. {_REMEDY}"
+        )
+    rows = connection.execute(f"SELECT DISTINCT split {source}", [_escaped(path)])
+    names = [name for (name,) in rows.fetchall()]
+    if None in names:
+        raise errors.BadSubsetError(f"column split has an empty value. {_REMEDY}")
+    wanted = ", ".join(name for name in COLUMNS if name in kinds and name != "split")
+    query = f"SELECT {wanted} {source} WHERE split = ? ORDER BY shard, record"
+    found = {}
+    for name in sorted(names):
+        columns = connection.execute(query, [_escaped(path), name]).fetchnumpy()
+        found[name] = Chosen(
+            shard=_whole(columns, "shard"),
+            record=_whole(columns, "record"),
+            weight=_numbers(columns, "weight") if "weight" in columns else None,
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _as_bad_subset(path: pathlib.Path) -> Iterator[None]:
+    """Names the file in the errors of its reading."""
+    import duckdb
+
+    try:
+        yield
+    except errors.BadSubsetError as error:
+        raise errors.BadSubsetError(f"Subset {path} cannot be read: {error}") from None
+    except duckdb.Error as error:
+        raise errors.BadSubsetError(
+            f"Subset {path} cannot be read: {str(error).splitlines()[0]}. {_REMEDY}"
+        ) from error
+
+
+def _column(rows: "Mapping[str, npt.NDArray[Any]]", name: str) -> npt.NDArray[Any]:
+    if np.any(getattr(rows[name], "mask", False)):
+        raise errors.BadSubsetError(f"column {name} has an empty value.")
+    return np.asarray(rows[name])
+
+
+def _whole(rows: "Mapping[str, npt.NDArray[Any]]", name: str) -> Ints:
+    column = _column(rows, name)
+    if column.dtype.kind not in "iu":
+        raise errors.BadSubsetError(
+            f"column {name} must hold whole numbers, got {column.dtype}."
+        )
+    return column.astype(np.int64)
+
+
+def _numbers(
+    rows: "Mapping[str, npt.NDArray[Any]]", name: str
+) -> npt.NDArray[np.float64]:
+    column = _column(rows, name)
+    if column.dtype.kind not in "iuf":
+        raise errors.BadSubsetError(
+            f"column {name} must hold numbers, got {column.dtype}."
+        )
+    return column.astype(np.float64)
+
+
+def _require_weights(weight: npt.NDArray[np.float64] | None) -> None:
+    if weight is None:
+        return
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if len(wrong):
+        raise errors.BadSubsetError(
+            "Column weight of a subset must hold finite numbers >= 0, got "
+            f"{weight[wrong[0]]} and {len(wrong) - 1} more such."
+        )
+
+
+def _escaped(path: pathlib.Path) -> str:
+    """Returns a path for DuckDB, which takes *, ? and [ for a pattern otherwise."""
+    return glob.escape(os.fspath(path))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
