@@ -119,19 +119,19 @@ def _class_lines(found: Mapping[str, Any]) -> Sequence[str]:
     most = largest[0]["num_records"]
     for item in largest:
         bar = "#" * max(round(_BAR_WIDTH * item["num_records"] / most), 1)
-        name = _fit(class_name(item))
+        name = fit(class_name(item))
         text.append(f"  {name:<{_NAME_WIDTH}} {item['num_records']:>9,} {bar}")
     if (more := number - len(largest)) > 0:
         small = found["smallest_class"]
         text.append(
-            f"  and {more:,} more, the smallest is {_fit(class_name(small)).strip()} "
+            f"  and {more:,} more, the smallest is {fit(class_name(small)).strip()} "
             f"with {small['num_records']:,}"
         )
     return text
 
 
-def _fit(name: str) -> str:
-    """Returns a name on one line that standard output can encode."""
+def fit(name: str) -> str:
+    """Returns a name on one line, cut if it is long, that standard output can encode."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
     encoding = sys.stdout.encoding or "ascii"
     line = line.encode(encoding, errors="backslashreplace").decode(encoding)

@@ -168,7 +168,7 @@ class Config:
         }
 
 
-def config_from_flags(data_dir: str, clause: str) -> Config:
+def config_from_flags(data_dir: str, clause: str = ALL) -> Config:
     """Returns the options that the flags describe.
 
     Raises:
