@@ -4,7 +4,7 @@
   python -m converters.query DIR "width >= 500 AND class IN ('n01440764', 'n02102040')"
   python -m converters.query DIR "height < 64" --sample=16 --sheet=out.png
   python -m converters.query DIR --report=data.html
-  python -m converters.query DIR "score > 0.5" --add_column=scores.csv --save=best.parquet
+  python -m converters.query DIR "score > 0.5" --add_column=s.csv --save=best.parquet
 
 DIR is a data set of a converter, in a folder or at a URL. The second argument is the
 condition of an SQL query (DuckDB) over the catalog, which has a row for each record.
@@ -22,8 +22,9 @@ can be named too. For columns of another file:
 Printed are the number of chosen records, their classes and their sizes. More to do with
 them:
 
-  --save=subset.parquet    a view: tfpipe.TFRecordSource(DIR, subset="subset.parquet")
-                           reads these records alone; no image is copied
+  --save=subset.parquet    a view: tfpipe.TFRecordSource(DIR, "train",
+                           subset="subset.parquet")
+                           reads these records alone, and no image is copied
   --weight="score"         with --save: how often each one is drawn, relative to others
   --limit=1000             random ones, or the first by --order_by="score DESC"
   --sample=16              lists records drawn at random
@@ -79,7 +80,7 @@ def ask(config: Config) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
         TfpipeError: If the data set is damaged or cannot be read.
     """
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), time.process_time()
     if config.report is not None:
         page.require_library()
     with tempfile.TemporaryDirectory() as name:
@@ -89,6 +90,7 @@ def ask(config: Config) -> dict[str, Any]:
         with question.ask(source, config.question, num_threads=num_threads) as rows:
             found = counts.count(rows)
             query_seconds = time.perf_counter() - asked
+            cpu_seconds = time.process_time() - used
             done = found | _write(config, source, rows, found)
             job = _job(config, source, rows) if config.materialize else None
         if job is not None:  # a process with the threads of DuckDB cannot fork
@@ -99,6 +101,7 @@ def ask(config: Config) -> dict[str, Any]:
         "config": config.to_json(),
         **done,
         "query_seconds": round(query_seconds, 3),
+        "query_cpu_seconds": round(cpu_seconds, 3),
         "seconds": round(time.perf_counter() - begin, 3),
     }
 
@@ -150,9 +153,7 @@ def _write(
     }
 
 
-def _save(
-    config: Config, source: Source, rows: "duckdb.DuckDBPyConnection"
-) -> None:
+def _save(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> None:
     """Writes the subset of the chosen records."""
     weight = "" if config.weight is None else ", weight"
     found = rows.execute(
@@ -162,9 +163,7 @@ def _save(
     subset.write(chosen, shared.path_of("--save", config.save or ""))
 
 
-def _job(
-    config: Config, source: Source, rows: "duckdb.DuckDBPyConnection"
-) -> Job:
+def _job(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> Job:
     """Returns the job that writes the chosen records as shards of their own."""
     made_by = source.known.made_by
     layout = made_by.get("options", {}).get("layout", "inception")
@@ -195,7 +194,8 @@ def print_summary(config: Config, done: dict[str, Any]) -> None:
     """Prints the counts and the sample for people, and then the JSON for scripts."""
     for line in counts.lines(done):
         print(line)
-    for row in done["sample"]:
+    is_drawn = config.sheet is not None or config.report is not None
+    for row in () if is_drawn else done["sample"]:
         size = f"{row['width']} x {row['height']}"
         print(f"  {size:<12} {counts.fit(row['name'])}  {ascii(row['filename'])[1:-1]}")
     for name in ("save", "sheet", "report", "materialize"):
@@ -203,7 +203,8 @@ def print_summary(config: Config, done: dict[str, Any]) -> None:
             print(f"written: {ascii(value)[1:-1]}")
     if config.save is not None:
         path, data_dir = ascii(config.save), ascii(done["config"]["data_dir"])
-        print(f"To read it: tfpipe.TFRecordSource({data_dir}, subset={path})")
+        split = ascii(next(iter(done["splits"])))
+        print(f"To read it: tfpipe.TFRecordSource({data_dir}, {split}, subset={path})")
     for fault in done["sample_faults"]:
         print(f"Warning: no picture of {ascii(fault)[1:-1]}", file=sys.stderr)
     print(json.dumps(done, separators=(",", ":")))

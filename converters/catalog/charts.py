@@ -4,9 +4,10 @@ In: the connection of a question, or counts. Out: plain values in percent and in
 of a drawing, which the template turns into HTML and SVG.
 """
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from converters.replicas.sizing import shown
 
@@ -18,10 +19,13 @@ _NUM_BINS = 40
 _NUM_RANKS = 160
 _NUM_CELLS = 28
 # A drawing: units of its view box, without the room for labels.
-WIDTH, HEIGHT = 400.0, 150.0
-_SQUARE = 300.0
+WIDTH, HEIGHT = 320.0, 120.0
+_SQUARE = 320.0
 # Log2 of the largest aspect ratio with a bin of its own.
 _ASPECT = 2.0
+# Ratio of the end of an axis to the 95th percentile.
+_FAR = 1.6
+_NUM_TICKS = 5
 
 
 class NamedBar(NamedTuple):
@@ -87,8 +91,10 @@ def ranks(numbers: Sequence[int]) -> Chart:
     for place in range(groups):
         start, stop = (len(numbers) * n // groups for n in (place, place + 1))
         height = HEIGHT * numbers[start] / most
-        which = f"class {start + 1:,}" if stop - start == 1 else (
-            f"classes {start + 1:,} to {stop:,}"
+        which = (
+            f"class {start + 1:,}"
+            if stop - start == 1
+            else (f"classes {start + 1:,} to {stop:,}")
         )
         text = f"{which}: {numbers[start]:,} records"
         bars.append(Bar(place * step, HEIGHT - height, step, height, text))
@@ -116,7 +122,7 @@ def sizes(
         found: The sizes that `counts.count` returned.
     """
     return [
-        _map(connection),
+        _map(connection, found),
         _linear(connection, "width", "Width in pixels", found["width"]),
         _linear(connection, "height", "Height in pixels", found["height"]),
         _aspects(connection, found["aspect_ratio"]),
@@ -132,10 +138,7 @@ def _linear(
 ) -> Chart:
     """Returns a histogram from 0 to nearly the largest value."""
     text = shown if column == "num_bytes" else _whole
-    row = connection.execute(
-        f"SELECT quantile_disc({column}, 0.99) FROM chosen"
-    ).fetchone()
-    most = max(int(row[0]) if row else 1, 1)
+    most = _end(values)
     step = _nice(most / _NUM_BINS)
     top = math.ceil((most + 1) / step)
     rows = connection.execute(
@@ -146,10 +149,7 @@ def _linear(
     labels = [f"{text(n * step)} to {text((n + 1) * step)}" for n in range(top)]
     labels.append(f"{text(top * step)} and more")
     count = top + (top in numbers)
-    every = max(math.ceil(top / 5), 1)
-    ticks = [
-        Tick(WIDTH * n / count, text(n * step)) for n in range(0, top + 1, every)
-    ]
+    ticks = _ticks(top * step, WIDTH / (count * step), text)
     sentence = (
         f"Median {text(values['median'])}; 90 % from {text(values['p5'])} to "
         f"{text(values['p95'])}; all from {text(values['min'])} to "
@@ -169,19 +169,25 @@ def _aspects(
     half = _NUM_BINS // 2
     ratio = "log2(greatest(width, 1) / greatest(height, 1))"
     rows = connection.execute(
-        f"SELECT least(greatest(floor({ratio} * {half / _ASPECT}), {-half}), {half - 1})"
-        " AS bin, count(*) FROM chosen GROUP BY bin"
+        f"SELECT least(greatest(floor({ratio} * {half / _ASPECT}), {-half}), "
+        f"{half - 1}) AS bin, count(*) FROM chosen GROUP BY bin"
     ).fetchall()
     numbers = {int(place) + half: count for place, count in rows}
     edges = [2 ** ((n - half) * _ASPECT / half) for n in range(2 * half + 1)]
     labels = [
         f"width by height {low:.2f} to {high:.2f}"
-        for low, high in zip(edges, edges[1:], strict=False)
+        for low, high in itertools.pairwise(edges)
     ]
     labels[0], labels[-1] = f"less than {edges[1]:.2f}", f"{edges[-2]:.2f} and more"
     ticks = [
         Tick(WIDTH * (place + 2) / 4, text)
-        for place, text in ((-2, "1:4"), (-1, "1:2"), (0, "1:1"), (1, "2:1"), (2, "4:1"))
+        for place, text in (
+            (-2, "1:4"),
+            (-1, "1:2"),
+            (0, "1:1"),
+            (1, "2:1"),
+            (2, "4:1"),
+        )
     ]
     sentence = (
         f"Median {values['median']:.2f}; 90 % from {values['p5']:.2f} to "
@@ -200,12 +206,11 @@ def _aspects(
     )
 
 
-def _map(connection: "duckdb.DuckDBPyConnection") -> Chart:
-    """Returns a map: width to the right, height upward, darker where more images are."""
-    row = connection.execute(
-        "SELECT quantile_disc(greatest(width, height), 0.99) FROM chosen"
-    ).fetchone()
-    most = max(int(row[0]) if row else 1, 1)
+def _map(
+    connection: "duckdb.DuckDBPyConnection", found: Mapping[str, Mapping[str, float]]
+) -> Chart:
+    """Returns a map: width to the right, height upward, its color for the number."""
+    most = max(_end(found["width"]), _end(found["height"]))
     step = _nice(most / _NUM_CELLS)
     count = math.ceil((most + 1) / step)
     rows = connection.execute(
@@ -224,8 +229,7 @@ def _map(connection: "duckdb.DuckDBPyConnection") -> Chart:
         )
         for x, y, n in sorted(rows)
     ]
-    every = max(math.ceil(count / 5), 1)
-    ticks = [Tick(n * cell, _whole(n * step)) for n in range(0, count + 1, every)]
+    ticks = _ticks(count * step, cell / step, _whole)
     return Chart(
         "map",
         "Width and height",
@@ -263,6 +267,17 @@ def _bars(numbers: Sequence[int], labels: Sequence[str]) -> list[Bar]:
 def _side(most: int) -> list[Tick]:
     """Returns the largest number of records as a tick at the top."""
     return [Tick(0, f"{most:,}"), Tick(HEIGHT, "0")]
+
+
+def _end(values: Mapping[str, float]) -> int:
+    """Returns the end of an axis: few very large values share its last bin."""
+    return max(math.ceil(min(values["max"], _FAR * values["p95"])), 1)
+
+
+def _ticks(end: int, scale: float, text: Callable[[float], str]) -> list[Tick]:
+    """Returns marks at round values from 0 to the end of an axis."""
+    step = _nice(end / _NUM_TICKS)
+    return [Tick(value * scale, text(value)) for value in range(0, end + 1, step)]
 
 
 def _nice(step: float) -> int:

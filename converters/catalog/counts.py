@@ -12,13 +12,6 @@ from converters.replicas.sizing import shown
 if TYPE_CHECKING:
     import duckdb
 
-# The figures of each size, for the JSON line and the table.
-SIZES: Mapping[str, str] = {
-    "width": "width",
-    "height": "height",
-    "aspect_ratio": "width / greatest(height, 1)",
-    "num_bytes": "num_bytes",
-}
 _QUANTILES = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
 
 NUM_CLASSES_SHOWN = 10
@@ -40,7 +33,7 @@ def count(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
             largest first.
         smallest_class: The same of the smallest one; None without records.
         sizes: min, p5, median, p95, max and mean of width and height in pixels, aspect
-            ratio (width by height) and bytes of the record; None without records.
+            ratio (width by height) and bytes of the record; empty without records.
         weight: sum, min and max of the weights, if there are weights.
     """
     (num_records,) = _row(connection, "SELECT count(*) FROM file")
@@ -60,11 +53,13 @@ def count(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
         "num_classes": len(classes),
         "largest_classes": classes[:NUM_CLASSES_SHOWN],
         "smallest_class": classes[-1] if classes else None,
-        "sizes": _sizes(connection) if num_chosen else None,
+        "sizes": _sizes(connection),
     }
     if "weight" in connection.table("chosen").columns:
         names = ("sum", "min", "max")
-        row = _row(connection, "SELECT sum(weight), min(weight), max(weight) FROM chosen")
+        row = _row(
+            connection, "SELECT sum(weight), min(weight), max(weight) FROM chosen"
+        )
         found["weight"] = dict(zip(names, row, strict=True))
     return found
 
@@ -77,8 +72,8 @@ def count_classes(connection: "duckdb.DuckDBPyConnection") -> list[dict[str, Any
         name has None for its class and text.
     """
     rows = connection.execute(
-        "SELECT label, any_value(class), any_value(text), count(*) AS n FROM chosen "
-        "GROUP BY label ORDER BY n DESC, label"
+        "SELECT label, class, text, n FROM (SELECT label, count(*) AS n FROM chosen "
+        "GROUP BY label) LEFT JOIN classes ON label = number ORDER BY n DESC, label"
     ).fetchall()
     keys = ("label", "class", "text", "num_records")
     return [dict(zip(keys, row, strict=True)) for row in rows]
@@ -96,11 +91,15 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         f"{chosen:,} of {total:,} records ({found['share']:.2%}), "
         f"{shown(found['num_bytes'])}"
     ]
-    text += [f"  {split:<12} {number:>11,}" for split, number in found["splits"].items()]
+    text += [
+        f"  {split:<12} {number:>11,}" for split, number in found["splits"].items()
+    ]
     if not chosen:
         return text
     text += _class_lines(found)
-    text.append(f"  {'':<12} {'min':>9} {'5 %':>9} {'median':>9} {'95 %':>9} {'max':>9}")
+    text.append(
+        f"  {'':<12} {'min':>9} {'5 %':>9} {'median':>9} {'95 %':>9} {'max':>9}"
+    )
     for name, values in found["sizes"].items():
         digits = 2 if name == "aspect_ratio" else 0
         cells = [f"{values[q]:>9,.{digits}f}" for q in _QUANTILES]
@@ -131,7 +130,7 @@ def _class_lines(found: Mapping[str, Any]) -> Sequence[str]:
 
 
 def fit(name: str) -> str:
-    """Returns a name on one line, cut if it is long, that standard output can encode."""
+    """Returns a name on one line that standard output can encode, cut if it is long."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
     encoding = sys.stdout.encoding or "ascii"
     line = line.encode(encoding, errors="backslashreplace").decode(encoding)
@@ -139,17 +138,34 @@ def fit(name: str) -> str:
 
 
 def _sizes(connection: "duckdb.DuckDBPyConnection") -> dict[str, dict[str, float]]:
-    steps = ", ".join(map(str, _QUANTILES.values()))
-    columns = ", ".join(
-        f"quantile_disc({sql}, [{steps}]), avg({sql})" for sql in SIZES.values()
-    )
-    row = _row(connection, f"SELECT {columns} FROM chosen")
+    """Returns the spread of the sizes. NumPy needs a quarter of the time of DuckDB."""
+    import numpy as np
+
+    rows = connection.execute(
+        "SELECT width, height, num_bytes FROM chosen WHERE width > 0 AND height > 0"
+    ).fetchnumpy()
+    width, height = (np.ma.getdata(rows[name]) for name in ("width", "height"))
+    columns = {
+        "width": width,
+        "height": height,
+        "aspect_ratio": width / height,
+        "num_bytes": np.ma.getdata(rows["num_bytes"]),
+    }
+    if not len(width):  # an old catalog of another tool may know no sizes
+        return {}
+    steps = list(_QUANTILES.values())
     return {
         name: {
-            **dict(zip(_QUANTILES, row[2 * place], strict=True)),
-            "mean": round(row[2 * place + 1], 4),
+            **dict(
+                zip(
+                    _QUANTILES,
+                    np.quantile(values, steps, method="inverted_cdf").tolist(),
+                    strict=True,
+                )
+            ),
+            "mean": round(float(values.mean()), 4),
         }
-        for place, name in enumerate(SIZES)
+        for name, values in columns.items()
     }
 
 

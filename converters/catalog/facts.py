@@ -27,7 +27,7 @@ _NUM_GROUPS = 8
 # Records that are read for figures that no catalog has.
 _NUM_READ = 128
 _READ_SIDE = 64
-_SHEET_QUALITY = 80
+_QUALITY = 80
 
 
 def gather(
@@ -60,11 +60,10 @@ def gather(
         "name": source.known.name,
         "clause": "" if clause == "true" else clause,
         "tiles": _tiles(source, found),
-        "sheet": _sheet(drawn),
-        "num_drawn": len(drawn),
+        "gallery": [_picture(item) for item in drawn],
         "splits": charts.named_bars(list(found["splits"].items())),
         "classes": _classes(source, connection),
-        "charts": charts.sizes(connection, found["sizes"]) if drawn else [],
+        "charts": charts.sizes(connection, found["sizes"]) if found["sizes"] else [],
         "encoding": _encoding(read),
         "boxes": _boxes(made_by, read),
         "decisions": charts.named_bars(_decisions(connection)),
@@ -90,7 +89,7 @@ def _tiles(source: Source, found: Mapping[str, Any]) -> list[tuple[str, str, str
     ]
     if sizes := found["sizes"]:
         width, height = sizes["width"], sizes["height"]
-        size = f"{width['median']:,} × {height['median']:,}"
+        size = f"{width['median']:,} \N{MULTIPLICATION SIGN} {height['median']:,}"
         tiles.append((size, "pixels, median", f"largest side {_most(sizes):,}"))
         mean = shown(round(sizes["num_bytes"]["mean"]))
         tiles.append((mean, "a record, mean", ""))
@@ -101,12 +100,19 @@ def _most(sizes: Mapping[str, Mapping[str, int]]) -> int:
     return max(sizes["width"]["max"], sizes["height"]["max"])
 
 
-def _sheet(drawn: Sequence[Sample]) -> str:
-    """Returns the contact sheet as a JPEG in base64."""
-    if not drawn:
-        return ""
-    picture = sheet.encode(sheet.draw(drawn), "JPEG", quality=_SHEET_QUALITY)
-    return base64.b64encode(picture).decode()
+def _picture(item: Sample) -> dict[str, str]:
+    """Returns a sample for the gallery; its picture is a JPEG in base64."""
+    row, content = item.row, ""
+    if item.picture is not None:
+        picture = sheet.encode(item.picture, "JPEG", quality=_QUALITY)
+        content = base64.b64encode(picture).decode()
+    return {
+        "content": content,
+        "fault": item.fault,
+        "name": row.name,
+        "size": f"{row.width:,} \N{MULTIPLICATION SIGN} {row.height:,}",
+        "file": row.filename.rpartition("/")[2],
+    }
 
 
 def _classes(
@@ -131,8 +137,8 @@ def _classes(
         "sentence": sentence,
         "bars": charts.named_bars(pairs) if is_short else [],
         "ranks": None if is_short else charts.ranks([n for _, n in pairs]),
-        "largest": charts.named_bars(pairs[:10]),
-        "smallest": charts.named_bars(pairs[: -11 : -1], most=most),
+        "largest": charts.named_bars(pairs[:10]) if most != least else [],
+        "smallest": charts.named_bars(pairs[:-11:-1], most=most),
         "num_empty": len(empty),
         "empty": empty[:_NUM_EXAMPLES],
     }
@@ -168,7 +174,8 @@ def _boxes(made_by: Mapping[str, Any], read: Sequence[Sample]) -> dict[str, Any]
 
 def _decisions(connection: "duckdb.DuckDBPyConnection") -> list[tuple[str, int]]:
     rows = connection.execute(
-        "SELECT decision, count(*) AS n FROM chosen GROUP BY decision ORDER BY n DESC, 1"
+        "SELECT decision, count(*) AS n FROM chosen JOIN file ON place = "
+        "file_row_number GROUP BY decision ORDER BY n DESC, 1"
     ).fetchall()
     return [(str(name or "not known"), number) for name, number in rows]
 
@@ -178,7 +185,9 @@ def _rejects(source: Source) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in _lines(source, publish.REJECTS_NAME):
         reason = str(line.get("reason", "not known"))
-        entry = found.setdefault(reason, {"reason": reason, "number": 0, "examples": []})
+        entry = found.setdefault(
+            reason, {"reason": reason, "number": 0, "examples": []}
+        )
         entry["number"] += 1
         if len(entry["examples"]) < _NUM_EXAMPLES:
             example = str(line.get("name", "")), str(line.get("detail", ""))

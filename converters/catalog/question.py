@@ -44,11 +44,12 @@ _CLASS_HELP = {
     "text": "its name for people, such as tench",
 }
 
-# Columns of `chosen` that come from the catalog as they are.
+# Columns of `chosen` that come from the catalog as they are; texts stay in the file.
 _KEPT = (
     *("split", "shard", "record", "byte_offset", "num_bytes", "label"),
-    *("height", "width", "decision", "filename"),
+    *("height", "width"),
 )
+_NEEDED = (*_KEPT, "filename", "decision")
 _SHOWN_COLUMNS = 40
 
 
@@ -99,8 +100,9 @@ def ask(
     """Chooses records, and yields the connection that knows them.
 
     Its table `chosen` has the columns place (number of the row in the catalog), split,
-    shard, record, byte_offset, num_bytes, label, height, width, decision, filename,
-    class, text and, with a weight, weight.
+    shard, record, byte_offset, num_bytes, label, height, width and, with a weight,
+    weight. The table `classes` has number (a label), class and text, the view `file`
+    the other columns of the catalog, with file_row_number for the place.
 
     Args:
         source: The data set.
@@ -119,7 +121,7 @@ def ask(
         _lock(connection, source)
         catalog = connection.view("catalog")
         chosen = _filter(catalog, question)
-        columns = [f'"{name}"' for name in ("place", *_KEPT, *CLASS_COLUMNS)]
+        columns = ["place", *_KEPT]
         if question.weight is not None:
             columns.append(f"({_weight(chosen, question.weight)}\n)::DOUBLE AS weight")
         with named(f"The clause {question.clause!r}", catalog):
@@ -158,14 +160,14 @@ def _open_catalog(
         file = connection.read_parquet(
             glob.escape(os.fspath(path)), file_row_number=True
         )
-        missing = [name for name in _KEPT if name not in file.columns]
+        missing = [name for name in _NEEDED if name not in file.columns]
     except (duckdb.Error, OSError) as error:
         raise errors.BadIndexError(
             f"{path} cannot be read: {first_line(error)} Convert the data set again."
         ) from error
     if missing:
         raise errors.BadIndexError(
-            f"{path} must have the columns {', '.join(_KEPT)}, got none named "
+            f"{path} must have the columns {', '.join(_NEEDED)}, got none named "
             f"{', '.join(missing)}. Convert the data set again."
         )
     # A table whose extra columns have these names was converted with them: the names of
@@ -234,8 +236,9 @@ def _weight(chosen: "duckdb.DuckDBPyRelation", weight: str) -> str:
 
 def _check_weights(connection: "duckdb.DuckDBPyConnection", weight: str) -> None:
     query = (
-        "SELECT split, filename, weight FROM chosen WHERE weight IS NULL OR "
-        "NOT isfinite(weight) OR weight < 0 ORDER BY place LIMIT 1"
+        "SELECT chosen.split, filename, weight FROM chosen JOIN file ON place = "
+        "file_row_number WHERE weight IS NULL OR NOT isfinite(weight) OR weight < 0 "
+        "ORDER BY place LIMIT 1"
     )
     if (row := connection.execute(query).fetchone()) is not None:
         got = "NULL" if row[2] is None else row[2]

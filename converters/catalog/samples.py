@@ -74,9 +74,12 @@ def draw(
         seed: Decides the draw.
     """
     found = connection.execute(
-        "SELECT split, shard, byte_offset, num_bytes, height, width, filename, label, "
-        "coalesce(nullif(text, ''), nullif(class, ''), concat('label ', label)) "
-        f"FROM chosen ORDER BY {question.random_order(seed)} LIMIT ?",
+        "SELECT c.split, c.shard, c.byte_offset, c.num_bytes, c.height, c.width, "
+        "filename, c.label, "
+        "coalesce(nullif(text, ''), nullif(class, ''), concat('label ', c.label)) "
+        f"FROM (SELECT *, {question.random_order(seed)} AS draw FROM chosen ORDER BY "
+        "draw LIMIT ?) c JOIN file ON c.place = file_row_number LEFT JOIN classes ON "
+        "c.label = number ORDER BY draw",
         [number],
     )
     return [Row(*row) for row in found.fetchall()]

@@ -215,9 +215,9 @@ class _Copy:
             )
             raise errors.BadRecordError(
                 f"{self._source.name}/{shard.name}: record {row.record} at byte "
-                f"{row.byte_offset} ({row.filename}) is damaged: {fault}. Mend the data "
-                "set with python -m converters.verify --repair, or leave the record "
-                f"out with AND NOT ({where}) in the clause."
+                f"{row.byte_offset} ({row.filename}) is damaged: {fault}. Mend "
+                "the data set with python -m converters.verify --repair, or leave the "
+                f"record out with AND NOT ({where}) in the clause."
             )
         offset = self._shard.num_bytes
         self._shard.write([content])
