@@ -32,7 +32,8 @@ them:
   --report=data.html       a page about classes, sizes, boxes, changes and rejects
   --materialize=OUT        a data set with shards of its own
 
-The same catalog, expressions and seed choose the same records. The last line on stdout
+The same catalog, expressions and seed choose the same records, if the expressions have
+no random(). The last line on stdout
 is one JSON object. Exit code: 0 done, also if no record is chosen; 1 an error.
 """
 
@@ -221,7 +222,9 @@ def main(argv: Sequence[str]) -> int:
             config = config_from_flags(argv[1], *argv[2:])
             done = ask(config)
     except (ValueError, OSError, MemoryError, errors.TfpipeError) as error:
-        print(f"Error: {error or 'out of memory.'}", file=sys.stderr)
+        # The job knows its folder by the name of the flag of other commands.
+        text = str(error).replace("--output_dir", "--materialize")
+        print(f"Error: {text or 'out of memory.'}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(

@@ -144,12 +144,12 @@ def _sizes(connection: "duckdb.DuckDBPyConnection") -> dict[str, dict[str, float
     rows = connection.execute(
         "SELECT width, height, num_bytes FROM chosen WHERE width > 0 AND height > 0"
     ).fetchnumpy()
-    width, height = (np.ma.getdata(rows[name]) for name in ("width", "height"))
+    width, height = (np.asarray(rows[name]) for name in ("width", "height"))
     columns = {
         "width": width,
         "height": height,
         "aspect_ratio": width / height,
-        "num_bytes": np.ma.getdata(rows["num_bytes"]),
+        "num_bytes": np.asarray(rows["num_bytes"]),
     }
     if not len(width):  # an old catalog of another tool may know no sizes
         return {}

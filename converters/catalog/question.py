@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import glob
 import os
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -148,7 +149,7 @@ def _open_catalog(
     """Makes the view `catalog`: the file, the classes and the added columns."""
     import duckdb
 
-    path = source.folder / index.CATALOG_NAME
+    path = source.folder.absolute() / index.CATALOG_NAME
     connection.execute("CREATE TABLE classes (number INTEGER, class TEXT, text TEXT)")
     rows = [(c.label, c.synset, c.text) for c in source.classes]
     connection.execute(
@@ -156,10 +157,7 @@ def _open_catalog(
         [[row[column] for row in rows] for column in range(3)],
     )
     try:
-        # A pattern would match other files.
-        file = connection.read_parquet(
-            glob.escape(os.fspath(path)), file_row_number=True
-        )
+        file = connection.read_parquet(_pattern(path), file_row_number=True)
         missing = [name for name in _NEEDED if name not in file.columns]
     except (duckdb.Error, OSError) as error:
         raise errors.BadIndexError(
@@ -189,11 +187,18 @@ def _open_catalog(
 
 def _lock(connection: "duckdb.DuckDBPyConnection", source: Source) -> None:
     """Takes the file system and the network from the connection, for good."""
-    path = os.fspath((source.folder / index.CATALOG_NAME).absolute())
-    allowed = path.replace("'", "''")
-    connection.execute(f"SET allowed_paths = ['{allowed}']")
+    path = source.folder.absolute() / index.CATALOG_NAME
+    # DuckDB checks the pattern and the file that it finds.
+    allowed = [os.fspath(path), _pattern(path)]
+    listed = ", ".join("'" + text.replace("'", "''") + "'" for text in allowed)
+    connection.execute(f"SET allowed_paths = [{listed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+
+
+def _pattern(path: pathlib.Path) -> str:
+    """Returns the pattern of files, as DuckDB takes it, that matches one path."""
+    return glob.escape(os.fspath(path))
 
 
 def _filter(
