@@ -80,7 +80,10 @@ _CLAUSES = st.recursive(
     _TERMS,
     lambda inner: st.one_of(
         st.tuples(inner, inner).map(
-            lambda p: (f"({p[0][0]} AND {p[1][0]})", lambda r: p[0][1](r) and p[1][1](r))
+            lambda p: (
+                f"({p[0][0]} AND {p[1][0]})",
+                lambda r: p[0][1](r) and p[1][1](r),
+            )
         ),
         st.tuples(inner, inner).map(
             lambda p: (f"({p[0][0]} OR {p[1][0]})", lambda r: p[0][1](r) or p[1][1](r))
@@ -147,7 +150,7 @@ def test_settings_and_files_are_out_of_reach(source: Source) -> None:
             "ATTACH 'x.db'",
             "INSTALL httpfs",
         ):
-            with pytest.raises(duckdb.Error, match="lock|disabled"):
+            with pytest.raises(duckdb.Error, match=r"lock|disabled"):
                 rows.execute(statement)
 
 
