@@ -54,8 +54,9 @@ from converters.engines import processes
 from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
-from converters.options import query, shared, start
-from converters.options.query import Config, config_from_flags
+from converters.options import shared, start
+from converters.options.own import query
+from converters.options.own.query import ALL, Config, config_from_flags
 from converters.replicas import report
 from converters.replicas.source import Source, open_source
 from tfpipe import errors, host
@@ -219,7 +220,7 @@ def main(argv: Sequence[str]) -> int:
         )
     try:
         with processes.terminate_as_interrupt():
-            config = config_from_flags(argv[1], *argv[2:])
+            config = config_from_flags(argv[1], argv[2] if len(argv) == 3 else ALL)
             done = ask(config)
     except (ValueError, OSError, MemoryError, errors.TfpipeError) as error:
         # The job knows its folder by the name of the flag of other commands.

@@ -11,9 +11,8 @@ from typing import Any
 import PIL.Image
 import pytest
 
-import tfpipe
 from converters import folder as folder_command, query, verify
-from converters.options.query import Config
+from converters.options.own.query import Config
 from tests.support import browser
 from tests.support.data import convert, digests, make_jpeg
 from tfpipe.shards import index, subset
@@ -57,8 +56,8 @@ def test_a_query_writes_everything_at_once(
     number = done["num_chosen"]
     assert 0 < number < 24
     assert done["splits"] == {"train": number}
-    source = tfpipe.TFRecordSource(data_dir, "train", subset=tmp_path / "s.parquet")
-    assert source.num_records == number
+    chosen = subset.read(tmp_path / "s.parquet")
+    assert (chosen.query, chosen.num_records) == (CLAUSE, number)
     with PIL.Image.open(tmp_path / "s.png") as sheet:
         assert sheet.format == "PNG"
     assert (tmp_path / "s.html").read_text().count("data:image/jpeg;base64,") == 5

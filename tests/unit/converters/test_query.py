@@ -13,7 +13,7 @@ import pytest
 from converters import folder as folder_command, query, verify
 from converters.catalog import samples, sheet
 from converters.images.policy import Policy
-from converters.options.query import Config
+from converters.options.own.query import Config
 from converters.replicas.source import open_source
 from tests.support.data import convert, make_jpeg, make_tree
 from tfpipe import errors
@@ -262,7 +262,7 @@ def test_the_command_prints_one_line_of_json_or_one_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def config_from_flags(data_dir: str, clause: str = "true") -> Config:
+    def config_from_flags(data_dir: str, clause: str) -> Config:
         return Config(data_dir=data_dir, clause=clause, sample=2)
 
     monkeypatch.setattr(query, "config_from_flags", config_from_flags)

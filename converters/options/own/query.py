@@ -150,7 +150,7 @@ class Config:
 
     @property
     def question(self) -> Question:
-        """What is asked of the catalog."""
+        """The question to the catalog."""
         return Question(
             clause=self.clause,
             weight=self.weight,
@@ -168,7 +168,7 @@ class Config:
         }
 
 
-def config_from_flags(data_dir: str, clause: str = ALL) -> Config:
+def config_from_flags(data_dir: str, clause: str) -> Config:
     """Returns the options that the flags describe.
 
     Raises:
