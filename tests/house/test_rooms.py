@@ -20,8 +20,8 @@ AT_THE_TOP = {
         *("errors", "host", "at_exit"),
     },
     "converters": {
-        *("imagenet", "folder", "webdataset", "tfrecord"),
-        *("synthesize", "verify", "replicate"),
+        *("imagenet", "folder", "webdataset", "tfrecord", "synthesize"),
+        *("verify", "replicate", "query"),
     },
     "benchmarks": {
         *("train", "input", "sweep", "report", "storage", "service", "advise"),

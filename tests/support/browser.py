@@ -64,15 +64,21 @@ class Page:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def open(self, path: pathlib.Path, *, width: int, scheme: str) -> None:
-        """Opens a file in a window of a width, in light or dark, and waits for it."""
+    def open(
+        self, path: pathlib.Path, *, width: int, scheme: str, is_drawn: bool = True
+    ) -> None:
+        """Opens a file in a window of a width, in light or dark, and waits for it.
+
+        A page without a script of its own says by no `isDrawn` that it stands.
+        """
         size = {"width": width, "height": 900, "deviceScaleFactor": 1}
         self.call("Emulation.setDeviceMetricsOverride", mobile=width < 600, **size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media="screen", features=features)
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri())
-        ready = "document.readyState === 'complete' && !!window.isDrawn"
+        ready = "document.readyState === 'complete' && location.href !== 'about:blank'"
+        ready += " && !!window.isDrawn" if is_drawn else ""
         end = time.monotonic() + 60
         while not self.value(ready) and time.monotonic() < end:
             time.sleep(0.05)

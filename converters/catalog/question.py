@@ -1,0 +1,276 @@
+"""Asks the catalog of a data set: which records does an expression of SQL choose.
+
+In: a data set, and a `Question`. Out: a connection to DuckDB with the table `chosen`,
+one row a chosen record, and the view `catalog` of all records. The expressions come
+from a person: they can neither open a file nor write one, and no setting can change
+that.
+"""
+
+import contextlib
+import dataclasses
+import glob
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from converters.catalog import added
+from converters.catalog.added import Added
+from converters.replicas.source import Source
+from tfpipe import errors
+from tfpipe.shards import index
+
+if TYPE_CHECKING:
+    import duckdb
+
+# What a column of the catalog holds, for people.
+COLUMN_HELP: Mapping[str, str] = {
+    "split": "such as train",
+    "shard": "number of the shard in its split",
+    "record": "number of the record in its shard",
+    "byte_offset": "of the record in its shard",
+    "num_bytes": "of the record in its shard",
+    "label": "as it is stored, from the label base on",
+    "synset": "class as the record names it, such as n01440764",
+    "height": "pixels",
+    "width": "pixels",
+    "filename": "source file, relative to the input",
+    "decision": "what the converter did, such as kept",
+    "digest": "of the stored image",
+}
+# Columns that a label gives by the classes of the index.
+CLASS_COLUMNS: Mapping[str, str] = {"class": "VARCHAR", "text": "VARCHAR"}
+_CLASS_HELP = {
+    "class": "name of the class: its folder or WordNet id",
+    "text": "its name for people, such as tench",
+}
+
+# Columns of `chosen` that come from the catalog as they are; texts stay in the file.
+_KEPT = (
+    *("split", "shard", "record", "byte_offset", "num_bytes", "label"),
+    *("height", "width"),
+)
+_NEEDED = (*_KEPT, "filename", "decision")
+_SHOWN_COLUMNS = 40
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """Which records of a data set are chosen, in SQL over the columns of its catalog.
+
+    Attributes:
+        clause: Condition that a record must meet; any records without one.
+        weight: Number of each chosen record, for sampling; it may have window functions
+            over the chosen records. None gives no weights.
+        order_by: Terms by which `limit` takes the first records; None takes random
+            ones.
+        limit: Largest number of records; None takes all.
+        seed: Decides what is random.
+        added: Columns from other files.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+
+    clause: str = "true"
+    weight: str | None = None
+    order_by: str | None = None
+    limit: int | None = None
+    seed: int = 0
+    added: Sequence[Added] = ()
+
+    def __post_init__(self) -> None:
+        if self.order_by is not None and self.limit is None:
+            raise ValueError(
+                "--order_by says which records --limit takes first. Add --limit=N, or "
+                "leave the order out: a subset has the order of the data set."
+            )
+
+
+def column_help() -> str:
+    """Returns the columns that an expression may name, with types, a line each."""
+    types = {**index.CATALOG_COLUMNS, **CLASS_COLUMNS}
+    about = {**COLUMN_HELP, **_CLASS_HELP}
+    return "\n".join(f"  {n:<12} {types[n]:<8} {about[n]}" for n in types)
+
+
+@contextlib.contextmanager
+def ask(
+    source: Source, question: Question, *, num_threads: int
+) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """Chooses records, and yields the connection that knows them.
+
+    Its table `chosen` has the columns place (number of the row in the catalog), split,
+    shard, record, byte_offset, num_bytes, label, height, width and, with a weight,
+    weight. The table `classes` has number (a label), class and text, the view `file`
+    the other columns of the catalog, with file_row_number for the place.
+
+    Args:
+        source: The data set.
+        question: What is asked.
+        num_threads: Threads of DuckDB, >= 1.
+
+    Raises:
+        ValueError: If an expression is none or cannot be computed, or a file with
+            columns is not as it must be.
+        BadIndexError: If the catalog cannot be read.
+    """
+    import duckdb
+
+    with interruptible(), duckdb.connect(config={"threads": num_threads}) as connection:
+        _open_catalog(connection, source, question.added)
+        _lock(connection, source)
+        catalog = connection.view("catalog")
+        chosen = _filter(catalog, question)
+        columns = ["place", *_KEPT]
+        if question.weight is not None:
+            columns.append(f"({_weight(chosen, question.weight)}\n)::DOUBLE AS weight")
+        with named(f"The clause {question.clause!r}", catalog):
+            chosen.project(", ".join(columns)).create("chosen")
+        if question.weight is not None:
+            _check_weights(connection, question.weight)
+        yield connection
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turns DuckDB's error for Ctrl-C into Python's own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "nterrupt" in str(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _open_catalog(
+    connection: "duckdb.DuckDBPyConnection", source: Source, files: Sequence[Added]
+) -> None:
+    """Makes the view `catalog`: the file, the classes and the added columns."""
+    import duckdb
+
+    path = source.folder.absolute() / index.CATALOG_NAME
+    connection.execute("CREATE TABLE classes (number INTEGER, class TEXT, text TEXT)")
+    rows = [(c.label, c.synset, c.text) for c in source.classes]
+    connection.execute(
+        "INSERT INTO classes SELECT unnest(?), unnest(?), unnest(?)",
+        [[row[column] for row in rows] for column in range(3)],
+    )
+    try:
+        file = connection.read_parquet(_pattern(path), file_row_number=True)
+        missing = [name for name in _NEEDED if name not in file.columns]
+    except (duckdb.Error, OSError) as error:
+        raise errors.BadIndexError(
+            f"{path} cannot be read: {first_line(error)} Convert the data set again."
+        ) from error
+    if missing:
+        raise errors.BadIndexError(
+            f"{path} must have the columns {', '.join(_NEEDED)}, got none named "
+            f"{', '.join(missing)}. Convert the data set again."
+        )
+    # A table whose extra columns have these names was converted with them: the names of
+    # the classes are then the ones to rely on.
+    mine = [n for n in file.columns if n.lower() in (*CLASS_COLUMNS, "place")]
+    exclude = ["file_row_number", *mine]
+    listed = ", ".join(f'"{name}"' for name in exclude)
+    file.create_view("file")
+    known = [n for n in file.columns if n not in exclude] + list(CLASS_COLUMNS)
+    joins, names = added.load(connection, files, known=known)
+    more = "".join(f", {name}" for name in names)
+    connection.execute(
+        f"CREATE VIEW catalog AS SELECT file.* EXCLUDE ({listed}), classes.class, "
+        f"classes.text, file.file_row_number AS place{more} FROM file LEFT JOIN "
+        f"classes ON file.label = classes.number {' '.join(joins)}"
+    )
+    added.require_matches(connection, files)
+
+
+def _lock(connection: "duckdb.DuckDBPyConnection", source: Source) -> None:
+    """Takes the file system and the network from the connection, for good."""
+    path = source.folder.absolute() / index.CATALOG_NAME
+    # DuckDB checks the pattern and the file that it finds.
+    allowed = [os.fspath(path), _pattern(path)]
+    listed = ", ".join("'" + text.replace("'", "''") + "'" for text in allowed)
+    connection.execute(f"SET allowed_paths = [{listed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _pattern(path: pathlib.Path) -> str:
+    """Returns the pattern of files, as DuckDB takes it, that matches one path."""
+    return glob.escape(os.fspath(path))
+
+
+def _filter(
+    catalog: "duckdb.DuckDBPyRelation", question: Question
+) -> "duckdb.DuckDBPyRelation":
+    """Returns the rows of the catalog that are chosen."""
+    with named(f"The clause {question.clause!r}", catalog):
+        chosen = catalog.filter(question.clause)
+    if question.limit is None:
+        return chosen
+    order = random_order(question.seed)
+    if question.order_by is not None:
+        with named(f"--order_by={question.order_by!r}", catalog):
+            chosen.order(question.order_by)
+            # The line break ends a comment.
+            chosen = chosen.order(f"{question.order_by}\n, {order}")
+    else:
+        chosen = chosen.order(order)
+    return chosen.limit(question.limit)
+
+
+def random_order(seed: int) -> str:
+    """Returns the expression of SQL that puts records into a random order.
+
+    The order depends on the seed and on the place of each record alone, and is the same
+    in every version of DuckDB.
+    """
+    return f"md5(concat_ws('/', {seed}, split, shard, record))"
+
+
+def _weight(chosen: "duckdb.DuckDBPyRelation", weight: str) -> str:
+    with named(f"--weight={weight!r}", chosen):
+        columns = chosen.project(weight).columns
+    if len(columns) != 1:
+        raise ValueError(
+            f"--weight must be one expression of SQL, got {len(columns)}: {weight!r}."
+        )
+    return weight
+
+
+def _check_weights(connection: "duckdb.DuckDBPyConnection", weight: str) -> None:
+    query = (
+        "SELECT chosen.split, filename, weight FROM chosen JOIN file ON place = "
+        "file_row_number WHERE weight IS NULL OR NOT isfinite(weight) OR weight < 0 "
+        "ORDER BY place LIMIT 1"
+    )
+    if (row := connection.execute(query).fetchone()) is not None:
+        got = "NULL" if row[2] is None else row[2]
+        raise ValueError(
+            f"--weight={weight!r} must be a finite number >= 0 for each chosen record, "
+            f"got {got} for {row[1]} of split {row[0]}. coalesce(column, 0) gives NULL "
+            "a value."
+        )
+
+
+@contextlib.contextmanager
+def named(what: str, rows: "duckdb.DuckDBPyRelation") -> Iterator[None]:
+    """Turns DuckDB's errors about a text of SQL into one line that names the text."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        columns = [name for name in rows.columns if name != "place"]
+        listed = ", ".join(columns[:_SHOWN_COLUMNS])
+        raise ValueError(
+            f"{what} cannot be computed: {first_line(error)} It must be one expression "
+            f"of SQL over the columns {listed}."
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """Returns what an error of DuckDB says, on one line that ends with a full stop."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return f"{lines[0].rstrip('.! ')}."

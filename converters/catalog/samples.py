@@ -1,0 +1,162 @@
+"""Reads chosen records: a random sample, its images as thumbnails, its boxes.
+
+In: the connection of a question and its data set. Out: a `Sample` for each record, in
+the order of the draw. An image that cannot be read has a fault instead of pixels.
+"""
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import PIL.Image
+
+from converters.catalog import question
+from converters.images import prepare
+from converters.images.policy import Policy
+from converters.replicas.source import Source
+from tfpipe import errors
+from tfpipe.remote.files import Files
+from tfpipe.shards import example, records
+from tfpipe.shards.example import Feature
+from tfpipe.shards.image_record import ENCODED
+
+if TYPE_CHECKING:
+    import duckdb
+
+_NUM_THREADS = 8
+_SUBSAMPLINGS = {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}
+# Records of foreign data sets have the image under a key of their own.
+_OTHER_KEYS = ("image", "jpeg", "image_raw", "jpg")
+BOX_KEY = "image/object/bbox/xmin"
+
+
+class Row(NamedTuple):
+    """A chosen record, as the catalog describes it."""
+
+    split: str
+    shard: int
+    byte_offset: int
+    num_bytes: int
+    height: int
+    width: int
+    filename: str
+    label: int
+    name: str  # of the class, for people
+
+
+class Sample(NamedTuple):
+    """A chosen record that was read.
+
+    Attributes:
+        row: Its row in the catalog.
+        picture: Its image, upright, scaled down, mode RGB; None if it cannot be read.
+        fault: Why there is no picture, for people; "" if there is one.
+        subsampling: Of its JPEG: 4:4:4, 4:2:2, 4:2:0, other or grayscale; "" if the
+            image is no JPEG or cannot be read.
+        num_boxes: Number of its bounding boxes.
+    """
+
+    row: Row
+    picture: PIL.Image.Image | None
+    fault: str = ""
+    subsampling: str = ""
+    num_boxes: int = 0
+
+
+def draw(
+    connection: "duckdb.DuckDBPyConnection", number: int, *, seed: int
+) -> list[Row]:
+    """Draws chosen records at random, each at most once.
+
+    Args:
+        connection: The connection of a question.
+        number: Number of records, >= 1; all if fewer are chosen.
+        seed: Decides the draw.
+    """
+    found = connection.execute(
+        "SELECT c.split, c.shard, c.byte_offset, c.num_bytes, c.height, c.width, "
+        "filename, c.label, "
+        "coalesce(nullif(text, ''), nullif(class, ''), concat('label ', c.label)) "
+        f"FROM (SELECT *, {question.random_order(seed)} AS draw FROM chosen ORDER BY "
+        "draw LIMIT ?) c JOIN file ON c.place = file_row_number LEFT JOIN classes ON "
+        "c.label = number ORDER BY draw",
+        [number],
+    )
+    return [Row(*row) for row in found.fetchall()]
+
+
+def read(source: Source, rows: list[Row], *, side: int) -> list[Sample]:
+    """Reads the records of some rows.
+
+    Args:
+        source: The data set.
+        rows: The rows.
+        side: Longest side of a picture in pixels.
+
+    Raises:
+        OSError: If a shard cannot be read.
+        RemoteError: If a store cannot be read.
+    """
+    files = source.files or Files(str(source.folder.absolute()))
+    policy = Policy(max_side=side, exif_orientation="apply", quality=90)
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        found = [pool.submit(_read_record, source, files, row) for row in rows]
+        # Pillow's settings are those of the process: one thread decodes.
+        return [
+            _sample(row, future.result(), policy)
+            for row, future in zip(rows, found, strict=True)
+        ]
+
+
+def _read_record(source: Source, files: Files, row: Row) -> bytes | str:
+    """Returns the data of a record, or what is wrong with it."""
+    name = source.known.splits[row.split][row.shard].name
+    content = files.read_range(name, row.byte_offset, row.byte_offset + row.num_bytes)
+    if records.record_bytes(content[: records.HEADER_BYTES]) != row.num_bytes:
+        return "the header of the record is damaged"
+    data = content[records.HEADER_BYTES : -records.FOOTER_BYTES]
+    return records.data_fault(data, content[-records.FOOTER_BYTES :]) or data
+
+
+def _sample(row: Row, data: bytes | str, policy: Policy) -> Sample:
+    if isinstance(data, str):
+        return Sample(row, None, data)
+    try:
+        features = example.decode_example(data)
+    except errors.BadRecordError as error:
+        return Sample(row, None, str(error))
+    encoded = _encoded(features)
+    if encoded is None:
+        return Sample(row, None, f"the record has no image under {ENCODED}")
+    num_boxes = len(features[BOX_KEY].values) if BOX_KEY in features else 0
+    prepared = prepare.prepare(encoded, policy)
+    if isinstance(prepared, prepare.Rejected):
+        return Sample(row, None, prepared.detail, num_boxes=num_boxes)
+    with PIL.Image.open(io.BytesIO(prepared.encoded), formats=["JPEG"]) as image:
+        picture = image.convert("RGB")
+    return Sample(row, picture, "", subsampling(encoded), num_boxes)
+
+
+def _encoded(features: dict[str, Feature]) -> bytes | None:
+    """Returns the encoded image of a record."""
+    for key in (ENCODED, *_OTHER_KEYS):
+        feature = features.get(key)
+        if feature and feature.kind == "bytes" and len(feature.values) == 1:
+            encoded: bytes = feature.values[0]
+            return encoded
+    return None
+
+
+def subsampling(encoded: bytes) -> str:
+    """Returns the chroma subsampling of a JPEG; "" for other formats and bad bytes."""
+    from PIL import JpegImagePlugin
+
+    try:
+        with PIL.Image.open(io.BytesIO(encoded), formats=["JPEG"]) as image:
+            if not isinstance(image, JpegImagePlugin.JpegImageFile):
+                return ""
+            if image.mode == "L":
+                return "grayscale"
+            return _SUBSAMPLINGS.get(JpegImagePlugin.get_sampling(image), "other")
+    except Exception:  # Pillow raises almost any exception on damaged bytes
+        return ""

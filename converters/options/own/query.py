@@ -1,0 +1,193 @@
+"""Options of converters.query, and the flags that set them.
+
+In: the command line. Out: a frozen `Config`, whose values fit together.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from converters.catalog import added, sheet
+from converters.catalog.added import Added
+from converters.catalog.question import Question
+from converters.options import shared
+from tfpipe.remote import urls
+
+_NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
+_OVERWRITE, _FSYNC = shared.overwrite(), shared.fsync()
+flags.adopt_module_key_flags(shared)
+
+_SAVE = flags.DEFINE_string(
+    "save",
+    None,
+    "File to write the choice to, such as subset.parquet, for "
+    'tfpipe.TFRecordSource(DIR, subset="subset.parquet"), which reads these records '
+    "and no others.",
+)
+_SAMPLE = flags.DEFINE_integer(
+    "sample",
+    None,
+    "Number of chosen records to draw at random, for --sheet and --report; without "
+    "these they are listed. Default: 16.",
+    lower_bound=1,
+    upper_bound=1000,
+)
+_SHEET = flags.DEFINE_string(
+    "sheet", None, "Picture file for a contact sheet of the sample, such as out.png."
+)
+_REPORT = flags.DEFINE_string(
+    "report", None, "HTML file for a page about the chosen records, such as data.html."
+)
+_MATERIALIZE = flags.DEFINE_string(
+    "materialize",
+    None,
+    "Folder to write the chosen records to, as a data set with shards of its own. The "
+    "same command goes on after an interruption.",
+)
+_ADD_COLUMN = flags.DEFINE_multi_string(
+    "add_column",
+    [],
+    "File with more columns for the expressions: CSV, TSV, Parquet, JSON or JSONL, "
+    "with a column filename (and split, if splits share names) or digest as in the "
+    "catalog. NAME,NAME=FILE takes some of its columns. May be repeated.",
+)
+_WEIGHT = flags.DEFINE_string(
+    "weight",
+    None,
+    "SQL expression, stored with --save as the weight of each record for sampling. "
+    "1.0 / count(*) OVER (PARTITION BY label) balances the classes.",
+)
+_LIMIT = flags.DEFINE_integer(
+    "limit",
+    None,
+    "Largest number of records to choose: random ones by --seed, or the first ones by "
+    "--order_by.",
+    lower_bound=1,
+)
+_ORDER_BY = flags.DEFINE_string(
+    "order_by", None, "SQL terms for --limit, such as 'score DESC'."
+)
+
+_DEFAULT_SAMPLE = 16
+ALL = "true"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of one query; the flags of the same names describe them.
+
+    Raises:
+        ValueError: If values do not fit together, or a file cannot be written where it
+            is wanted.
+    """
+
+    data_dir: str
+    clause: str = ALL
+    save: str | None = None
+    sample: int | None = None
+    sheet: str | None = None
+    report: str | None = None
+    materialize: str | None = None
+    add_column: Sequence[str] = ()
+    weight: str | None = None
+    limit: int | None = None
+    order_by: str | None = None
+    seed: int = 0
+    num_workers: int | None = None
+    overwrite: bool = False
+    fsync: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.clause.strip():
+            raise ValueError(
+                "The WHERE clause must be an expression, got an empty text. Leave it "
+                "out to choose all records."
+            )
+        if self.weight is not None and self.save is None:
+            raise ValueError(
+                "--weight is stored in a subset. Add --save=subset.parquet."
+            )
+        if self.overwrite and self.materialize is None:
+            raise ValueError(
+                "--overwrite is for --materialize; other files are replaced anyway."
+            )
+        for name in ("save", "sheet", "report"):
+            if (value := getattr(self, name)) is not None:
+                self._check_file(f"--{name}", value)
+        if self.sheet is not None:
+            sheet.require_name(pathlib.Path(self.sheet))
+        if self.materialize is not None:
+            shared.path_of("--materialize", self.materialize)
+
+    def _check_file(self, name: str, value: str) -> None:
+        """Refuses a file that cannot be written, or that would harm the data set."""
+        path = shared.path_of(name, value)
+        if path.is_dir() or not path.parent.is_dir():
+            raise ValueError(f"{name} must be a file in a folder that exists: {path}.")
+        if urls.is_url(self.data_dir):
+            return
+        folder = os.path.realpath(shared.path_of("DIR", self.data_dir))
+        if os.path.realpath(path.parent) == folder:
+            raise ValueError(
+                f"{name} must not be in the folder of the data set, whose files it "
+                f"could replace, got {path}. Write it beside the folder."
+            )
+
+    @property
+    def num_samples(self) -> int:
+        """Number of records to draw; 0 if no sample is wanted."""
+        is_wanted = self.sheet is not None or self.report is not None
+        return self.sample or (_DEFAULT_SAMPLE if is_wanted else 0)
+
+    @property
+    def files(self) -> list[Added]:
+        """The files of --add_column."""
+        return [added.parse(value) for value in self.add_column]
+
+    @property
+    def question(self) -> Question:
+        """The question to the catalog."""
+        return Question(
+            clause=self.clause,
+            weight=self.weight,
+            order_by=self.order_by,
+            limit=self.limit,
+            seed=self.seed,
+            added=self.files,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values."""
+        return dataclasses.asdict(self) | {
+            "data_dir": urls.shown(self.data_dir),
+            "add_column": list(self.add_column),
+        }
+
+
+def config_from_flags(data_dir: str, clause: str) -> Config:
+    """Returns the options that the flags describe.
+
+    Raises:
+        ValueError: If they do not fit together.
+    """
+    return Config(
+        data_dir=data_dir,
+        clause=clause,
+        save=_SAVE.value,
+        sample=_SAMPLE.value,
+        sheet=_SHEET.value,
+        report=_REPORT.value,
+        materialize=_MATERIALIZE.value,
+        add_column=tuple(_ADD_COLUMN.value),
+        weight=_WEIGHT.value,
+        limit=_LIMIT.value,
+        order_by=_ORDER_BY.value,
+        seed=_SEED.value,
+        num_workers=_NUM_WORKERS.value,
+        overwrite=_OVERWRITE.value,
+        fsync=_FSYNC.value,
+    )

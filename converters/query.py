@@ -1,0 +1,241 @@
+"""Finds records of a data set by SQL: counts them, shows them, saves them as a subset.
+
+  python -m converters.query DIR
+  python -m converters.query DIR "width >= 500 AND class IN ('n01440764', 'n02102040')"
+  python -m converters.query DIR "height < 64" --sample=16 --sheet=out.png
+  python -m converters.query DIR --report=data.html
+  python -m converters.query DIR "score > 0.5" --add_column=s.csv --save=best.parquet
+
+DIR is a data set of a converter, in a folder or at a URL. The second argument is the
+condition of an SQL query (DuckDB) over the catalog, which has a row for each record.
+Without it all records are chosen. The condition can neither read nor write files. The
+columns of the catalog are:
+
+COLUMNS
+
+Columns of the tables that converters.table carried along, and those of --add_column,
+can be named too. For columns of another file:
+
+  --add_column=scores.csv         all its columns; filename or digest says the record
+  --add_column=score,tag=f.csv    some of them
+
+Printed are the number of chosen records, their classes and their sizes. More to do with
+them:
+
+  --save=subset.parquet    a view: tfpipe.TFRecordSource(DIR, "train",
+                           subset="subset.parquet")
+                           reads these records alone, and no image is copied
+  --weight="score"         with --save: how often each one is drawn, relative to others
+  --limit=1000             random ones, or the first by --order_by="score DESC"
+  --sample=16              lists records drawn at random
+  --sheet=out.png          a contact sheet of the sample
+  --report=data.html       a page about classes, sizes, boxes, changes and rejects
+  --materialize=OUT        a data set with shards of its own
+
+The same catalog, expressions and seed choose the same records, if the expressions have
+no random(). The last line on stdout
+is one JSON object. Exit code: 0 done, also if no record is chosen; 1 an error.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import app, flags
+
+from converters.catalog import counts, facts, page, question, samples, shards, sheet
+from converters.catalog.samples import Sample
+from converters.engines import processes
+from converters.images.policy import policy_of
+from converters.jobs import run
+from converters.jobs.job import Job
+from converters.options import shared, start
+from converters.options.own import query
+from converters.options.own.query import ALL, Config, config_from_flags
+from converters.replicas import report
+from converters.replicas.source import Source, open_source
+from tfpipe import errors, host
+from tfpipe.shards import subset
+
+if TYPE_CHECKING:
+    import duckdb
+
+_COMMAND = "converters.query"
+_SCHEMA_VERSION = 1
+
+__doc__ = (__doc__ or "").replace("COLUMNS", question.column_help())
+
+for _module in (shared, query):
+    flags.adopt_module_key_flags(_module)
+
+
+def ask(config: Config) -> dict[str, Any]:
+    """Answers a query, writes what is wanted, and returns the summary.
+
+    Raises:
+        ValueError: If an expression, a file or the data set is not as it must be.
+        OSError: If a file cannot be read or written.
+        TfpipeError: If the data set is damaged or cannot be read.
+    """
+    begin, used = time.perf_counter(), time.process_time()
+    if config.report is not None:
+        page.require_library()
+    with tempfile.TemporaryDirectory() as name:
+        source = _open(config, pathlib.Path(name))
+        asked = time.perf_counter()
+        num_threads = config.num_workers or host.num_cores()
+        with question.ask(source, config.question, num_threads=num_threads) as rows:
+            found = counts.count(rows)
+            query_seconds = time.perf_counter() - asked
+            cpu_seconds = time.process_time() - used
+            done = found | _write(config, source, rows, found)
+            job = _job(config, source, rows) if config.materialize else None
+        if job is not None:  # a process with the threads of DuckDB cannot fork
+            run.run(job)
+    return {
+        "command": _COMMAND,
+        "schema_version": _SCHEMA_VERSION,
+        "config": config.to_json(),
+        **done,
+        "query_seconds": round(query_seconds, 3),
+        "query_cpu_seconds": round(cpu_seconds, 3),
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
+
+
+def _open(config: Config, folder: pathlib.Path) -> Source:
+    """Opens the data set, and refuses an output folder that it would mix with."""
+    files = shared.files_of("DIR", config.data_dir)
+    if files is not None:
+        return open_source(config.data_dir, folder, files, folder, ())
+    path = shared.path_of("DIR", config.data_dir).absolute()
+    if config.materialize is not None:
+        output = os.path.realpath(shared.path_of("--materialize", config.materialize))
+        here = os.path.realpath(path)
+        if os.path.commonpath([output, here]) in (output, here):
+            raise ValueError(
+                "--materialize and DIR must be folders beside each other, got "
+                f"{config.materialize} and {config.data_dir}, of which one is in the "
+                "other. Choose another folder."
+            )
+    return open_source(config.data_dir, path, None, folder, ())
+
+
+def _write(
+    config: Config,
+    source: Source,
+    rows: "duckdb.DuckDBPyConnection",
+    found: dict[str, Any],
+) -> dict[str, Any]:
+    """Writes what the options want, and returns what the summary says about it."""
+    if config.save is not None:
+        _save(config, source, rows)
+    drawn: list[Sample] = []
+    chosen = samples.draw(rows, config.num_samples, seed=config.seed)
+    if chosen and (config.sheet is not None or config.report is not None):
+        drawn = samples.read(source, chosen, side=sheet.TILE)
+    if config.sheet is not None:
+        if not drawn:
+            raise ValueError("No record is chosen, so there is nothing for --sheet.")
+        sheet.save(sheet.draw(drawn), shared.path_of("--sheet", config.sheet))
+    if config.report is not None:
+        known = facts.gather(
+            source, rows, found, clause=config.clause, drawn=drawn, seed=config.seed
+        )
+        page.write(page.render(known), shared.path_of("--report", config.report))
+    faults = [f"{item.row.filename}: {item.fault}" for item in drawn if item.fault]
+    return {
+        "sample": [row._asdict() for row in chosen],
+        "sample_faults": faults,
+    }
+
+
+def _save(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> None:
+    """Writes the subset of the chosen records."""
+    weight = "" if config.weight is None else ", weight"
+    found = rows.execute(
+        f"SELECT split, shard, record{weight} FROM chosen ORDER BY place"
+    ).fetchnumpy()
+    chosen = subset.choose(found, source.known, query=config.clause)
+    subset.write(chosen, shared.path_of("--save", config.save or ""))
+
+
+def _job(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> Job:
+    """Returns the job that writes the chosen records as shards of their own."""
+    made_by = source.known.made_by
+    layout = made_by.get("options", {}).get("layout", "inception")
+    fields = made_by.get("options", {}).get("policy", {})
+    plans = shards.make_plans(rows, source, layout=layout)
+    return Job(
+        command=_COMMAND,
+        name=source.known.name,
+        input_dir=source.folder,
+        output_dir=shared.path_of("--materialize", config.materialize or "").absolute(),
+        plans=plans,
+        classes=source.classes,
+        policy=policy_of(fields),
+        options={
+            "clause": config.clause,
+            "layout": layout,
+            "chosen": shards.digest(plans),
+        },
+        made_by=report.origin(source),
+        writer=shards.Writer(source=source),
+        num_workers=config.num_workers or host.num_cores(),
+        overwrite=config.overwrite,
+        fsync=config.fsync,
+    )
+
+
+def print_summary(config: Config, done: dict[str, Any]) -> None:
+    """Prints the counts and the sample for people, and then the JSON for scripts."""
+    for line in counts.lines(done):
+        print(line)
+    is_drawn = config.sheet is not None or config.report is not None
+    for row in () if is_drawn else done["sample"]:
+        size = f"{row['width']} x {row['height']}"
+        print(f"  {size:<12} {counts.fit(row['name'])}  {ascii(row['filename'])[1:-1]}")
+    for name in ("save", "sheet", "report", "materialize"):
+        if (value := getattr(config, name)) is not None:
+            print(f"written: {ascii(value)[1:-1]}")
+    if config.save is not None:
+        path, data_dir = ascii(config.save), ascii(done["config"]["data_dir"])
+        split = ascii(next(iter(done["splits"])))
+        print(f"To read it: tfpipe.TFRecordSource({data_dir}, {split}, subset={path})")
+    for fault in done["sample_faults"]:
+        print(f"Warning: no picture of {ascii(fault)[1:-1]}", file=sys.stderr)
+    print(json.dumps(done, separators=(",", ":")))
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) not in (2, 3):
+        raise app.UsageError(
+            f"Expected DIR and at most one WHERE clause, got {len(argv) - 1} "
+            "arguments. Put the clause in quotes. Flags start with --."
+        )
+    try:
+        with processes.terminate_as_interrupt():
+            config = config_from_flags(argv[1], argv[2] if len(argv) == 3 else ALL)
+            done = ask(config)
+    except (ValueError, OSError, MemoryError, errors.TfpipeError) as error:
+        # The job knows its folder by the name of the flag of other commands.
+        text = str(error).replace("--output_dir", "--materialize")
+        print(f"Error: {text or 'out of memory.'}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "Error: interrupted. The same command goes on with --materialize.",
+            file=sys.stderr,
+        )
+        return 1
+    print_summary(config, done)
+    return 0
+
+
+if __name__ == "__main__":
+    start.run(main)
