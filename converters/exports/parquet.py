@@ -17,12 +17,14 @@ from tfpipe.shards import index
 
 _GROUP_BYTES = 16_000_000
 _CONTENT = (
-    "STRUCT(bytes BLOB, path VARCHAR, label BIGINT, class VARCHAR, height INTEGER, "
-    "width INTEGER, boxes FLOAT[][], box_labels BIGINT[])"
+    "STRUCT(image STRUCT(bytes BLOB, path VARCHAR), label BIGINT, class VARCHAR, "
+    "height INTEGER, width INTEGER, boxes FLOAT[][], box_labels BIGINT[])"
 )
-_COLUMNS = (
-    "{'bytes': x.bytes, 'path': x.path} AS image, x.label AS label, x.class AS class, "
-    "x.height AS height, x.width AS width, x.boxes AS boxes, x.box_labels AS box_labels"
+# DuckDB marks a struct that is made in the query as never empty, and `datasets` then
+# takes it for no image.
+_COLUMNS = ", ".join(
+    f"x.{name} AS {name}"
+    for name in ("image", "label", "class", "height", "width", "boxes", "box_labels")
 )
 
 
@@ -83,8 +85,7 @@ class _Contents:
             raise
         row = item.row
         return {
-            "bytes": item.encoded,
-            "path": f"{row.path}.{item.suffix}",
+            "image": {"bytes": item.encoded, "path": f"{row.path}.{item.suffix}"},
             "label": row.label - self._label_base,
             "class": row.synset,
             "height": row.height,
