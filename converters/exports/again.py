@@ -3,6 +3,7 @@
 In: the plan of a tree. Out: one line for a shell. Nothing is read here.
 """
 
+import collections
 import os
 import pathlib
 import shlex
@@ -36,8 +37,9 @@ def command_line(plan: Plan, output_dir: pathlib.Path) -> str:
     if not is_imagenet:
         flags["label_map"] = os.fspath(output_dir / side_files.LABELS_NAME)
         flags["name"] = known.name
-    for split, shards in known.splits.items():
-        flags[f"num_{split}_shards"] = str(len(shards))
+    # A split of a subset may have fewer images than the whole has shards.
+    for split, number in collections.Counter(p.split for p in plan.parts).items():
+        flags[f"num_{split}_shards"] = str(number)
     flags["seed"] = str(options.get("seed", 0))
     if (layout := options.get("layout", "inception")) != "inception":
         flags["layout"] = layout
