@@ -33,6 +33,7 @@ NOT_A_SPLIT = "not_a_split"
 OTHER_CLASS = "other_class"
 EMPTY_FOLDER = "empty_folder"
 LINK_LOOP = "link_loop"
+NOT_MAPPED = "class_not_mapped"
 # About boxes.
 BOX_EMPTY = "bbox_dropped_empty"
 BOX_OTHER_SYNSET = "bbox_dropped_other_synset"
@@ -53,6 +54,7 @@ DETAILS: Mapping[str, str] = {
     ),
     OTHER_CLASS: "the class is not among --classes",
     EMPTY_FOLDER: "a folder of a class must hold images",
+    NOT_MAPPED: "--class_map leaves the class out",
     LINK_LOOP: "a link must not lead to a folder that it is in",
     BOX_EMPTY: "a box must have an area inside of the image",
     BOX_OTHER_SYNSET: "a box must be of the class that the file is named after",

@@ -21,6 +21,7 @@ AT_THE_TOP = {
     },
     "converters": {
         *("imagenet", "folder", "synthesize", "verify", "replicate", "export"),
+        "merge",
     },
     "benchmarks": {
         *("train", "input", "sweep", "report", "storage", "service", "advise"),
