@@ -10,7 +10,9 @@ equal names one split. The name of an image in the catalog begins with NAME/.
                           and its new class; an empty new class leaves the class out
 
 Equal images, also of different sources, are listed in duplicates.jsonl, and left out
-with --drop_duplicates=same_class or all.
+with --drop_duplicates=same_class or all. --near_duplicates=4 lists images that look
+alike in near_duplicates.jsonl, and leaves none out; it needs
+pip install 'tfpipe[near_duplicates]'.
 
 All other flags are those of converters.folder, and DIR gets the same files. The same
 input, options and seed give the same bytes, in whatever order the sources are named.
@@ -19,6 +21,7 @@ The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import sys
 import tempfile
@@ -30,6 +33,7 @@ from absl import app, flags
 from converters.inputs.merged import sources
 from converters.inputs.merged.sources import Source
 from converters.jobs.job import Job
+from converters.near import hashes, pairs, report
 from converters.options import (
     command,
     exit_code,
@@ -40,6 +44,8 @@ from converters.options import (
     start,
     summary,
 )
+from tfpipe import host
+from tfpipe.remote import urls
 
 _COMMAND = "converters.merge"
 
@@ -52,6 +58,16 @@ _CLASS_MAP = flags.DEFINE_multi_string(
     "and its new class. A class without a line keeps its name; a class with an empty "
     "new class is left out. May be given once for each source.",
 )
+_NEAR_DUPLICATES = flags.DEFINE_integer(
+    "near_duplicates",
+    None,
+    "Decode all images at the end, and list those whose 64-bit hashes of pixels differ "
+    "in at most this many bits in near_duplicates.jsonl. 0 finds copies that were "
+    "scaled or encoded again; 4 finds small changes too, and some chance pairs. "
+    "Default: no such list.",
+    lower_bound=0,
+    upper_bound=pairs.MAX_DISTANCE,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +77,8 @@ class Config(labelled.LabelledOptions):
     Attributes:
         sources: Folder of each source, by name.
         class_map: File with the new classes of a source, by its name.
+        near_duplicates: Most bits by which hashes of images that look alike differ;
+            None looks for none.
 
     Raises:
         ValueError: If values do not fit together.
@@ -68,12 +86,20 @@ class Config(labelled.LabelledOptions):
 
     sources: Mapping[str, str]
     class_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    near_duplicates: int | None = None
     name: str = "merge"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.sources:
             raise ValueError("Sources must be given as NAME=FOLDER, got none.")
+        if self.near_duplicates is not None:
+            hashes.require()
+            if urls.is_url(self.output_dir):
+                raise ValueError(
+                    "--near_duplicates needs an --output_dir that is a folder. Merge "
+                    "into a folder, and copy that to the store."
+                )
         if self.engine == shared.RAY:
             raise ValueError(
                 "--engine=ray is not for merges: its nodes do not see the sources "
@@ -102,6 +128,7 @@ def config_from_flags(arguments: Sequence[str]) -> Config:
         Config,
         sources=_pairs("Sources", arguments),
         class_map=_pairs("--class_map", _CLASS_MAP.value),
+        near_duplicates=_NEAR_DUPLICATES.value,
     )
 
 
@@ -127,13 +154,29 @@ def convert(config: Config) -> dict[str, Any]:
     """
     found = [_source(config, name) for name in config.sources]
     with _links(found) as folder:
-        return command.convert(
+        done = command.convert(
             _COMMAND, config, lambda: make_job(config, found, folder)
         )
+    if config.near_duplicates is None or not done["finished"]:
+        return done
+    return done | report.write(
+        shared.path_of("--output_dir", config.output_dir),
+        distance=config.near_duplicates,
+        num_workers=config.num_workers or host.num_cores(),
+    )
 
 
 def _source(config: Config, name: str) -> Source:
     folder = shared.path_of(f"Source {name}", config.sources[name]).absolute()
+    if not folder.is_dir():
+        raise ValueError(f"Source {name} must be a folder, got {folder}.")
+    if not urls.is_url(config.output_dir):
+        output_dir = shared.path_of("--output_dir", config.output_dir)
+        if pathlib.Path(os.path.realpath(output_dir)).is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"--output_dir must not be in source {name}, {folder}, got "
+                f"{output_dir}. Choose a folder beside it."
+            )
     class_map = {}
     if name in config.class_map:
         path = shared.path_of(f"--class_map={name}", config.class_map[name])

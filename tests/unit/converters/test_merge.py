@@ -106,7 +106,7 @@ def test_wrong_sources_are_refused(
         ({}, {}, "must be given as NAME=FOLDER"),
         ({"../x": first}, {}, "letters, digits"),
         ({"a": first, "b": f"{first}/dog"}, {}, "beside each other"),
-        ({"a": str(tmp_path / "none")}, {}, "no such folder"),
+        ({"a": str(tmp_path / "none")}, {}, "must be a folder"),
         ({"a": "s3://bucket/x"}, {}, "s3://bucket/x"),
         (trees, {"validation_fraction": 0.5}, "already has a validation split"),
         (trees, {"class_map": {"wbe": "map.tsv"}}, "one of the sources own, web.v2"),
