@@ -73,8 +73,10 @@ def find(hashed: Sequence[Hashed], distance: int) -> list[Mapping[str, Any]]:
     return sorted((_line(*row) for row in rows), key=_order)
 
 
-def _line(distance: int, some: list[Any], others: list[Any]) -> dict[str, Any]:
-    images = sorted(tuple(image.values()) for image in (*some, *others))
+def _line(
+    distance: int, some: list[tuple[str, str, str]], others: list[tuple[str, str, str]]
+) -> dict[str, Any]:
+    images = sorted((*some, *others))  # DuckDB returns each (name, split, synset)
     names, splits, synsets = zip(*images, strict=True)
     return {
         "distance": distance,
