@@ -40,6 +40,7 @@ SEVERAL_IMAGES = "several_images"
 NO_LABEL = "no_label"
 BAD_LABEL = "bad_label"
 BAD_RECORD = "bad_record"
+NOT_MAPPED = "class_not_mapped"
 # About boxes.
 BOX_EMPTY = "bbox_dropped_empty"
 BOX_OTHER_SYNSET = "bbox_dropped_other_synset"
@@ -60,6 +61,7 @@ DETAILS: Mapping[str, str] = {
     ),
     OTHER_CLASS: "the class is not among --classes",
     EMPTY_FOLDER: "a folder of a class must hold images",
+    NOT_MAPPED: "--class_map leaves the class out",
     LINK_LOOP: "a link must not lead to a folder that it is in",
     UNSAFE_NAME: "a name must be relative, without `..` and empty parts",
     NO_IMAGE: "a sample must have an image; see --image_part or --image_key",

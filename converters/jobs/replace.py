@@ -31,6 +31,7 @@ SIDE_FILE_NAMES = frozenset(
         "changes.jsonl",
         "rejects.jsonl",
         "duplicates.jsonl",
+        "near_duplicates.jsonl",
         *(side_files.SIDE_NAMES - {side_files.DALI_DIR_NAME}),
     }
 )

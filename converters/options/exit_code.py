@@ -28,6 +28,7 @@ def of(work: Callable[[], int]) -> int:
         FileExistsError,
         errors.BadIndexError,
         errors.BadRecordError,
+        errors.BadSubsetError,
     ) as error:
         message = str(error)  # the same command would fail again
     except (OSError, errors.RemoteError) as error:

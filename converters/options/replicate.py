@@ -24,6 +24,7 @@ _QUALITY = shared.quality()
 _ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
 _TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
 _FINALIZE = shared.finalize()
+_SPLITS, _DRY_RUN = shared.splits(), shared.dry_run()
 flags.adopt_module_key_flags(shared)
 
 _COPIES = flags.DEFINE_integer(
@@ -57,7 +58,6 @@ _RAM_FACTOR = flags.DEFINE_float(
 _STORAGE_CACHE = flags.DEFINE_string(
     "storage_cache", None, "Cache of the storage that the data must exceed, as 2TB."
 )
-_SPLITS = flags.DEFINE_list("splits", [], "Splits to copy. Default: all.")
 _MIRROR = flags.DEFINE_boolean(
     "mirror",
     False,
@@ -95,9 +95,6 @@ _DAMAGED = flags.DEFINE_enum(
     ["fail", "skip"],
     "What to do about a damaged record of DIR. skip: leave it out of the copies, and "
     "name it in rejects.jsonl.",
-)
-_DRY_RUN = flags.DEFINE_boolean(
-    "dry_run", False, "Show copies, bytes, seconds and room, and end; writes nothing."
 )
 
 

@@ -201,6 +201,22 @@ def finalize() -> "flags.FlagHolder[bool]":
     )
 
 
+@functools.cache
+def splits() -> "flags.FlagHolder[list[str]]":
+    """Defines --splits."""
+    return flags.DEFINE_list("splits", [], "Splits to take. Default: all.")
+
+
+@functools.cache
+def dry_run() -> "flags.FlagHolder[bool]":
+    """Defines --dry_run."""
+    return flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "Show what would be written and how large it is, and end; writes nothing.",
+    )
+
+
 def require_engine(engine: str, address: str | None) -> None:
     """Checks the values of --engine and --ray_address.
 

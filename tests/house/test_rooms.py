@@ -20,8 +20,8 @@ AT_THE_TOP = {
         *("errors", "host", "at_exit"),
     },
     "converters": {
-        *("imagenet", "folder", "webdataset", "tfrecord", "synthesize"),
-        *("verify", "replicate", "query"),
+        *("imagenet", "folder", "webdataset", "tfrecord", "merge"),
+        *("synthesize", "verify", "replicate", "query", "export"),
     },
     "benchmarks": {
         *("train", "input", "sweep", "report", "storage", "service", "advise"),

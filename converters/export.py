@@ -1,0 +1,258 @@
+"""Exports a data set to other formats: images byte for byte, with labels and boxes.
+
+  python -m converters.export DIR --format=tree --output_dir=OUT
+  python -m converters.export DIR --format=webdataset --output_dir=OUT
+  python -m converters.export DIR --format=parquet --output_dir=OUT
+  python -m converters.export DIR --format=arrayrecord --output_dir=OUT
+
+DIR is a data set of a converter, in a folder or at a URL. OUT is a new folder.
+
+  tree         a folder for each class, with image files, as converters.folder and
+               converters.imagenet read them; boxes as XML in bbox/; the labels of the
+               classes. The command that converts the tree again is printed: where it
+               says so, it writes shards with the same bytes.
+  webdataset   <split>-NNNNNN.tar, a file a shard; the members of a sample are .jpg,
+               .cls (number of the class from 0) and .json (all else)
+  parquet      <split>-NNNNN-of-NNNNN.parquet with the columns image {bytes, path},
+               label (from 0), class, height, width, boxes, box_labels, as Hugging Face
+               `datasets` reads them
+  arrayrecord  the records as they are, as Grain and TFDS read them; needs
+               pip install 'tfpipe[arrayrecord]'
+
+The bytes of an image are compared with its digest in the catalog before they are
+written. OUT gets classes.tsv and, last and only on success, export.json with the size
+and digest of each file. A command that was cut off goes on when it is run again. The
+same DIR and flags give the same bytes, whatever the number of workers.
+
+The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from absl import app, flags
+
+from converters.exports import again, array_record, plan as plans, run
+from converters.exports.plan import FORMATS, Format, Paths, Plan
+from converters.options import exit_code, shared, start
+from converters.replicas import sizing
+from converters.replicas.source import Source, open_source
+from tfpipe import host
+from tfpipe.remote import urls
+from tfpipe.shards import index, subset
+
+_COMMAND = "converters.export"
+
+_OUTPUT_DIR, _NUM_WORKERS = shared.output_dir(), shared.num_workers()
+_FSYNC, _SPLITS = shared.fsync(), shared.splits()
+_DRY_RUN = shared.dry_run()
+flags.adopt_module_key_flags(shared)
+
+_FORMAT = flags.DEFINE_enum(
+    "format", None, list(FORMATS), "Format of the export; see above.", required=True
+)
+_SUBSET = flags.DEFINE_string(
+    "subset",
+    None,
+    "Export only the records in this file, which converters.query --save wrote.",
+)
+_PATHS = flags.DEFINE_enum(
+    "paths",
+    "auto",
+    ["auto", "source", "split"],
+    "Names of the files of a tree. source: those that the images were converted from. "
+    "split: <split>/<class>/<file>. auto: source if the same splits and classes can be "
+    "read from these names, else split.",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of one export; the flags of the same names describe them.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+
+    data_dir: str
+    output_dir: str
+    format: Format
+    subset: str | None = None
+    splits: Sequence[str] = ()
+    paths: Paths = "auto"
+    dry_run: bool = False
+    num_workers: int | None = None
+    fsync: bool = True
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ValueError(
+                f"--format must be one of {', '.join(FORMATS)}, got {self.format!r}."
+            )
+        if self.paths != "auto" and self.format != "tree":
+            raise ValueError(f"--paths={self.paths} needs --format=tree. Leave it out.")
+        if urls.is_url(self.output_dir):
+            raise ValueError(
+                f"--output_dir must be a folder, got {urls.shown(self.output_dir)}. "
+                "Export to a folder, and copy that to the store."
+            )
+        if self.format == "arrayrecord":
+            array_record.require()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values."""
+        return dataclasses.asdict(self) | {"splits": list(self.splits)}
+
+
+def config_from_flags(data_dir: str) -> Config:
+    """Returns the options that the flags describe.
+
+    Raises:
+        ValueError: If values do not fit together.
+    """
+    return Config(
+        data_dir=data_dir,
+        output_dir=_OUTPUT_DIR.value,
+        format=cast(Format, _FORMAT.value),
+        subset=_SUBSET.value,
+        splits=tuple(_SPLITS.value),
+        paths=cast(Paths, _PATHS.value),
+        dry_run=_DRY_RUN.value,
+        num_workers=_NUM_WORKERS.value,
+        fsync=_FSYNC.value,
+    )
+
+
+def export(config: Config) -> dict[str, Any]:
+    """Exports a data set, and returns the summary that the command prints as JSON.
+
+    Raises:
+        ValueError: If the data set or the output folder is not as it must be.
+        OSError: If a file cannot be read or written.
+        TfpipeError: If the data set or the subset is damaged or cannot be read.
+    """
+    begin = time.perf_counter()
+    output_dir = shared.path_of("--output_dir", config.output_dir)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        source = _source(config, output_dir, folder)
+        plan, chosen = _plan(config, source, folder)
+        more = _more(config, plan, output_dir)
+        if config.dry_run:
+            done: dict[str, Any] = {"num_bytes": plan.num_bytes}
+        else:
+            done = run.run(
+                run.Export(
+                    plan=plan,
+                    output_dir=output_dir,
+                    description=run.describe(plan, chosen),
+                    more=more,
+                    num_workers=config.num_workers or host.num_cores(),
+                    fsync=config.fsync,
+                )
+            )
+    splits = dict.fromkeys((part.split for part in plan.parts), 0)
+    for part in plan.parts:
+        splits[part.split] += part.num_records
+    return {
+        "command": _COMMAND,
+        "schema_version": 1,
+        "config": config.to_json(),
+        "dry_run": config.dry_run,
+        "seconds": round(time.perf_counter() - begin, 3),
+        "splits": splits,
+        "num_records": plan.num_records,
+        "num_shards": len(plan.parts),
+        "num_bytes": done["num_bytes"],
+        "decisions": {"exported": plan.num_records},
+        **more,
+    }
+
+
+def _source(config: Config, output_dir: pathlib.Path, folder: pathlib.Path) -> Source:
+    """Opens the data set, and refuses an output folder inside of it."""
+    files = shared.files_of("DIR", config.data_dir)
+    path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
+    if files is None:
+        there, here = os.path.realpath(output_dir), os.path.realpath(path)
+        if os.path.commonpath([there, here]) in (there, here):
+            raise ValueError(
+                "--output_dir and DIR must be folders beside each other, got "
+                f"{output_dir} and {path}, of which one is in the other. Choose "
+                "another folder."
+            )
+    return open_source(config.data_dir, path, files, folder, config.splits)
+
+
+def _plan(
+    config: Config, source: Source, folder: pathlib.Path
+) -> tuple[Plan, str | None]:
+    """Returns the plan, and the digest of the subset if there is one."""
+    chosen = None
+    if config.subset is not None:
+        chosen = subset.read(shared.path_of("--subset", config.subset))
+        known = index.load(source.folder)  # with all splits
+        for split in chosen.splits:
+            sizes = [shard.num_records for shard in known.splits.get(split, ())]
+            chosen.of_split(known, split).numbers(np.array(sizes, np.int64))
+    plan = plans.make_plan(
+        source, kind=config.format, paths=config.paths, subset=chosen, folder=folder
+    )
+    if not plan.parts:
+        raise ValueError(
+            f"--splits={','.join(config.splits)} must have records of the subset, got "
+            "none. Choose other splits."
+        )
+    return plan, chosen.digest if chosen else None
+
+
+def _more(config: Config, plan: Plan, output_dir: pathlib.Path) -> dict[str, Any]:
+    """Returns what only a tree has: how it is converted again."""
+    if plan.kind != "tree":
+        return {}
+    return {
+        "convert_again": again.command_line(plan, output_dir),
+        "same_shards": not config.splits and again.is_identical(plan),
+    }
+
+
+def print_summary(done: dict[str, Any]) -> None:
+    """Prints a few lines for people, and then the JSON line for scripts."""
+    folder = ascii(os.path.expanduser(done["config"]["output_dir"]))
+    verb = "would get" if done["dry_run"] else "got"
+    size = sizing.shown(done["num_bytes"])
+    print(f"{folder} {verb} {done['num_records']:,} records, {size}")
+    for split, num_records in done["splits"].items():
+        print(f"  {split:<12} {num_records:>9,} records")
+    if "convert_again" in done:
+        same = (
+            "the same shards" if done["same_shards"] else "a data set of these images"
+        )
+        print(f"To make {same} again:\n  {done['convert_again']}")
+    print(f"{done['seconds']:.1f} s")
+    print(json.dumps(done, separators=(",", ":")))
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) != 2:
+        raise app.UsageError(
+            f"Expected one data set, DIR, got {len(argv) - 1} arguments. "
+            "Flags start with --."
+        )
+
+    def work() -> int:
+        print_summary(export(config_from_flags(argv[1])))
+        return 0
+
+    return exit_code.of(work)
+
+
+if __name__ == "__main__":
+    start.run(main)

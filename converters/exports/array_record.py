@@ -1,0 +1,79 @@
+"""ArrayRecord shards: the whole records, as TFDS and Grain read them at random.
+
+In: the records of a part. Out: a file with the serialized examples as they are, and
+the files with which TFDS loads the folder. Needs the package array_record.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterable
+
+from converters.exports.items import Item
+from converters.exports.plan import Plan
+from converters.jobs import side_files
+from tfpipe.shards import index, records
+
+# One record a group: a record is read without its neighbours.
+_OPTIONS = "group_size:1"
+
+
+def require() -> None:
+    """Checks that the package is installed.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    try:
+        from array_record.python import array_record_module  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            "--format=arrayrecord needs a package that is not installed: pip install "
+            f"'tfpipe[arrayrecord]' ({error})."
+        ) from error
+
+
+def write_part(items: Iterable[Item], path: pathlib.Path) -> None:
+    """Writes the file of a part.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    from array_record.python import array_record_module
+
+    writer = array_record_module.ArrayRecordWriter(str(path), _OPTIONS)
+    try:
+        for item in items:
+            if not writer.write(item.data) and not writer.ok():
+                raise OSError(f"{path} cannot be written. Is there room on the disk?")
+    finally:
+        writer.close()
+
+
+def side_files_of(plan: Plan) -> dict[str, bytes]:
+    """Returns the files that TFDS needs, by name; none for records of other tools."""
+    known = plan.source.known
+    if not str(known.made_by.get("command", "")).startswith("converters."):
+        return {}
+    frame = records.HEADER_BYTES + records.FOOTER_BYTES
+    splits: dict[str, tuple[index.Shard, ...]] = {}
+    for part in plan.parts:
+        shard = index.Shard(
+            name=part.name,
+            num_records=part.num_records,
+            num_bytes=max(part.num_bytes, frame * part.num_records),
+            digest="",
+        )
+        splits[part.split] = (*splits.get(part.split, ()), shard)
+    exported = dataclasses.replace(known, splits=splits)
+    names = side_files.label_names(plan.source.classes)
+    info = side_files.dataset_info(exported) | {"fileFormat": "array_record"}
+    return {
+        side_files.DATASET_INFO_NAME: _json(info),
+        side_files.FEATURES_NAME: _json(side_files.features(len(names))),
+        side_files.LABEL_NAMES_NAME: "".join(f"{name}\n" for name in names).encode(),
+    }
+
+
+def _json(document: object) -> bytes:
+    return (json.dumps(document, indent=1) + "\n").encode()

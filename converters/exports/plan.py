@@ -1,0 +1,241 @@
+"""The plan of an export: which records go into which file, under which names.
+
+In: a data set, its splits, a subset. Out: a `Part` for each shard with a chosen record,
+and a Parquet file with a row for each record, from which workers take their rows. The
+plan takes little memory, whatever the number of records.
+"""
+
+import contextlib
+import dataclasses
+import glob
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from converters.exports import naming
+from converters.jobs import side_files
+from converters.replicas.source import Source
+from tfpipe.shards import index
+from tfpipe.shards.subset import Subset
+
+if TYPE_CHECKING:
+    import duckdb
+
+Format = Literal["tree", "webdataset", "arrayrecord", "parquet"]
+FORMATS: tuple[Format, ...] = ("tree", "webdataset", "arrayrecord", "parquet")
+Paths = Literal["auto", "source", "split"]
+
+ROWS_NAME = "rows.parquet"
+
+
+class Row(NamedTuple):
+    """A record to export: its row of the catalog, and the path of its image."""
+
+    record: int
+    byte_offset: int
+    num_bytes: int
+    label: int
+    synset: str
+    height: int
+    width: int
+    filename: str
+    digest: str
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """The chosen records of one shard.
+
+    Attributes:
+        name: Name of its file; in a tree, which has many files, of its marker alone.
+        split: Split of the shard.
+        source_number: Number of the shard in its split.
+        num_records: Number of chosen records, at least 1.
+        num_bytes: Bytes of these records in the shard.
+    """
+
+    name: str
+    split: str
+    source_number: int
+    num_records: int
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All parts of an export.
+
+    Attributes:
+        kind: The format.
+        style: How the images are named.
+        source: The data set.
+        parts: The parts, by split and shard.
+        rows_path: File with the row of each record.
+    """
+
+    kind: Format
+    style: naming.Style
+    source: Source
+    parts: tuple[Part, ...]
+    rows_path: pathlib.Path
+
+    @property
+    def num_records(self) -> int:
+        """Number of records of all parts."""
+        return sum(part.num_records for part in self.parts)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of these records in their shards, which an export takes too, nearly."""
+        return sum(part.num_bytes for part in self.parts)
+
+    def rows(self, part: Part) -> list[Row]:
+        """Returns the rows of a part, in the order of its records."""
+        query = (
+            f"SELECT {', '.join(Row._fields)} FROM read_parquet(?) "
+            "WHERE split = ? AND shard = ? ORDER BY record"
+        )
+        with index.catalog_connection() as connection:
+            values = [escaped(self.rows_path), part.split, part.source_number]
+            return [Row(*row) for row in connection.execute(query, values).fetchall()]
+
+
+def make_plan(
+    source: Source,
+    *,
+    kind: Format,
+    paths: Paths,
+    subset: Subset | None,
+    folder: pathlib.Path,
+) -> Plan:
+    """Chooses the records, names them, and divides them into parts.
+
+    Args:
+        source: The data set, with the splits to export.
+        kind: The format.
+        paths: How files of a tree are named.
+        subset: Records to export; None exports all.
+        folder: Folder for the file of rows.
+
+    Raises:
+        ValueError: If names cannot be made, or TFDS could not read those of shards.
+        BadSubsetError: If the subset is one of another data set.
+    """
+    rows_path = folder / ROWS_NAME
+    with index.catalog_connection() as connection:
+        _choose(connection, source, subset)
+        style = _style(connection, source, kind, paths)
+        naming.add_paths(connection, style)
+        connection.execute(
+            f"COPY (SELECT {', '.join(('split', 'shard', *Row._fields))} FROM named "
+            f"ORDER BY list_position(?, split), shard, record) TO {quoted(rows_path)} "
+            "(FORMAT parquet, COMPRESSION zstd)",
+            [list(source.known.splits)],
+        )
+        counts = connection.execute(
+            "SELECT split, shard, count(*), sum(num_bytes)::BIGINT FROM named "
+            "GROUP BY split, shard ORDER BY list_position(?, split), shard",
+            [list(source.known.splits)],
+        ).fetchall()
+    parts = _parts(source, kind, counts)
+    return Plan(kind=kind, style=style, source=source, parts=parts, rows_path=rows_path)
+
+
+def _choose(
+    connection: "duckdb.DuckDBPyConnection", source: Source, subset: Subset | None
+) -> None:
+    """Makes the table `chosen`: the catalog's rows of the records to export."""
+    columns = ", ".join(["split", "shard", *Row._fields[:-1]])
+    splits = list(source.known.splits)
+    query = f"CREATE TABLE chosen AS SELECT {columns} FROM read_parquet(?) AS catalog "
+    catalog = escaped(source.folder / index.CATALOG_NAME)
+    if subset is None:
+        connection.execute(
+            query + "WHERE split IN (SELECT unnest(?))", [catalog, splits]
+        )
+        return
+    connection.execute("CREATE TABLE wanted (split VARCHAR, shard INT, record INT)")
+    for split in splits:
+        if not len(subset.splits.get(split, ())):
+            continue
+        chosen = subset.splits[split]
+        numbers = {"shard": chosen.shard, "record": chosen.record}
+        connection.register("numbers", numbers)
+        connection.execute(
+            "INSERT INTO wanted SELECT ?, shard, record FROM numbers", [split]
+        )
+        connection.unregister("numbers")
+    connection.execute(
+        query + "SEMI JOIN wanted USING (split, shard, record)", [catalog]
+    )
+
+
+def _style(
+    connection: "duckdb.DuckDBPyConnection", source: Source, kind: Format, paths: Paths
+) -> naming.Style:
+    if kind != "tree":
+        return "key"
+    if paths != "auto":
+        return paths
+    command = str(source.known.made_by.get("command", ""))
+    return "source" if naming.is_readable(connection, command) else "split"
+
+
+def _parts(
+    source: Source, kind: Format, counts: list[tuple[str, int, int, int]]
+) -> tuple[Part, ...]:
+    parts = []
+    per_split: dict[str, int] = {}
+    for split, *_ in counts:
+        per_split[split] = per_split.get(split, 0) + 1
+    numbers = dict.fromkeys(per_split, 0)
+    for split, source_number, num_records, num_bytes in counts:
+        number = numbers[split]
+        numbers[split] += 1
+        name = _file_name(kind, source.known.name, split, number, per_split[split])
+        parts.append(
+            Part(
+                name=name,
+                split=split,
+                source_number=source_number,
+                num_records=num_records,
+                num_bytes=num_bytes,
+            )
+        )
+    return tuple(parts)
+
+
+def _file_name(kind: Format, dataset: str, split: str, number: int, count: int) -> str:
+    """Returns the name of a part, as the usual readers of its format expect it."""
+    if kind == "webdataset":
+        return f"{split}-{number:06d}.tar"
+    place = side_files.shard_name(
+        "inception", "", split=split, number=number, num_shards=count
+    )
+    if kind == "arrayrecord":
+        side_files.require_name(dataset)
+        return f"{dataset}-{split}.array_record{place.removeprefix(split)}"
+    return f"{place}.parquet" if kind == "parquet" else place
+
+
+def escaped(path: pathlib.Path) -> str:
+    """Returns a path for DuckDB, which takes *, ? and [ for a pattern otherwise."""
+    return glob.escape(os.fspath(path))
+
+
+def quoted(text: str | pathlib.Path) -> str:
+    """Returns a text or path as a literal of SQL."""
+    return "'" + os.fspath(text).replace("'", "''") + "'"
+
+
+@contextlib.contextmanager
+def part_file(folder: pathlib.Path, part: Part) -> Iterator[pathlib.Path]:
+    """Yields the path for a file until it is complete; it is removed on an error."""
+    path = folder / f"{part.name}.part"
+    try:
+        yield path
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise

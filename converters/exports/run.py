@@ -1,0 +1,232 @@
+"""Runs an export: its parts in worker processes, in a folder of work, then published.
+
+In: a plan. Out: the files in the output folder, and last export.json, which says what
+they are. A part that is complete has a marker, so that a command that was cut off goes
+on. Nothing is in the output folder before all parts are complete.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import tfpipe
+from converters.engines import processes
+from converters.exports import array_record, items, parquet, tree, webdataset
+from converters.exports.plan import Part, Plan, part_file
+from converters.jobs import replace, side_files, work_dir, write_shard
+from tfpipe.shards import index
+
+EXPORT_NAME = "export.json"
+FORMAT_VERSION = 1
+
+# In the folder of a job: the files as they will be published, and the sign that all are
+# complete and are being moved.
+_FILES_NAME, _JOURNAL_NAME = "files", "publish_export.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Export:
+    """One export.
+
+    Attributes:
+        plan: What is exported.
+        output_dir: Folder for the files.
+        description: Everything that decides the files, as JSON values.
+        more: More that export.json says; JSON values.
+        num_workers: Number of processes, >= 1.
+        fsync: Whether a part must be on the disk before it counts as complete.
+    """
+
+    plan: Plan
+    output_dir: pathlib.Path
+    description: Mapping[str, Any]
+    more: Mapping[str, Any]
+    num_workers: int
+    fsync: bool
+
+
+def describe(plan: Plan, subset_digest: str | None) -> dict[str, Any]:
+    """Returns everything that decides the files of an export, as JSON values."""
+    return {
+        "command": "converters.export",
+        "version": tfpipe.__version__,
+        "format": plan.kind,
+        "paths": plan.style,
+        "source": plan.source.digest,
+        "splits": list(plan.source.known.splits),
+        "subset": subset_digest,
+    }
+
+
+def run(export: Export) -> dict[str, Any]:
+    """Writes and publishes an export, and returns the content of its export.json.
+
+    Raises:
+        ValueError: If the output folder holds something else.
+        BadRecordError: If a record is damaged.
+        OSError: If a file cannot be read or written.
+        RemoteError: If the data set cannot be read from its URL.
+    """
+    if found := end_cut_off(export.output_dir, export.description):
+        return found
+    with work_dir.open_work_dir(
+        export.output_dir, export.description, task=0, restart=False, fsync=export.fsync
+    ) as folder:
+        (folder / _FILES_NAME).mkdir(exist_ok=True)
+        done = _completed(export.plan, folder)
+        missing = [part for part in export.plan.parts if part.name not in done]
+        _require_space(export, missing)
+        written = processes.run(
+            functools.partial(_write, export.plan, folder, export.fsync),
+            missing,
+            num_workers=export.num_workers,
+            num_images=sum(part.num_records for part in missing),
+        )
+        done |= {part.name: file for part, file in zip(missing, written, strict=True)}
+        document = _document(export, done)
+        return _publish(export, folder, document)
+
+
+def _write(plan: Plan, folder: pathlib.Path, fsync: bool, part: Part) -> index.File:
+    """Writes one part and its marker. Runs in worker processes."""
+    write_shard.keep_freed_memory()
+    found = items.read_items(plan, part)
+    if plan.kind == "tree":
+        file = tree.write_part(plan, part, found, folder / _FILES_NAME, fsync=fsync)
+    else:
+        with part_file(folder, part) as path:
+            if plan.kind == "webdataset":
+                webdataset.write_part(plan, part, found, path)
+            elif plan.kind == "parquet":
+                parquet.write_part(plan, part, found, path)
+            else:
+                array_record.write_part(found, path)
+            if fsync:
+                _sync(path)
+            file = index.describe_file(path)
+            os.replace(path, folder / _FILES_NAME / part.name)
+    marker = json.dumps(dataclasses.asdict(file)).encode()
+    index.replace_file(_marker(folder, part), marker, fsync=fsync)
+    return file
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _marker(folder: pathlib.Path, part: Part) -> pathlib.Path:
+    return folder / f"{part.name}{write_shard.MARKER_SUFFIX}"
+
+
+def _completed(plan: Plan, folder: pathlib.Path) -> dict[str, index.File]:
+    """Returns the parts that an earlier run completed, by name."""
+    done = {}
+    for part in plan.parts:
+        try:
+            file = index.File(**json.loads(_marker(folder, part).read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            continue  # a power loss can empty a marker that was written with --nofsync
+        path = folder / _FILES_NAME / part.name
+        is_there = path.exists() and path.stat().st_size == file.num_bytes
+        if plan.kind == "tree" or is_there:
+            done[part.name] = file
+    return done
+
+
+def _require_space(export: Export, parts: list[Part]) -> None:
+    needed = sum(part.num_bytes for part in parts)
+    free = shutil.disk_usage(export.output_dir).free
+    if needed > free:
+        raise OSError(
+            f"{export.output_dir} needs {needed / 1e9:.2f} GB for the files still to "
+            f"be written, got {free / 1e9:.2f} GB free. Make room or choose another "
+            "disk."
+        )
+
+
+def _document(export: Export, done: Mapping[str, index.File]) -> dict[str, Any]:
+    """Returns the content of export.json."""
+    plan = export.plan
+    known = plan.source.known
+    files = [
+        {
+            "name": part.name,
+            "split": part.split,
+            "num_records": part.num_records,
+            **dataclasses.asdict(done[part.name]),
+        }
+        for part in plan.parts
+    ]
+    return {
+        "format_version": FORMAT_VERSION,
+        "name": known.name,
+        "made_by": dict(export.description),
+        **export.more,
+        "num_records": plan.num_records,
+        "num_bytes": sum(file.num_bytes for file in done.values()),
+        "digest_algorithm": index.DIGEST_ALGORITHM,
+        # A tree has a folder of images for each part of the list, not a file.
+        "parts" if plan.kind == "tree" else "files": files,
+    }
+
+
+def _publish(
+    export: Export, folder: pathlib.Path, document: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Moves the files to the output folder, and writes export.json last."""
+    plan = export.plan
+    more = {side_files.CLASSES_NAME: _classes_table(plan)}
+    if plan.kind == "tree":
+        more |= tree.side_files_of(plan)
+    elif plan.kind == "arrayrecord":
+        more |= array_record.side_files_of(plan)
+    for name, content in more.items():
+        index.replace_file(folder / _FILES_NAME / name, content, fsync=export.fsync)
+    text = json.dumps(document, indent=1).encode()
+    index.replace_file(folder / _JOURNAL_NAME, text, fsync=export.fsync)
+    return _move(folder, export.output_dir)
+
+
+def _classes_table(plan: Plan) -> bytes:
+    lines = side_files.classes_table(plan.source.classes)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _move(folder: pathlib.Path, output_dir: pathlib.Path) -> dict[str, Any]:
+    """Moves the files that are still in the folder of the job, and removes that."""
+    text = (folder / _JOURNAL_NAME).read_bytes()
+    document: dict[str, Any] = json.loads(text)
+    for path in sorted((folder / _FILES_NAME).iterdir()):
+        os.replace(path, output_dir / path.name)
+    index.replace_file(output_dir / EXPORT_NAME, text)
+    replace.remove_job(folder)
+    return document
+
+
+def end_cut_off(
+    output_dir: pathlib.Path, description: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Ends an export that was cut off while its files were moved.
+
+    Returns:
+        Its export.json, if it was one of this description; None otherwise.
+    """
+    journals = list(output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/{_JOURNAL_NAME}"))
+    if not journals:
+        return None
+    with work_dir.claimed(output_dir):
+        for journal in journals:
+            if journal.exists():
+                document = _move(journal.parent, output_dir)
+                if document["made_by"] == json.loads(json.dumps(description)):
+                    return document
+    return None
