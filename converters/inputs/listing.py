@@ -33,6 +33,11 @@ NOT_A_SPLIT = "not_a_split"
 OTHER_CLASS = "other_class"
 EMPTY_FOLDER = "empty_folder"
 LINK_LOOP = "link_loop"
+# About rows of tables.
+NULL_IMAGE = "null_image"
+NULL_LABEL = "null_label"
+NULL_SPLIT = "null_split"
+MISSING_FILE = "missing_file"
 # About boxes.
 BOX_EMPTY = "bbox_dropped_empty"
 BOX_OTHER_SYNSET = "bbox_dropped_other_synset"
@@ -54,6 +59,10 @@ DETAILS: Mapping[str, str] = {
     OTHER_CLASS: "the class is not among --classes",
     EMPTY_FOLDER: "a folder of a class must hold images",
     LINK_LOOP: "a link must not lead to a folder that it is in",
+    NULL_IMAGE: "a row must have an image, got NULL",
+    NULL_LABEL: "a row must have a label, got NULL",
+    NULL_SPLIT: "a row must have a split, got NULL",
+    MISSING_FILE: "a row must name a file that exists",
     BOX_EMPTY: "a box must have an area inside of the image",
     BOX_OTHER_SYNSET: "a box must be of the class that the file is named after",
     BOX_NO_SIZE: "an annotation with boxes must give width and height of the image",

@@ -151,8 +151,11 @@ def _write_records(
     """Writes the records and catalog rows of a shard; returns the shard's digest."""
     start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
     digest = xxhash.xxh3_128()
+    more = _features(job, task.plan)
     for image in task.plan.images:
-        stored = _store(image, task.boxes.get(image.name, ()), job, tally)
+        features = more.get(catalog_name(image.name)) if more else None
+        boxes = task.boxes.get(image.name, ())
+        stored = _store(image, boxes, job, tally, features=features)
         if stored is not None:
             row, buffers = stored
             byte_offset = shard.num_bytes
@@ -167,6 +170,13 @@ def _write_records(
             tally.num_records += 1
         processes.image_done()
     return digest.hexdigest()
+
+
+def _features(job: Job, plan: ShardPlan) -> Mapping[str, Mapping[str, Buffers]]:
+    """Returns more features of the images of a shard, by name, if there are any."""
+    if job.more_columns is None:
+        return {}
+    return job.more_columns.features(catalog_name(image.name) for image in plan.images)
 
 
 def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
@@ -281,7 +291,12 @@ class NewFile:
 
 
 def _store(
-    image: Image, boxes: Sequence[Box], job: Job, tally: _Tally
+    image: Image,
+    boxes: Sequence[Box],
+    job: Job,
+    tally: _Tally,
+    *,
+    features: Mapping[str, Buffers] | None,
 ) -> tuple[str, Buffers] | None:
     """Returns an image's catalog row, without its place, and its framed record.
 
@@ -305,6 +320,7 @@ def _store(
         text=label.text,
         filename=image.name.rpartition("/")[2],
         boxes=boxes,
+        features=features,
     )
     # json.dumps of the whole row takes longer: only some values need quoting.
     row = (

@@ -156,6 +156,7 @@ def make_job(
     input_dir: pathlib.Path,
     found: classtree.ClassTree,
     own_options: Mapping[str, Any],
+    labels: Mapping[str, int] | None = None,
 ) -> Job:
     """Gives the classes their labels, divides the splits, and plans the shards.
 
@@ -165,6 +166,7 @@ def make_job(
         input_dir: Folder that the files of the images are relative to.
         found: The images by split and class.
         own_options: Options of the command alone that decide the bytes; JSON values.
+        labels: Label of each class, in label order; None takes them from the options.
 
     Raises:
         ValueError: If the input is not as it must be.
@@ -177,7 +179,7 @@ def make_job(
                 "or --split_fractions must not make again. Leave it out of the flag, "
                 "or move the split away."
             )
-    labels = _labels(options, found)
+    labels = dict(labels or _labels(options, found))
     tree = classtree.make_tree(
         found,
         labels,

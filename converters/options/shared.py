@@ -53,6 +53,16 @@ def input_dir() -> "flags.FlagHolder[str | None]":
     )
 
 
+@functools.cache
+def inputs() -> "flags.FlagHolder[list[str]]":
+    """Defines --input, which may come several times."""
+    return flags.DEFINE_multi_string(
+        "input",
+        [],
+        "What to convert: a file, a folder, a pattern in quotes, or a URL; see above.",
+    )
+
+
 def required_input_dir() -> str:
     """Returns the value of --input_dir.
 

@@ -46,6 +46,7 @@ def refuse_urls(values: flags.FlagValues) -> None:
     Raises:
         ValueError: If one has.
     """
-    # Commands check these two.
-    for name in set(values) - {shared.OUTPUT_DIR, shared.RAY_ADDRESS}:
+    # Commands check these.
+    checked = {shared.OUTPUT_DIR, shared.RAY_ADDRESS, "input", "table", "root"}
+    for name in set(values) - checked:
         errors.require_local_path("", f"--{name}", values[name].value)

@@ -19,7 +19,9 @@ AT_THE_TOP = {
         *("pipeline", "presets", "recipes", "mixture", "tuning", "view"),
         *("errors", "host", "at_exit"),
     },
-    "converters": {"imagenet", "folder", "synthesize", "verify", "replicate"},
+    "converters": {
+        *("imagenet", "folder", "table", "synthesize", "verify", "replicate"),
+    },
     "benchmarks": {
         *("train", "input", "sweep", "report", "storage", "service", "advise"),
     },
