@@ -29,7 +29,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +43,10 @@ from converters.inputs.tables import (
     places,
     scan,
     spool,
+    sql,
 )
 from converters.jobs import work_dir
 from converters.jobs.job import Job
-from converters.jobs.more_columns import MoreColumns
 from converters.options import command, labelled, policy, shared, start
 from tfpipe.remote import urls
 from tfpipe.shards import index
@@ -255,13 +254,16 @@ def make_job(config: Config) -> Job:
     state = [config.shown(), [source.state() for source in sources.values()]]
     key = index.digest(json.dumps([state, root.place], sort_keys=True))
     folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
-    with spool.locked(folder):
-        try:
+    made = not output_dir.exists()
+    try:
+        with spool.locked(folder):
             rows = scan.scan(sources, config.query, config.columns, folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return _make_job(config, root, rows)
+            return _make_job(config, root, rows)
+    finally:
+        # Folders that are not empty stay: all of them unless reading failed.
+        for path in (folder.parent, output_dir) if made else (folder.parent,):
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
@@ -274,7 +276,7 @@ def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
         separator=config.label_separator,
         class_of=_class_of(config),
     )
-    with scan.connected(rows.parent) as connection:
+    with sql.connected(rows.parent) as connection:
         listed = classes_of_rows.read(connection, rows, reading)
         labels = _integer_labels(config, listed) if listed.integers else None
         made = labelled.make_job(
@@ -325,7 +327,7 @@ def _more_columns(
     rows: pathlib.Path,
     listed: classes_of_rows.Listed,
     made: Job,
-) -> MoreColumns | None:
+) -> extras.MoreColumns | None:
     """Returns what the catalog and the records get beside the images and classes."""
     in_records = tuple(config.extra_columns) if config.extra_in_records else ()
     labels_of = None
@@ -345,7 +347,7 @@ def _more_columns(
     if not (config.extra_columns or labels_of):
         return None
     path = extras.write(connection, rows, listed.rows, labels_of, config.extra_columns)
-    return MoreColumns(path=path, in_records=in_records)
+    return extras.MoreColumns(path=path, in_records=in_records)
 
 
 def _root(config: Config, sources: Mapping[str, places.Source]) -> images.Root:

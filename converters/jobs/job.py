@@ -19,7 +19,7 @@ from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.boxes import Box
 from converters.inputs.classes import Class
-from converters.jobs.more_columns import MoreColumns
+from converters.inputs.tables.extras import MoreColumns
 from converters.jobs.plan import ShardPlan
 from tfpipe.remote.files import Files
 from tfpipe.shards import index

@@ -88,7 +88,7 @@ def read(
     """Lists the images of a table.
 
     Args:
-        connection: A connection of `scan.connected`.
+        connection: A connection of `sql.connected`.
         rows: The Parquet file of the table's values.
         reading: How they become images.
 

@@ -158,8 +158,8 @@ def _errors(
     try:
         yield
     except kind as error:
-        words = (str(word) for word in error.args)
-        text = " ".join(" ".join(words).split()) or type(error).__name__
+        said = " ".join(str(word) for word in error.args).split("\nLINE ")[0]
+        text = " ".join(said.split()) or type(error).__name__
         text = _without_password(text, source.url).rstrip(".")
         if isinstance(error, unreachable):
             raise OSError(
