@@ -278,7 +278,7 @@ def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
     )
     with sql.connected(rows.parent) as connection:
         listed = classes_of_rows.read(connection, rows, reading)
-        labels = _integer_labels(config, listed) if listed.integers else None
+        labels = _labels(config, listed)
         made = labelled.make_job(
             config,
             command_name="converters.table",
@@ -287,7 +287,7 @@ def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
             own_options=config.shown(),
             labels=labels,
         )
-        more = _more_columns(config, connection, rows, listed, made)
+        more = _more_columns(config, connection, rows, listed, labels)
     return dataclasses.replace(made, more_columns=more)
 
 
@@ -300,24 +300,40 @@ def _class_of(config: Config) -> dict[int, str] | None:
     return {label: name for name, label in labels.items()}
 
 
-def _integer_labels(config: Config, listed: classes_of_rows.Listed) -> dict[str, int]:
+def _labels(config: Config, listed: classes_of_rows.Listed) -> dict[str, int]:
+    """Returns the label of each class, also of those that no image has as its first."""
+    several = {name: row for row, names in listed.several.values() for name in names}
+    names = {*listed.tree.class_names(), *several}
+    if listed.integers:
+        return _integer_labels(config, sorted(map(int, names)))
+    if config.label_map is None:
+        base = 1 if config.label_base is None else config.label_base
+        return classtree.sorted_labels(sorted(names), base)
+    path = shared.path_of("--label_map", config.label_map)
+    labels = classtree.read_label_map(path, config.label_base)
+    if unknown := sorted(several.keys() - labels.keys()):
+        raise ValueError(
+            f"--label_map must name every class of the input, got {unknown[0]!r} in "
+            f"row {several[unknown[0]]}, which it lacks. Add a line for it."
+        )
+    return labels
+
+
+def _integer_labels(config: Config, numbers: Sequence[int]) -> dict[str, int]:
     """Returns the labels of classes that are digits: they are their own labels.
 
     Labels from 0 on become labels from 1 on if --label_base=1 says so. Integers that no
     image has are classes too, so that the labels have no gap.
     """
-    several = (name for names in listed.several.values() for name in names)
-    numbers = {*map(int, listed.tree.class_names()), *map(int, several)}
-    lowest = min(1, *numbers)
+    lowest = min(1, numbers[0])
     base = lowest if config.label_base is None else config.label_base
     if base < lowest:
         raise ValueError(
-            f"--label_base={base} needs labels from 0 on, got {min(numbers)} as the "
+            f"--label_base={base} needs labels from 0 on, got {numbers[0]} as the "
             "lowest. Leave the flag out."
         )
     return {
-        str(number): number - lowest + base
-        for number in range(lowest, max(numbers) + 1)
+        str(number): number - lowest + base for number in range(lowest, numbers[-1] + 1)
     }
 
 
@@ -326,22 +342,20 @@ def _more_columns(
     connection: "duckdb.DuckDBPyConnection",
     rows: pathlib.Path,
     listed: classes_of_rows.Listed,
-    made: Job,
+    labels: Mapping[str, int],
 ) -> extras.MoreColumns | None:
     """Returns what the catalog and the records get beside the images and classes."""
     in_records = tuple(config.extra_columns) if config.extra_in_records else ()
     labels_of = None
     if listed.several:
-        labels = {item.text: item.label for item in made.classes}
-        single = {
+        classes_of = {
             place.name: [name]
             for split in listed.tree.splits.values()
             for name, found in split.items()
             for place in found
-        }
+        } | {name: names for name, (_, names) in listed.several.items()}
         labels_of = {
-            name: [labels[each] for each in listed.several.get(name, classes)]
-            for name, classes in single.items()
+            name: [labels[each] for each in names] for name, names in classes_of.items()
         }
         in_records = (extras.LABELS, *in_records)
     if not (config.extra_columns or labels_of):

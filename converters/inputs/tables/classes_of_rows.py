@@ -70,15 +70,15 @@ class Listed(NamedTuple):
         tree: The images by split and class.
         input_dir: Folder that their files are relative to.
         integers: Whether classes are digits of integer labels.
-        several: Classes of each image with several, by its name; the first is the
-            class of the image.
+        several: Row and classes of each image with several, by its name; the first
+            is the class of the image.
         rows: Row of each image, by its name.
     """
 
     tree: ClassTree
     input_dir: pathlib.Path
     integers: bool
-    several: Mapping[str, Sequence[str]]
+    several: Mapping[str, tuple[int, Sequence[str]]]
     rows: Mapping[str, int]
 
 
@@ -171,7 +171,7 @@ class _Lister:
         self._reading, self._labels = reading, labels
         self._found: dict[str, dict[str, list[Place]]] = {}
         self._left_out: list[LeftOut] = []
-        self._several: dict[str, list[str]] = {}
+        self._several: dict[str, tuple[int, Sequence[str]]] = {}
         self._rows: dict[str, int] = {}
         self._has_bytes = (reading.folder / spool.IMAGES_NAME).exists()
         self._input_dir = os.path.abspath(
@@ -222,7 +222,7 @@ class _Lister:
             )
         self._rows[name] = row.row
         if len(classes) > 1:
-            self._several[name] = classes
+            self._several[name] = (row.row, classes)
         split = self._found.setdefault(self._split(row), {})
         split.setdefault(classes[0], []).append(self._place(name, row, found))
 

@@ -159,8 +159,8 @@ def _image_values(
             return path_value, f"{image}.bytes"
     raise ValueError(
         f"--image_column={columns.image} must hold text (a path or a URL), bytes "
-        f"(BLOB), or structs with bytes and path; got {kind}. Choose another column, or "
-        "cast it in --query."
+        f"(BLOB), or structs with bytes and path; got {kind}. Choose another column, "
+        "or cast it in --query."
     )
 
 
