@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 
 USER, PASSWORD = "reader", "se:cret/%"
@@ -19,21 +20,26 @@ def programs() -> pathlib.Path | None:
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path) -> Iterator[int]:
+def running() -> Iterator[int]:
     """Starts a server with a password for its user, and yields its port."""
+    # pytest's folders are closed to the user that the server runs as.
+    with tempfile.TemporaryDirectory(prefix="tfpipe-postgresql-") as folder:
+        with _running(pathlib.Path(folder)) as port:
+            yield port
+
+
+@contextlib.contextmanager
+def _running(folder: pathlib.Path) -> Iterator[int]:
     bin_dir = programs()
     assert bin_dir is not None
-    data, password = folder / "postgresql", folder / "password"
-    data.mkdir(parents=True)
+    data, password = folder / "data", folder / "password"
+    data.mkdir()
     password.write_text(PASSWORD)
     ahead: list[str] = []
     if os.getuid() == 0:  # the server refuses to run as root
         ahead = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        for path in (data, password):
+        for path in (folder, data, password):
             os.chown(path, 65534, 65534)
-        for above in (folder, *folder.parents):
-            if not above.stat().st_mode & 0o001:
-                above.chmod(above.stat().st_mode | 0o011)
     words = ["-U", USER, f"--pwfile={password}", "--auth=scram-sha-256", "-E", "UTF8"]
     _run([*ahead, bin_dir / "initdb", "-D", data, "--no-sync", *words])
     with socket.socket() as probe:

@@ -130,6 +130,11 @@ class MoreColumns:
         os.replace(part, catalog)
 
 
+def is_key(key: str) -> bool:
+    """Whether a feature is one that only tables with more columns have."""
+    return key == LABELS_KEY or key.startswith(PREFIX)
+
+
 def key_of(name: str) -> str:
     """Returns the key of the feature of a column."""
     return LABELS_KEY if name == LABELS else f"{PREFIX}{name}"
