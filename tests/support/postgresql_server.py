@@ -23,9 +23,11 @@ def programs() -> pathlib.Path | None:
 def running() -> Iterator[int]:
     """Starts a server with a password for its user, and yields its port."""
     # pytest's folders are closed to the user that the server runs as.
-    with tempfile.TemporaryDirectory(prefix="tfpipe-postgresql-") as folder:
-        with _running(pathlib.Path(folder)) as port:
-            yield port
+    with (
+        tempfile.TemporaryDirectory(prefix="tfpipe-postgresql-") as folder,
+        _running(pathlib.Path(folder)) as port,
+    ):
+        yield port
 
 
 @contextlib.contextmanager

@@ -56,15 +56,15 @@ def write_tables(folder: pathlib.Path, rows: list[Row]) -> dict[str, dict[str, s
             "CREATE TABLE t (path VARCHAR, img BLOB, label VARCHAR, score DOUBLE)"
         )
         connection.executemany(
-            "INSERT INTO t VALUES (?, ?, ?, ?)", list(map(list, rows))
+            "INSERT INTO t VALUES (?, ?, ?, ?)", [list(row) for row in rows]
         )
         for name, query in {
             "paths": "SELECT path, label, score FROM t",
             "bytes": "SELECT path, img, label, score FROM t",
-            "structs": "SELECT {'bytes': img, 'path': path} AS img, label, score FROM t",
+            "structs": "SELECT {'bytes': img, 'path': path} AS img, label FROM t",
             # Every second row has its bytes, the others a path alone.
             "mixed": "SELECT {'bytes': CASE WHEN score * 4 % 2 = 0 THEN img END, "
-            "'path': path} AS img, label, score FROM t",
+            "'path': path} AS img, label FROM t",
         }.items():
             connection.execute(f"COPY ({query}) TO '{folder}/{name}.parquet'")
     path, img = {"image_column": "path"}, {"image_column": "img"}

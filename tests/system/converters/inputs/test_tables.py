@@ -78,7 +78,7 @@ def test_all_forms_give_the_records_of_the_tree(
         "postgresql joined": {
             "input": f"{secret}#photos",
             "table": {"more": str(raw / "rows.csv")},
-            "query": "SELECT i.img, path, m.label FROM input i JOIN more m USING (path)",
+            "query": "SELECT img, path, m.label FROM input JOIN more m USING (path)",
             "image_column": "img",
             "name_column": "path",
         },
