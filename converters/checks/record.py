@@ -5,6 +5,7 @@ each fault, with the actual and the expected value. No shard is read here.
 """
 
 import io
+import itertools
 import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ import xxhash
 
 from converters.images import formats, jpeg_header, pillow
 from converters.inputs import ilsvrc
+from converters.inputs.tables import extras
 from tfpipe import errors
 from tfpipe.shards import image_record
 from tfpipe.shards.example import Feature, Kind, decode_example
@@ -135,7 +137,8 @@ def schema_faults(
     kinds = FEATURES if features is None else features
     wrong = list(_feature_faults(example, kinds, scalars))
     if features is None:
-        for key in sorted(example.keys() - FEATURES.keys()):
+        others = example.keys() - FEATURES.keys()
+        for key in sorted(itertools.filterfalse(extras.is_key, others)):
             wrong.append(f"feature {key} is not one of those that the converters write")
     yield from wrong
     if wrong:

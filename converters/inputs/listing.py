@@ -41,6 +41,11 @@ NO_LABEL = "no_label"
 BAD_LABEL = "bad_label"
 BAD_RECORD = "bad_record"
 NOT_MAPPED = "class_not_mapped"
+# About rows of tables.
+NULL_IMAGE = "null_image"
+NULL_LABEL = "null_label"
+NULL_SPLIT = "null_split"
+MISSING_FILE = "missing_file"
 # About boxes.
 BOX_EMPTY = "bbox_dropped_empty"
 BOX_OTHER_SYNSET = "bbox_dropped_other_synset"
@@ -69,6 +74,10 @@ DETAILS: Mapping[str, str] = {
     NO_LABEL: "an image must have a class; see --label_from and --label_key",
     BAD_LABEL: "a class must be a short text in UTF-8 or a whole number",
     BAD_RECORD: "a record must have right checksums and be a tf.train.Example",
+    NULL_IMAGE: "a row must have an image, got NULL",
+    NULL_LABEL: "a row must have a label, got NULL",
+    NULL_SPLIT: "a row must have a split, got NULL",
+    MISSING_FILE: "a row must name a file that exists",
     BOX_EMPTY: "a box must have an area inside of the image",
     BOX_OTHER_SYNSET: "a box must be of the class that the file is named after",
     BOX_NO_SIZE: "an annotation with boxes must give width and height of the image",

@@ -19,6 +19,7 @@ from converters.images import lossless
 from converters.images.policy import Policy
 from converters.inputs.boxes import Box
 from converters.inputs.classes import Class
+from converters.inputs.tables.extras import MoreColumns
 from converters.jobs.plan import ShardPlan
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -50,6 +51,7 @@ class Job:
         writer: Function that writes a shard from a job, its folder and a task, and
             returns what it wrote; None stands for `write_shard.write_shard`.
         boxes_of: Returns the bounding boxes of an image, by its name.
+        more_columns: More columns of the catalog and features of the records, if any.
         ignored: Number of files that were left out, by reason, for the index.
         left_out: The same files by name, as lines of rejects.jsonl.
         dropped: Images left out before the plan was made, as lines of rejects.jsonl.
@@ -82,6 +84,7 @@ class Job:
     made_by: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     writer: Callable[..., Any] | None = None
     boxes_of: Callable[[str], Sequence[Box]] = no_boxes
+    more_columns: MoreColumns | None = None
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
     left_out: Sequence[Mapping[str, str]] = ()
     dropped: Sequence[Mapping[str, str]] = ()

@@ -165,6 +165,8 @@ def _publish_complete(
     fragments = [write_shard.fragment_path(job_dir / name) for name in new]
     with _catalog_errors(catalog), index.catalog_connection() as connection:
         index.write_catalog(connection, fragments, catalog)
+        if job.more_columns is not None:
+            job.more_columns.add_to(catalog)
         # Another writer makes copies on purpose: they are no finding.
         copies = duplicates.NONE
         if job.writer is None:

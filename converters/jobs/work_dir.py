@@ -143,7 +143,7 @@ def open_work_dir(
     """
     with claimed(output_dir) as work_dir:
         end_cut_off(work_dir, give_up=restart, fsync=fsync)
-        _require_free(output_dir, names, overwrite=restart)
+        require_free(output_dir, names, overwrite=restart)
         lock = locks.acquire(work_dir / f"task-{task:05d}{_LOCK_SUFFIX}")
         if lock is None:
             raise _is_running(output_dir)
@@ -160,7 +160,7 @@ def open_work_dir(
         _leave(work_dir)
 
 
-def _require_free(
+def require_free(
     output_dir: pathlib.Path, names: Sequence[str], *, overwrite: bool
 ) -> None:
     """Refuses an output folder whose content a conversion would mix with or lose.

@@ -152,11 +152,14 @@ def _write_records(
     """Writes the records and catalog rows of a shard; returns the shard's digest."""
     start = f'{{"split": {_quoted(task.plan.split)}, "shard": {task.plan.number}, '
     digest = xxhash.xxh3_128()
+    more = _features(job, task.plan)
     images = ahead.readers(
         job.input_dir, task.plan.images, read=read_image, is_read=_is_read(job)
     )
     for image, read in images:
-        stored = _store(image, read, task.boxes.get(image.name, ()), job, tally)
+        features = more.get(catalog_name(image.name)) if more else None
+        boxes = task.boxes.get(image.name, ())
+        stored = _store(image, read, boxes, job, tally, features=features)
         if stored is not None:
             row, buffers = stored
             byte_offset = shard.num_bytes
@@ -176,6 +179,13 @@ def _write_records(
 def _is_read(job: Job) -> Callable[[Image], bool]:
     """Returns whether the bytes of an image are read, which the policy decides."""
     return lambda image: prepare.check_bytes(image.num_bytes, job.policy) is None
+
+
+def _features(job: Job, plan: ShardPlan) -> Mapping[str, Mapping[str, Buffers]]:
+    """Returns more features of the images of a shard, by name, if there are any."""
+    if job.more_columns is None:
+        return {}
+    return job.more_columns.features(catalog_name(image.name) for image in plan.images)
 
 
 def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
@@ -295,6 +305,8 @@ def _store(
     boxes: Sequence[Box],
     job: Job,
     tally: _Tally,
+    *,
+    features: Mapping[str, Buffers] | None,
 ) -> tuple[str, Buffers] | None:
     """Returns an image's catalog row, without its place, and its framed record.
 
@@ -318,6 +330,7 @@ def _store(
         text=label.text,
         filename=image.name.rpartition("/")[2],
         boxes=boxes,
+        features=features,
     )
     # json.dumps of the whole row takes longer: only some values need quoting.
     row = (

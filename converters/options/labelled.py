@@ -181,7 +181,7 @@ def make_job(
                 "--validation_fraction or --split_fractions must not make again. Leave "
                 "it out of the flag, or move the split away."
             )
-    labels = _labels(options, found) if labels is None else labels
+    labels = dict(labels or _labels(options, found))
     tree = classtree.make_tree(
         found,
         labels,

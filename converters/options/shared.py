@@ -27,7 +27,9 @@ OUTPUT_DIR = "output_dir"
 RAY_ADDRESS = "ray_address"
 INPUT_DIR, INPUT = "input_dir", "input"
 # Flags whose values may be URLs; the commands check these values.
-TAKE_URLS = frozenset({OUTPUT_DIR, RAY_ADDRESS, INPUT_DIR, INPUT})
+TAKE_URLS = frozenset(
+    {OUTPUT_DIR, RAY_ADDRESS, INPUT_DIR, INPUT, "table", "root"}  # commands check them
+)
 PROCESSES, RAY = "processes", "ray"
 
 QUALITY_HELP = (
@@ -56,6 +58,16 @@ def input_dir() -> "flags.FlagHolder[str | None]":
         None,
         "Folder with the images as they came, or its URL, such as s3://bucket/raw; see "
         "the layout above.",
+    )
+
+
+@functools.cache
+def inputs() -> "flags.FlagHolder[list[str]]":
+    """Defines --input, which may come several times."""
+    return flags.DEFINE_multi_string(
+        "input",
+        [],
+        "What to convert: a file, a folder, a pattern in quotes, or a URL; see above.",
     )
 
 

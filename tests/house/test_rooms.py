@@ -20,8 +20,9 @@ AT_THE_TOP = {
         *("errors", "host", "at_exit"),
     },
     "converters": {
-        *("imagenet", "folder", "webdataset", "tfrecord", "merge"),
-        *("synthesize", "verify", "replicate", "query", "export"),
+        *("imagenet", "folder", "table", "webdataset", "tfrecord"),
+        *("merge", "synthesize", "verify", "replicate", "query"),
+        *("export",),
     },
     "benchmarks": {
         *("train", "input", "sweep", "report", "storage", "service", "advise"),

@@ -10,7 +10,7 @@ Garden, slim and DALI read.
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tfpipe.shards.example import (
@@ -48,6 +48,8 @@ class ImageRecord(NamedTuple):
         boxes: (xmin, ymin, xmax, ymax) of each object, relative, 0 to 1.
         box_labels: Label of each box; None gives each the label of the image, which
             then must be one label.
+        features: More features by key, from `example.int64_feature` and its like. Each
+            key comes before image/encoded in sorted order, as extra/score does.
     """
 
     encoded: bytes
@@ -59,6 +61,7 @@ class ImageRecord(NamedTuple):
     filename: str
     boxes: Sequence[Box] = ()
     box_labels: Sequence[int] | None = None
+    features: Mapping[str, Buffers] | None = None
 
 
 def encode_image(record: ImageRecord) -> Buffers:
@@ -67,14 +70,17 @@ def encode_image(record: ImageRecord) -> Buffers:
     The labels of boxes are written under both keys that readers use.
 
     Raises:
-        ValueError: If the boxes have not one label each.
+        ValueError: If the boxes have not one label each, or a key of `features` comes
+            after image/encoded.
     """
     labels = (record.label,) if isinstance(record.label, int) else tuple(record.label)
     filename = os.fsencode(record.filename)
     # Keys must be in sorted order; image/encoded is the sixth.
-    head = _class(labels, record.synset, record.text) + bytes_entry_head(
-        ENCODED, len(record.encoded)
-    )
+    head = bytes_entry_head(ENCODED, len(record.encoded))
+    if record.features:
+        head = _class_with(record.features, labels, record.synset, record.text) + head
+    else:
+        head = _class(labels, record.synset, record.text) + head
     tail = (
         _filename_head(len(filename))
         + filename
@@ -107,15 +113,31 @@ def _filename_head(num_bytes: int) -> bytes:
 
 @functools.lru_cache(maxsize=_KEPT)
 def _class(labels: tuple[int, ...], synset: str, text: str) -> bytes:
-    return _entries(
-        {
-            "image/channels": int64_feature([3]),
-            LABEL: int64_feature(labels),
-            "image/class/synset": bytes_feature(synset.encode()),
-            "image/class/text": bytes_feature(text.encode()),
-            "image/colorspace": bytes_feature(b"RGB"),
-        }
-    )
+    return _entries(_class_features(labels, synset, text))
+
+
+def _class_with(
+    more: Mapping[str, Buffers], labels: tuple[int, ...], synset: str, text: str
+) -> bytes:
+    features = {**_class_features(labels, synset, text), **more}
+    if max(features) >= ENCODED:
+        raise ValueError(
+            f"ImageRecord.features must have keys that sort before {ENCODED}, got "
+            f"{max(features)}."
+        )
+    return _entries({key: features[key] for key in sorted(features)})
+
+
+def _class_features(
+    labels: tuple[int, ...], synset: str, text: str
+) -> dict[str, Buffers]:
+    return {
+        "image/channels": int64_feature([3]),
+        LABEL: int64_feature(labels),
+        "image/class/synset": bytes_feature(synset.encode()),
+        "image/class/text": bytes_feature(text.encode()),
+        "image/colorspace": bytes_feature(b"RGB"),
+    }
 
 
 @functools.lru_cache(maxsize=_KEPT)

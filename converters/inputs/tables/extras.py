@@ -1,0 +1,155 @@
+"""More columns of the catalog and features of records: what a table says of its images.
+
+In: the Parquet file of the table's values, the row of each image, the labels of images
+with several. Out: a Parquet file with the columns filename, labels and the extra ones;
+from this file, the catalog with these columns, and features of the images of a shard.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from converters.inputs.ilsvrc import catalog_name
+from converters.inputs.tables import sql
+from tfpipe.shards import index
+from tfpipe.shards.example import (
+    Buffers,
+    bytes_feature,
+    float_feature,
+    int64_feature,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+EXTRAS_NAME = "extras.parquet"
+LABELS = "labels"
+LABELS_KEY = "image/class/labels"
+PREFIX = "extra/"
+
+
+def write(
+    connection: "duckdb.DuckDBPyConnection",
+    rows: pathlib.Path,
+    row_of: Mapping[str, int],
+    labels_of: Mapping[str, Sequence[int]] | None,
+    columns: Sequence[str],
+) -> pathlib.Path:
+    """Writes the file and returns its path.
+
+    Args:
+        connection: A connection of `sql.connected`.
+        rows: The Parquet file of `scan.scan`.
+        row_of: Row of each image, by its name.
+        labels_of: Labels of each image, by its name; None writes none.
+        columns: Names of the extra columns.
+    """
+    path = rows.with_name(EXTRAS_NAME)
+    lines = rows.with_name("extras.jsonl")
+    with open(lines, "w") as file:
+        for name, row in row_of.items():
+            fields = {"row": row, "filename": catalog_name(name)}
+            if labels_of is not None:
+                fields[LABELS] = list(labels_of[name])
+            file.write(json.dumps(fields) + "\n")
+    kinds = {"row": "BIGINT", "filename": "VARCHAR"}
+    if labels_of is not None:
+        kinds[LABELS] = "INTEGER[]"
+    extra = "".join(
+        f", v.extra_{number} AS {sql.identifier(name)}"
+        for number, name in enumerate(columns)
+    )
+    part = rows.with_name(f"{EXTRAS_NAME}.part")
+    connection.execute(
+        f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
+        f"{sql.read_lines(lines, kinds)} n JOIN "
+        f"read_parquet({sql.quoted(str(rows))}) v USING (row)) "
+        f"TO {sql.quoted(str(part))} (FORMAT parquet)"
+    )
+    os.replace(part, path)
+    lines.unlink()
+    return path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MoreColumns:
+    """A file with more columns.
+
+    Attributes:
+        path: The Parquet file; it has one row for each image.
+        in_records: Names of columns that records get too, as features; `labels` is
+            stored as image/class/labels, another column NAME as extra/NAME.
+    """
+
+    path: pathlib.Path
+    in_records: Sequence[str] = ()
+
+    def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
+        """Returns the features of images by key, for each image by its catalog name.
+
+        Raises:
+            ValueError: If a value cannot be a feature.
+        """
+        import duckdb
+
+        if not self.in_records:
+            return {}
+        wanted = ", ".join(map(sql.identifier, self.in_records))
+        with duckdb.connect(config={"threads": 1}) as connection:
+            rows = connection.execute(
+                f"SELECT filename, {wanted} FROM read_parquet(?) "
+                "WHERE filename IN (SELECT unnest(?))",
+                [os.fspath(self.path), list(names)],
+            ).fetchall()
+        return {
+            row[0]: {
+                key_of(name): _feature(name, value)
+                for name, value in zip(self.in_records, row[1:], strict=True)
+            }
+            for row in rows
+        }
+
+    def add_to(self, catalog: pathlib.Path) -> None:
+        """Adds the columns to a catalog."""
+
+        def read(path: pathlib.Path) -> str:
+            return f"read_parquet({sql.quoted(str(path))})"
+
+        part = catalog.with_name(f"{catalog.name}.part")
+        with index.catalog_connection() as connection:
+            connection.execute(
+                "COPY (SELECT c.* EXCLUDE (place_), m.* EXCLUDE (filename) FROM "
+                f"(SELECT *, row_number() OVER () AS place_ FROM {read(catalog)}) c "
+                f"LEFT JOIN {read(self.path)} m ON c.filename = m.filename "
+                f"ORDER BY c.place_) TO {sql.quoted(str(part))} (FORMAT parquet, "
+                "COMPRESSION zstd)"
+            )
+        os.replace(part, catalog)
+
+
+def is_key(key: str) -> bool:
+    """Whether a feature is one that only tables with more columns have."""
+    return key == LABELS_KEY or key.startswith(PREFIX)
+
+
+def key_of(name: str) -> str:
+    """Returns the key of the feature of a column."""
+    return LABELS_KEY if name == LABELS else f"{PREFIX}{name}"
+
+
+def _feature(name: str, value: Any) -> Buffers:
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if all(isinstance(each, int) for each in values):
+        return int64_feature([int(each) for each in values])
+    if all(isinstance(each, int | float) for each in values):
+        return float_feature([float(each) for each in values])
+    if len(values) == 1:
+        only = values[0]
+        return bytes_feature(only if isinstance(only, bytes) else str(only).encode())
+    raise ValueError(
+        f"Column {name} must hold numbers, lists of numbers, or one text to be stored "
+        f"in records, got {value!r}. Cast it in --query."
+    )

@@ -1,0 +1,115 @@
+"""Finds the file of an image that a table names: below a root, or at a URL.
+
+In: a path or URL as a table has it, and the root. Out: the file's place and size. A
+path cannot lead out of the root.
+"""
+
+import dataclasses
+import os
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+
+# The threads wait for a disk or a server most of the time.
+_NUM_THREADS = 16
+
+
+class Found(NamedTuple):
+    """A file that a table names.
+
+    Attributes:
+        name: Its path relative to the root, or its URL.
+        file: Its absolute path or its URL.
+        num_bytes: Its size; -1 if there is no such file.
+    """
+
+    name: str
+    file: str
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Root:
+    """Folder or URL that paths are relative to.
+
+    Attributes:
+        place: Its path or URL.
+        is_given: Whether the user named it; then every URL must be below it too.
+    """
+
+    place: str
+    is_given: bool
+
+    def find(self, paths: Sequence[tuple[int, str]]) -> list[Found]:
+        """Returns the files of rows: pairs of the number of a row and its path.
+
+        Raises:
+            ValueError: If a path leads out of the root or names no regular file.
+            OSError: If a file cannot be looked at.
+            RemoteError: If a server cannot be asked.
+        """
+        located = [self._locate(row, path) for row, path in paths]
+        with ThreadPoolExecutor(_NUM_THREADS) as pool:
+            sizes = list(pool.map(_size, (file for _, file in located)))
+        for (row, path), num_bytes in zip(paths, sizes, strict=True):
+            if num_bytes == _NO_FILE:
+                raise ValueError(
+                    f"Row {row} must name a regular file, got {path}: a folder, a pipe "
+                    "or a device."
+                )
+        return [
+            Found(name, file, num_bytes)
+            for (name, file), num_bytes in zip(located, sizes, strict=True)
+        ]
+
+    def _locate(self, row: int, path: str) -> tuple[str, str]:
+        if "\0" in path:
+            raise ValueError(
+                f"Row {row} must name a file, got a name with a zero byte."
+            )
+        if urls.is_url(path):
+            url = urls.require_place("", f"The image of row {row}", path)
+            base = self.place.rstrip("/") + "/"
+            is_outside = self.is_given and not url.startswith(base)
+            if is_outside or "/../" in f"{url}/":
+                raise self._outside(row, url)
+            return url.removeprefix(base), url
+        if urls.is_url(self.place):
+            name = os.path.normpath(path)
+            if name.startswith(("/", "../")) or name in ("..", "."):
+                raise self._outside(row, path)
+            return name, urls.join(self.place, name)
+        root = os.path.abspath(self.place)
+        file = os.path.normpath(os.path.join(root, path))
+        if not file.startswith(f"{root.rstrip('/')}/"):
+            raise self._outside(row, path)
+        return os.path.relpath(file, root), file
+
+    def _outside(self, row: int, path: str) -> ValueError:
+        return ValueError(
+            f"Row {row} names {urls.shown(path)}, which must be below --root="
+            f"{self.place}. Correct the row, or name the folder that holds all images."
+        )
+
+
+_MISSING, _NO_FILE = -1, -2
+
+
+def _size(file: str) -> int:
+    """Returns the bytes of a file; _MISSING or _NO_FILE if it is none."""
+    if urls.is_url(file):
+        folder, _, name = file.rpartition("/")
+        try:
+            return Files(folder).size(name)
+        except errors.MissingFileError:
+            return _MISSING
+    try:
+        found = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return _MISSING
+    return found.st_size if stat.S_ISREG(found.st_mode) else _NO_FILE

@@ -1,0 +1,215 @@
+"""Finds out what kind of table a user means: files by path or URL, or a database.
+
+In: the text of a flag. Out: a `Source`. A file's content decides its kind where it can;
+its name decides for CSV and JSON lines. A password never leaves a `Source`.
+"""
+
+import dataclasses
+import glob
+import os
+import pathlib
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+
+from converters.inputs.files import open_file
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+
+CSV, JSON, PARQUET = "CSV", "JSON lines", "Parquet"
+SQLITE, POSTGRESQL, MYSQL = "SQLite", "PostgreSQL", "MySQL"
+DATABASES = (SQLITE, POSTGRESQL, MYSQL)
+
+_SCHEMES = {
+    "postgresql": POSTGRESQL,
+    "postgres": POSTGRESQL,
+    "mysql": MYSQL,
+    "mariadb": MYSQL,
+}
+_KINDS: Mapping[str, str] = {
+    ".csv": CSV,
+    ".tsv": CSV,
+    ".csv.gz": CSV,
+    ".tsv.gz": CSV,
+    ".jsonl": JSON,
+    ".ndjson": JSON,
+    ".jsonl.gz": JSON,
+    ".ndjson.gz": JSON,
+    ".json": JSON,
+    ".parquet": PARQUET,
+    ".pq": PARQUET,
+    ".sqlite": SQLITE,
+    ".sqlite3": SQLITE,
+    ".db": SQLITE,
+}
+_MAGIC = {b"PAR1": PARQUET, b"SQLite format 3\0": SQLITE}
+_KNOWN = (
+    "a file that ends in .csv, .tsv, .jsonl, .ndjson, .json or .parquet, a SQLite "
+    "file, a folder or pattern of such files, postgresql://... or mysql://..."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """One table, or a database that a query or the name of a table narrows down.
+
+    Attributes:
+        kind: One of the kinds of this module.
+        shown: The place as it is printed and stored: without a password.
+        files: Paths, or URLs of files; empty for a database server.
+        url: URL of a database server, with its password if it holds one.
+        table: Name of a table in the database; None leaves it to the query.
+    """
+
+    kind: str
+    shown: str
+    files: Sequence[str] = ()
+    url: str = dataclasses.field(default="", repr=False)
+    table: str | None = None
+
+    @property
+    def is_database(self) -> bool:
+        """Whether a query of its own language reads it."""
+        return self.kind in DATABASES
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its files are at a URL."""
+        return any(map(urls.is_url, self.files))
+
+    @property
+    def folder(self) -> str | None:
+        """Folder or URL of the first file; None for a database server."""
+        if not self.files:
+            return None
+        return os.path.dirname(self.files[0]) or "."
+
+    def state(self) -> object:
+        """Returns what changes when the files do: their sizes and times."""
+        if self.is_remote or not self.files:
+            return [self.shown, self.table, list(self.files)]
+        found = [(path, os.stat(path)) for path in self.files]
+        return [self.table, *([p, s.st_size, s.st_mtime_ns] for p, s in found)]
+
+
+def find(name: str, value: str) -> Source:
+    """Returns the table that a user means.
+
+    Args:
+        name: The flag, as a user writes it.
+        value: Its value.
+
+    Raises:
+        ValueError: If there is no such table, or its kind is not known.
+        OSError: If a file cannot be read.
+        RemoteError: If a URL cannot be listed.
+    """
+    if not value:
+        raise ValueError(f"{name} must be {_KNOWN}, got nothing.")
+    scheme = value.partition("://")[0].lower() if "://" in value else ""
+    if scheme in _SCHEMES:
+        return _server(name, value, _SCHEMES[scheme])
+    if urls.is_url(value):
+        return _remote(name, value)
+    return _local(name, value)
+
+
+def shown(value: str) -> str:
+    """Returns the text of a flag without a password."""
+    scheme = value.partition("://")[0].lower() if "://" in value else ""
+    if scheme in _SCHEMES:
+        return _server("--input", value, _SCHEMES[scheme]).shown
+    return urls.shown(value)
+
+
+def _server(name: str, value: str, kind: str) -> Source:
+    url, _, table = value.partition("#")
+    try:
+        parts = urllib.parse.urlsplit(url)
+        user, host, port = parts.username, parts.hostname or "", parts.port
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a URL such as {kind.lower()}://user@host:5432/database, "
+            "got one that cannot be read. It is not shown here because it may hold a "
+            "password; write special characters of a password as %XX."
+        ) from None
+    shown = f"{parts.scheme}://{f'{user}@' if user else ''}{host}"
+    shown += f"{f':{port}' if port else ''}{parts.path}{f'#{table}' if table else ''}"
+    return Source(kind=kind, shown=shown, url=url, table=table or None)
+
+
+def _remote(name: str, value: str) -> Source:
+    url = urls.require_place("", name, value)
+    if kind := _kind_of_name(url):
+        if kind == SQLITE:
+            raise ValueError(
+                f"{name} must be a path where it is a SQLite file, got {url}. Copy the "
+                "file here first."
+            )
+        return Source(kind=kind, shown=url, files=[url])
+    found = [urls.join(url, each) for each in Files(url).names() if _kind_of_name(each)]
+    return _of_files(name, url, found)
+
+
+def _local(name: str, value: str) -> Source:
+    path = os.path.expanduser(value)
+    table = None
+    if not os.path.lexists(path) and "#" in path:
+        path, _, table = path.rpartition("#")
+    if os.path.isdir(path):
+        found = sorted(
+            each
+            for each in glob.glob(f"{glob.escape(path)}/**", recursive=True)
+            if _kind_of_name(each) and os.path.isfile(each)
+        )
+        return _of_files(name, value, found)
+    if not os.path.lexists(path) and re.search(r"[*?\[]", path):
+        found = sorted(
+            each for each in glob.glob(path, recursive=True) if os.path.isfile(each)
+        )
+        return _of_files(name, value, found)
+    if not os.path.lexists(path):
+        raise ValueError(
+            f"{name} must be {_KNOWN}, got {value}: there is no such file."
+        )
+    kind = _kind_of_file(path)
+    if kind is None:
+        raise ValueError(f"{name} must be {_KNOWN}, got {value}.")
+    if table is not None and kind != SQLITE:
+        raise ValueError(
+            f"{name} takes #{table} behind a database only, got the {kind} file {path}."
+        )
+    return Source(kind=kind, shown=value, files=[path], table=table)
+
+
+def _of_files(name: str, shown: str, found: Sequence[str]) -> Source:
+    kinds = {path: _kind_of_name(path) or _kind_of_file(path) for path in found}
+    if not found or None in kinds.values():
+        why = "with other files" if found else "without a file with such an ending"
+        raise ValueError(f"{name} must be {_KNOWN}, got {shown}, {why}.")
+    if len(set(kinds.values())) > 1 or SQLITE in kinds.values():
+        first = {kind: path for path, kind in reversed(kinds.items())}
+        raise ValueError(
+            f"{name} must be files of one kind that are one table, got "
+            f"{' and '.join(sorted(map(str, first.values())))}. Name one kind, such as "
+            "'folder/*.parquet'."
+        )
+    return Source(kind=str(kinds[found[0]]), shown=shown, files=list(found))
+
+
+def _kind_of_name(name: str) -> str | None:
+    endings = "".join(pathlib.PurePosixPath(name.lower()).suffixes[-2:])
+    return _KINDS.get(endings) or _KINDS.get(os.path.splitext(name.lower())[1])
+
+
+def _kind_of_file(path: str) -> str | None:
+    """Returns the kind of a file by its first bytes, or else by its name."""
+    with open(open_file(path), "rb") as file:
+        head = file.read(16)
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            return kind
+    named = _kind_of_name(path)
+    if named in _MAGIC.values() and head:
+        raise ValueError(f"{path} must be a {named} file, got other bytes.")
+    return named

@@ -1,0 +1,179 @@
+"""Reads a table once: image bytes go to the spool, all other values to a Parquet file.
+
+In: sources, a query, names of columns. Out: `rows.parquet` with one row for each row of
+the table: row (from 1), path, offset, num_bytes, label, name, split, extra_0, ... . The
+rows are streamed: memory holds a batch of them.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from converters.inputs.tables import from_database, places, remote, sql
+from converters.inputs.tables.columns import Columns
+from converters.inputs.tables.spool import Spool
+
+if TYPE_CHECKING:
+    import duckdb
+
+ROWS_NAME = "rows.parquet"
+INPUT = "input"
+_READERS = {
+    places.CSV: "read_csv",
+    places.JSON: "read_json",
+    places.PARQUET: "read_parquet",
+}
+
+
+def scan(
+    sources: Mapping[str, places.Source],
+    query: str | None,
+    columns: Columns,
+    folder: pathlib.Path,
+) -> pathlib.Path:
+    """Reads the rows of a table, and returns the Parquet file of their values.
+
+    Args:
+        sources: Tables by the name that the query gives them; INPUT is one.
+        query: A SELECT; None takes all rows of INPUT.
+        columns: Names of columns of the result.
+        folder: Folder for that file and the image bytes.
+
+    Raises:
+        ValueError: If the query or a column is wrong.
+        OSError: If a table cannot be read, or the disk is full.
+    """
+    path = folder / ROWS_NAME
+    if path.exists():
+        return path
+    part = folder / f"{ROWS_NAME}.part"
+    spool = Spool(folder)
+    copies = folder / "copies"
+    try:
+        sources = {n: remote.near(s, copies / n) for n, s in sources.items()}
+        source = sources[INPUT]
+        with sql.connected(folder) as connection, _spool_errors(spool):
+            if len(sources) == 1 and source.is_database:
+                from_database.scan(connection, source, query, columns, spool, part)
+            else:
+                views = _make_tables(connection, sources, folder)
+                wanted = query or f"SELECT * FROM {INPUT}"
+                _scan_query(connection, wanted, columns, spool, part, views)
+    except BaseException:
+        # Nothing can go on from a part of the rows.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        spool.close()
+        shutil.rmtree(copies, ignore_errors=True)
+    os.replace(part, path)
+    return path
+
+
+@contextlib.contextmanager
+def _spool_errors(spool: Spool) -> Iterator[None]:
+    """Raises the error of a full disk in place of what DuckDB makes of it."""
+    try:
+        yield
+    except Exception as error:
+        if spool.error is not None:
+            raise spool.error from error
+        raise
+
+
+def _make_tables(
+    connection: "duckdb.DuckDBPyConnection",
+    sources: Mapping[str, places.Source],
+    folder: pathlib.Path,
+) -> Sequence[str]:
+    """Makes a view or a table of each source; returns their names."""
+    for name, source in sources.items():
+        if source.is_database:
+            from_database.copy(connection, name, source, folder)
+            continue
+        files = ", ".join(sql.quoted(path) for path in source.files)
+        options = ", union_by_name = true" if len(source.files) > 1 else ""
+        if source.kind == places.JSON:
+            options += f", maximum_object_size = {sql.MAX_ROW_BYTES}"
+        connection.execute(
+            f"CREATE VIEW {sql.identifier(name)} AS "
+            f"SELECT * FROM {_READERS[source.kind]}([{files}]{options})"
+        )
+    return list(sources)
+
+
+def _scan_query(
+    connection: "duckdb.DuckDBPyConnection",
+    query: str,
+    columns: Columns,
+    spool: Spool,
+    path: pathlib.Path,
+    tables: Sequence[str],
+) -> None:
+    """Runs a query in DuckDB, whose threads pass the image bytes to the spool."""
+    query = query.strip().rstrip(";")
+    described = connection.execute(
+        f"DESCRIBE SELECT * FROM ({query}\n) AS q"
+    ).fetchall()
+    types = {str(row[0]): str(row[1]) for row in described}
+    columns.require_in([str(row[0]) for row in described])
+    path_value, bytes_value = _image_values(
+        connection, query, columns, types[columns.image]
+    )
+    connection.create_function(
+        "tfpipe_spool", spool.add, ["BLOB"], "BIGINT", side_effects=True
+    )
+    try:
+        connection.execute(
+            f"COPY (SELECT row_number() OVER () AS row, {path_value} AS path, "
+            f'tfpipe_spool({bytes_value}) AS "offset", '
+            f"octet_length({bytes_value}) AS num_bytes, "
+            f"{', '.join(_values(columns))} FROM ({query}\n) AS q) "
+            f"TO {sql.quoted(str(path))} (FORMAT parquet)"
+        )
+    finally:
+        connection.remove_function("tfpipe_spool")
+
+
+def _image_values(
+    connection: "duckdb.DuckDBPyConnection", query: str, columns: Columns, kind: str
+) -> tuple[str, str]:
+    """Returns the expressions of the path and of the bytes of an image."""
+    image = sql.identifier(columns.image)
+    path_value, bytes_value = "NULL::VARCHAR", "NULL::BLOB"
+    if kind == "BLOB":
+        return path_value, image
+    if kind == "VARCHAR":
+        return image, bytes_value
+    if kind.startswith("STRUCT("):
+        inner = connection.execute(
+            f"DESCRIBE SELECT {image}.* FROM ({query}\n) AS q"
+        ).fetchall()
+        found = {(str(row[0]), str(row[1])) for row in inner}
+        if ("path", "VARCHAR") in found:
+            path_value = f"{image}.path"
+        if ("bytes", "BLOB") in found:
+            return path_value, f"{image}.bytes"
+    raise ValueError(
+        f"--image_column={columns.image} must hold text (a path or a URL), bytes "
+        f"(BLOB), or structs with bytes and path; got {kind}. Choose another column, "
+        "or cast it in --query."
+    )
+
+
+def _values(columns: Columns) -> list[str]:
+    """Returns the expression of each value that is not an image."""
+    named = {"label": columns.label, "name": columns.name, "split": columns.split}
+    values = [
+        f"{sql.identifier(name)}{'' if each == 'label' else '::VARCHAR'} AS {each}"
+        if name is not None
+        else f"NULL::VARCHAR AS {each}"
+        for each, name in named.items()
+    ]
+    return values + [
+        f"{sql.identifier(name)} AS extra_{number}"
+        for number, name in enumerate(columns.extra)
+    ]

@@ -1,0 +1,69 @@
+"""The DuckDB connection that reads tables, and texts of its SQL.
+
+In: a folder for what does not fit into memory. Out: a connection that loads and
+downloads no extension, whose errors are Python's own.
+"""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tfpipe import host
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Each thread holds a vector of 2048 rows with their images.
+_MAX_THREADS = 2
+# Bytes of one row of JSON lines.
+MAX_ROW_BYTES = 256 << 20
+
+
+@contextlib.contextmanager
+def connected(folder: pathlib.Path) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """Opens a database in memory that loads nothing by itself, and names its errors."""
+    import duckdb
+
+    settings: dict[str, Any] = {
+        "threads": min(_MAX_THREADS, host.num_cores()),
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "temp_directory": str(folder / "temporary"),
+    }
+    with duckdb.connect(config=settings) as connection:
+        connection.execute("SET enable_progress_bar = false")
+        try:
+            yield connection
+        except duckdb.Error as error:
+            kind = OSError if isinstance(error, duckdb.IOException) else ValueError
+            raise kind(f"The table cannot be read: {in_one_line(error)}.") from error
+        except RuntimeError as error:
+            if "nterrupted" in str(error):
+                raise KeyboardInterrupt from error
+            raise
+
+
+def in_one_line(error: Exception) -> str:
+    """Returns what a database says, on one line without its picture of the query."""
+    text = str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
+    return " ".join(text.split()).rstrip(".!")
+
+
+def identifier(name: str) -> str:
+    """Returns a name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted(text: str) -> str:
+    """Returns a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def read_lines(path: pathlib.Path, types: Mapping[str, str]) -> str:
+    """Returns the call that reads JSON lines, with the types of their columns."""
+    columns = ", ".join(f"{identifier(k)}: {quoted(v)}" for k, v in types.items())
+    return (
+        f"read_json({quoted(str(path))}, columns = {{{columns}}}, "
+        f"format = 'newline_delimited', maximum_object_size = {MAX_ROW_BYTES})"
+    )

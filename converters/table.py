@@ -1,0 +1,402 @@
+"""Converts a table of images and labels into TFRecord shards with index and catalog.
+
+  python -m converters.table --input=photos.parquet --image_column=image \\
+      --label_column=label --output_dir=DIR
+
+--input is a file (CSV, JSON lines, Parquet, SQLite), a folder, a pattern or a URL of
+such files, or postgresql://user@host/database or mysql://user@host/database. Behind a
+database, `#name` names a table. --query=SQL chooses and computes rows: over files it is
+DuckDB's SQL, in which the input is the table `input`; over one database it runs there,
+in its own SQL. --table=name=PLACE adds tables to join; DuckDB then reads all of them.
+
+The image column holds paths (relative to --root), URLs, bytes, or structs with bytes
+and path as Hugging Face writes them. The label column holds text, whose sorted values
+are the classes; whole numbers from 0 or 1, which stay the labels; or a list of these,
+or text divided by --label_separator: the first one is the class, and all are stored as
+image/class/labels. --label_map gives classes their labels, and numbers their names.
+
+Image bytes are copied once to DIR/.converting while the rows are read, and are removed
+when the data set is complete; the disk needs this room. Databases are opened read-only.
+Passwords come from the URL, or better from PGPASSFILE, PGPASSWORD, MYSQL_PWD or
+~/.my.cnf, and are neither printed nor stored.
+
+DIR gets the same files as from converters.folder; --extra_columns become columns of
+catalog.parquet. The last line on stdout is one JSON object. Exit code: 0 done, 1 an
+error.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import app, flags
+
+from converters.inputs import classtree
+from converters.inputs.tables import (
+    classes_of_rows,
+    columns,
+    extras,
+    images,
+    places,
+    scan,
+    spool,
+    sql,
+)
+from converters.jobs import work_dir
+from converters.jobs.job import Job
+from converters.options import command, labelled, policy, shared, start
+from tfpipe.remote import urls
+from tfpipe.shards import index
+
+if TYPE_CHECKING:
+    import duckdb
+
+_INPUT = shared.inputs()
+flags.adopt_module_key_flags(shared)
+flags.adopt_module_key_flags(labelled)
+_QUERY = flags.DEFINE_string(
+    "query", None, "SELECT over the input; see above. Default: all its rows."
+)
+_TABLE = flags.DEFINE_multi_string(
+    "table", [], "Another table for --query, as name=PLACE; may come several times."
+)
+_IMAGE_COLUMN = flags.DEFINE_string(
+    "image_column", None, "Column of the images: paths, URLs, bytes or structs."
+)
+_LABEL_COLUMN = flags.DEFINE_string("label_column", None, "Column of the labels.")
+_NAME_COLUMN = flags.DEFINE_string(
+    "name_column",
+    None,
+    "Column of the images' names, each of them once; the catalog has them as filename. "
+    "Default: the path, or row-000000001 and so on where there are bytes alone.",
+)
+_SPLIT_COLUMN = flags.DEFINE_string(
+    "split_column",
+    None,
+    "Column of the split: train, validation (val, valid, dev) or test. Default: all "
+    "images are train, unless --split_fractions divides them.",
+)
+_ROOT = flags.DEFINE_string(
+    "root",
+    None,
+    "Folder or URL that paths are relative to and must not leave. Default: the folder "
+    "of the input.",
+)
+_LABEL_SEPARATOR = flags.DEFINE_string(
+    "label_separator", None, "Text between the labels of an image, such as a |."
+)
+_EXTRA_COLUMNS = flags.DEFINE_list(
+    "extra_columns", [], "More columns for catalog.parquet, with commas between them."
+)
+_EXTRA_IN_RECORDS = flags.DEFINE_boolean(
+    "extra_in_records",
+    False,
+    "Store --extra_columns in the records too, as the features extra/NAME: int64, "
+    "float or bytes.",
+)
+_ON_NULL = flags.DEFINE_enum(
+    "on_null",
+    columns.FAIL,
+    [columns.FAIL, columns.SKIP],
+    "What to do about a row whose image, label or split is NULL or whose file does not "
+    "exist: fail, or leave it out and name it in rejects.jsonl.",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(labelled.LabelledOptions):
+    """Options of one conversion; the flags of the same names describe them.
+
+    Raises:
+        ValueError: If columns do not fit together.
+    """
+
+    input: str = dataclasses.field(repr=False)
+    image_column: str
+    label_column: str
+    name: str = "table"
+    query: str | None = None
+    table: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    name_column: str | None = None
+    split_column: str | None = None
+    root: str | None = None
+    label_separator: str | None = None
+    extra_columns: Sequence[str] = ()
+    extra_in_records: bool = False
+    on_null: str = columns.FAIL
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.columns
+        if self.label_separator == "":
+            raise ValueError("--label_separator must be a text, got nothing.")
+        if self.table and self.query is None:
+            raise ValueError("--table is for --query, which must name it. Add --query.")
+        if scan.INPUT in self.table:
+            raise ValueError(
+                f"--table must not be named {scan.INPUT}: --input is that."
+            )
+
+    @property
+    def columns(self) -> columns.Columns:
+        """The columns that have a meaning."""
+        return columns.Columns(
+            image=self.image_column,
+            label=self.label_column,
+            name=self.name_column,
+            split=self.split_column,
+            extra=tuple(self.extra_columns),
+        )
+
+    def sources(self) -> dict[str, places.Source]:
+        """Returns the tables by the name that a query gives them.
+
+        Raises:
+            ValueError: If one is not there or of an unknown kind.
+            OSError: If one cannot be looked at.
+        """
+        found = {scan.INPUT: places.find("--input", self.input)}
+        for name, value in self.table.items():
+            found[name] = places.find(f"--table={name}", value)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the options as JSON values, without passwords."""
+        return super().to_json() | self.shown()
+
+    def shown(self) -> dict[str, Any]:
+        """Returns the options that say what is read, without passwords."""
+        tables = {name: places.shown(value) for name, value in self.table.items()}
+        return {
+            "input": places.shown(self.input),
+            "table": tables,
+            "query": self.query,
+            "image_column": self.image_column,
+            "label_column": self.label_column,
+            "name_column": self.name_column,
+            "split_column": self.split_column,
+            "label_separator": self.label_separator,
+            "extra_columns": list(self.extra_columns),
+            "extra_in_records": self.extra_in_records,
+            "on_null": self.on_null,
+        }
+
+
+def config_from_flags() -> Config:
+    """Returns the options that the flags describe.
+
+    Raises:
+        app.UsageError: If a flag is missing.
+        ValueError: If values do not fit together.
+    """
+    required = {"input": _INPUT, "image_column": _IMAGE_COLUMN}
+    for name, flag in (required | {"label_column": _LABEL_COLUMN}).items():
+        if not flag.value:
+            raise app.UsageError(f"--{name} must be given, see --help.")
+    if len(_INPUT.value) > 1:
+        raise app.UsageError("--input must be given once; use --table for others.")
+    tables = dict(word.partition("=")[::2] for word in _TABLE.value)
+    if len(tables) < len(_TABLE.value) or not all(map(str.isidentifier, tables)):
+        raise app.UsageError("--table must be name=PLACE, with another name each time.")
+    return labelled.options_from_flags(
+        Config,
+        input=_INPUT.value[0],
+        query=_QUERY.value,
+        table=tables,
+        image_column=_IMAGE_COLUMN.value,
+        label_column=_LABEL_COLUMN.value,
+        name_column=_NAME_COLUMN.value,
+        split_column=_SPLIT_COLUMN.value,
+        root=_ROOT.value,
+        label_separator=_LABEL_SEPARATOR.value,
+        extra_columns=tuple(_EXTRA_COLUMNS.value),
+        extra_in_records=_EXTRA_IN_RECORDS.value,
+        on_null=_ON_NULL.value,
+    )
+
+
+def convert(config: Config) -> dict[str, Any]:
+    """Converts, and returns the summary that the command prints as JSON.
+
+    Raises:
+        ValueError: If the table or the output folder is not as it must be.
+        OSError: If a file or a database cannot be read, or a file not be written.
+        RemoteError: If a URL cannot be read or written.
+    """
+    output_dir = shared.local_dir(config.output_dir, config.work_dir)
+    made = not output_dir.exists()
+    try:
+        done = command.convert("converters.table", config, lambda: make_job(config))
+    except ValueError:
+        if config.num_tasks == 1:  # the same table would fail again
+            _clean(output_dir, made=made)
+        raise
+    if done["finished"]:
+        _clean(output_dir, made=urls.is_url(config.output_dir))
+    return done
+
+
+def make_job(config: Config) -> Job:
+    """Reads the table and plans the shards.
+
+    Raises:
+        ValueError: If the table is not as it must be.
+        OSError: If it cannot be read.
+        RemoteError: If a URL cannot be read.
+    """
+    output_dir = shared.local_dir(config.output_dir, config.work_dir)
+    _require_free(output_dir, overwrite=config.overwrite)
+    sources = config.sources()
+    root = _root(config, sources)
+    state = [config.shown(), [source.state() for source in sources.values()]]
+    key = index.digest(json.dumps([state, root.place], sort_keys=True))
+    folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
+    made = not output_dir.exists()
+    try:
+        with spool.locked(folder):
+            rows = scan.scan(sources, config.query, config.columns, folder)
+            return _make_job(config, root, rows)
+    finally:
+        # Folders that are not empty stay: all of them unless reading failed.
+        for path in (folder.parent, output_dir) if made else (folder.parent,):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
+    """Plans the shards of a table whose rows were read."""
+    reading = classes_of_rows.Reading(
+        root=root,
+        folder=rows.parent,
+        has_splits=config.split_column is not None,
+        on_null=config.on_null,
+        separator=config.label_separator,
+        class_of=_class_of(config),
+    )
+    with sql.connected(rows.parent) as connection:
+        listed = classes_of_rows.read(connection, rows, reading)
+        labels = _labels(config, listed)
+        made = labelled.make_job(
+            config,
+            command_name="converters.table",
+            input_dir=listed.input_dir,
+            found=listed.tree,
+            own_options=config.shown(),
+            labels=labels,
+        )
+        more = _more_columns(config, connection, rows, listed, labels)
+    return dataclasses.replace(made, more_columns=more)
+
+
+def _class_of(config: Config) -> dict[int, str] | None:
+    """Returns the class of each integer label, if --label_map names them."""
+    if config.label_map is None:
+        return None
+    path = shared.path_of("--label_map", config.label_map)
+    labels = classtree.read_label_map(path, config.label_base)
+    return {label: name for name, label in labels.items()}
+
+
+def _labels(config: Config, listed: classes_of_rows.Listed) -> dict[str, int]:
+    """Returns the label of each class, also of those that no image has as its first."""
+    several = {name: row for row, names in listed.several.values() for name in names}
+    names = {*listed.tree.class_names(), *several}
+    if listed.integers:
+        return _integer_labels(config, sorted(map(int, names)))
+    if config.label_map is None:
+        base = 1 if config.label_base is None else config.label_base
+        return classtree.sorted_labels(sorted(names), base)
+    path = shared.path_of("--label_map", config.label_map)
+    labels = classtree.read_label_map(path, config.label_base)
+    if unknown := sorted(several.keys() - labels.keys()):
+        raise ValueError(
+            f"--label_map must name every class of the input, got {unknown[0]!r} in "
+            f"row {several[unknown[0]]}, which it lacks. Add a line for it."
+        )
+    return labels
+
+
+def _integer_labels(config: Config, numbers: Sequence[int]) -> dict[str, int]:
+    """Returns the labels of classes that are digits: they are their own labels.
+
+    Labels from 0 on become labels from 1 on if --label_base=1 says so. Integers that no
+    image has are classes too, so that the labels have no gap.
+    """
+    lowest = min(1, numbers[0])
+    base = lowest if config.label_base is None else config.label_base
+    if base < lowest:
+        raise ValueError(
+            f"--label_base={base} needs labels from 0 on, got {numbers[0]} as the "
+            "lowest. Leave the flag out."
+        )
+    return {
+        str(number): number - lowest + base for number in range(lowest, numbers[-1] + 1)
+    }
+
+
+def _more_columns(
+    config: Config,
+    connection: "duckdb.DuckDBPyConnection",
+    rows: pathlib.Path,
+    listed: classes_of_rows.Listed,
+    labels: Mapping[str, int],
+) -> extras.MoreColumns | None:
+    """Returns what the catalog and the records get beside the images and classes."""
+    in_records = tuple(config.extra_columns) if config.extra_in_records else ()
+    labels_of = None
+    if listed.several:
+        classes_of = {
+            place.name: [name]
+            for split in listed.tree.splits.values()
+            for name, found in split.items()
+            for place in found
+        } | {name: names for name, (_, names) in listed.several.items()}
+        labels_of = {
+            name: [labels[each] for each in names] for name, names in classes_of.items()
+        }
+        in_records = (extras.LABELS, *in_records)
+    if not (config.extra_columns or labels_of):
+        return None
+    path = extras.write(connection, rows, listed.rows, labels_of, config.extra_columns)
+    return extras.MoreColumns(path=path, in_records=in_records)
+
+
+def _root(config: Config, sources: Mapping[str, places.Source]) -> images.Root:
+    """Returns the folder that paths are relative to."""
+    if config.root is None:
+        place = sources[scan.INPUT].folder or "."
+        return images.Root(place=place, is_given=False)
+    if urls.is_url(config.root):
+        place = urls.require_place("", "--root", config.root)
+        return images.Root(place=place, is_given=True)
+    path = shared.path_of("--root", config.root)
+    if not path.is_dir():
+        raise ValueError(f"--root must be a folder, got {path}: no such folder.")
+    return images.Root(place=str(path), is_given=True)
+
+
+def _require_free(output_dir: pathlib.Path, *, overwrite: bool) -> None:
+    """Refuses an output folder before the table is read, if the job would refuse it."""
+    jobs = output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/*.json")
+    if output_dir.is_dir() and not any(jobs):
+        work_dir.require_free(output_dir, (), overwrite=overwrite)
+
+
+def _clean(output_dir: pathlib.Path, *, made: bool) -> None:
+    """Removes the copied images, and the output folder if it was made and is empty."""
+    spool.remove(output_dir / work_dir.WORK_DIR_NAME)
+    if made:
+        with contextlib.suppress(OSError):
+            output_dir.rmdir()
+
+
+def main(argv: Sequence[str]) -> int:
+    return command.main(argv, lambda: convert(config_from_flags()))
+
+
+if __name__ == "__main__":
+    policy.set_default("exif_orientation", labelled.EXIF_ORIENTATION)
+    start.run(main)

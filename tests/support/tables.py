@@ -1,0 +1,111 @@
+"""The same few images as a tree of classes and as tables of each kind."""
+
+import csv
+import json
+import pathlib
+import sqlite3
+from typing import Any, NamedTuple
+
+import duckdb
+import xxhash
+
+from converters import table
+from tests.support.data import make_jpeg
+from tfpipe.shards import index, records
+from tfpipe.shards.example import decode_example
+
+CLASSES = ("cat", "dog", "emu")
+
+
+class Row(NamedTuple):
+    """One image: its path below the root, its bytes, its class and a number."""
+
+    path: str
+    img: bytes
+    label: str
+    score: float
+
+
+def make_rows(root: pathlib.Path, *, num_images: int = 9) -> list[Row]:
+    """Writes a tree of classes, and returns its images as rows."""
+    rows = []
+    for number in range(num_images):
+        label = CLASSES[number % len(CLASSES)]
+        row = Row(f"{label}/{number}.jpg", make_jpeg(number), label, number / 4)
+        path = root / row.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(row.img)
+        rows.append(row)
+    return rows
+
+
+def write_tables(folder: pathlib.Path, rows: list[Row]) -> dict[str, dict[str, str]]:
+    """Writes the rows in each form of a file; returns the options that read each."""
+    plain = [(row.path, row.label, row.score) for row in rows]
+    with open(folder / "rows.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("path", "label", "score"), *plain])
+    keys = ("path", "label", "score")
+    lines = [json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in plain]
+    (folder / "rows.jsonl").write_text("".join(lines))
+    with sqlite3.connect(folder / "rows.db") as sqlite:
+        sqlite.execute("CREATE TABLE photos (path TEXT, img BLOB, label TEXT, score)")
+        sqlite.executemany("INSERT INTO photos VALUES (?, ?, ?, ?)", rows)
+    sqlite.close()
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE t (path VARCHAR, img BLOB, label VARCHAR, score DOUBLE)"
+        )
+        connection.executemany(
+            "INSERT INTO t VALUES (?, ?, ?, ?)", [list(row) for row in rows]
+        )
+        for name, query in {
+            "paths": "SELECT path, label, score FROM t",
+            "bytes": "SELECT path, img, label, score FROM t",
+            "structs": "SELECT {'bytes': img, 'path': path} AS img, label FROM t",
+            # Every second row has its bytes, the others a path alone.
+            "mixed": "SELECT {'bytes': CASE WHEN score * 4 % 2 = 0 THEN img END, "
+            "'path': path} AS img, label FROM t",
+        }.items():
+            connection.execute(f"COPY ({query}) TO '{folder}/{name}.parquet'")
+    path, img = {"image_column": "path"}, {"image_column": "img"}
+    named = img | {"name_column": "path"}
+    return {
+        "csv": {"input": str(folder / "rows.csv")} | path,
+        "jsonl": {"input": str(folder / "rows.jsonl")} | path,
+        "parquet paths": {"input": str(folder / "paths.parquet")} | path,
+        "parquet bytes": {"input": str(folder / "bytes.parquet")} | named,
+        "parquet structs": {"input": str(folder / "structs.parquet")} | img,
+        "parquet mixed": {"input": str(folder / "mixed.parquet")} | img,
+        "sqlite": {"input": f"{folder / 'rows.db'}#photos"} | named,
+    }
+
+
+def config(output_dir: pathlib.Path, **options: Any) -> table.Config:
+    """Options of a conversion with one worker."""
+    return table.Config(
+        **{
+            "output_dir": str(output_dir),
+            "label_column": "label",
+            "num_workers": 1,
+            "fsync": False,
+        }
+        | options
+    )
+
+
+def examples(data_dir: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the features of all records of a data set, in order."""
+    found = []
+    for shards in index.load(data_dir).splits.values():
+        for shard in shards:
+            for record in records.read(data_dir / shard.name):
+                example = decode_example(record.data)
+                found.append({key: list(item.values) for key, item in example.items()})
+    return found
+
+
+def digest(data_dir: pathlib.Path) -> str:
+    """Returns a digest of the sorted (name, bytes, label) of all records."""
+    keys = ("image/filename", "image/encoded", "image/class/label")
+    found = sorted(tuple(each[key][0] for key in keys) for each in examples(data_dir))
+    return xxhash.xxh3_128_hexdigest(repr(found).encode())

@@ -1,0 +1,167 @@
+"""converters.table: every form of a table, with a real PostgreSQL server."""
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from converters import folder, table
+from tests.support import postgresql_server
+from tests.support.postgresql_server import PASSWORD, USER
+from tests.support.tables import Row, config, digest, make_rows, write_tables
+
+needs_postgresql = pytest.mark.skipif(
+    postgresql_server.programs() is None,
+    reason="PostgreSQL's programs are not here: apt install postgresql",
+)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    return make_rows(tmp_path_factory.mktemp("tables") / "raw")
+
+
+@pytest.fixture(scope="module")
+def server(rows: list[Row]) -> Iterator[str]:
+    """URL of a database with the rows, without a password."""
+    import psycopg
+
+    with postgresql_server.running() as port:
+        url = f"postgresql://{USER}@127.0.0.1:{port}/postgres"
+        with psycopg.connect(url, password=PASSWORD) as connection:
+            connection.execute(
+                "CREATE TABLE photos (path text, img bytea, label text, score float8)"
+            )
+            connection.cursor().executemany(
+                "INSERT INTO photos VALUES (%s, %s, %s, %s)", rows
+            )
+        yield url
+
+
+def _run(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "converters.table", *words, "--num_workers=1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@needs_postgresql
+def test_all_forms_give_the_records_of_the_tree(
+    server: str, tmp_path: pathlib.Path
+) -> None:
+    raw = tmp_path / "raw"
+    rows = make_rows(raw)
+    folder.convert(
+        folder.Config(
+            input_dir=str(raw), output_dir=str(tmp_path / "tree"), num_workers=1
+        )
+    )
+    secret = server.replace("@", f":{urllib.parse.quote(PASSWORD, safe='')}@")
+    forms = write_tables(raw, rows) | {
+        "postgresql": {
+            "input": secret,
+            "query": "SELECT * FROM photos ORDER BY score DESC;",
+            "image_column": "img",
+            "name_column": "path",
+        },
+        "postgresql joined": {
+            "input": f"{secret}#photos",
+            "table": {"more": str(raw / "rows.csv")},
+            "query": "SELECT img, path, m.label FROM input JOIN more m USING (path)",
+            "image_column": "img",
+            "name_column": "path",
+        },
+    }
+
+    found = {}
+    for number, (name, options) in enumerate(forms.items()):
+        out = tmp_path / str(number)
+        done = table.convert(config(out, root=str(raw), **options))
+        found[name] = digest(out)
+        assert PASSWORD not in json.dumps(done)
+        assert "cret" not in (out / "index.json").read_text()
+        assert not (out / ".converting").exists()
+
+    assert found == dict.fromkeys(forms, digest(tmp_path / "tree"))
+
+
+@needs_postgresql
+def test_a_database_is_only_read_and_its_errors_hold_no_password(
+    server: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    out = tmp_path / "out"
+    words = ["--image_column=img", "--label_column=label", f"--output_dir={out}"]
+    wrong = server.replace("@", ":WrOnG%2FSecret@")
+    port = f"{server.rpartition(':')[0]}:1/postgres"
+    delete = "WITH gone AS (DELETE FROM photos RETURNING *) SELECT * FROM gone"
+    faults = {
+        "Connection refused": {"input": f"{port}#photos"},
+        'relation "nope" does not exist': {"input": f"{server}#nope"},
+        "must be at the top level": {"input": server, "query": delete},
+        "the database refused": {
+            "input": server,
+            "query": "SELECT 1) x; DROP TABLE photos; SELECT (1",
+        },
+        "none of this name. The columns are path, img, label, score": {
+            "input": f"{server}#photos",
+            "split_column": "fold",
+        },
+    }
+
+    for said, options in faults.items():
+        with pytest.raises((ValueError, OSError), match=re.escape(said)) as caught:
+            table.convert(config(out, image_column="img", **options))
+        assert "\n" not in str(caught.value)
+        assert not out.exists()
+
+    done = _run(*words, f"--input={wrong}#photos")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "password authentication failed" in done.stderr
+    assert "ecret" not in done.stdout + done.stderr
+    done = _run(*words, f"--input={server}#photos")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 9
+
+
+def test_a_killed_conversion_goes_on_and_leaves_no_copy(
+    rows: list[Row], tmp_path: pathlib.Path
+) -> None:
+    parquet, out = tmp_path / "many.parquet", tmp_path / "out"
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (img BLOB, label VARCHAR)")
+        values = [[row.img, row.label] for row in rows]
+        connection.executemany("INSERT INTO t VALUES (?, ?)", values)
+        connection.execute(f"COPY (FROM t, range(300)) TO '{parquet}'")
+    words = [f"--input={parquet}", "--image_column=img", "--label_column=label"]
+    words += [f"--output_dir={out}", "--num_train_shards=30"]
+    command = [sys.executable, "-m", "converters.table", *words, "--num_workers=1"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 60
+        while not list(out.glob(".converting/job-*/*.done")):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    (copied,) = out.glob(".converting/.table-*/images")
+    before = copied.stat().st_mtime_ns
+    shards = [path.stat().st_mtime_ns for path in out.glob(".converting/job-*/*.done")]
+
+    # The copy is used again, so that the complete shards are newer than it.
+    assert max(shards) > before
+    done = _run(*words)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 2700
+    assert not (out / ".converting").exists()
