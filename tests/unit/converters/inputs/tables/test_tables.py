@@ -125,7 +125,7 @@ def test_bad_tables_are_refused_in_one_line_and_leave_nothing(
     path, out = write(tmp_path / "t.parquet", ["a", "b"]), tmp_path / "out"
     options = {"image_column": "img"} | _BAD[said]
 
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         table.convert(config(out, input=path, **options))
 
     assert said in str(caught.value)
@@ -198,7 +198,7 @@ def test_a_root_is_never_left(tmp_path: pathlib.Path) -> None:
 
     assert [(each.name, each.num_bytes) for each in found] == [("a.jpg", 2)] * 3
     for path in [*bad, "s3://bucket/a.jpg"]:
-        with pytest.raises(ValueError, match="Row 7 names .*below --root"):
+        with pytest.raises(ValueError, match=r"Row 7 names .*below --root"):
             root.find([(7, path)])
 
 
