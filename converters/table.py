@@ -305,7 +305,8 @@ def _labels(config: Config, listed: classes_of_rows.Listed) -> dict[str, int]:
     several = {name: row for row, names in listed.several.values() for name in names}
     names = {*listed.tree.class_names(), *several}
     if listed.integers:
-        return _integer_labels(config, sorted(map(int, names)))
+        numbers = sorted(map(int, names))
+        return classes_of_rows.integer_labels(numbers, config.label_base)
     if config.label_map is None:
         base = 1 if config.label_base is None else config.label_base
         return classtree.sorted_labels(sorted(names), base)
@@ -317,24 +318,6 @@ def _labels(config: Config, listed: classes_of_rows.Listed) -> dict[str, int]:
             f"row {several[unknown[0]]}, which it lacks. Add a line for it."
         )
     return labels
-
-
-def _integer_labels(config: Config, numbers: Sequence[int]) -> dict[str, int]:
-    """Returns the labels of classes that are digits: they are their own labels.
-
-    Labels from 0 on become labels from 1 on if --label_base=1 says so. Integers that no
-    image has are classes too, so that the labels have no gap.
-    """
-    lowest = min(1, numbers[0])
-    base = lowest if config.label_base is None else config.label_base
-    if base < lowest:
-        raise ValueError(
-            f"--label_base={base} needs labels from 0 on, got {numbers[0]} as the "
-            "lowest. Leave the flag out."
-        )
-    return {
-        str(number): number - lowest + base for number in range(lowest, numbers[-1] + 1)
-    }
 
 
 def _more_columns(

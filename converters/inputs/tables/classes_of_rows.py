@@ -113,6 +113,31 @@ def read(
     return lister.result()
 
 
+def integer_labels(numbers: Sequence[int], label_base: int | None) -> dict[str, int]:
+    """Returns the labels of classes that are digits: they are their own labels.
+
+    Labels from 0 on become labels from 1 on if --label_base=1 says so. Integers that no
+    image has are classes too, so that the labels have no gap.
+
+    Args:
+        numbers: The integers, in order.
+        label_base: Value of --label_base.
+
+    Raises:
+        ValueError: If the labels cannot begin at `label_base`.
+    """
+    lowest = min(1, numbers[0])
+    base = lowest if label_base is None else label_base
+    if base < lowest:
+        raise ValueError(
+            f"--label_base={base} needs labels from 0 on, got {numbers[0]} as the "
+            "lowest. Leave the flag out."
+        )
+    return {
+        str(number): number - lowest + base for number in range(lowest, numbers[-1] + 1)
+    }
+
+
 class _Labels:
     """The classes of a row by the value of its label."""
 

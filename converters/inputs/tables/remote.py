@@ -35,6 +35,9 @@ def near(source: places.Source, folder: pathlib.Path) -> places.Source:
         files = Files(urls.require_place("", "--input", place))
         num_bytes = files.size(name)
         with open(path, "wb") as file:
+            if num_bytes <= _PIECE_BYTES:  # some web servers send whole files alone
+                file.write(files.read(name))
+                num_bytes = 0
             for start in range(0, num_bytes, _PIECE_BYTES):
                 stop = min(start + _PIECE_BYTES, num_bytes)
                 file.write(files.read_view(name, start, stop))

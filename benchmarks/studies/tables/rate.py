@@ -1,6 +1,6 @@
 """How fast is converters.table from Parquet with bytes, beside converters.folder?
 
-  python -m benchmarks.studies.tables --photos_dir=RAW/train --table_turns=5
+  python -m benchmarks.studies.tables.rate --photos_dir=RAW/train --table_turns=5
 
 Question: what does it cost that the images of a table are copied once before they are
 converted? The photographs of RAW/train are repeated up to --num_photos images, each
@@ -165,7 +165,7 @@ def main(argv: Sequence[str]) -> int:
     from benchmarks.reporting import environment
 
     result = {
-        "command": "benchmarks.studies.tables",
+        "command": "benchmarks.studies.tables.rate",
         "schema_version": 1,
         "config": {"num_photos": number, "processes": processes, "turns": turns},
         **figures,

@@ -1,0 +1,226 @@
+"""converters.table without a server: labels, names, splits, columns and bad rows."""
+
+import pathlib
+import sqlite3
+from typing import Any
+
+import duckdb
+import pytest
+
+from converters import table
+from converters.inputs.tables import databases, places
+from converters.inputs.tables.images import Root
+from converters.jobs import run
+from tests.support.data import make_jpeg
+from tests.support.tables import config, examples
+
+# A row is (img, label, name, split, score).
+_COLUMNS = "img BLOB, label {kind}, name VARCHAR, split VARCHAR, score DOUBLE"
+_IMAGE = make_jpeg(0)
+
+
+def write(path: pathlib.Path, labels: list[Any], *, kind: str = "VARCHAR") -> str:
+    """Writes a Parquet file with an image a label; returns its path."""
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE t ({_COLUMNS.format(kind=kind)})")
+        for number, label in enumerate(labels):
+            row = [_IMAGE, label, f"{number}.jpg", "train", number / 2]
+            connection.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?)", row)
+        connection.execute(f"COPY t TO '{path}'")
+    return str(path)
+
+
+def job(path: str, out: pathlib.Path, **options: Any) -> Any:
+    """Returns the job that the options plan."""
+    return table.make_job(config(out, input=path, image_column="img", **options))
+
+
+def labels_of(made: Any) -> dict[str, int]:
+    """Returns the label of each image, by its name."""
+    return {
+        image.name: made.classes[image.class_index].label
+        for plan in made.plans
+        for image in plan.images
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "options", "expected", "classes"),
+    [
+        (["b", "a", "b"], "VARCHAR", {}, [2, 1, 2], ["a", "b"]),
+        (["b", "a"], "VARCHAR", {"label_base": 0}, [1, 0], ["a", "b"]),
+        ([10, 2, 0], "INTEGER", {}, [10, 2, 0], [str(n) for n in range(11)]),
+        ([3, 1], "UTINYINT", {}, [3, 1], ["1", "2", "3"]),
+        ([2, 0], "BIGINT", {"label_base": 1}, [3, 1], ["0", "1", "2"]),
+        ([True, False], "BOOLEAN", {}, [2, 1], ["false", "true"]),
+        (["b|a", "c"], "VARCHAR", {"label_separator": "|"}, [2, 3], ["a", "b", "c"]),
+        ([[2, 0], [1]], "INTEGER[]", {}, [2, 1], ["0", "1", "2"]),
+    ],
+)
+def test_labels_come_from_texts_numbers_and_lists(
+    labels: list[Any],
+    kind: str,
+    options: dict[str, Any],
+    expected: list[int],
+    classes: list[str],
+    tmp_path: pathlib.Path,
+) -> None:
+    path = write(tmp_path / "t.parquet", labels, kind=kind)
+
+    made = job(path, tmp_path / "out", name_column="name", **options)
+
+    found = labels_of(made)
+    assert [found[f"{number}.jpg"] for number in range(len(labels))] == expected
+    assert [item.text for item in made.classes] == classes
+
+
+def test_a_label_map_names_numbers(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "t.parquet", [7, 2], kind="INTEGER")
+    lines = "".join(f"{number} class{number}\n" for number in range(1, 8))
+    (tmp_path / "map").write_text(lines)
+
+    made = job(path, tmp_path / "out", label_map=str(tmp_path / "map"))
+
+    assert labels_of(made) == {"row-000000001": 7, "row-000000002": 2}
+    assert made.classes[6].text == "class7"
+
+
+_BAD = {
+    "--image_column must name one column": {"image_column": "nope"},
+    "The columns are img, label, name, split, score": {"label_column": "Label"},
+    'Binder Error: Referenced column "nope"': {"query": "SELECT nope FROM input"},
+    "syntax error": {"query": "DROP VIEW input"},
+    "the catalog has a column of this name": {"extra_columns": ("label",)},
+    r"Row 2 (row-000000002) must have a label": {
+        "query": "SELECT img, nullif(label, 'b') AS label FROM input"
+    },
+    "Row 1 (row-000000001) must have an image, got NULL": {
+        "query": "SELECT NULL::BLOB AS img, label FROM input"
+    },
+    "Row 1 (x.jpg) must have an image that exists": {
+        "query": "SELECT 'x.jpg' AS img, label FROM input"
+    },
+    "Row 1 names ../x.jpg, which must be below": {
+        "query": "SELECT '../x.jpg' AS img, label FROM input"
+    },
+    "got a in rows 1 and 2": {
+        "query": "SELECT img, label, 'a' AS name FROM input",
+        "name_column": "name",
+    },
+    "The split of row 1 must be one of": {
+        "query": "SELECT img, label, 'fold1' AS split FROM input",
+        "split_column": "split",
+    },
+    "The label of row 1 must be 0 to": {"query": "SELECT img, -1 AS label FROM input"},
+    "--label_column must hold text or whole numbers": {"label_column": "score"},
+    "must hold text (a path or a URL), bytes": {"image_column": "score"},
+    "The table must have a row": {"query": "FROM input WHERE score < 0"},
+}
+
+
+@pytest.mark.parametrize("said", _BAD, ids=range(len(_BAD)))
+def test_bad_tables_are_refused_in_one_line_and_leave_nothing(
+    said: str, tmp_path: pathlib.Path
+) -> None:
+    path, out = write(tmp_path / "t.parquet", ["a", "b"]), tmp_path / "out"
+    options = {"image_column": "img"} | _BAD[said]
+
+    with pytest.raises(ValueError, match=r".") as caught:
+        table.convert(config(out, input=path, **options))
+
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not out.exists()
+
+
+def test_rows_of_nulls_are_left_out_by_name_if_wished(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "t.parquet", ["a", None, "b"])
+
+    made = job(path, tmp_path / "out", name_column="name", on_null="skip")
+
+    assert sorted(labels_of(made)) == ["0.jpg", "2.jpg"]
+    assert [(item["name"], item["reason"]) for item in made.left_out] == [
+        ("1.jpg", "null_label")
+    ]
+
+
+def test_more_columns_are_in_the_catalog_and_the_records(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = write(tmp_path / "t.parquet", [["b", "a"], ["c"]], kind="VARCHAR[]")
+    options = config(
+        tmp_path / "out",
+        input=path,
+        image_column="img",
+        name_column="name",
+        extra_columns=("score",),
+        extra_in_records=True,
+    )
+
+    run.run(table.make_job(options))
+
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT filename, label, labels, score FROM read_parquet(?) ORDER BY 1",
+            [str(tmp_path / "out" / "catalog.parquet")],
+        ).fetchall()
+    assert rows == [("0.jpg", 2, [2, 1], 0.0), ("1.jpg", 3, [3], 0.5)]
+    found = {each["image/filename"][0]: each for each in examples(tmp_path / "out")}
+    assert found[b"0.jpg"]["image/class/labels"] == [2, 1]
+    assert found[b"1.jpg"]["image/class/labels"] == [3]
+    assert found[b"1.jpg"]["extra/score"] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("postgresql://me:se:cr@et@host:1/db#t", "postgresql://me@host:1/db#t"),
+        ("postgres://host/db?password=secret&user=x", "postgres://host/db"),
+        ("mysql://me:secret@[::1]:3306/db", "mysql://me@::1:3306/db"),
+    ],
+)
+def test_no_password_is_shown(value: str, shown: str) -> None:
+    source = places.find("--input", value)
+
+    assert source.shown == shown
+    assert places.shown(value) == shown
+    assert "cr" not in repr(source)
+
+
+def test_a_root_is_never_left(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jpg").write_bytes(b"12")
+    root = Root(place=str(tmp_path / "in"), is_given=True)
+    good = ["a.jpg", "./x/../a.jpg", str(tmp_path / "in" / "a.jpg")]
+    bad = ["../in.jpg", "..", ".", "", "/etc/passwd", str(tmp_path / "in2"), "a/../.."]
+
+    found = root.find(list(enumerate(good)))
+
+    assert [(each.name, each.num_bytes) for each in found] == [("a.jpg", 2)] * 3
+    for path in [*bad, "s3://bucket/a.jpg"]:
+        with pytest.raises(ValueError, match=r"Row 7 names .*below --root"):
+            root.find([(7, path)])
+
+
+def test_a_sqlite_file_is_only_read(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "t.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    before = path.read_bytes()
+    source = places.find("--input", str(path))
+    other = tmp_path / "other.db"
+
+    for query in (
+        "DELETE FROM t",
+        f"SELECT 1) AS x; ATTACH '{other}' AS y; SELECT (1",
+        "INSERT INTO t VALUES (1) RETURNING a",
+    ):
+        with (
+            pytest.raises(ValueError, match="the database refused"),
+            databases.rows(source, query),
+        ):
+            pass
+
+    assert path.read_bytes() == before
+    assert not other.exists()
