@@ -127,6 +127,7 @@ def ask(
             columns.append(f"({_weight(chosen, question.weight)}\n)::DOUBLE AS weight")
         with named(f"The clause {question.clause!r}", catalog):
             chosen.project(", ".join(columns)).create("chosen")
+        _check_shards(connection, source)
         if question.weight is not None:
             _check_weights(connection, question.weight)
         yield connection
@@ -237,6 +238,19 @@ def _weight(chosen: "duckdb.DuckDBPyRelation", weight: str) -> str:
             f"--weight must be one expression of SQL, got {len(columns)}: {weight!r}."
         )
     return weight
+
+
+def _check_shards(connection: "duckdb.DuckDBPyConnection", source: Source) -> None:
+    """Checks that the index has the shards of the chosen records."""
+    query = "SELECT split, min(shard), max(shard) FROM chosen GROUP BY split"
+    for split, first, last in connection.execute(query).fetchall():
+        count = len(source.known.splits.get(split, ()))
+        if first is None or not 0 <= first <= last < count:
+            raise errors.BadIndexError(
+                f"The catalog of {source.name} must name shards of {index.INDEX_NAME}, "
+                f"which has {count} of split {split!r}, got {first} to {last}. Make "
+                "the data set again."
+            )
 
 
 def _check_weights(connection: "duckdb.DuckDBPyConnection", weight: str) -> None:

@@ -1,5 +1,6 @@
 """Which records a clause chooses: compared with Python, and what is refused."""
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -301,6 +302,17 @@ def test_a_catalog_that_is_none(source: Source, tmp_path: pathlib.Path) -> None:
     duckdb.sql("SELECT 1 AS split").write_parquet(str(path))
     with pytest.raises(errors.BadIndexError, match="got none named shard"):
         _chosen(broken)
+
+
+def test_a_catalog_of_other_shards(source: Source) -> None:
+    known = source.known
+    fewer = {"train": known.splits["train"][:2], "validation": ()}
+    other = dataclasses.replace(source, known=dataclasses.replace(known, splits=fewer))
+
+    assert _chosen(other, clause="split = 'train' AND shard < 2")
+    for clause in ("split = 'train'", "split = 'validation'"):
+        with pytest.raises(errors.BadIndexError, match="must name shards"):
+            _chosen(other, clause=clause)
 
 
 def test_help_names_every_column() -> None:
