@@ -52,7 +52,7 @@ def write_part(items: Iterable[Item], path: pathlib.Path) -> None:
 
 
 def side_files_of(plan: Plan) -> dict[str, bytes]:
-    """Returns the files that TFDS needs, by name; none if it cannot read the records."""
+    """Returns the files that TFDS needs, by name; none if it cannot read records."""
     known = plan.source.known
     features = _features(plan)
     if features is None:

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from converters import export
+from converters.exports import plan
 from converters.jobs import work_dir
 from tests.support.data import convert, digests, make_tree
 from tfpipe.shards import index
@@ -22,18 +24,23 @@ def _command(source: pathlib.Path, out: pathlib.Path, kind: str) -> list[str]:
     ]
 
 
-def _run(source: pathlib.Path, out: pathlib.Path, kind: str) -> dict[str, object]:
-    done = subprocess.run(
-        _command(source, out, kind), capture_output=True, text=True, check=True
+def _export(source: pathlib.Path, out: pathlib.Path, kind: plan.Format) -> None:
+    """Exports in this process, with one worker."""
+    export.export(
+        export.Config(
+            data_dir=str(source),
+            output_dir=str(out),
+            format=kind,
+            num_workers=1,
+            fsync=False,
+        )
     )
-    summary: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return summary
 
 
 def test_processes_export_and_other_libraries_read(tmp_path: pathlib.Path) -> None:
-    raw = make_tree(tmp_path / "raw", num_images=60)
+    raw = make_tree(tmp_path / "raw", num_images=30)
     source = tmp_path / "set"
-    convert(raw, source, num_train_shards=30)
+    convert(raw, source, num_train_shards=10)
     images = {
         hashlib.sha256(path.read_bytes()).hexdigest() for path in raw.rglob("*.JPEG")
     }
@@ -51,13 +58,12 @@ def test_processes_export_and_other_libraries_read(tmp_path: pathlib.Path) -> No
     process.wait()
     if process.returncode:
         assert [path.name for path in out.iterdir()] == [work_dir.WORK_DIR_NAME]
-        assert _run(source, out, "webdataset")["num_records"] == 60
-    _run(source, tmp_path / "whole", "webdataset")
+        subprocess.run(
+            _command(source, out, "webdataset"), check=True, stdout=subprocess.DEVNULL
+        )
+    _export(source, tmp_path / "whole", "webdataset")
     assert digests(out) == digests(tmp_path / "whole")
 
-    tree = _run(source, tmp_path / "tree", "tree")
-    assert tree["same_shards"]
-    assert images <= set(digests(tmp_path / "tree").values())
     _read_with_webdataset(out, images)
     _read_with_tfds(source, tmp_path / "arrays", images)
 
@@ -79,7 +85,7 @@ def _read_with_webdataset(out: pathlib.Path, images: set[str]) -> None:
 def _read_with_tfds(source: pathlib.Path, out: pathlib.Path, images: set[str]) -> None:
     pytest.importorskip("array_record")
     tfds = pytest.importorskip("tensorflow_datasets")
-    _run(source, out, "arrayrecord")
+    _export(source, out, "arrayrecord")
     decoders = {"image/encoded": tfds.decode.SkipDecoding()}
     found = tfds.builder_from_directory(str(out)).as_data_source(
         split="train", decoders=decoders
