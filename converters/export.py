@@ -153,7 +153,7 @@ def export(config: Config) -> dict[str, Any]:
                     plan=plan,
                     output_dir=output_dir,
                     description=run.describe(plan, chosen),
-                    more=more,
+                    more=more | _again(plan, pathlib.Path()),
                     num_workers=config.num_workers or host.num_cores(),
                     fsync=config.fsync,
                 )
@@ -217,10 +217,15 @@ def _more(config: Config, plan: Plan, output_dir: pathlib.Path) -> dict[str, Any
     """Returns what only a tree has: how it is converted again."""
     if plan.kind != "tree":
         return {}
-    return {
-        "convert_again": again.command_line(plan, output_dir),
-        "same_shards": not config.splits and again.is_identical(plan),
-    }
+    same = not config.splits and again.is_identical(plan)
+    return {**_again(plan, output_dir), "same_shards": same}
+
+
+def _again(plan: Plan, folder: pathlib.Path) -> dict[str, str]:
+    """Returns the command that converts a tree in a folder again."""
+    if plan.kind != "tree":
+        return {}
+    return {"convert_again": again.command_line(plan, folder)}
 
 
 def print_summary(done: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import json
 import pathlib
 from collections.abc import Iterable
 
+from converters.checks import adopt
 from converters.exports.items import Item
 from converters.exports.plan import Plan
 from converters.jobs import side_files
@@ -51,9 +52,10 @@ def write_part(items: Iterable[Item], path: pathlib.Path) -> None:
 
 
 def side_files_of(plan: Plan) -> dict[str, bytes]:
-    """Returns the files that TFDS needs, by name; none for records of other tools."""
+    """Returns the files that TFDS needs, by name; none if it cannot read records."""
     known = plan.source.known
-    if not str(known.made_by.get("command", "")).startswith("converters."):
+    features = _features(plan)
+    if features is None:
         return {}
     frame = records.HEADER_BYTES + records.FOOTER_BYTES
     splits: dict[str, tuple[index.Shard, ...]] = {}
@@ -70,9 +72,20 @@ def side_files_of(plan: Plan) -> dict[str, bytes]:
     info = side_files.dataset_info(exported) | {"fileFormat": "array_record"}
     return {
         side_files.DATASET_INFO_NAME: _json(info),
-        side_files.FEATURES_NAME: _json(side_files.features(len(names))),
+        side_files.FEATURES_NAME: features,
         side_files.LABEL_NAMES_NAME: "".join(f"{name}\n" for name in names).encode(),
     }
+
+
+def _features(plan: Plan) -> bytes | None:
+    """Returns what the records hold; None for records of another tool at a URL."""
+    path = plan.source.folder / side_files.FEATURES_NAME
+    if path.is_file():
+        return path.read_bytes()
+    if plan.source.known.made_by.get("command") == adopt.COMMAND:
+        return None
+    names = side_files.label_names(plan.source.classes)
+    return _json(side_files.features(len(names)))
 
 
 def _json(document: object) -> bytes:

@@ -74,6 +74,11 @@ def run(export: Export) -> dict[str, Any]:
     """
     if found := end_cut_off(export.output_dir, export.description):
         return found
+    if (export.output_dir / EXPORT_NAME).exists():
+        raise ValueError(
+            f"--output_dir {export.output_dir} already holds an export. Choose another "
+            "folder, or remove that one."
+        )
     with work_dir.open_work_dir(
         export.output_dir, export.description, task=0, restart=False, fsync=export.fsync
     ) as folder:

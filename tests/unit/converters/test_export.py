@@ -265,9 +265,11 @@ def test_what_cannot_be_exported_is_refused(
 ) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine.txt").write_text("")
+    _export(source, tmp_path / "done")
     refused: list[tuple[pathlib.Path, pathlib.Path, dict[str, Any], str]] = [
         (source, source / "out", {}, "beside each other"),
         (source, tmp_path / "full", {}, "must be empty"),
+        (source, tmp_path / "done", {}, "already holds an export"),
         (
             source,
             tmp_path / "out",
