@@ -186,6 +186,7 @@ def _is_archive(path: str, kind: Kind) -> bool:
 
 
 def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
+    is_web = urls.scheme(url) in ("http", "https")
     before = re.split(r"[*?\[]", url, maxsplit=1)[0]
     if before == url and not url.endswith("/"):
         place, name = reading.split(url)
@@ -193,11 +194,18 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
             yield url, Files(place).size(name)
             return
         except errors.MissingFileError:
-            pass  # it may be a folder
+            if is_web:
+                raise
+            # It may be a folder.
     if "?" in url:
         raise ValueError(
             "--input must be a URL without a query (?), and is not shown here because "
             "it may hold a secret. Write * for any characters."
+        )
+    if is_web:
+        raise ValueError(
+            f"--input must name each file of a web server, which cannot list them, got "
+            f"{urls.shown(url)}. Write {{000..099}} for numbers."
         )
     folder = url.rstrip("/") if before == url else before.rpartition("/")[0]
     names = Files(urls.require_place("", "--input", folder)).names()

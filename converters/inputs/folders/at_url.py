@@ -57,8 +57,9 @@ class AtUrl:
         entries = self._entries.get(name.rstrip("/"), {})
         found, folders, names = [], [], []
         left_out: list[listing.LeftOut] = []
-        for base in sorted(entries):
-            size, named = entries[base], listing.has_suffix(base, suffixes)
+        for entry in sorted(entries, key=lambda entry: entry.rstrip("/")):
+            base, size = entry.rstrip("/"), entries[entry]
+            named = listing.has_suffix(base, suffixes)
             if named:
                 names.append(base)
             if base in _UNSAFE_PARTS or (base.startswith(".") and not named):
@@ -126,14 +127,17 @@ class AtUrl:
 
     @functools.cached_property
     def _entries(self) -> Mapping[str, Mapping[str, int | None]]:
-        """Names in each folder, with the bytes of a file and None for a folder."""
+        """Names in each folder, with the bytes of a file and None for a folder.
+
+        The name of a folder ends in a slash: a store may have a file of the same name.
+        """
         found: dict[str, dict[str, int | None]] = collections.defaultdict(dict)
         for name, size in self._names.items():
             above, _, base = name.rpartition("/")
             found[above][base] = size
             while above:
                 above, _, base = above.rpartition("/")
-                if base in found[above]:
+                if f"{base}/" in found[above]:
                     break
-                found[above][base] = None
+                found[above][f"{base}/"] = None
         return dict(found)

@@ -46,6 +46,7 @@ def test_braces_stand_for_every_name_once_in_order(
         ("s3://key:secret@b/x.tar", "without a password"),
         ("s3://b/x.tar?X-Amz-Signature=1", "may hold a secret"),
         ("ftp://b/x.tar", "got ftp://"),
+        ("http://host/*.tar", "must name each file of a web server"),
     ],
 )
 def test_wrong_words_are_refused(

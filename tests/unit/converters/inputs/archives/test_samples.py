@@ -192,7 +192,7 @@ def test_pieces_of_a_file_by_url_give_its_bytes(
     data = data[:size]
 
     def fetch(offset: int, count: int) -> bytes:
-        assert offset + count <= size
+        assert 0 < count <= size - offset
         return data[offset : offset + count]
 
     pieces = opened.Pieces(fetch, size)
@@ -200,3 +200,11 @@ def test_pieces_of_a_file_by_url_give_its_bytes(
     assert [pieces.read(*part) for part in parts] == [
         data[start : start + count] for start, count in parts
     ]
+
+
+def test_a_part_may_begin_in_a_piece_and_end_after_it() -> None:
+    data = bytes(range(251)) * 400
+    for start in range(0, 70_000, 1 << 13):
+        pieces = opened.Pieces(lambda at, n: data[at : at + n], len(data))
+        assert pieces.read(0, 1) == data[:1]
+        assert pieces.read(start - 1, 3) == data[start - 1 : start + 2] or not start

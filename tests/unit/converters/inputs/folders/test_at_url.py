@@ -1,0 +1,91 @@
+"""converters.inputs.folders: a folder of a store is listed as one on a disk."""
+
+import pathlib
+
+import pytest
+from hypothesis import given, strategies as st
+
+from converters.inputs import listing
+from converters.inputs.folders import at_url, reading
+from converters.inputs.folders.at_url import AtUrl
+from converters.inputs.folders.on_disk import OnDisk
+from tfpipe.remote.files import Files
+
+WORDS = st.sampled_from(["a", "b.jpg", "c.JPEG", ".d", "._e.jpg", "f.txt", "g.tar"])
+PATHS = st.lists(WORDS, min_size=1, max_size=3).map("/".join)
+
+
+def _at_url(sizes: dict[str, int]) -> AtUrl:
+    folder = AtUrl("s3://bucket/raw")
+    vars(folder)["_names"] = dict(sorted(sizes.items()))
+    return folder
+
+
+@given(paths=st.sets(PATHS, min_size=1, max_size=8))
+def test_both_kinds_of_folders_list_the_same(
+    tmp_path_factory: pytest.TempPathFactory, paths: set[str]
+) -> None:
+    root = tmp_path_factory.mktemp("root")
+    sizes = {}
+    for name in sorted(paths):
+        if any((root / above).is_file() for above in pathlib.PurePath(name).parents):
+            continue
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (root / name).is_dir():
+            (root / name).write_bytes(b"x" * len(name))
+            sizes[name] = len(name)
+    disk, store = OnDisk(root), _at_url(sizes)
+
+    for path in ["", "a", *sizes, *(str(p.relative_to(root)) for p in root.rglob("*"))]:
+        assert store.is_folder(path) == disk.is_folder(path)
+        assert store.exists(path) == disk.exists(path)
+        if disk.is_folder(path):
+            found, expected = (
+                each.scan(path, listing.IMAGE_SUFFIXES) for each in (store, disk)
+            )
+            assert found == expected
+            assert [*store.files_below(path)] == sorted(disk.files_below(path)) or (
+                not path
+            )
+
+
+def test_a_file_and_a_folder_may_have_one_name() -> None:
+    folder = _at_url({"a": 1, "a/b.jpg": 2, "x//y.jpg": 3, "../up.jpg": 4})
+
+    assert folder.scan("", listing.IMAGE_SUFFIXES).folders == ["a", "x"]
+    assert folder.scan("a", listing.IMAGE_SUFFIXES).files == [("b.jpg", 2)]
+    left = folder.scan("", listing.IMAGE_SUFFIXES).left_out
+    assert [item.name for item in left] == ["..", "a"]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://b/c/d%20e.jpg", ("s3://b", "c/d%20e.jpg")),
+        ("https://h:80/c/d%20e.jpg", ("https://h:80", "c/d e.jpg")),
+        ("s3://b", "must name a file"),
+        ("s3://k:s@b/x", "without a password"),
+        ("http://h/x?token=1", "without a password"),
+        ("ftp://h/x", "got ftp://"),
+    ],
+)
+def test_the_url_of_a_file_is_split(url: str, expected: object) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected) as caught:
+            reading.split(url)
+        assert "token" not in str(caught.value)
+    else:
+        assert reading.split(url) == expected
+
+
+def test_a_list_that_is_too_large_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(at_url, "_MAX_LIST_BYTES", 10)
+    monkeypatch.setattr(Files, "read", lambda self, name: name.encode())
+
+    _at_url({"a.txt": 10, "b.txt": 11}).fetch(["a.txt", "no.txt"], tmp_path)
+    with pytest.raises(ValueError, match=r"raw/b.txt must have at most 10 bytes"):
+        _at_url({"b.txt": 11}).fetch(["b.txt"], tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
