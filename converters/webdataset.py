@@ -36,7 +36,7 @@ from converters.inputs.folders import reading
 from converters.inputs.tar_format import headers
 from converters.jobs.job import Job
 from converters.options import command, labelled, policy, start
-from converters.options.inputs import archives
+from converters.options.own import archives
 
 flags.adopt_module_key_flags(archives)
 

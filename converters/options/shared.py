@@ -65,9 +65,10 @@ def input_dir() -> "flags.FlagHolder[str | None]":
 def inputs() -> "flags.FlagHolder[list[str]]":
     """Defines --input, which may come several times."""
     return flags.DEFINE_multi_string(
-        "input",
+        INPUT,
         [],
-        "What to convert: a file, a folder, a pattern in quotes, or a URL; see above.",
+        "What to convert: a file, a pattern with {000..099}, {a,b}, * or ?, a folder, "
+        "or the URL of one of these; see above. It may come several times.",
     )
 
 

@@ -18,13 +18,8 @@ from converters.options import labelled, shared
 
 flags.adopt_module_key_flags(labelled)
 
-_INPUT = flags.DEFINE_multi_string(
-    shared.INPUT,
-    [],
-    "Files to convert: a file, a pattern with {000..099}, {a,b}, * or ?, a folder, or "
-    "the URL of one of these. train=, validation= or test= before it is its split; "
-    "otherwise that is train. Give the flag again for more files.",
-)
+_INPUT = shared.inputs()
+flags.adopt_module_key_flags(shared)
 _FILE_IN_NAMES = flags.DEFINE_boolean(
     "file_in_names",
     False,
