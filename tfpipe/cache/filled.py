@@ -156,24 +156,18 @@ class Filled:
 
     def _spare(self) -> int:
         """Returns the number of a stored record, for a window without a sound one."""
-        if (found := self._first_kept()) is not None:
+        if (found := _first_kept(self)) is not None:
             return found
         for window in self.source.in_order()(State(), 1):
             for _ in self._filling(window):
                 pass
-            if (found := self._first_kept()) is not None:
+            if (found := _first_kept(self)) is not None:
                 return found
         raise errors.BadRecordError(
             "No sound record found to stand in for the damaged ones: not one record of "
             f"split {self.source.split!r} of {self.source.data_dir} can be kept. "
             f"{REMEDY}"
         )
-
-    def _first_kept(self) -> int | None:
-        numbers = self.source.record_numbers
-        for row in np.flatnonzero(self.store.have == store.KEPT)[:1]:
-            return int(row if numbers is None else numbers[row])
-        return None
 
     def _take(self, records: Example) -> Example:
         kept = features(self.spec)
@@ -191,6 +185,14 @@ class Filled:
         if "mask" in self.spec:
             batch["mask"] = tf.cast(records["is_real"], self.spec["mask"].dtype)
         return {name: batch[name] for name in self.spec}
+
+
+def _first_kept(filled: Filled) -> int | None:
+    """Returns the number of the first record that the store has; None without one."""
+    numbers = filled.source.record_numbers
+    for row in np.flatnonzero(filled.store.have == store.KEPT)[:1]:
+        return int(row if numbers is None else numbers[row])
+    return None
 
 
 def _record_ids(num_records: Array, first_record: Array) -> Array:

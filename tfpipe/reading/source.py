@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.reading import storage
+from tfpipe.reading.draws import ExpectedCopies
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Order, Remainder, Shuffle
 from tfpipe.reading.progress import Progress
@@ -165,15 +166,7 @@ class TFRecordSource(Progress):
     @functools.cached_property
     def order(self) -> Order:
         """The order of the records, as arithmetic."""
-        known, sizes, copies = self.split_index, self.split_index.shard_sizes, None
-        if self.sampling is not None:
-            copies = self.sampling.expected_copies(
-                int(sizes.sum()),
-                lambda: known.labels,
-                known.whole.classes,
-                chosen=self.record_numbers,
-                weight=None if self.chosen is None else self.chosen.weight,
-            )
+        sizes = self.split_index.shard_sizes
         if self.chosen is not None:
             sizes = np.bincount(self.chosen.shard, minlength=len(sizes))
         return Order(
@@ -186,7 +179,7 @@ class TFRecordSource(Progress):
             num_ranks=self.num_ranks,
             batch_size=self.batch_size,
             remainder=self.remainder,
-            expected_copies=copies,
+            expected_copies=_expected_copies(self),
         )
 
     @functools.cached_property
@@ -239,6 +232,20 @@ class TFRecordSource(Progress):
         return windows_of(self).dataset(
             self.place(state), num_epochs, is_continued=True
         )
+
+
+def _expected_copies(source: TFRecordSource) -> ExpectedCopies | None:
+    """Returns how often each record is drawn in an epoch; None is once."""
+    if source.sampling is None:
+        return None
+    known, chosen = source.split_index, source.chosen
+    return source.sampling.expected_copies(
+        int(known.shard_sizes.sum()),
+        lambda: known.labels,
+        known.whole.classes,
+        chosen=source.record_numbers,
+        weight=None if chosen is None else chosen.weight,
+    )
 
 
 def windows_of(source: TFRecordSource) -> Windows:

@@ -123,27 +123,8 @@ class SplitIndex:
         shard = int(np.searchsorted(ends, first, side="right"))
         known = np.arange(first, ends[shard]) if numbers is None else numbers
         for number in known[known < ends[shard]][:count].tolist():
-            yield from self._read_alone(
-                shard, number, is_last=number + 1 == ends[shard]
-            )
-
-    def _read_alone(
-        self, shard: int, number: int, *, is_last: bool
-    ) -> Iterator[tuple[str, records.Record]]:
-        """Yields a record of the split, of which no other byte is read."""
-        start = int(self.byte_offsets[number])
-        after = self.shard_bytes[shard] if is_last else self.byte_offsets[number + 1]
-        name, origin = self.shards[shard].name, self.origins[shard]
-        if self.storage.files is not None:
-            content = self.storage.files.read_range(name, start, int(after))
-        else:
-            with open(origin, "rb") as file:
-                content = os.pread(file.fileno(), int(after) - start, start)
-        found = records.read_from(
-            lambda size, offset: content[offset : offset + size], len(content)
-        )
-        for record in found:
-            yield origin, record._replace(byte_offset=start)
+            is_last = bool(number + 1 == ends[shard])
+            yield from _read_alone(self, shard, number, is_last=is_last)
 
     @functools.cached_property
     def shard_sizes(self) -> Ints:
@@ -217,3 +198,22 @@ class SplitIndex:
         written = os.stat(os.path.join(self.data_dir, index.INDEX_NAME)).st_mtime_ns
         is_old = [os.stat(path).st_mtime_ns <= written for path in self.paths]
         return np.repeat(is_old, self.shard_sizes)
+
+
+def _read_alone(
+    known: SplitIndex, shard: int, number: int, *, is_last: bool
+) -> Iterator[tuple[str, records.Record]]:
+    """Yields a record of the split, of which no other byte is read."""
+    start = int(known.byte_offsets[number])
+    after = known.shard_bytes[shard] if is_last else known.byte_offsets[number + 1]
+    name, origin = known.shards[shard].name, known.origins[shard]
+    if known.storage.files is not None:
+        content = known.storage.files.read_range(name, start, int(after))
+    else:
+        with open(origin, "rb") as file:
+            content = os.pread(file.fileno(), int(after) - start, start)
+    found = records.read_from(
+        lambda size, offset: content[offset : offset + size], len(content)
+    )
+    for record in found:
+        yield origin, record._replace(byte_offset=start)
