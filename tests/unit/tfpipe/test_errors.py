@@ -486,8 +486,8 @@ PRESET = {
 
 # What users get and do not make; exceptions; names of functions without such arguments.
 NOT_MADE = {
-    *("BadIndexError", "BadRecordError", "MissingFileError", "RemoteError"),
-    *("TfpipeError", "Flip", "ToNCHW"),
+    *("BadIndexError", "BadRecordError", "BadSubsetError", "MissingFileError"),
+    *("RemoteError", "TfpipeError", "Flip", "ToNCHW", "Subset", "keep_freed_memory"),
     *("Bottleneck", "Fault", "Headspace", "Profile", "Search", "StageCost"),
     *("StepFigures", "StepTime", "Throughput", "Turns", "chosen_parallelism"),
     *("CacheStatistics", "Filled"),
