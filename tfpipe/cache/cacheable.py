@@ -15,7 +15,7 @@ from tensorflow.python.framework import op_def_registry
 
 from tfpipe.ops import identity
 from tfpipe.stages.basic import Example
-from tfpipe.stages.map import Op, as_they_are, converted
+from tfpipe.stages.map import Op, as_they_are
 
 # Features that come from the window and not from the record: never kept.
 OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")
@@ -61,7 +61,7 @@ def repeatable(ops: Sequence[Op], spec: Example) -> Example:
             results.append(dict(example))
         return example
 
-    traced = tf.function(converted(ops, trace)).get_concrete_function(spec)
+    traced = tf.function(trace, autograph=False).get_concrete_function(spec)
     definition = traced.graph.as_graph_def()
     functions = {f.signature.name: f.node_def for f in definition.library.function}
     bounds = itertools.pairwise([*num_nodes, None])

@@ -22,7 +22,7 @@ from tfpipe.reading.state import State
 from tfpipe.stages.basic import Example, as_it_is
 from tfpipe.stages.faults import REMEDY
 from tfpipe.stages.interleave import Interleave
-from tfpipe.stages.map import Map, converted
+from tfpipe.stages.map import Map
 
 Array = npt.NDArray[Any]
 
@@ -80,8 +80,7 @@ class Filled:
         self, windows: tf.data.Dataset, num_parallel_reads: int | None
     ) -> tf.data.Dataset:
         # The next window is made while the elements of one are taken.
-        ops = [op for stage in self.maps for op in stage.ops]
-        whole = windows.flat_map(converted(ops, self._window))
+        whole = windows.flat_map(as_it_is(self._window))
         records = whole.prefetch(1).unbatch()
         chunks = records.batch(_CHUNK).map(
             as_it_is(self._take),

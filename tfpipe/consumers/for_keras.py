@@ -16,9 +16,9 @@ from tfpipe.ops.basic import OneHot
 from tfpipe.reading.order import Place, Window
 from tfpipe.reading.state import State
 from tfpipe.shards import index
-from tfpipe.stages.basic import AssertCardinality, Prefetch
+from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
 from tfpipe.stages.building import OfEpochs, are_counted
-from tfpipe.stages.map import converted
+from tfpipe.stages.map import as_they_are
 
 Batch = dict[str, tf.Tensor]
 ClassWeights = Mapping[int, float] | Sequence[float]
@@ -49,18 +49,18 @@ class ToKeras:
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         self._check(dataset.element_spec)
         tuples = dataset.map(
-            converted(self.ops, self._tuple), num_parallel_calls=_NUM_PARALLEL_CALLS
+            as_it_is(self._tuple), num_parallel_calls=_NUM_PARALLEL_CALLS
         )
         if not self.is_padded:
             return tuples
-        filled = tuples.filter(lambda x, *_: tf.shape(x)[0] > 0)
+        filled = tuples.filter(as_it_is(lambda x, *_: tf.shape(x)[0] > 0))
         return AssertCardinality(self.num_batches)(filled)
 
     def _tuple(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         if self.is_padded:
             batch = _without_padding(batch)
         weight = self._weight(batch)
-        for op in self.ops:
+        for op in as_they_are(self.ops):
             batch = op(batch)
         return batch["image"], batch["label"], weight
 

@@ -18,7 +18,7 @@ from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.stages.basic import AssertCardinality, Batch, Example, Prefetch, as_it_is
 from tfpipe.stages.interleave import Interleave, read_extents
-from tfpipe.stages.map import Map, converted
+from tfpipe.stages.map import Map, as_they_are
 from tfpipe.stages.traced import traced
 
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
@@ -141,7 +141,7 @@ def _on_worker(stage: Any) -> Stage:
         )
         return lambda dataset: dataset.map(as_it_is(read)).prefetch(1).unbatch()
     if isinstance(stage, Map):
-        apply = converted(stage.ops, functools.partial(_apply, stage.ops))
+        apply = as_it_is(functools.partial(_apply, as_they_are(stage.ops)))
         calls = stage.num_parallel_calls
         return lambda dataset: dataset.map(apply, num_parallel_calls=calls)
     if isinstance(stage, AssertCardinality):

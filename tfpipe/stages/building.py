@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.state import State
+from tfpipe.stages.basic import as_it_is
 from tfpipe.stages.faults import Uncounted
 from tfpipe.tuning import Tuning
 
@@ -240,8 +241,8 @@ def _resumed(
     numbered = tf.data.Dataset.zip(
         (counters(longer_than_any, longer_than_any), dataset)
     )
-    later = numbered.filter(lambda number, _: number >= num_skipped)
-    return later.map(lambda _, element: element)
+    later = numbered.filter(as_it_is(lambda number, _: number >= num_skipped))
+    return later.map(as_it_is(lambda _, element: element))
 
 
 def are_counted(stages: Sequence[Any]) -> bool:

@@ -15,11 +15,7 @@ Batch = dict[str, tf.Tensor]
 
 
 def apply(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batch:
-    """Applies ops to a batch, or to an example.
-
-    `functools.partial(apply, ops)` is what a dataset maps: AutoGraph converts the ops
-    of a user there, but not in a function that is defined within another one.
-    """
+    """Applies ops to a batch, or to an example."""
     for op in ops:
         batch = op(batch)
     return batch

@@ -105,7 +105,7 @@ class Interleave:
         """Returns the sound records; only `log` counts the damaged ones."""
         stage = dataclasses.replace(self, faults=log, _spare=None)
         records = dataset.map(as_it_is(stage._read)).prefetch(1).unbatch()
-        return records.filter(lambda record: record["is_real"])
+        return records.filter(as_it_is(lambda record: record["is_real"]))
 
     def _read(self, window: Example) -> Example:
         num_records = tf.size(window["record_byte_offset"], tf.int64)

@@ -123,7 +123,7 @@ class Map:
         calls = self.num_parallel_calls
         apply = functools.partial(apply_ops, as_they_are(self.ops))
         if self.faults is None:
-            return dataset.map(converted(self.ops, apply), num_parallel_calls=calls)
+            return dataset.map(as_it_is(apply), num_parallel_calls=calls)
         fill_up = functools.partial(
             stand_in,
             apply=apply,
@@ -135,7 +135,7 @@ class Map:
             whole = functools.partial(
                 element_fallback, _once(self.ops, batch_results), apply_all
             )
-            return dataset.map(converted(self.ops, whole), num_parallel_calls=calls)
+            return dataset.map(as_it_is(whole), num_parallel_calls=calls)
         mapped = self._chunks(dataset, apply_all)
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped
@@ -151,7 +151,7 @@ class Map:
         """
         apply = functools.partial(apply_ops, as_they_are(self.ops))
         if log is None or isinstance(log, Uncounted):
-            made = dataset.map(converted(self.ops, apply))
+            made = dataset.map(as_it_is(apply))
             return made if log is None else made.ignore_errors()
         fill_up = functools.partial(leave_out, apply=apply, log=log)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
@@ -162,9 +162,7 @@ class Map:
     ) -> tf.data.Dataset:
         chunks = dataset.batch(_CHUNK_LENGTH)
         calls = self.num_parallel_calls
-        return chunks.map(
-            converted(self.ops, apply_all), num_parallel_calls=calls
-        ).unbatch()
+        return chunks.map(as_it_is(apply_all), num_parallel_calls=calls).unbatch()
 
     def _apply_all(self, chunk: Example, fill_up: Callable[..., Example]) -> Example:
         """Applies the ops to each element of a chunk; `fill_up` replaces failures."""
@@ -177,13 +175,6 @@ class Map:
         return complete
 
 
-def converted(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `function`, which AutoGraph must not convert if all ops are of tfpipe."""
-    ours = all(type(op).__module__.startswith("tfpipe.") for op in ops)
-    made: Callable[..., Any] = as_it_is(function) if ours else function
-    return made
-
-
 def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `function` with the ops set, traced once for all builds if it may."""
     if _is_fixed(ops):
@@ -192,12 +183,32 @@ def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]
 
 
 def as_they_are(ops: Sequence[Op]) -> list[Op]:
-    """Returns the ops, those of tfpipe such that AutoGraph does not convert them.
+    """Returns the ops such that AutoGraph converts those of users, and nothing else.
 
-    One op of a user makes AutoGraph convert the function that calls all ops. The ops of
-    tfpipe would take a second of the first build.
+    A dataset lets AutoGraph convert the function that it maps with all functions that
+    this one calls. For tfpipe's own that would take seconds of the first build. They
+    are therefore mapped by `as_it_is`, and the ops of users are converted within them.
     """
-    return [as_it_is(op) if _is_fixed([op]) else op for op in ops]
+    return [as_it_is(op) if _is_fixed([op]) else _converted(op) for op in ops]
+
+
+def _converted(op: Op) -> Op:
+    """Returns an op that AutoGraph converts, also where it converts nothing else.
+
+    Outside of a graph Python's control flow works, and errors are TensorFlow's own.
+    """
+    autograph = tf.__internal__.autograph
+    context = autograph.control_status_ctx()
+    enabled = type(context)(status=type(context.status).ENABLED)
+
+    def apply(example: Example) -> Example:
+        if tf.executing_eagerly():
+            return op(example)
+        with enabled:
+            made: Example = autograph.tf_convert(op, enabled)(example)
+        return made
+
+    return apply
 
 
 def _is_fixed(ops: Iterable[object]) -> bool:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.reading.iterations import counters
+from tfpipe.stages.basic import as_it_is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Shuffle:
 
     def _permuted(self, group: tf.Tensor, window: tf.data.Dataset) -> tf.data.Dataset:
         seed = tf.bitcast(tf.constant(self.seed, tf.uint64), tf.int64)
-        elements = window.map(lambda _, element: element)
+        elements = window.map(as_it_is(lambda _, element: element))
         return shuffled(elements, self.buffer_size, (seed, group + 1))
 
     @property
