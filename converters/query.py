@@ -33,8 +33,8 @@ them:
   --materialize=OUT        a data set with shards of its own
 
 The same catalog, expressions and seed choose the same records, if the expressions have
-no random(). The last line on stdout
-is one JSON object. Exit code: 0 done, also if no record is chosen; 1 an error.
+no random(). The last line on stdout is one JSON object. Exit code: 0 done, also if no
+record is chosen; 1 an error.
 """
 
 import json
