@@ -56,7 +56,7 @@ _SHOWN_COLUMNS = 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """Which records of a data set are chosen, in SQL over the columns of its catalog.
+    """A choice of records of a data set, in SQL over the columns of its catalog.
 
     Attributes:
         clause: Condition that a record must meet; any records without one.

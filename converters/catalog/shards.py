@@ -6,10 +6,8 @@ marker in the job's folder. Records are copied whole, after a check of their CRC
 writer runs in worker processes.
 """
 
-import collections
 import contextlib
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -18,10 +16,12 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from converters.engines import processes
-from converters.jobs import side_files, write_shard
+from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from converters.jobs.write_shard import NewFile, Task, Written
+from converters.jobs.write_shard import Task, Written
+from converters.replicas import new_shard
+from converters.replicas.new_shard import NewShard
 from converters.replicas.source import Pread, Row, Source, changed
 from tfpipe import errors
 from tfpipe.shards import index, records
@@ -145,93 +145,36 @@ class Writer:
         """
         plan = task.plan
         assert isinstance(plan, ChosenPlan), "the job copies no chosen records"
-        write_shard.keep_freed_memory()
-        path = folder / plan.name
-        with (
-            NewFile(path, job) as shard,
-            NewFile(write_shard.fragment_path(path), job) as fragment,
-        ):
-            copy = _Copy(self.source, plan, shard, fragment)
-            copy.write()
-        written = Written(
-            split=plan.split,
-            shard=copy.entry,
-            decisions=dict(copy.decisions),
-            changes=(),
-            rejects=(),
-            num_source_bytes=plan.num_bytes,
-            psnr=(),
-            num_rewritten=0,
-            num_bytes_saved=0,
-            job=job.identity,
-        )
-        marker = write_shard.marker_path(path)
-        index.replace_file(marker, written.to_json().encode(), fsync=job.fsync)
-        return written
+        with new_shard.opened(job, folder, plan) as made:
+            for number, chosen in plan.parts:
+                _copy(self.source, plan.split, number, chosen, made)
+        return new_shard.mark(job, folder, plan, made.entry, made.decisions)
 
 
-class _Copy:
-    """One shard while it is written."""
-
-    def __init__(
-        self, source: Source, plan: ChosenPlan, shard: NewFile, fragment: NewFile
-    ) -> None:
-        self._source, self._plan = source, plan
-        self._shard, self._fragment = shard, fragment
-        self._digest = xxhash.xxh3_128()
-        self._num_records = 0
-        self.decisions: collections.Counter[str] = collections.Counter()
-
-    @property
-    def entry(self) -> index.Shard:
-        """The shard as the index lists it."""
-        return index.Shard(
-            name=self._plan.name,
-            num_records=self._num_records,
-            num_bytes=self._shard.num_bytes,
-            digest=self._digest.hexdigest(),
-        )
-
-    def write(self) -> None:
-        """Copies the chosen records of each source shard."""
-        for number, chosen in self._plan.parts:
-            shard = self._source.known.splits[self._plan.split][number]
-            rows = self._source.rows(self._plan.split, number, shard)
-            wanted = [rows[record] for record in chosen]
-            with _reading(self._source, shard, wanted) as pread:
-                for row in wanted:
-                    self._copy(shard, row, pread(row.num_bytes, row.byte_offset))
-                    processes.image_done()
-
-    def _copy(self, shard: index.Shard, row: Row, content: bytes) -> None:
-        if records.record_bytes(content[: records.HEADER_BYTES]) != row.num_bytes:
-            raise changed(self._source, shard, f"no record at byte {row.byte_offset}")
-        data = content[records.HEADER_BYTES : -records.FOOTER_BYTES]
-        if fault := records.data_fault(data, content[-records.FOOTER_BYTES :]):
-            where = (
-                f"split = '{self._plan.split}' AND shard = "
-                f"{self._source.known.splits[self._plan.split].index(shard)} AND "
-                f"record = {row.record}"
-            )
-            raise errors.BadRecordError(
-                f"{self._source.name}/{shard.name}: record {row.record} at byte "
-                f"{row.byte_offset} ({row.filename}) is damaged: {fault}. Mend "
-                "the data set with python -m converters.verify --repair, or leave the "
-                f"record out with AND NOT ({where}) in the clause."
-            )
-        offset = self._shard.num_bytes
-        self._shard.write([content])
-        self._digest.update(content)
-        entry = {
-            **row._asdict(),
-            "split": self._plan.split,
-            "shard": self._plan.number,
-            "record": self._num_records,
-            "byte_offset": offset,
-        }
-        self._fragment.write([f"{json.dumps(entry)}\n".encode()])
-        self._num_records += 1
-        self.decisions[row.decision] += 1
+def _copy(
+    source: Source, split: str, number: int, chosen: Sequence[int], made: NewShard
+) -> None:
+    """Copies the chosen records of one source shard."""
+    shard = source.known.splits[split][number]
+    rows = source.rows(split, number, shard)
+    wanted = [rows[record] for record in chosen]
+    with _reading(source, shard, wanted) as pread:
+        for row in wanted:
+            content = pread(row.num_bytes, row.byte_offset)
+            if records.record_bytes(content[: records.HEADER_BYTES]) != row.num_bytes:
+                raise changed(source, shard, f"no record at byte {row.byte_offset}")
+            data = content[records.HEADER_BYTES : -records.FOOTER_BYTES]
+            if fault := records.data_fault(data, content[-records.FOOTER_BYTES :]):
+                where = f"split = '{split}' AND shard = {number}"
+                raise errors.BadRecordError(
+                    f"{source.name}/{shard.name}: record {row.record} at byte "
+                    f"{row.byte_offset} ({row.filename}) is damaged: {fault}. Mend the "
+                    "data set with python -m converters.verify --repair, or leave the "
+                    f"record out with AND NOT ({where} AND record = {row.record}) in "
+                    "the clause."
+                )
+            made.add([content], row)
+            processes.image_done()
 
 
 @contextlib.contextmanager

@@ -24,9 +24,10 @@ from converters.engines import processes
 from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.write_shard import NewFile, Task, Written
+from converters.replicas.new_shard import mark
 from converters.replicas.plan import ReplicaPlan
 from converters.replicas.source import Source, changed
-from converters.replicas.write import mark, plan_of
+from converters.replicas.write import plan_of
 
 # How the bytes of a shard are shared. "auto" is the first one that the disk can do.
 By = Literal["auto", "reflink", "link", "copy"]
@@ -74,7 +75,7 @@ class Writer:
                 processes.image_done()
         entry = dataclasses.replace(plan.source, name=plan.name)
         decisions = {f"identical_{how}": plan.source.num_records}
-        return mark(job, folder, plan, entry, decisions, ())
+        return mark(job, folder, plan, entry, decisions)
 
     def _make(self, plan: ReplicaPlan, path: pathlib.Path, job: Job) -> str:
         """Makes the file, and returns how: "reflink", "link" or "copy"."""

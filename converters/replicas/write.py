@@ -5,24 +5,22 @@ marker in the job's folder, as `jobs.write_shard` makes them. The source shard i
 once, and its digest is compared with the index. This code runs in worker processes.
 """
 
-import collections
 import dataclasses
-import json
 import pathlib
-from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import xxhash
 
 from converters.engines import processes
-from converters.jobs import write_shard
 from converters.jobs.job import Job
-from converters.jobs.write_shard import NewFile, Task, Written
+from converters.jobs.write_shard import Task, Written
+from converters.replicas import new_shard
 from converters.replicas.change import Change, Changed
+from converters.replicas.new_shard import NewShard
 from converters.replicas.plan import ReplicaPlan
 from converters.replicas.source import Row, Source, changed
 from tfpipe import errors
-from tfpipe.shards import index, records
+from tfpipe.shards import records
 
 Damaged = Literal["fail", "skip"]
 
@@ -53,15 +51,12 @@ class Writer:
             RemoteError: If the source cannot be read.
         """
         plan = plan_of(task)
-        write_shard.keep_freed_memory()
-        path = folder / plan.name
-        with (
-            NewFile(path, job) as shard,
-            NewFile(write_shard.fragment_path(path), job) as fragment,
-        ):
-            copy = _Copy(self, plan, shard, fragment)
+        with new_shard.opened(job, folder, plan) as made:
+            copy = _Copy(self, plan, made)
             copy.write()
-        return mark(job, folder, plan, copy.entry, copy.decisions, copy.rejects)
+        return new_shard.mark(
+            job, folder, plan, made.entry, made.decisions, rejects=copy.rejects
+        )
 
 
 def plan_of(task: Task) -> ReplicaPlan:
@@ -70,54 +65,12 @@ def plan_of(task: Task) -> ReplicaPlan:
     return task.plan
 
 
-def mark(
-    job: Job,
-    folder: pathlib.Path,
-    plan: ReplicaPlan,
-    entry: index.Shard,
-    decisions: Mapping[str, int],
-    rejects: Sequence[Mapping[str, str]],
-) -> Written:
-    """Writes the marker of a complete shard, and returns what was written."""
-    written = Written(
-        split=plan.split,
-        shard=entry,
-        decisions=dict(decisions),
-        changes=(),
-        rejects=rejects,
-        num_source_bytes=plan.source.num_bytes,
-        psnr=(),
-        num_rewritten=0,
-        num_bytes_saved=0,
-        job=job.identity,
-    )
-    marker = write_shard.marker_path(folder / plan.name)
-    index.replace_file(marker, written.to_json().encode(), fsync=job.fsync)
-    return written
-
-
 class _Copy:
     """One shard while it is written."""
 
-    def __init__(
-        self, writer: Writer, plan: ReplicaPlan, shard: NewFile, fragment: NewFile
-    ) -> None:
-        self._writer, self._plan = writer, plan
-        self._shard, self._fragment = shard, fragment
-        self._digest = xxhash.xxh3_128()
-        self._num_records = 0
-        self.decisions: collections.Counter[str] = collections.Counter()
+    def __init__(self, writer: Writer, plan: ReplicaPlan, made: NewShard) -> None:
+        self._writer, self._plan, self._made = writer, plan, made
         self.rejects: list[dict[str, str]] = []
-
-    @property
-    def entry(self) -> index.Shard:
-        """The shard as the index lists it."""
-        return index.Shard(
-            name=self._plan.name,
-            num_records=self._num_records,
-            num_bytes=self._shard.num_bytes,
-            digest=self._digest.hexdigest(),
-        )
 
     def write(self) -> None:
         """Copies every record, and compares the source with its digest."""
@@ -176,7 +129,7 @@ class _Copy:
                 "--repair, or leave such records out with --damaged=skip, and run the "
                 "same command again to go on."
             )
-        self.decisions["skipped_damaged_record"] += 1
+        self._made.decisions["skipped_damaged_record"] += 1
         self.rejects.append(
             {
                 "name": row.filename,
@@ -187,25 +140,10 @@ class _Copy:
         )
 
     def _store(self, row: Row, made: Changed) -> None:
-        buffers = records.frame(made.data)
-        byte_offset = self._shard.num_bytes
-        self._shard.write(buffers)
-        for buffer in buffers:
-            self._digest.update(buffer)
-        entry = {
-            "split": self._plan.split,
-            "shard": self._plan.number,
-            "record": self._num_records,
-            "byte_offset": byte_offset,
-            "num_bytes": self._shard.num_bytes - byte_offset,
-            "label": row.label,
-            "synset": row.synset,
-            "height": made.height,
-            "width": made.width,
-            "filename": row.filename,
-            "decision": made.decision,
-            "digest": made.digest,
-        }
-        self._fragment.write([f"{json.dumps(entry)}\n".encode()])
-        self._num_records += 1
-        self.decisions[made.decision] += 1
+        new = row._replace(
+            height=made.height,
+            width=made.width,
+            decision=made.decision,
+            digest=made.digest,
+        )
+        self._made.add(records.frame(made.data), new)

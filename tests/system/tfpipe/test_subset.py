@@ -62,7 +62,7 @@ def _source(
 
 
 class _OneRank:
-    """What is left of the ranks after one has gone."""
+    """The rank that is left after the other one has gone."""
 
     rank, num_ranks = 0, 1
 

@@ -1,4 +1,4 @@
-"""Which records a clause chooses: compared with Python, and what is refused."""
+"""A clause chooses the records that Python chooses; bad clauses are refused."""
 
 import dataclasses
 import functools
