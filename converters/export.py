@@ -43,7 +43,7 @@ from converters.exports import again, array_record, plan as plans, run
 from converters.exports.plan import FORMATS, Format, Paths, Plan
 from converters.options import exit_code, shared, start
 from converters.replicas import sizing
-from converters.replicas.source import Source, open_source
+from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import host
 from tfpipe.remote import urls
 from tfpipe.shards import index, subset
@@ -181,13 +181,7 @@ def _source(config: Config, output_dir: pathlib.Path, folder: pathlib.Path) -> S
     files = shared.files_of("DIR", config.data_dir)
     path = folder if files else shared.path_of("DIR", config.data_dir).absolute()
     if files is None:
-        there, here = os.path.realpath(output_dir), os.path.realpath(path)
-        if os.path.commonpath([there, here]) in (there, here):
-            raise ValueError(
-                "--output_dir and DIR must be folders beside each other, got "
-                f"{output_dir} and {path}, of which one is in the other. Choose "
-                "another folder."
-            )
+        require_beside("--output_dir", output_dir, path)
     return open_source(config.data_dir, path, files, folder, config.splits)
 
 

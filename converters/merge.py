@@ -207,18 +207,11 @@ def make_job(config: Config, found: Sequence[Source], folder: pathlib.Path) -> J
         OSError: If something cannot be looked at.
     """
     maps = {source.name: dict(source.class_map) for source in found}
-    tree = sources.read_sources(found)
-    for split in config.fractions:
-        if split != "train" and split in tree.splits:
-            raise ValueError(
-                f"A source already has a {split} split, which --validation_fraction or "
-                "--split_fractions must not make again. Leave it out of the flag."
-            )
     return labelled.make_job(
         config,
         command_name=_COMMAND,
         input_dir=folder,
-        found=tree,
+        found=sources.read_sources(found),
         own_options={"sources": {name: maps[name] for name in sorted(maps)}},
     )
 

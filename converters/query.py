@@ -38,7 +38,6 @@ record is chosen; 1 an error.
 """
 
 import json
-import os
 import pathlib
 import sys
 import tempfile
@@ -58,7 +57,7 @@ from converters.options import shared, start
 from converters.options.own import query
 from converters.options.own.query import ALL, Config, config_from_flags
 from converters.replicas import report
-from converters.replicas.source import Source, open_source
+from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import errors, host
 from tfpipe.shards import subset
 
@@ -115,14 +114,8 @@ def _open(config: Config, folder: pathlib.Path) -> Source:
         return open_source(config.data_dir, folder, files, folder, ())
     path = shared.path_of("DIR", config.data_dir).absolute()
     if config.materialize is not None:
-        output = os.path.realpath(shared.path_of("--materialize", config.materialize))
-        here = os.path.realpath(path)
-        if os.path.commonpath([output, here]) in (output, here):
-            raise ValueError(
-                "--materialize and DIR must be folders beside each other, got "
-                f"{config.materialize} and {config.data_dir}, of which one is in the "
-                "other. Choose another folder."
-            )
+        output = shared.path_of("--materialize", config.materialize)
+        require_beside("--materialize", output, path)
     return open_source(config.data_dir, path, None, folder, ())
 
 

@@ -27,7 +27,6 @@ The last line on stdout is one JSON object. Exit code: 0 done, 1 an error, 2 a d
 found too little room.
 """
 
-import os
 import pathlib
 import sys
 import tempfile
@@ -45,7 +44,7 @@ from converters.options import exit_code, replicate, shared, start, summary
 from converters.options.replicate import Config, config_from_flags
 from converters.replicas import estimate, identical, report, sizing, write
 from converters.replicas.plan import make_plans
-from converters.replicas.source import Source, open_source
+from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import host
 
 _COMMAND = "converters.replicate"
@@ -143,12 +142,7 @@ def _source(config: Config, folder: pathlib.Path) -> Source:
     outputs = shared.files_of("--output_dir", config.output_dir)
     if files is None and outputs is None:
         output = shared.path_of("--output_dir", config.output_dir)
-        there, here = os.path.realpath(output), os.path.realpath(path)
-        if os.path.commonpath([there, here]) in (there, here):
-            raise ValueError(
-                f"--output_dir and DIR must be folders beside each other, got {output} "
-                f"and {path}, of which one is in the other. Choose another folder."
-            )
+        require_beside("--output_dir", output, path)
     if files and outputs and files.place.rstrip("/") == outputs.place.rstrip("/"):
         raise ValueError(
             f"--output_dir must be another place than DIR, got {config.output_dir}."

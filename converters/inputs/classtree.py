@@ -15,6 +15,7 @@ from typing import NamedTuple
 from converters.inputs import files, fractions, listing
 from converters.inputs.classes import Class
 from converters.inputs.folders import folder
+from converters.inputs.folders.content import Place as Place
 from converters.inputs.ilsvrc import Image, Tree, catalog_name
 from converters.inputs.listing import LeftOut
 
@@ -30,15 +31,6 @@ _FOLDERS_OF = {
 _MAX_READS = 100
 
 _Identity = tuple[int, int]  # device and inode; folders of a store have none
-
-
-class Place(NamedTuple):
-    """The name of an image and the place of its bytes, as in `ilsvrc.Image`."""
-
-    name: str
-    file: str
-    offset: int
-    num_bytes: int
 
 
 class ClassTree(NamedTuple):

@@ -12,7 +12,6 @@ from absl import flags
 
 from converters.images.policy import Policy
 from converters.inputs import classtree, fractions
-from converters.inputs.folders import reading
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.options import command, job, policy, shared
@@ -177,9 +176,9 @@ def make_job(
     for split in options.fractions:
         if split != fractions.TRAIN and split in found.splits:
             raise ValueError(
-                f"{reading.shown(input_dir)} already has a {split} split, which "
-                "--validation_fraction or --split_fractions must not make again. Leave "
-                "it out of the flag, or move the split away."
+                f"The input already has a {split} split, which --validation_fraction "
+                "or --split_fractions must not make again. Leave it out of the flag, "
+                "or move the split away."
             )
     labels = dict(labels or _labels(options, found))
     tree = classtree.make_tree(

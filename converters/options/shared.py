@@ -27,9 +27,7 @@ OUTPUT_DIR = "output_dir"
 RAY_ADDRESS = "ray_address"
 INPUT_DIR, INPUT = "input_dir", "input"
 # Flags whose values may be URLs; the commands check these values.
-TAKE_URLS = frozenset(
-    {OUTPUT_DIR, RAY_ADDRESS, INPUT_DIR, INPUT, "table", "root"}  # commands check them
-)
+TAKE_URLS = frozenset({OUTPUT_DIR, RAY_ADDRESS, INPUT_DIR, INPUT, "table", "root"})
 PROCESSES, RAY = "processes", "ray"
 
 QUALITY_HELP = (

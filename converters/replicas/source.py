@@ -123,6 +123,25 @@ def changed(source: Source, shard: index.Shard, what: str) -> OSError:
     )
 
 
+def require_beside(flag: str, output: pathlib.Path, data_dir: pathlib.Path) -> None:
+    """Checks that neither the output folder nor that of a data set is in the other.
+
+    Args:
+        flag: The flag of the output folder, such as `--output_dir`.
+        output: The output folder.
+        data_dir: The folder of the data set.
+
+    Raises:
+        ValueError: If one is.
+    """
+    there, here = os.path.realpath(output), os.path.realpath(data_dir)
+    if os.path.commonpath([there, here]) in (there, here):
+        raise ValueError(
+            f"{flag} and DIR must be folders beside each other, got {output} and "
+            f"{data_dir}, of which one is in the other. Choose another folder."
+        )
+
+
 def open_source(
     name: str,
     data_dir: pathlib.Path,

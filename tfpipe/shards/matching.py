@@ -38,7 +38,7 @@ def matching_files(folder: pathlib.Path, files: str) -> list[str]:
             f"No file in {folder} matches files={files!r}. There are "
             f"{', '.join(there[:_MAX_NAMES_SHOWN]) or 'no files at all'}{more}."
         )
-    names = sorted(found, key=_natural)
+    names = sorted(found, key=natural)
     by_file: dict[tuple[int, int], str] = {}
     for name in names:
         status = (folder / name).stat()
@@ -56,7 +56,7 @@ def _is_hidden(path: pathlib.Path) -> bool:
     return any(part.startswith(".") and part != ".." for part in path.parts)
 
 
-def _natural(name: str) -> tuple[list[str | int], str]:
+def natural(name: str) -> tuple[list[str | int], str]:
     """Returns a key that sorts numbers in names by value."""
     parts = re.split(r"([0-9]+)", name)
     return [

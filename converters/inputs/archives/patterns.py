@@ -19,6 +19,7 @@ from converters.inputs.folders import reading
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
+from tfpipe.shards.matching import natural
 
 _MAX_FILES = 1_000_000
 _SPLIT = re.compile(rf"({'|'.join(fractions.SPLITS)})=(.*)", re.DOTALL)
@@ -172,7 +173,7 @@ def _matching_paths(path: str, kind: Kind) -> Iterator[tuple[str, int]]:
         found = [path]  # a missing file is an error that names it
     else:
         found = [name for name in glob.glob(path, recursive=True) if _is_file(name)]
-    for name in sorted(found, key=_natural):
+    for name in sorted(found, key=natural):
         yield name, os.stat(name).st_size
 
 
@@ -210,7 +211,7 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
     folder = url.rstrip("/") if before == url else before.rpartition("/")[0]
     names = Files(urls.require_place("", "--input", folder)).names()
     pattern = url.removeprefix(f"{folder}/") if before != url else ""
-    for name in sorted(names, key=_natural):
+    for name in sorted(names, key=natural):
         is_wanted = (
             _same_depth(name, pattern) and fnmatch.fnmatchcase(name, pattern)
             if pattern
@@ -223,12 +224,6 @@ def _matching_urls(url: str, kind: Kind) -> Iterator[tuple[str, int]]:
 def _same_depth(name: str, pattern: str) -> bool:
     """Whether a star has not matched a slash; two stars may."""
     return "**" in pattern or name.count("/") == pattern.count("/")
-
-
-def _natural(name: str) -> tuple[list[str | int], str]:
-    """Returns a key that sorts numbers in names by value."""
-    parts = re.split(r"([0-9]+)", name)
-    return [int(p) if number % 2 else p for number, p in enumerate(parts)], name
 
 
 def relative_to_one(

@@ -17,7 +17,7 @@ from converters.inputs.tar_format.headers import Member
 
 
 class Place(NamedTuple):
-    """The base name of an image and the place of its bytes, as in `Image`."""
+    """The name of an image and the place of its bytes, as in `ilsvrc.Image`."""
 
     name: str
     file: str
