@@ -1,0 +1,191 @@
+"""Random WHERE clauses: a view delivers what is found by reading all records."""
+
+import pathlib
+from typing import Any
+
+import duckdb
+import hypothesis
+import pytest
+import xxhash
+from hypothesis import strategies as st
+
+import tfpipe
+from converters import query, table
+from converters.options.own.query import Config
+from tests.support.clauses import Clause, Columns, clauses
+from tests.support.data import make_jpeg
+from tests.support.tables import config
+from tfpipe.shards import index, records
+from tfpipe.shards.example import decode_example
+
+NUM_IMAGES = 40
+# In names of classes, of images and of cameras: what SQL and LIKE take for their own.
+WORDS = ("it's", "50%", "a_b", "Ä b", 'say "x"', "back\\slash", "two\nlines", "--")
+EXTRAS = ("votes", "score", "camera", "marks", "box")
+COLUMNS = Columns(
+    numbers=[
+        *("shard", "record", "byte_offset", "num_bytes", "label"),
+        *("height", "width", "votes", "score"),
+    ],
+    texts=["split", "synset", "class", "text", "filename", "digest", "camera"],
+    lists=["labels", "marks"],
+    boxes=["box"],
+)
+
+
+def _write_table(path: pathlib.Path) -> None:
+    """Writes a table with values of each kind, and NULL in every fourth or so."""
+
+    def unless(is_null: bool, value: Any) -> Any:
+        return None if is_null else value
+
+    rows = []
+    for n in range(NUM_IMAGES):
+        image = make_jpeg(n, height=30 + n % 5, width=30 + n % 7)
+        word = WORDS[n % len(WORDS)]
+        labels = [word, *WORDS[n % 3 : n % 3 + n % 2]]
+        split = ("train", "train", "validation")[n % 3]
+        extras = (
+            unless(n % 4 == 0, n % 6),
+            unless(n % 5 == 1, n / 8),
+            unless(n % 4 == 2, WORDS[n // 2 % len(WORDS)]),
+            unless(n % 3 == 1, [n % 5, n % 2][: 1 + n % 2]),
+            unless(n % 3 == 2, [n % 2 / 4, 0.25, 0.5 + n % 4 / 8, 0.75]),
+        )
+        rows.append([image, labels, f"{word}/{n}.jpg", split, *extras])
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE t (img BLOB, label VARCHAR[], name VARCHAR, fold VARCHAR, "
+            "votes INTEGER, score DOUBLE, camera VARCHAR, marks INTEGER[], "
+            "box DOUBLE[])"
+        )
+        marks = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT INTO t VALUES ({marks})", rows)
+        connection.execute(f"COPY t TO '{path}' (FORMAT parquet)")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A data set with extra columns, which its records have too."""
+    folder = tmp_path_factory.mktemp("clauses")
+    _write_table(folder / "t.parquet")
+    table.convert(
+        config(
+            folder / "set",
+            input=str(folder / "t.parquet"),
+            image_column="img",
+            name_column="name",
+            split_column="fold",
+            extra_columns=EXTRAS,
+            extra_in_records=True,
+            num_train_shards=3,
+            num_validation_shards=2,
+        )
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def everything(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """A row for each record, from the bytes of the shards alone."""
+    known = index.load(folder / "set")
+    return [
+        row
+        for split, shards in known.splits.items()
+        for row in _rows(split, [folder / "set" / shard.name for shard in shards])
+    ]
+
+
+def _rows(split: str, shards: list[pathlib.Path]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for number, path in enumerate(shards):
+        for place, record in enumerate(records.read(path)):
+            rows.append(
+                {
+                    "split": split,
+                    "shard": number,
+                    "record": place,
+                    "record_id": len(rows),
+                    "byte_offset": record.byte_offset,
+                    "num_bytes": len(record.data) + 16,
+                    "data": record.data,
+                    **_fields(record.data),
+                }
+            )
+    return rows
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    """Returns the columns that are features of the record; NULL has no value there."""
+    values = {key: list(one.values) for key, one in decode_example(data).items()}
+
+    def one(key: str) -> Any:
+        (value,) = values[key] or [None]
+        return value.decode() if isinstance(value, bytes) else value
+
+    synset = one("image/class/synset")
+    return {
+        "label": one("image/class/label"),
+        "synset": synset,
+        "class": synset,
+        "text": one("image/class/text"),
+        "height": one("image/height"),
+        "width": one("image/width"),
+        "filename": one("image/filename"),
+        "digest": xxhash.xxh3_128_hexdigest(values["image/encoded"][0]),
+        "labels": values["image/class/labels"],
+        "votes": one("extra/votes"),
+        "score": one("extra/score"),
+        "camera": one("extra/camera"),
+        "marks": values["extra/marks"] or None,
+        "box": values["extra/box"] or None,
+    }
+
+
+def test_a_view_of_a_random_clause_delivers_what_reading_everything_finds(
+    folder: pathlib.Path, everything: list[dict[str, Any]]
+) -> None:
+    sizes: list[int] = []
+
+    @hypothesis.settings(max_examples=100, deadline=None, derandomize=True)
+    @hypothesis.given(
+        clauses(COLUMNS, everything),
+        st.sampled_from(["none", "none", "window", "full"]),
+    )
+    def check(clause: Clause, shuffle: str) -> None:
+        wanted = [row for row in everything if clause.of(row) is True]
+        sizes.append(len(wanted))
+        assert _delivered(folder, clause.text, shuffle) == [
+            (row["split"], row["record_id"], row["data"]) for row in wanted
+        ]
+
+    check()
+    some = [size for size in sizes if 0 < size < NUM_IMAGES]
+    assert len(some) >= len(sizes) // 2
+
+
+def _delivered(
+    folder: pathlib.Path, clause: str, shuffle: str
+) -> list[tuple[str, int, bytes]]:
+    """Returns the elements of the view of a clause, in the order of the data set."""
+    path = folder / "subset.parquet"
+    asked = Config(
+        data_dir=str(folder / "set"), clause=clause, save=str(path), num_workers=1
+    )
+    try:
+        splits = query.ask(asked)["splits"]
+    except tfpipe.BadSubsetError as error:
+        assert "must have at least one record" in str(error)
+        return []
+    found = []
+    for split in splits:
+        source = tfpipe.TFRecordSource(
+            folder / "set", split, subset=path, shuffle=shuffle, window_size=8
+        )
+        dataset = tfpipe.Pipeline(source, [tfpipe.Interleave()]).build()
+        elements = [
+            (split, int(one["record_id"]), one["record"])
+            for one in dataset.as_numpy_iterator()
+        ]
+        found += elements if shuffle == "none" else sorted(elements)
+    return found
