@@ -134,8 +134,8 @@ def clauses(columns: Columns, rows: list[Row]) -> st.SearchStrategy[Clause]:
     texts = st.sampled_from([_column(name) for name in columns.texts])
 
     def literals(value: Value) -> st.SearchStrategy[Any]:
-        found = {value.of(row) for row in rows}
-        return st.sampled_from([None, *sorted(found - {None})])
+        found = sorted({value.of(row) for row in rows} - {None})
+        return st.sampled_from([*found * max(1, 12 // len(found)), None])
 
     terms = st.one_of(
         numbers.flatmap(lambda value: _number_terms(value, literals(value), numbers)),
@@ -179,7 +179,9 @@ def _common_terms(
             lambda row: compared(sign, value.of(row), other),
         )
 
-    def between(low: Any, high: Any) -> Clause:
+    def between(one: Any, other: Any) -> Clause:
+        is_turned = one is not None and other is not None and other < one
+        low, high = (other, one) if is_turned else (one, other)
         return Clause(
             f"{value.text} BETWEEN {literal(low)} AND {literal(high)}",
             lambda row: both(

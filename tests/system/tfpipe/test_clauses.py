@@ -1,5 +1,8 @@
 """Random WHERE clauses: a view delivers what is found by reading all records."""
 
+import dataclasses
+import functools
+import itertools
 import pathlib
 from typing import Any
 
@@ -10,12 +13,14 @@ import xxhash
 from hypothesis import strategies as st
 
 import tfpipe
-from converters import query, table
-from converters.options.own.query import Config
-from tests.support.clauses import Clause, Columns, clauses
+from converters import table
+from converters.catalog import question
+from converters.catalog.question import Question
+from converters.replicas.source import Source, open_source
+from tests.support.clauses import Clause, Columns, Row, clauses
 from tests.support.data import make_jpeg
 from tests.support.tables import config
-from tfpipe.shards import index, records
+from tfpipe.shards import index, records, subset
 from tfpipe.shards.example import decode_example
 
 NUM_IMAGES = 40
@@ -52,7 +57,7 @@ def _write_table(path: pathlib.Path) -> None:
             unless(n % 3 == 1, [n % 5, n % 2][: 1 + n % 2]),
             unless(n % 3 == 2, [n % 2 / 4, 0.25, 0.5 + n % 4 / 8, 0.75]),
         )
-        rows.append([image, labels, f"{word}/{n}.jpg", split, *extras])
+        rows.append([image, labels, f"{word} {n}.jpg", split, *extras])
     with duckdb.connect() as connection:
         connection.execute(
             "CREATE TABLE t (img BLOB, label VARCHAR[], name VARCHAR, fold VARCHAR, "
@@ -86,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def everything(folder: pathlib.Path) -> list[dict[str, Any]]:
+def everything(folder: pathlib.Path) -> list[Row]:
     """A row for each record, from the bytes of the shards alone."""
     known = index.load(folder / "set")
     return [
@@ -96,8 +101,8 @@ def everything(folder: pathlib.Path) -> list[dict[str, Any]]:
     ]
 
 
-def _rows(split: str, shards: list[pathlib.Path]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _rows(split: str, shards: list[pathlib.Path]) -> list[Row]:
+    rows: list[Row] = []
     for number, path in enumerate(shards):
         for place, record in enumerate(records.read(path)):
             rows.append(
@@ -142,50 +147,85 @@ def _fields(data: bytes) -> dict[str, Any]:
     }
 
 
+Element = tuple[int, bytes]
+
+
+@dataclasses.dataclass
+class Asked:
+    """A clause that was asked, and the elements that its view must deliver."""
+
+    text: str
+    source: tfpipe.TFRecordSource
+    wanted: list[Element]
+
+
 def test_a_view_of_a_random_clause_delivers_what_reading_everything_finds(
-    folder: pathlib.Path, everything: list[dict[str, Any]]
+    folder: pathlib.Path, everything: list[Row]
 ) -> None:
+    known = open_source("set", folder / "set", None, folder, ())
+    asked: list[Asked] = []
     sizes: list[int] = []
 
     @hypothesis.settings(max_examples=100, deadline=None, derandomize=True)
     @hypothesis.given(
         clauses(COLUMNS, everything),
         st.sampled_from(["none", "none", "window", "full"]),
+        st.sampled_from(["train", "validation"]),
     )
-    def check(clause: Clause, shuffle: str) -> None:
+    def check(clause: Clause, shuffle: str, split: str) -> None:
         wanted = [row for row in everything if clause.of(row) is True]
         sizes.append(len(wanted))
-        assert _delivered(folder, clause.text, shuffle) == [
-            (row["split"], row["record_id"], row["data"]) for row in wanted
-        ]
+        chosen = _ask(known, clause.text)
+        places = [tuple(row[n] for n in ("split", "shard", "record")) for row in wanted]
+        assert ([] if chosen is None else _places(chosen)) == places
+        if chosen is None or split not in chosen.splits:
+            return
+        view: tfpipe.Subset | pathlib.Path = chosen
+        if len(asked) % 10 == 0:  # writing and reading takes longer than the question
+            view = folder / "subset.parquet"
+            subset.write(chosen, view)
+        source = tfpipe.TFRecordSource(
+            folder / "set", split, subset=view, shuffle=shuffle, window_size=8
+        )
+        elements = [(r["record_id"], r["data"]) for r in wanted if r["split"] == split]
+        asked.append(Asked(clause.text, source, elements))
 
     check()
-    some = [size for size in sizes if 0 < size < NUM_IMAGES]
-    assert len(some) >= len(sizes) // 2
+    assert sum(0 < size < NUM_IMAGES for size in sizes) >= len(sizes) // 2
+    in_order = [one for one in asked if one.source.shuffle == "none"]
+    shuffled = [one for one in asked if one.source.shuffle != "none"]
+    assert _delivered(in_order) == [(one.text, one.wanted) for one in in_order]
+    found = [(text, sorted(elements)) for text, elements in _delivered(shuffled)]
+    assert found == [(one.text, one.wanted) for one in shuffled]
 
 
-def _delivered(
-    folder: pathlib.Path, clause: str, shuffle: str
-) -> list[tuple[str, int, bytes]]:
-    """Returns the elements of the view of a clause, in the order of the data set."""
-    path = folder / "subset.parquet"
-    asked = Config(
-        data_dir=str(folder / "set"), clause=clause, save=str(path), num_workers=1
-    )
-    try:
-        splits = query.ask(asked)["splits"]
-    except tfpipe.BadSubsetError as error:
-        assert "must have at least one record" in str(error)
-        return []
-    found = []
-    for split in splits:
-        source = tfpipe.TFRecordSource(
-            folder / "set", split, subset=path, shuffle=shuffle, window_size=8
-        )
-        dataset = tfpipe.Pipeline(source, [tfpipe.Interleave()]).build()
-        elements = [
-            (split, int(one["record_id"]), one["record"])
-            for one in dataset.as_numpy_iterator()
-        ]
-        found += elements if shuffle == "none" else sorted(elements)
-    return found
+def _ask(source: Source, clause: str) -> tfpipe.Subset | None:
+    """Returns the subset that a clause chooses; None if it chooses no record."""
+    query = "SELECT split, shard, record FROM chosen ORDER BY place"
+    with question.ask(source, Question(clause=clause), num_threads=1) as rows:
+        found = rows.execute(query).fetchnumpy()
+    if not len(found["split"]):
+        return None
+    return subset.choose(found, source.known, query=clause)
+
+
+def _places(chosen: tfpipe.Subset) -> list[tuple[str, int, int]]:
+    return [
+        (split, shard, record)
+        for split, of in sorted(chosen.splits.items())
+        for shard, record in zip(of.shard.tolist(), of.record.tolist(), strict=True)
+    ]
+
+
+def _delivered(asked: list[Asked]) -> list[tuple[str, list[Element]]]:
+    """Returns what the sources deliver; one stage reads for all of them, one by one."""
+    datasets = [one.source(tfpipe.State(), 1) for one in asked]
+    windows = functools.reduce(lambda all, more: all.concatenate(more), datasets)
+    elements = tfpipe.Interleave()(windows).as_numpy_iterator()
+    read = [(int(one["record_id"]), one["record"]) for one in elements]
+    assert len(read) == sum(one.source.order.num_records for one in asked)
+    rest = iter(read)
+    return [
+        (one.text, list(itertools.islice(rest, one.source.order.num_records)))
+        for one in asked
+    ]
