@@ -5,11 +5,11 @@ Out: a table of DuckDB, and the join that brings its columns to the records.
 """
 
 import dataclasses
-import glob
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from tfpipe.shards.subsets.sql_text import identifier, one_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -103,7 +103,7 @@ def load(
         _require_unique(connection, item, table, keys)
         on = " AND ".join(f"file.{key} = {table}.{key}" for key in keys)
         joins.append(f"LEFT JOIN {table} ON {on}")
-        columns += [f"{table}.{_quoted(name)}" for name in wanted]
+        columns += [f"{table}.{identifier(name)}" for name in wanted]
     return joins, columns
 
 
@@ -141,7 +141,7 @@ def _read(
     try:
         connection.execute(
             f"CREATE TABLE {table} AS SELECT * FROM {reader}(?)",
-            [glob.escape(os.fspath(item.path))],
+            [one_file(item.path)],
         )
     except duckdb.Error as error:
         said = str(error).splitlines()[0].rstrip(".")
@@ -196,7 +196,3 @@ def _require_unique(
             f"{item.path} must have one row for each {' and '.join(keys)}, got several "
             f"for {' of split '.join(map(str, row))}."
         )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -8,9 +8,7 @@ that.
 
 import contextlib
 import dataclasses
-import glob
 import os
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +17,7 @@ from converters.catalog.added import Added
 from converters.replicas.source import Source
 from tfpipe import errors
 from tfpipe.shards import index
+from tfpipe.shards.subsets.sql_text import identifier, one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -158,7 +157,7 @@ def _open_catalog(
         [[row[column] for row in rows] for column in range(3)],
     )
     try:
-        file = connection.read_parquet(_pattern(path), file_row_number=True)
+        file = connection.read_parquet(one_file(path), file_row_number=True)
         missing = [name for name in _NEEDED if name not in file.columns]
     except (duckdb.Error, OSError) as error:
         raise errors.BadIndexError(
@@ -173,7 +172,7 @@ def _open_catalog(
     # the classes are then the ones to rely on.
     mine = [n for n in file.columns if n.lower() in (*CLASS_COLUMNS, "place")]
     exclude = ["file_row_number", *mine]
-    listed = ", ".join(f'"{name}"' for name in exclude)
+    listed = ", ".join(map(identifier, exclude))
     file.create_view("file")
     known = [n for n in file.columns if n not in exclude] + list(CLASS_COLUMNS)
     joins, names = added.load(connection, files, known=known)
@@ -190,16 +189,11 @@ def _lock(connection: "duckdb.DuckDBPyConnection", source: Source) -> None:
     """Takes the file system and the network from the connection, for good."""
     path = source.folder.absolute() / index.CATALOG_NAME
     # DuckDB checks the pattern and the file that it finds.
-    allowed = [os.fspath(path), _pattern(path)]
-    listed = ", ".join("'" + text.replace("'", "''") + "'" for text in allowed)
+    allowed = [os.fspath(path), one_file(path)]
+    listed = ", ".join(map(quoted, allowed))
     connection.execute(f"SET allowed_paths = [{listed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-
-
-def _pattern(path: pathlib.Path) -> str:
-    """Returns the pattern of files, as DuckDB takes it, that matches one path."""
-    return glob.escape(os.fspath(path))
 
 
 def _filter(

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from converters.exports.items import Item
-from converters.exports.plan import Part, Plan, quoted
+from converters.exports.plan import Part, Plan
 from converters.jobs import side_files
 from tfpipe.shards import index
+from tfpipe.shards.subsets.sql_text import quoted
 
 _GROUP_BYTES = 16_000_000
 _CONTENT = (

@@ -7,8 +7,6 @@ plan takes little memory, whatever the number of records.
 
 import contextlib
 import dataclasses
-import glob
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -18,6 +16,7 @@ from converters.jobs import side_files
 from converters.replicas.source import Source
 from tfpipe.shards import index
 from tfpipe.shards.subset import Subset
+from tfpipe.shards.subsets.sql_text import one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,7 +97,7 @@ class Plan:
             "WHERE split = ? AND shard = ? ORDER BY record"
         )
         with index.catalog_connection() as connection:
-            values = [escaped(self.rows_path), part.split, part.source_number]
+            values = [one_file(self.rows_path), part.split, part.source_number]
             return [Row(*row) for row in connection.execute(query, values).fetchall()]
 
 
@@ -150,7 +149,7 @@ def _choose(
     columns = ", ".join(["split", "shard", *Row._fields[:-1]])
     splits = list(source.known.splits)
     query = f"CREATE TABLE chosen AS SELECT {columns} FROM read_parquet(?) AS catalog "
-    catalog = escaped(source.folder / index.CATALOG_NAME)
+    catalog = one_file(source.folder / index.CATALOG_NAME)
     if subset is None:
         connection.execute(
             query + "WHERE split IN (SELECT unnest(?))", [catalog, splits]
@@ -218,16 +217,6 @@ def _file_name(kind: Format, dataset: str, split: str, number: int, count: int) 
         side_files.require_name(dataset)
         return f"{dataset}-{split}.array_record{place.removeprefix(split)}"
     return f"{place}.parquet" if kind == "parquet" else place
-
-
-def escaped(path: pathlib.Path) -> str:
-    """Returns a path for DuckDB, which takes *, ? and [ for a pattern otherwise."""
-    return glob.escape(os.fspath(path))
-
-
-def quoted(text: str | pathlib.Path) -> str:
-    """Returns a text or path as a literal of SQL."""
-    return "'" + os.fspath(text).replace("'", "''") + "'"
 
 
 @contextlib.contextmanager

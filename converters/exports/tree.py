@@ -12,11 +12,12 @@ import xxhash
 
 from converters.exports import naming, voc
 from converters.exports.items import Item
-from converters.exports.plan import Part, Plan, escaped
+from converters.exports.plan import Part, Plan
 from converters.inputs import classes, devkit
 from converters.inputs.classes import Class
 from converters.jobs import side_files
 from tfpipe.shards import index
+from tfpipe.shards.subsets.sql_text import one_file
 
 SYNSETS_NAME, WORDS_NAME = "synsets.txt", "synset_words.txt"
 
@@ -104,7 +105,7 @@ def _flat_labels(plan: Plan) -> Sequence[str]:
         "WHERE regexp_matches(path, '^val/[^/]*$') ORDER BY path"
     )
     with index.catalog_connection() as connection:
-        rows = connection.execute(query, [escaped(plan.rows_path)]).fetchall()
+        rows = connection.execute(query, [one_file(plan.rows_path)]).fetchall()
     return [synset for (synset,) in rows]
 
 

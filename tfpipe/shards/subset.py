@@ -9,7 +9,6 @@ Imports no TensorFlow.
 import contextlib
 import dataclasses
 import functools
-import glob
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -30,6 +29,7 @@ from tfpipe.shards.subsets.chosen import (
     numbers_of,
     whole_numbers,
 )
+from tfpipe.shards.subsets.sql_text import one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -234,6 +234,7 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
 
     Raises:
         OSError: If the file cannot be written.
+        ValueError: If the path or the query is not Unicode.
     """
     target = pathlib.Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -254,8 +255,8 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
         INDEX_KEY: subset.index_digest,
         QUERY_KEY: subset.query,
     }
-    pairs = ", ".join(f"{_quoted(k)}: {_quoted(v)}" for k, v in about.items())
-    output = _quoted(os.fspath(temporary))
+    pairs = ", ".join(f"{quoted(k)}: {quoted(v)}" for k, v in about.items())
+    output = quoted(temporary)
     with open(temporary, "xb"):
         pass  # a folder that is missing or read-only fails here, with Python's error
     try:
@@ -293,7 +294,7 @@ def _metadata(
     connection: "duckdb.DuckDBPyConnection", path: pathlib.Path
 ) -> dict[str, str]:
     query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
-    about = dict(connection.execute(query, [_escaped(path)]).fetchall())
+    about = dict(connection.execute(query, [one_file(path)]).fetchall())
     if about.get(FORMAT_KEY) != FORMAT_VERSION or not about.keys() >= {
         INDEX_KEY,
         QUERY_KEY,
@@ -312,7 +313,7 @@ def _read_splits(
     kinds = dict(
         connection.execute(
             f"SELECT column_name, column_type FROM (DESCRIBE SELECT * {source})",
-            [_escaped(path)],
+            [one_file(path)],
         ).fetchall()
     )
     wrong = [
@@ -325,7 +326,7 @@ def _read_splits(
         raise errors.BadSubsetError(
             f"its columns must be {', '.join(wrong)}, got {shown}. {REMEDY}"
         )
-    rows = connection.execute(f"SELECT DISTINCT split {source}", [_escaped(path)])
+    rows = connection.execute(f"SELECT DISTINCT split {source}", [one_file(path)])
     names = [name for (name,) in rows.fetchall()]
     if None in names:
         raise errors.BadSubsetError(f"column split has an empty value. {REMEDY}")
@@ -333,7 +334,7 @@ def _read_splits(
     query = f"SELECT {wanted} {source} WHERE split = ? ORDER BY shard, record"
     found = {}
     for name in sorted(names):
-        columns = connection.execute(query, [_escaped(path), name]).fetchnumpy()
+        columns = connection.execute(query, [one_file(path), name]).fetchnumpy()
         found[name] = Chosen(
             shard=whole_numbers(columns, "shard"),
             record=whole_numbers(columns, "record"),
@@ -349,19 +350,10 @@ def _as_bad_subset(path: pathlib.Path) -> Iterator[None]:
 
     try:
         yield
-    except errors.BadSubsetError as error:
+    except (errors.BadSubsetError, ValueError) as error:
         raise errors.BadSubsetError(f"Subset {path} cannot be read: {error}") from None
     except duckdb.Error as error:
         raise errors.BadSubsetError(
             f"Subset {path} cannot be read: it must be a Parquet file, got "
             f"{str(error).splitlines()[0]}. {REMEDY}"
         ) from error
-
-
-def _escaped(path: pathlib.Path) -> str:
-    """Returns a path for DuckDB, which takes *, ? and [ for a pattern otherwise."""
-    return glob.escape(os.fspath(path))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

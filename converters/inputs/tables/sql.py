@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import host
+from tfpipe.shards.subsets.sql_text import identifier as identifier, quoted as quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,16 +49,6 @@ def in_one_line(error: Exception) -> str:
     """Returns what a database says, on one line without its picture of the query."""
     text = str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
     return " ".join(text.split()).rstrip(".!")
-
-
-def identifier(name: str) -> str:
-    """Returns a name as an identifier of SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted(text: str) -> str:
-    """Returns a text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def read_lines(path: pathlib.Path, types: Mapping[str, str]) -> str:

@@ -46,8 +46,8 @@ UNSORTED = [("validation", 0, 3), ("train", 2, 1), ("train", 0, 4), ("train", 0,
 def test_rows_in_any_order_come_back_from_the_file_sorted_with_weights_and_query(
     known, tmp_path
 ):
-    query = "text = 'it''s' AND \"label\" > 0\n -- 50 % {1}"
-    path = tmp_path / "a 'subset' [1]*?.parquet"
+    query = "text = 'it''s' AND \"label\" > 0\n -- 50 % {1} \\ \0 é 🦊"
+    path = tmp_path / "a 'subset' [1]*?\n é 🦊.parquet"
     made = subset.choose(rows(UNSORTED, [0.5, 1, 2, 3]), known, query=query)
 
     subset.write(made, path)
