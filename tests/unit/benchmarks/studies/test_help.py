@@ -19,6 +19,7 @@ from benchmarks.studies import (
 )
 from benchmarks.studies.advice import published, this_host
 from benchmarks.studies.loaders import __main__ as loaders
+from benchmarks.studies.query import __main__ as query
 from benchmarks.studies.replicas import __main__ as replicas
 from benchmarks.studies.service import __main__ as service
 from benchmarks.studies.shard_cache import __main__ as shard_cache
@@ -26,7 +27,7 @@ from benchmarks.studies.subset import __main__ as subset
 
 STUDIES = [
     *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(published, this_host, realism, replicas, service),
+    *(published, this_host, query, realism, replicas, service),
     *(shard_cache, shuffle_memory, subset, tuning, loaders),
 ]
 
