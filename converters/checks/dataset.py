@@ -4,6 +4,7 @@ In: a folder with index.json, and the input folder where it is needed. Out: a `R
 A repair builds the faulty shards again from the source images.
 """
 
+import contextlib
 import functools
 from collections.abc import Collection, Iterator, Mapping
 
@@ -21,6 +22,7 @@ from converters.checks.shard import (
     check_shard,
 )
 from converters.images import policy
+from converters.inputs import ilsvrc
 from converters.jobs import rebuild
 from tfpipe import errors
 from tfpipe.shards import index
@@ -28,6 +30,9 @@ from tfpipe.shards import index
 _REPLICATE = "converters.replicate"
 # Commands whose images have no file of their own that the catalog could name.
 _FROM_ARCHIVES = ("converters.webdataset", "converters.tfrecord")
+_TABLE = "converters.table"
+# Images of a table that are looked for by their names; one that is found is enough.
+_NUM_TRIED = 16
 _OLD_INDEX = (
     f"{index.INDEX_NAME} is of an older version and has no digests of itself, of "
     f"{index.CATALOG_NAME} and of the side files, so that not every change in them "
@@ -104,6 +109,34 @@ def _require_tree(request: Request, known: index.Index, flag: str) -> None:
             f"{request.data_dir} come from other files. Check it with --level=decode, "
             f"or make it again with `python -m {command}` and --overwrite."
         )
+    if command == _TABLE and (missing := _missing_names(request)):
+        raise ValueError(
+            f"{flag} finds images by their names below --input_dir, but "
+            f"{request.input_dir} has none of the {len(missing)} that were looked for, "
+            f"such as {missing[0]!a}. If the table held paths, --input_dir must be its "
+            "--root, or else the folder of the table. If the table held the bytes of "
+            "the images, no file has them: check the data set with --level=decode, or "
+            f"make it again with `python -m {_TABLE}` and --overwrite."
+        )
+
+
+def _missing_names(request: Request) -> list[str]:
+    """Returns names of some images, if none of these is a file below --input_dir."""
+    assert request.input_dir is not None, "the level source has a source"
+    query = (
+        "SELECT filename FROM read_parquet(?) WHERE decision SIMILAR TO "
+        "'(kept|rewritten).*' ORDER BY hash(filename) LIMIT ?"
+    )
+    try:
+        rows = index.query_catalog(request.data_dir, query, [_NUM_TRIED])
+    except errors.BadIndexError:
+        return []  # the check reports the catalog
+    names = [name for (name,) in rows]
+    for name in names:
+        with contextlib.suppress(ValueError, OSError):
+            ilsvrc.locate(request.input_dir, [name], [0])
+            return []
+    return names
 
 
 def _remarks(request: Request, known: index.Index) -> list[str]:

@@ -1,9 +1,11 @@
 """The same few images as a tree of classes and as tables of each kind."""
 
 import csv
+import io
 import json
 import pathlib
 import sqlite3
+import tarfile
 from typing import Any, NamedTuple
 
 import duckdb
@@ -104,8 +106,24 @@ def examples(data_dir: pathlib.Path) -> list[dict[str, Any]]:
     return found
 
 
-def digest(data_dir: pathlib.Path) -> str:
-    """Returns a digest of the sorted (name, bytes, label) of all records."""
-    keys = ("image/filename", "image/encoded", "image/class/label")
-    found = sorted(tuple(each[key][0] for key in keys) for each in examples(data_dir))
-    return xxhash.xxh3_128_hexdigest(repr(found).encode())
+def contents(data_dir: pathlib.Path) -> list[tuple[str, str, int]]:
+    """Returns (name, digest of the bytes, label) of all records, sorted."""
+    return sorted(
+        (
+            each["image/filename"][0].decode(),
+            xxhash.xxh3_128_hexdigest(each["image/encoded"][0]),
+            each["image/class/label"][0],
+        )
+        for each in examples(data_dir)
+    )
+
+
+def write_tar(path: pathlib.Path, rows: list[Row]) -> None:
+    """Writes the rows as a tar of a WebDataset."""
+    with tarfile.open(path, "w") as tar:
+        for row in rows:
+            key = row.path.removesuffix(".jpg")
+            for part, content in {"jpg": row.img, "cls": row.label.encode()}.items():
+                info = tarfile.TarInfo(f"{key}.{part}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))

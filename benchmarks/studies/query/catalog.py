@@ -38,7 +38,8 @@ FROM (
       CASE WHEN {is_train} THEN number ELSE number - {num_train} END AS place,
       (20000 + 270000 * {share})::BIGINT AS num_bytes,
       (1 + hash(number, 'label') % {num_classes})::INTEGER AS label,
-      concat('n', lpad(({first_class} + {class_step} * label)::VARCHAR, 8, '0')) AS synset,
+      concat('n', lpad(({first_class} + {class_step} * label)::VARCHAR, 8, '0'))
+        AS synset,
       {height} AS height, {width} AS width,
       CASE hash(number, 'decision') % 50000 WHEN 0 THEN 'converted_cmyk' ELSE 'kept'
         END AS decision,
