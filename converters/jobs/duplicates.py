@@ -14,6 +14,7 @@ import xxhash
 
 from converters.engines import processes
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
+from tfpipe.shards.subsets.sql_text import one_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,7 +71,7 @@ def find(connection: "duckdb.DuckDBPyConnection", catalog: pathlib.Path) -> Dupl
         connection: An `index.catalog_connection`.
         catalog: Path of the catalog.
     """
-    rows = connection.execute(_GROUPS, {"catalog": str(catalog)}).fetchall()
+    rows = connection.execute(_GROUPS, {"catalog": one_file(catalog)}).fetchall()
     groups = [
         {
             "digest": digest,

@@ -29,6 +29,7 @@ from tfpipe.shards.index_format import (
     Shard as Shard,
     require_base_name as require_base_name,
 )
+from tfpipe.shards.subsets.sql_text import one_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -255,7 +256,7 @@ def write_catalog(
         path: The catalog to write.
     """
     rows = connection.read_json(
-        [os.fspath(path) for path in fragments],  # type: ignore[arg-type]  # lists are right
+        [one_file(path) for path in fragments],  # type: ignore[arg-type]  # lists are right
         columns=dict(CATALOG_COLUMNS),
         format="newline_delimited",
     )
@@ -274,7 +275,7 @@ def record_places(
         "WHERE split = ? ORDER BY shard, record"
     )
     for split, shards in index.splits.items():
-        rows = connection.execute(query, [os.fspath(catalog), split])
+        rows = connection.execute(query, [one_file(catalog), split])
         for shard in shards:
             yield shard.name, rows.fetchmany(shard.num_records)
 
@@ -370,8 +371,8 @@ def _from_catalog(
         raise _bad_catalog(data_dir, "it is no regular file.")
     try:
         with _database().cursor() as connection:
-            return fetch(connection.execute(query, [os.fspath(path), *values]))
-    except duckdb.Error as error:
+            return fetch(connection.execute(query, [one_file(path), *values]))
+    except (duckdb.Error, ValueError) as error:
         raise _bad_catalog(data_dir, str(error).splitlines()[0]) from error
 
 

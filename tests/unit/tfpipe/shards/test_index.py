@@ -293,21 +293,32 @@ def test_catalog_has_the_documented_columns(data_dir):
     assert columns["byte_offset"].dtype == np.int64
 
 
-def test_catalog_joins_fragments_in_the_order_given(tmp_path):
+def write_fragments(folder, numbers):
+    """Writes a catalog from a fragment of two records for each shard number."""
+    folder.mkdir()
     row = dict.fromkeys(index.CATALOG_COLUMNS)
     fragments = []
-    for number in (1, 0):
-        fragments.append(tmp_path / f"{number}.jsonl")
+    for number in numbers:
+        fragments.append(folder / f"{len(fragments)}.jsonl")
         lines = [
             row | {"split": "train", "shard": number, "record": record}
             for record in range(2)
         ]
         fragments[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
-
     with index.catalog_connection() as connection:
-        index.write_catalog(connection, fragments, tmp_path / index.CATALOG_NAME)
+        index.write_catalog(connection, fragments, folder / index.CATALOG_NAME)
 
-    columns = index.load_catalog(tmp_path, "train", ["shard", "record"])
+
+def test_catalog_joins_fragments_in_the_order_given(tmp_path):
+    """The folder's name is also a pattern, which matches another folder's name."""
+    write_fragments(tmp_path / "set1", [8, 9])
+    write_fragments(tmp_path / "set[1]", [1, 0])
+
+    query = "SELECT shard, record FROM read_parquet(?)"
+    rows = index.query_catalog(tmp_path / "set[1]", query, [])
+    columns = index.load_catalog(tmp_path / "set[1]", "train", ["shard", "record"])
+
+    assert rows == [(1, 0), (1, 1), (0, 0), (0, 1)]
     assert columns["shard"].tolist() == [0, 0, 1, 1]
     assert columns["record"].tolist() == [0, 1, 0, 1]
 
