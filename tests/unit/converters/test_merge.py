@@ -8,6 +8,7 @@ import pytest
 
 from converters import merge
 from converters.inputs.merged import sources
+from converters.options.own import reading
 from tests.support.data import digests, make_jpeg
 from tfpipe.shards import index
 
@@ -103,11 +104,10 @@ def test_wrong_sources_are_refused(
 ) -> None:
     out, first = tmp_path / "out", trees["own"]
     refused: list[tuple[dict[str, str], dict[str, Any], str]] = [
-        ({}, {}, "must be given as NAME=FOLDER"),
+        ({}, {}, "must be given as NAME=PLACE"),
         ({"../x": first}, {}, "letters, digits"),
         ({"a": first, "b": f"{first}/dog"}, {}, "beside each other"),
-        ({"a": str(tmp_path / "none")}, {}, "must be a folder"),
-        ({"a": "s3://bucket/x"}, {}, "s3://bucket/x"),
+        ({"a": str(tmp_path / "none")}, {}, "Source a: .*no such file or folder"),
         (trees, {"validation_fraction": 0.5}, "already has a validation split"),
         (trees, {"class_map": {"wbe": "map.tsv"}}, "one of the sources own, web.v2"),
     ]
@@ -119,5 +119,5 @@ def test_wrong_sources_are_refused(
         _merge(pathlib.Path(first) / "out", trees)
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
-            merge._pairs("Sources", words)
-    assert sources.Source(name="v1.0_x-y", folder=out, class_map={}).name == "v1.0_x-y"
+            reading.by_name("Sources", words, may_be_empty=False)
+    assert sources.Source(name="v1.0_x-y", place=str(out)).name == "v1.0_x-y"
