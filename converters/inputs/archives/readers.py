@@ -91,7 +91,11 @@ def of_examples(keys: Keys) -> Reader:
 
 
 def list_images(
-    archives: Sequence[Archive], reader: Reader, *, file_in_names: bool
+    archives: Sequence[Archive],
+    reader: Reader,
+    *,
+    file_in_names: bool,
+    split_in_names: bool = True,
 ) -> Listed:
     """Lists the images of all files.
 
@@ -99,6 +103,7 @@ def list_images(
         archives: The files, as `patterns.find` returns them.
         reader: How they are read.
         file_in_names: Whether the name of an image begins with that of its file.
+        split_in_names: Whether it begins with its split in any case.
 
     Raises:
         ValueError: If the input is not as it must be.
@@ -111,6 +116,7 @@ def list_images(
         relative,
         lambda archive: reader.read(folder, archive),
         file_in_names=file_in_names,
+        split_in_names=split_in_names,
     )
     are_numbers = numbered.are_numbers(tree.class_names())
     names = reader.names_of(folder, relative) if are_numbers else {}

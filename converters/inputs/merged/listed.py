@@ -6,7 +6,6 @@ images by split and class, and the folder that their files are relative to.
 
 import os
 import pathlib
-import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
@@ -18,9 +17,8 @@ from converters.inputs.archives import (
     readers,
     sample_class,
 )
-from converters.inputs.archives.patterns import Archive
 from converters.inputs.classtree import ClassTree
-from converters.inputs.merged import kinds
+from converters.inputs.merged import data_sets, kinds
 from converters.inputs.merged.sources import Source
 from converters.inputs.tables import (
     classes_of_rows,
@@ -30,10 +28,7 @@ from converters.inputs.tables import (
     scan,
     sql,
 )
-from tfpipe import errors
 from tfpipe.remote import urls
-from tfpipe.remote.files import Files
-from tfpipe.shards import index
 
 
 class Listed(NamedTuple):
@@ -69,7 +64,7 @@ def read(source: Source, *, file_in_names: bool) -> Listed:
         folder = local_or_url(source.place)
         return Listed(folder, classtree.read_class_tree(folder))
     if source.kind == kinds.DATA_SET:
-        return _data_set(source, file_in_names=file_in_names)
+        return _data_set(local_or_url(source.place), file_in_names=file_in_names)
     reader = _reader(source)
     found = patterns.find([source.place], reader.kind)
     listed = readers.list_images(found, reader, file_in_names=file_in_names)
@@ -111,40 +106,20 @@ def _reader(source: Source) -> readers.Reader:
     return readers.of_samples(rule, image_part=given.get("image_part"))
 
 
-def _data_set(source: Source, *, file_in_names: bool) -> Listed:
+def _data_set(folder: pathlib.Path, *, file_in_names: bool) -> Listed:
     """Lists the records of a data set, whose index has the names of the classes."""
-    folder = local_or_url(source.place)
-    known = _index(folder)
-    place = urls.require_place("", "A place", folder)
-    archives = []
-    for split, shards in known.splits.items():
-        if not urls.is_url(folder):
-            index.check(known, folder, split)
-        for shard in shards:
-            file = urls.join(place, shard.name)
-            archives.append(Archive(split, file, shard.num_bytes))
-    reader = readers.of_examples(example_images.Keys())
-    listed = readers.list_images(archives, reader, file_in_names=file_in_names)
-    classes = dict(enumerate(known.classes, known.label_base))
+    data_set = data_sets.opened(folder)
+    listed = readers.list_images(
+        data_set.archives,
+        data_set.reader,
+        file_in_names=file_in_names,
+        split_in_names=False,
+    )
+    classes = data_set.classes
     names = {label: synset for label, (synset, _) in classes.items()}
-    tree = numbered.named(listed.tree, names, where=f"{place}/{index.INDEX_NAME}")
+    tree = numbered.named(listed.tree, names, where=data_set.shown)
     are_numbers = numbered.are_numbers(tree.class_names())
-    return Listed(listed.folder, tree, are_numbers, dict(known.classes))
-
-
-def _index(folder: pathlib.Path) -> index.Index:
-    """Reads the index of a data set, on a disk or by URL."""
-    if not urls.is_url(folder):
-        return index.load(folder)
-    place = urls.require_place("", "A place", folder)
-    content = Files(place).read(index.INDEX_NAME)
-    with tempfile.TemporaryDirectory() as near:
-        (pathlib.Path(near) / index.INDEX_NAME).write_bytes(content)
-        try:
-            return index.load(near)
-        except errors.BadIndexError as error:
-            text = str(error).replace(near, urls.shown(place))
-            raise errors.BadIndexError(text) from None
+    return Listed(listed.folder, tree, are_numbers, dict(classes.values()))
 
 
 def columns_of(source: Source) -> columns.Columns:
