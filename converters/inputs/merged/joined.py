@@ -65,8 +65,9 @@ def join(found: Found, names: Mapping[int, str]) -> Joined:
                 else:
                     left_out += _not_mapped(moved)
         for old in listed.tree.class_names():
-            if old in listed.texts and old not in renamed:
-                texts.setdefault(old, listed.texts[old])
+            text = listed.texts.get(old, old)
+            if text != old and old not in renamed:
+                texts.setdefault(old, text)
             if listed.are_numbers and old not in renamed:
                 unnamed.setdefault(source.name, old)
     _require_classes(splits)
