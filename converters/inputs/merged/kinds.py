@@ -80,6 +80,12 @@ def kind_of(place: str) -> Kind:
 
 
 def _kind_of(place: str) -> Kind:
+    if "://" in place and not urls.is_url(place):
+        raise ValueError(
+            "A place must be a path or a URL, or train=, validation= or test= and one "
+            "of them. The one with :// is none of these, and is not shown here because "
+            "it may hold a secret."
+        )
     path = os.path.expanduser(place)
     if not urls.is_url(place) and os.path.isdir(path):
         return _in_folder(folder.of(pathlib.Path(path)))

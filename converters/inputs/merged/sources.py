@@ -49,11 +49,16 @@ class Source:
                 raise self._not_for_kind(flag)
             if not value and flag != "name_key":
                 raise ValueError(f"--{flag} of {self.name!r} must not be empty.")
-        given = self.options
-        if given.get("label_from", sample_class.FROM_CLS) not in sample_class.SOURCES:
+        label_from = self.options.get("label_from", sample_class.FROM_JSON)
+        if label_from not in sample_class.SOURCES:
             raise ValueError(
                 f"--label_from of {self.name!r} must be one of "
-                f"{', '.join(sample_class.SOURCES)}, got {given['label_from']!r}."
+                f"{', '.join(sample_class.SOURCES)}, got {label_from!r}."
+            )
+        if "label_key" in self.options and label_from != sample_class.FROM_JSON:
+            raise ValueError(
+                f"--label_key of {self.name!r} needs --label_from={self.name}=json, "
+                f"got {label_from}."
             )
 
     def _not_for_kind(self, flag: str) -> ValueError:

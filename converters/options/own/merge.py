@@ -117,8 +117,12 @@ def config_from_flags(arguments: Sequence[str]) -> Config:
     }
     return labelled.options_from_flags(
         Config,
-        sources=reading.by_name("Sources", arguments, may_be_empty=False),
-        class_map=reading.by_name("--class_map", _CLASS_MAP.value, may_be_empty=False),
+        sources=reading.by_name(
+            "Sources", arguments, form="NAME=PLACE", may_be_empty=False
+        ),
+        class_map=reading.by_name(
+            "--class_map", _CLASS_MAP.value, form="NAME=FILE", may_be_empty=False
+        ),
         how={flag: values for flag, values in how.items() if values},
         on_null=_ON_NULL.value,
         file_in_names=_FILE_IN_NAMES.value,

@@ -162,11 +162,14 @@ def only(flag: Holder) -> str | None:
     return flag.value[0] if flag.value else None
 
 
-def by_name(what: str, words: Sequence[str], *, may_be_empty: bool) -> dict[str, str]:
+def by_name(
+    what: str, words: Sequence[str], *, form: str = "NAME=VALUE", may_be_empty: bool
+) -> dict[str, str]:
     """Returns the values of words like NAME=VALUE by their names.
 
     Args:
         what: The flag or arguments, for errors.
+        form: How a word must be, for errors.
         words: The words. No error shows a value: it may be a URL with a password.
         may_be_empty: Whether a value may be an empty text.
 
@@ -179,7 +182,7 @@ def by_name(what: str, words: Sequence[str], *, may_be_empty: bool) -> dict[str,
         if not name or not equals or "://" in name or not (value or may_be_empty):
             got = "a URL" if "://" in word else repr(word)
             raise ValueError(
-                f"{what} must be given as NAME=VALUE, got {got}. NAME is the name of "
+                f"{what} must be given as {form}, got {got}. NAME is the name of "
                 "a source."
             )
         if name in found:

@@ -247,6 +247,11 @@ def test_every_kind_of_source_gives_the_same_images(
             {"how": {"label_from": {"tar": "xml"}}},
             "Source tar: --label_from of",
         ),
+        (
+            ["tar"],
+            {"how": {"label_from": {"tar": "key"}, "label_key": {"tar": "x"}}},
+            "--label_key of 'tar' needs --label_from=tar=json, got key",
+        ),
         (["csv"], {"how": {"root": {"csv": "/none"}}}, "Source csv: --root must be"),
         (
             ["csv"],
@@ -257,6 +262,7 @@ def test_every_kind_of_source_gives_the_same_images(
         (["split"], {}, "Source split: A place after test= must be tars"),
         (["none"], {}, "Source none: .*no-such"),
         (["store"], {}, "Source store: .*not shown here because it may hold a secret"),
+        (["word"], {}, "Source word: .*not shown here because it may hold a secret"),
         (["server"], {}, "Source server: "),
     ],
 )
@@ -272,6 +278,7 @@ def test_a_source_that_is_wrong_is_named_and_nothing_is_written(
         "split": f"test={forms['tree']}",
         "none": f"{tmp_path}/no-such-*",
         "store": "s3://key:secret@bucket/{a",
+        "word": "web=s3://key:secret@bucket/x.csv",
         "server": "mysql://user:secret@127.0.0.1:1/base",
     }
     with pytest.raises((ValueError, OSError), match=message) as caught:
