@@ -1,13 +1,31 @@
-"""Merges class-per-directory trees into one data set of TFRecord shards.
+"""Merges images from several sources into one data set of TFRecord shards.
 
-  python -m converters.merge NAME=FOLDER [NAME=FOLDER ...] --output_dir=DIR
+  python -m converters.merge NAME=PLACE [NAME=PLACE ...] --output_dir=DIR
+  python -m converters.merge own=photos web=crawl.parquet old=/data/old_records \\
+      --image_column=web=img --label_column=web=breed --output_dir=DIR
 
-Each FOLDER is a tree as converters.folder reads it: a folder for each class, with or
-without train/, val/ and test/ above. Classes of equal names become one class, splits of
-equal names one split. The name of an image in the catalog begins with NAME/.
+A PLACE is a path, a pattern or a URL of one of these:
+  a folder for each class, with or without train/, val/ and test/ above, as
+      converters.folder reads it
+  a table as converters.table reads it: CSV, TSV, JSON lines, Parquet, SQLite (behind it
+      may be #table), postgresql://user@host/database#table, mysql://...
+      Its columns are image and label, unless flags name others
+  tars of a WebDataset, as converters.webdataset reads them
+  TFRecord files of other tools, as converters.tfrecord reads them
+  a data set of these converters: a folder with index.json; its classes keep their names
+Before tars and TFRecord files may be their split: NAME=validation=PATTERN.
+
+Classes of equal names become one class, splits of equal names one split. The name of an
+image in the catalog begins with NAME/. Classes that are numbers need names, unless all
+sources have numbers: --class_map or --label_map gives them.
 
   --class_map=NAME=FILE   other names for classes of a source: lines of a class, a tab
                           and its new class; an empty new class leaves the class out
+
+The flags of the other commands say how a source is read, as NAME=VALUE, once for each
+source: --image_column --label_column --name_column --split_column --root --query for a
+table, --label_from --label_key --image_part for tars, --image_key --label_key
+--name_key for TFRecord files.
 
 Equal images, also of different sources, are listed in duplicates.jsonl, and left out
 with --drop_duplicates=same_class or all. --near_duplicates=4 lists images that look
@@ -19,21 +37,27 @@ input, options and seed give the same bytes, in whatever order the sources are n
 The last line on stdout is one JSON object. Exit code: 0 done, 1 an error.
 """
 
-import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from absl import app, flags
 
-from converters.inputs.merged import sources
+from converters.inputs import classtree
+from converters.inputs.archives import numbered
+from converters.inputs.folders import reading as folders
+from converters.inputs.merged import joined, kinds, listed, sources
+from converters.inputs.merged.listed import Listed
 from converters.inputs.merged.sources import Source
+from converters.inputs.tables import places
+from converters.jobs import work_dir
 from converters.jobs.job import Job
-from converters.near import hashes, pairs, report
+from converters.near import report
 from converters.options import (
     command,
     exit_code,
@@ -44,105 +68,15 @@ from converters.options import (
     start,
     summary,
 )
-from tfpipe import host
+from converters.options.own import merge, spooled
+from converters.options.own.merge import Config, config_from_flags
+from tfpipe import errors, host
 from tfpipe.remote import urls
 
 _COMMAND = "converters.merge"
+_Result = TypeVar("_Result")
 
-flags.adopt_module_key_flags(labelled)
-
-_CLASS_MAP = flags.DEFINE_multi_string(
-    "class_map",
-    [],
-    "NAME=FILE: other names for classes of the source NAME, as lines of a class, a tab "
-    "and its new class. A class without a line keeps its name; a class with an empty "
-    "new class is left out. May be given once for each source.",
-)
-_NEAR_DUPLICATES = flags.DEFINE_integer(
-    "near_duplicates",
-    None,
-    "Decode all images at the end, and list those whose 64-bit hashes of pixels differ "
-    "in at most this many bits in near_duplicates.jsonl. 0 finds copies that were "
-    "scaled or encoded again; 4 finds small changes too, and some chance pairs. "
-    "Default: no such list.",
-    lower_bound=0,
-    upper_bound=pairs.MAX_DISTANCE,
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(labelled.LabelledOptions):
-    """Options of one merge; the flags of the same names describe them.
-
-    Attributes:
-        sources: Folder of each source, by name.
-        class_map: File with the new classes of a source, by its name.
-        near_duplicates: Most bits by which hashes of images that look alike differ;
-            None looks for none.
-
-    Raises:
-        ValueError: If values do not fit together.
-    """
-
-    sources: Mapping[str, str]
-    class_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    near_duplicates: int | None = None
-    name: str = "merge"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.sources:
-            raise ValueError("Sources must be given as NAME=FOLDER, got none.")
-        if self.near_duplicates is not None:
-            hashes.require()
-            if urls.is_url(self.output_dir):
-                raise ValueError(
-                    "--near_duplicates needs an --output_dir that is a folder. Merge "
-                    "into a folder, and copy that to the store."
-                )
-        if self.engine == shared.RAY:
-            raise ValueError(
-                "--engine=ray is not for merges: its nodes do not see the sources "
-                "under one folder. Share the work with --num_tasks."
-            )
-        for name in self.class_map:
-            if name not in self.sources:
-                raise ValueError(
-                    f"--class_map must be of one of the sources "
-                    f"{', '.join(self.sources)}, got {name!r}."
-                )
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the options as JSON values."""
-        maps = {"sources": dict(self.sources), "class_map": dict(self.class_map)}
-        return super().to_json() | maps
-
-
-def config_from_flags(arguments: Sequence[str]) -> Config:
-    """Returns the options that the arguments and flags describe.
-
-    Raises:
-        ValueError: If values do not fit together.
-    """
-    return labelled.options_from_flags(
-        Config,
-        sources=_pairs("Sources", arguments),
-        class_map=_pairs("--class_map", _CLASS_MAP.value),
-        near_duplicates=_NEAR_DUPLICATES.value,
-    )
-
-
-def _pairs(what: str, words: Sequence[str]) -> dict[str, str]:
-    """Returns the values of words like NAME=VALUE by their names."""
-    pairs: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not (name and equals and value):
-            raise ValueError(f"{what} must be given as NAME=PATH, got {word!r}.")
-        if name in pairs:
-            raise ValueError(f"{what} must have different names, got {name!r} twice.")
-        pairs[name] = value
-    return pairs
+flags.adopt_module_key_flags(merge)
 
 
 def convert(config: Config) -> dict[str, Any]:
@@ -150,12 +84,15 @@ def convert(config: Config) -> dict[str, Any]:
 
     Raises:
         ValueError: If an input or the output folder is not as it must be.
+        BadIndexError: If a source is a data set that is damaged.
         OSError: If a file cannot be read or written.
+        RemoteError: If a URL cannot be read or written.
     """
-    found = [_source(config, name) for name in config.sources]
-    with _links(found) as folder:
-        done = command.convert(
-            _COMMAND, config, lambda: make_job(config, found, folder)
+    with tempfile.TemporaryDirectory() as name:
+        links = pathlib.Path(name)
+        done = spooled.convert(
+            config,
+            lambda: command.convert(_COMMAND, config, lambda: make_job(config, links)),
         )
     if config.near_duplicates is None or not done["finished"]:
         return done
@@ -166,59 +103,149 @@ def convert(config: Config) -> dict[str, Any]:
     )
 
 
-def _source(config: Config, name: str) -> Source:
-    folder = shared.path_of(f"Source {name}", config.sources[name]).absolute()
-    if not folder.is_dir():
-        raise ValueError(f"Source {name} must be a folder, got {folder}.")
-    if not urls.is_url(config.output_dir):
-        output_dir = shared.path_of("--output_dir", config.output_dir)
-        if pathlib.Path(os.path.realpath(output_dir)).is_relative_to(folder.resolve()):
-            raise ValueError(
-                f"--output_dir must not be in source {name}, {folder}, got "
-                f"{output_dir}. Choose a folder beside it."
-            )
-    class_map = {}
-    if name in config.class_map:
-        path = shared.path_of(f"--class_map={name}", config.class_map[name])
-        class_map = sources.read_class_map(path)
-    return Source(name=name, folder=folder, class_map=class_map)
-
-
-@contextlib.contextmanager
-def _links(found: Sequence[Source]) -> Iterator[pathlib.Path]:
-    """Yields a folder with a link to each source, under its name."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for source in found:
-            (folder / source.name).symlink_to(source.folder, target_is_directory=True)
-        yield folder
-
-
-def make_job(config: Config, found: Sequence[Source], folder: pathlib.Path) -> Job:
+def make_job(config: Config, links: pathlib.Path) -> Job:
     """Lists the sources and plans the shards.
 
     Args:
         config: The options.
-        found: The sources.
-        folder: Folder with a link to each source.
+        links: Empty folder, which gets a link to each source that is here.
 
     Raises:
         ValueError: If a source is not as it must be.
+        BadIndexError: If a source is a data set that is damaged.
         OSError: If something cannot be looked at.
+        RemoteError: If a URL cannot be read.
     """
-    maps = {source.name: dict(source.class_map) for source in found}
-    return labelled.make_job(
+    names = _names_of_numbers(config)
+    checked = [_named(name, _source, config, name) for name in config.sources]
+    joined.require_trees_apart(checked)
+    if any(source.kind == kinds.TABLE for source in checked):
+        spooled.require_free(config)
+    found = [(each, _named(each.name, _listed, config, each)) for each in checked]
+    for source, item in found:
+        if not urls.is_url(item.folder):
+            (links / source.name).symlink_to(item.folder, target_is_directory=True)
+    merged = joined.join(found, names)
+    numbers = merged.tree.class_names() if merged.are_numbers else ()
+    job = labelled.make_job(
         config,
         command_name=_COMMAND,
-        input_dir=folder,
-        found=sources.read_sources(found),
-        own_options={"sources": {name: maps[name] for name in sorted(maps)}},
+        input_dir=links,
+        found=merged.tree,
+        labels=numbered.labels(numbers, config.label_base) if numbers else None,
+        own_options=_recorded(config, checked),
+        is_apart=True,
     )
+    classes = [
+        dataclasses.replace(each, text=merged.texts.get(each.synset, each.text))
+        for each in job.classes
+    ]
+    return dataclasses.replace(job, classes=classes)
+
+
+def _names_of_numbers(config: Config) -> Mapping[int, str]:
+    """Returns the names that --label_map has for classes that are numbers."""
+    if config.label_map is None:
+        return {}
+    path = shared.path_of("--label_map", config.label_map)
+    labels = classtree.read_label_map(path, config.label_base)
+    return {label: name for name, label in labels.items()}
+
+
+def _named(name: str, work: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Calls a function about a source; its errors name the source."""
+    try:
+        return work(*arguments)
+    except (ValueError, errors.BadIndexError, errors.RemoteError) as error:
+        kind, cause = type(error), error
+    except OSError as error:
+        # An error with a number shows no other text.
+        raise OSError(f"Source {name}: {error}") from error
+    # The readers know the place by the flags of their own commands.
+    text = re.sub(r"--input(_dir)?\b", "its place", str(cause))
+    raise (ValueError if isinstance(cause, ValueError) else kind)(
+        f"Source {name}: {text}"
+    ) from cause
+
+
+def _source(config: Config, name: str) -> Source:
+    """Looks at the place of a source."""
+    class_map = {}
+    if name in config.class_map:
+        path = shared.path_of(f"--class_map={name}", config.class_map[name])
+        class_map = sources.read_class_map(path)
+    place = config.sources[name]
+    source = Source(
+        name=name,
+        place=place,
+        kind=kinds.kind_of(place),
+        class_map=class_map,
+        options=config.options_of(name),
+    )
+    if source.kind in (kinds.TREE, kinds.DATA_SET):
+        _require_apart(config, source)
+    return source
+
+
+def _require_apart(config: Config, source: Source) -> None:
+    """Refuses an output folder in a source that is a folder, and an unfinished one."""
+    folder, output = listed.local_or_url(source.place), config.output_dir
+    if urls.is_url(folder):
+        is_in = f"{output.rstrip('/')}/".startswith(f"{folders.shown(folder)}/")
+    else:
+        if source.kind == kinds.DATA_SET:
+            work_dir.require_whole(folder)
+        local = shared.local_dir(output, config.work_dir)
+        is_in = pathlib.Path(os.path.realpath(local)).is_relative_to(folder.resolve())
+    if is_in:
+        raise ValueError(
+            f"--output_dir must not be in {folders.shown(folder)}, got {output}. "
+            "Choose a folder beside it."
+        )
+
+
+def _listed(config: Config, source: Source) -> Listed:
+    """Lists the images of a source."""
+    if source.kind != kinds.TABLE:
+        found = listed.read(source, file_in_names=config.file_in_names)
+    else:
+        table = places.find("Its place", source.place)
+        root = spooled.root_of("--root", source.options.get("root"), table)
+        wanted = dataclasses.asdict(listed.columns_of(source))
+        state = [table.state(), root.place, wanted, source.options.get("query")]
+        with spooled.folder_of(config, state) as folder:
+            found = listed.read_table(
+                source, table, root, folder, on_null=config.on_null
+            )
+    files = (
+        place.file
+        for classes in found.tree.splits.values()
+        for items in classes.values()
+        for place in items
+    )
+    command.require_apart(config, found.folder, files)
+    return found
+
+
+def _recorded(config: Config, checked: Sequence[Source]) -> dict[str, Any]:
+    """Returns the options of a merge that decide the bytes; JSON values."""
+    recorded: dict[str, Any] = {"sources": {}}
+    for source in sorted(checked, key=lambda source: source.name):
+        recorded["sources"][source.name] = dict(source.class_map)
+        if source.kind != kinds.TREE:
+            how = {
+                flag: text for flag, text in source.options.items() if flag != "root"
+            }
+            how |= {"kind": source.kind}
+            recorded.setdefault("how", {})[source.name] = how
+    if "how" in recorded:
+        recorded |= {"on_null": config.on_null, "file_in_names": config.file_in_names}
+    return recorded
 
 
 def main(argv: Sequence[str]) -> int:
     if len(argv) < 2:
-        raise app.UsageError("Expected sources as NAME=FOLDER, got none.")
+        raise app.UsageError("Expected sources as NAME=PLACE, got none.")
 
     def work() -> int:
         done = convert(config_from_flags(argv[1:]))

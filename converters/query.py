@@ -47,7 +47,16 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
-from converters.catalog import counts, facts, page, question, samples, shards, sheet
+from converters.catalog import (
+    carried,
+    counts,
+    facts,
+    page,
+    question,
+    samples,
+    shards,
+    sheet,
+)
 from converters.catalog.samples import Sample
 from converters.engines import processes
 from converters.images.policy import policy_of
@@ -85,15 +94,19 @@ def ask(config: Config) -> dict[str, Any]:
     if config.report is not None:
         page.require_library()
     with tempfile.TemporaryDirectory() as name:
-        source = _open(config, pathlib.Path(name))
+        folder = pathlib.Path(name)
+        source = _open(config, folder)
+        more = folder / carried.NAME if config.materialize else None
         asked = time.perf_counter()
         num_threads = config.num_workers or host.num_cores()
-        with question.ask(source, config.question, num_threads=num_threads) as rows:
+        with question.ask(
+            source, config.question, num_threads=num_threads, may_write=more
+        ) as rows:
             found = counts.count(rows)
             query_seconds = time.perf_counter() - asked
             cpu_seconds = time.process_time() - used
             done = found | _write(config, source, rows, found)
-            job = _job(config, source, rows) if config.materialize else None
+            job = _job(config, source, rows, more) if more is not None else None
         if job is not None:  # a process with the threads of DuckDB cannot fork
             run.run(job)
     return {
@@ -158,8 +171,20 @@ def _save(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> 
     subset.write(chosen, shared.path_of("--save", config.save or ""))
 
 
-def _job(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> Job:
-    """Returns the job that writes the chosen records as shards of their own."""
+def _job(
+    config: Config,
+    source: Source,
+    rows: "duckdb.DuckDBPyConnection",
+    more: pathlib.Path,
+) -> Job:
+    """Returns the job that writes the chosen records as shards of their own.
+
+    Args:
+        config: The options.
+        source: The data set.
+        rows: The connection of the question.
+        more: File to write, for the columns that the catalog has beside the usual ones.
+    """
     made_by = source.known.made_by
     layout = made_by.get("options", {}).get("layout", "inception")
     fields = made_by.get("options", {}).get("policy", {})
@@ -179,6 +204,7 @@ def _job(config: Config, source: Source, rows: "duckdb.DuckDBPyConnection") -> J
         },
         made_by=report.origin(source),
         writer=shards.Writer(source=source),
+        more_columns=carried.write(rows, plans, more),
         num_workers=config.num_workers or host.num_cores(),
         overwrite=config.overwrite,
         fsync=config.fsync,

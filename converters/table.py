@@ -25,9 +25,7 @@ catalog.parquet. The last line on stdout is one JSON object. Exit code: 0 done, 
 error.
 """
 
-import contextlib
 import dataclasses
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,14 +40,11 @@ from converters.inputs.tables import (
     images,
     places,
     scan,
-    spool,
     sql,
 )
-from converters.jobs import work_dir
 from converters.jobs.job import Job
 from converters.options import command, labelled, policy, shared, start
-from tfpipe.remote import urls
-from tfpipe.shards import index
+from converters.options.own import reading, spooled
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,52 +52,25 @@ if TYPE_CHECKING:
 _INPUT = shared.inputs()
 flags.adopt_module_key_flags(shared)
 flags.adopt_module_key_flags(labelled)
-_QUERY = flags.DEFINE_string(
-    "query", None, "SELECT over the input; see above. Default: all its rows."
-)
 _TABLE = flags.DEFINE_multi_string(
     "table", [], "Another table for --query, as name=PLACE; may come several times."
 )
-_IMAGE_COLUMN = flags.DEFINE_string(
-    "image_column", None, "Column of the images: paths, URLs, bytes or structs."
-)
-_LABEL_COLUMN = flags.DEFINE_string("label_column", None, "Column of the labels.")
-_NAME_COLUMN = flags.DEFINE_string(
-    "name_column",
-    None,
-    "Column of the images' names, each of them once; the catalog has them as filename. "
-    "Default: the path, or row-000000001 and so on where there are bytes alone.",
-)
-_SPLIT_COLUMN = flags.DEFINE_string(
-    "split_column",
-    None,
-    "Column of the split: train, validation (val, valid, dev) or test. Default: all "
-    "images are train, unless --split_fractions divides them.",
-)
-_ROOT = flags.DEFINE_string(
-    "root",
-    None,
-    "Folder or URL that paths are relative to and must not leave. Default: the folder "
-    "of the input.",
-)
+_QUERY, _ROOT = reading.query(), reading.root()
+_IMAGE_COLUMN, _LABEL_COLUMN = reading.image_column(), reading.label_column()
+_NAME_COLUMN, _SPLIT_COLUMN = reading.name_column(), reading.split_column()
 _LABEL_SEPARATOR = flags.DEFINE_string(
     "label_separator", None, "Text between the labels of an image, such as a |."
 )
 _EXTRA_COLUMNS = flags.DEFINE_list(
     "extra_columns", [], "More columns for catalog.parquet, with commas between them."
 )
+_ON_NULL = reading.on_null()
+flags.adopt_module_key_flags(reading)
 _EXTRA_IN_RECORDS = flags.DEFINE_boolean(
     "extra_in_records",
     False,
     "Store --extra_columns in the records too, as the features extra/NAME: int64, "
     "float or bytes.",
-)
-_ON_NULL = flags.DEFINE_enum(
-    "on_null",
-    columns.FAIL,
-    [columns.FAIL, columns.SKIP],
-    "What to do about a row whose image, label or split is NULL or whose file does not "
-    "exist: fail, or leave it out and name it in rejects.jsonl.",
 )
 
 
@@ -198,19 +166,21 @@ def config_from_flags() -> Config:
             raise app.UsageError(f"--{name} must be given, see --help.")
     if len(_INPUT.value) > 1:
         raise app.UsageError("--input must be given once; use --table for others.")
+    for flag in (_IMAGE_COLUMN, _LABEL_COLUMN):
+        reading.only(flag)
     tables = dict(word.partition("=")[::2] for word in _TABLE.value)
     if len(tables) < len(_TABLE.value) or not all(map(str.isidentifier, tables)):
         raise app.UsageError("--table must be name=PLACE, with another name each time.")
     return labelled.options_from_flags(
         Config,
         input=_INPUT.value[0],
-        query=_QUERY.value,
+        query=reading.only(_QUERY),
         table=tables,
-        image_column=_IMAGE_COLUMN.value,
-        label_column=_LABEL_COLUMN.value,
-        name_column=_NAME_COLUMN.value,
-        split_column=_SPLIT_COLUMN.value,
-        root=_ROOT.value,
+        image_column=_IMAGE_COLUMN.value[0],
+        label_column=_LABEL_COLUMN.value[0],
+        name_column=reading.only(_NAME_COLUMN),
+        split_column=reading.only(_SPLIT_COLUMN),
+        root=reading.only(_ROOT),
         label_separator=_LABEL_SEPARATOR.value,
         extra_columns=tuple(_EXTRA_COLUMNS.value),
         extra_in_records=_EXTRA_IN_RECORDS.value,
@@ -226,17 +196,10 @@ def convert(config: Config) -> dict[str, Any]:
         OSError: If a file or a database cannot be read, or a file not be written.
         RemoteError: If a URL cannot be read or written.
     """
-    output_dir = shared.local_dir(config.output_dir, config.work_dir)
-    made = not output_dir.exists()
-    try:
-        done = command.convert("converters.table", config, lambda: make_job(config))
-    except ValueError:
-        if config.num_tasks == 1:  # the same table would fail again
-            _clean(output_dir, made=made)
-        raise
-    if done["finished"]:
-        _clean(output_dir, made=urls.is_url(config.output_dir))
-    return done
+    return spooled.convert(
+        config,
+        lambda: command.convert("converters.table", config, lambda: make_job(config)),
+    )
 
 
 def make_job(config: Config) -> Job:
@@ -247,28 +210,18 @@ def make_job(config: Config) -> Job:
         OSError: If it cannot be read.
         RemoteError: If a URL cannot be read.
     """
-    output_dir = shared.local_dir(config.output_dir, config.work_dir)
-    _require_free(output_dir, overwrite=config.overwrite)
+    spooled.require_free(config)
     sources = config.sources()
-    root = _root(config, sources)
+    root = spooled.root_of("--root", config.root, sources[scan.INPUT])
     state = [config.shown(), [source.state() for source in sources.values()]]
-    key = index.digest(json.dumps([state, root.place], sort_keys=True))
-    folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
-    made = not output_dir.exists()
-    try:
-        with spool.locked(folder):
-            rows = scan.scan(sources, config.query, config.columns, folder)
-            return _make_job(config, root, rows)
-    finally:
-        # Folders that are not empty stay: all of them unless reading failed.
-        for path in (folder.parent, output_dir) if made else (folder.parent,):
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    with spooled.folder_of(config, [state, root.place]) as folder:
+        rows = scan.scan(sources, config.query, config.columns, folder)
+        return _make_job(config, root, rows)
 
 
 def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
     """Plans the shards of a table whose rows were read."""
-    reading = classes_of_rows.Reading(
+    how = classes_of_rows.Reading(
         root=root,
         folder=rows.parent,
         has_splits=config.split_column is not None,
@@ -277,7 +230,7 @@ def _make_job(config: Config, root: images.Root, rows: pathlib.Path) -> Job:
         class_of=_class_of(config),
     )
     with sql.connected(rows.parent) as connection:
-        listed = classes_of_rows.read(connection, rows, reading)
+        listed = classes_of_rows.read(connection, rows, how)
         labels = _labels(config, listed)
         made = labelled.make_job(
             config,
@@ -345,35 +298,6 @@ def _more_columns(
         return None
     path = extras.write(connection, rows, listed.rows, labels_of, config.extra_columns)
     return extras.MoreColumns(path=path, in_records=in_records)
-
-
-def _root(config: Config, sources: Mapping[str, places.Source]) -> images.Root:
-    """Returns the folder that paths are relative to."""
-    if config.root is None:
-        place = sources[scan.INPUT].folder or "."
-        return images.Root(place=place, is_given=False)
-    if urls.is_url(config.root):
-        place = urls.require_place("", "--root", config.root)
-        return images.Root(place=place, is_given=True)
-    path = shared.path_of("--root", config.root)
-    if not path.is_dir():
-        raise ValueError(f"--root must be a folder, got {path}: no such folder.")
-    return images.Root(place=str(path), is_given=True)
-
-
-def _require_free(output_dir: pathlib.Path, *, overwrite: bool) -> None:
-    """Refuses an output folder before the table is read, if the job would refuse it."""
-    jobs = output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/*.json")
-    if output_dir.is_dir() and not any(jobs):
-        work_dir.require_free(output_dir, (), overwrite=overwrite)
-
-
-def _clean(output_dir: pathlib.Path, *, made: bool) -> None:
-    """Removes the copied images, and the output folder if it was made and is empty."""
-    spool.remove(output_dir / work_dir.WORK_DIR_NAME)
-    if made:
-        with contextlib.suppress(OSError):
-            output_dir.rmdir()
 
 
 def main(argv: Sequence[str]) -> int:

@@ -25,33 +25,20 @@ error.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-from converters.inputs.archives import example_images, opened
-from converters.inputs.archives.contents import Contents
-from converters.inputs.archives.patterns import Archive
-from converters.inputs.folders import reading
+from converters.inputs.archives import example_images, readers
 from converters.jobs.job import Job
 from converters.options import command, labelled, policy, start
-from converters.options.own import archives
+from converters.options.own import archives, reading
 
 flags.adopt_module_key_flags(archives)
 
-_IMAGE_KEY = flags.DEFINE_string(
-    "image_key",
-    None,
-    "Feature with the encoded image. Default: image/encoded or image.",
-)
-_NAME_KEY = flags.DEFINE_string(
-    "name_key",
-    None,
-    "Feature with the name of the image; an empty text numbers the records. Default: "
-    "image/filename, file_name or filename, if a record has one.",
-)
+_IMAGE_KEY, _NAME_KEY = reading.image_key(), reading.name_key()
+flags.adopt_module_key_flags(reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +71,7 @@ def config_from_flags() -> Config:
         ValueError: If values do not fit together.
     """
     return archives.options_from_flags(
-        Config, image_key=_IMAGE_KEY.value, name_key=_NAME_KEY.value
+        Config, image_key=reading.only(_IMAGE_KEY), name_key=reading.only(_NAME_KEY)
     )
 
 
@@ -111,17 +98,10 @@ def make_job(config: Config) -> Job:
         image=config.image_key, label=config.label_key, name=config.name_key
     )
 
-    def read(folder: pathlib.Path, archive: Archive) -> Contents:
-        where = reading.shown_file(folder, archive.file)
-        with opened.opened(folder, archive.file, archive.num_bytes) as pread:
-            return example_images.read_images(pread, archive, where, keys)
-
     return archives.make_job(
         config,
         command_name="converters.tfrecord",
-        kind=example_images.TFRECORDS,
-        read=read,
-        names_of=lambda folder, found: example_images.class_names(folder, found, keys),
+        reader=readers.of_examples(keys),
         own_options={"image_key": config.image_key, "name_key": config.name_key},
     )
 

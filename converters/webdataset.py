@@ -23,43 +23,20 @@ error.
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import Any, cast
 
 from absl import flags
 
-from converters.inputs.archives import opened, patterns, sample_class, samples
-from converters.inputs.archives.contents import Contents
-from converters.inputs.archives.patterns import Archive
-from converters.inputs.folders import reading
-from converters.inputs.tar_format import headers
+from converters.inputs.archives import readers, sample_class
 from converters.jobs.job import Job
 from converters.options import command, labelled, policy, start
-from converters.options.own import archives
+from converters.options.own import archives, reading
 
 flags.adopt_module_key_flags(archives)
 
-_LABEL_FROM = flags.DEFINE_enum(
-    "label_from",
-    sample_class.FROM_CLS,
-    sample_class.SOURCES,
-    "Where the class of a sample is: in its part .cls, in its part .json or in its "
-    "key. Default: json if --label_key is given.",
-)
-_IMAGE_PART = flags.DEFINE_string(
-    "image_part",
-    None,
-    "Part of a sample that is its image, such as jpg or left.png. Default: the one "
-    "that ends as that of an image.",
-)
-
-
-_TARS = patterns.Kind(
-    "files that end in .tar",
-    is_one=lambda name: name.endswith(".tar"),
-    split_of=lambda name: None,
-)
+_LABEL_FROM, _IMAGE_PART = reading.label_from(), reading.image_part()
+flags.adopt_module_key_flags(reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,13 +71,11 @@ def config_from_flags() -> Config:
     Raises:
         ValueError: If values do not fit together.
     """
-    label_from = _LABEL_FROM.value
-    if flags.FLAGS.label_key is not None and not flags.FLAGS["label_from"].present:
-        label_from = sample_class.FROM_JSON
+    usual = sample_class.usual_source(reading.only(reading.label_key()))
     return archives.options_from_flags(
         Config,
-        label_from=cast(sample_class.Source, label_from),
-        image_part=_IMAGE_PART.value,
+        label_from=cast(sample_class.Source, reading.only(_LABEL_FROM) or usual),
+        image_part=reading.only(_IMAGE_PART),
     )
 
 
@@ -127,18 +102,10 @@ def make_job(config: Config) -> Job:
         source=config.label_from, json_key=config.label_key or "label"
     )
 
-    def read(folder: pathlib.Path, archive: Archive) -> Contents:
-        where = reading.shown_file(folder, archive.file)
-        with opened.opened(folder, archive.file, archive.num_bytes) as pread:
-            tar = headers.Tar(pread, where, 0, archive.num_bytes)
-            return samples.read_samples(tar, rule, image_part=config.image_part)
-
     return archives.make_job(
         config,
         command_name="converters.webdataset",
-        kind=_TARS,
-        read=read,
-        names_of=lambda folder, found: {},
+        reader=readers.of_samples(rule, image_part=config.image_part),
         own_options={"label_from": config.label_from, "image_part": config.image_part},
     )
 

@@ -174,8 +174,8 @@ def _boxes(made_by: Mapping[str, Any], read: Sequence[Sample]) -> dict[str, Any]
 
 def _decisions(connection: "duckdb.DuckDBPyConnection") -> list[tuple[str, int]]:
     rows = connection.execute(
-        "SELECT decision, count(*) AS n FROM chosen JOIN file ON place = "
-        "file_row_number GROUP BY decision ORDER BY n DESC, 1"
+        "SELECT file.decision, count(*) FROM chosen JOIN file ON chosen.place = "
+        "file.file_row_number GROUP BY 1 ORDER BY 2 DESC, 1"
     ).fetchall()
     return [(str(name or "not known"), number) for name, number in rows]
 

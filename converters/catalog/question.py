@@ -95,7 +95,11 @@ def column_help() -> str:
 
 @contextlib.contextmanager
 def ask(
-    source: Source, question: Question, *, num_threads: int
+    source: Source,
+    question: Question,
+    *,
+    num_threads: int,
+    may_write: pathlib.Path | None = None,
 ) -> Iterator["duckdb.DuckDBPyConnection"]:
     """Chooses records, and yields the connection that knows them.
 
@@ -108,6 +112,7 @@ def ask(
         source: The data set.
         question: What is asked.
         num_threads: Threads of DuckDB, >= 1.
+        may_write: The only file that the connection may write; None lets it write none.
 
     Raises:
         ValueError: If an expression is none or cannot be computed, or a file with
@@ -118,7 +123,7 @@ def ask(
 
     with interruptible(), duckdb.connect(config={"threads": num_threads}) as connection:
         _open_catalog(connection, source, question.added)
-        _lock(connection, source)
+        _lock(connection, source, may_write)
         catalog = connection.view("catalog")
         chosen = _filter(catalog, question)
         columns = ["place", *_KEPT]
@@ -174,7 +179,7 @@ def _open_catalog(
     exclude = ["file_row_number", *mine]
     listed = ", ".join(map(identifier, exclude))
     file.create_view("file")
-    known = [n for n in file.columns if n not in exclude] + list(CLASS_COLUMNS)
+    known = [n for n in file.columns if n not in exclude] + [*CLASS_COLUMNS, "place"]
     joins, names = added.load(connection, files, known=known)
     more = "".join(f", {name}" for name in names)
     connection.execute(
@@ -185,11 +190,17 @@ def _open_catalog(
     added.require_matches(connection, files)
 
 
-def _lock(connection: "duckdb.DuckDBPyConnection", source: Source) -> None:
+def _lock(
+    connection: "duckdb.DuckDBPyConnection",
+    source: Source,
+    may_write: pathlib.Path | None,
+) -> None:
     """Takes the file system and the network from the connection, for good."""
     path = source.folder.absolute() / index.CATALOG_NAME
     # DuckDB checks the pattern and the file that it finds.
     allowed = [os.fspath(path), one_file(path)]
+    if may_write is not None:
+        allowed.append(os.fspath(may_write))
     listed = ", ".join(map(quoted, allowed))
     connection.execute(f"SET allowed_paths = [{listed}]")
     connection.execute("SET enable_external_access = false")
@@ -249,9 +260,9 @@ def _check_shards(connection: "duckdb.DuckDBPyConnection", source: Source) -> No
 
 def _check_weights(connection: "duckdb.DuckDBPyConnection", weight: str) -> None:
     query = (
-        "SELECT chosen.split, filename, weight FROM chosen JOIN file ON place = "
-        "file_row_number WHERE weight IS NULL OR NOT isfinite(weight) OR weight < 0 "
-        "ORDER BY place LIMIT 1"
+        "SELECT chosen.split, file.filename, chosen.weight FROM chosen JOIN file ON "
+        "chosen.place = file.file_row_number WHERE chosen.weight IS NULL OR NOT "
+        "isfinite(chosen.weight) OR chosen.weight < 0 ORDER BY chosen.place LIMIT 1"
     )
     if (row := connection.execute(query).fetchone()) is not None:
         got = "NULL" if row[2] is None else row[2]

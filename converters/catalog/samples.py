@@ -75,11 +75,11 @@ def draw(
     """
     found = connection.execute(
         "SELECT c.split, c.shard, c.byte_offset, c.num_bytes, c.height, c.width, "
-        "filename, c.label, "
-        "coalesce(nullif(text, ''), nullif(class, ''), concat('label ', c.label)) "
+        "file.filename, c.label, coalesce(nullif(classes.text, ''), "
+        "nullif(classes.class, ''), concat('label ', c.label)) "
         f"FROM (SELECT *, {question.random_order(seed)} AS draw FROM chosen ORDER BY "
-        "draw LIMIT ?) c JOIN file ON c.place = file_row_number LEFT JOIN classes ON "
-        "c.label = number ORDER BY draw",
+        "draw LIMIT ?) c JOIN file ON c.place = file.file_row_number LEFT JOIN classes "
+        "ON c.label = classes.number ORDER BY c.draw",
         [number],
     )
     return [Row(*row) for row in found.fetchall()]

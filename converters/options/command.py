@@ -10,7 +10,7 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app
@@ -39,6 +39,7 @@ def make_job(
     classes: Sequence[Class],
     own_options: Mapping[str, Any],
     found_boxes: boxes.Boxes | None = None,
+    is_apart: bool = False,
 ) -> Job:
     """Leaves duplicates out if the options say so, and plans the shards.
 
@@ -51,6 +52,8 @@ def make_job(
         classes: All classes in label order.
         own_options: Options of the command alone that decide the bytes; JSON values.
         found_boxes: Bounding boxes, if there are any.
+        is_apart: Whether it is known already that the output folder is in no folder of
+            images.
 
     Raises:
         ValueError: If options contradict each other or the input.
@@ -62,7 +65,9 @@ def make_job(
     num_workers = options.num_workers or host.num_cores()
     splits: Mapping[str, Sequence[ilsvrc.Image]] = tree.splits
     dropped: Sequence[Mapping[str, str]] = ()
-    _require_apart(options, input_dir, output_dir, splits)
+    if not is_apart:
+        files = (image.file for images in splits.values() for image in images)
+        require_apart(options, input_dir, files)
     if options.drop_duplicates != "none":
         splits, dropped = duplicates.drop(
             input_dir, splits, options.drop_duplicates, num_workers
@@ -171,7 +176,9 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
     An expected failure is one line on stderr and exit code 1.
     """
     if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+        raise app.UsageError(
+            f"Unexpected argument: {urls.shown(argv[1])}. Flags start with --."
+        )
 
     def work() -> int:
         done = convert_flags()
@@ -183,22 +190,30 @@ def main(argv: Sequence[str], convert_flags: Callable[[], dict[str, Any]]) -> in
     return exit_code.of(work)
 
 
-def _require_apart(
-    options: JobOptions,
-    input_dir: pathlib.Path,
-    output_dir: pathlib.Path,
-    splits: Mapping[str, Sequence[ilsvrc.Image]],
+def require_apart(
+    options: JobOptions, input_dir: pathlib.Path, files: Iterable[str]
 ) -> None:
-    """Refuses an output folder that the next run would take for a class."""
-    _require_urls_apart(input_dir, options.output_dir, splits)
+    """Refuses an output folder that the next run would take for a class.
+
+    Args:
+        options: Options of the conversion.
+        input_dir: Path or URL of the input.
+        files: Files of the images, relative to it, or their URLs.
+
+    Raises:
+        ValueError: If the output folder is in a folder of images.
+    """
+    parts = {
+        file.partition("/")[0]
+        for file in files
+        if urls.is_url(input_dir) or not reading.is_remote(input_dir, file)
+    }
+    if urls.is_url(input_dir):
+        _require_urls_apart(input_dir, options.output_dir, sorted(parts))
+        return
+    output_dir = _seen(shared.local_dir(options.output_dir, options.work_dir), options)
     real = pathlib.Path(os.path.realpath(output_dir))
-    files = (
-        image.file
-        for images in splits.values()
-        for image in images
-        if not reading.is_remote(input_dir, image.file)
-    )
-    for name in sorted({file.partition("/")[0] for file in files}):
+    for name in sorted(parts):
         if real.is_relative_to(os.path.realpath(input_dir / name)):
             raise ValueError(
                 f"--output_dir must not be in {input_dir / name}, whose images are "
@@ -207,16 +222,13 @@ def _require_apart(
 
 
 def _require_urls_apart(
-    input_dir: pathlib.Path,
-    output_dir: str,
-    splits: Mapping[str, Sequence[ilsvrc.Image]],
+    input_dir: pathlib.Path, output_dir: str, parts: Sequence[str]
 ) -> None:
     """Refuses an output by URL that the next run would take for a class."""
-    if not (urls.is_url(input_dir) and urls.is_url(output_dir)):
+    if not urls.is_url(output_dir):
         return
     source, output = reading.shown(input_dir), output_dir.rstrip("/") + "/"
-    files = (image.file for images in splits.values() for image in images)
-    for name in sorted({file.partition("/")[0] for file in files}):
+    for name in parts:
         if output.startswith(f"{source.rstrip('/')}/{name}/"):
             raise ValueError(
                 f"--output_dir must not be in {source}/{name}, whose images are "

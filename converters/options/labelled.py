@@ -157,6 +157,7 @@ def make_job(
     found: classtree.ClassTree,
     own_options: Mapping[str, Any],
     labels: Mapping[str, int] | None = None,
+    is_apart: bool = False,
 ) -> Job:
     """Gives the classes their labels, divides the splits, and plans the shards.
 
@@ -168,6 +169,8 @@ def make_job(
         own_options: Options of the command alone that decide the bytes; JSON values.
         labels: Label of each class, in label order; None takes them from --label_map,
             or from the order of the names.
+        is_apart: Whether it is known already that the output folder is in no folder of
+            images.
 
     Raises:
         ValueError: If the input is not as it must be.
@@ -196,6 +199,7 @@ def make_job(
         tree=tree,
         classes=classtree.make_classes(labels),
         own_options={**_deciding(options), **own_options},
+        is_apart=is_apart,
     )
 
 

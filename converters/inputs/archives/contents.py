@@ -49,6 +49,7 @@ def class_tree(
     read: Callable[[Archive], Contents],
     *,
     file_in_names: bool,
+    split_in_names: bool = True,
 ) -> ClassTree:
     """Lists all files.
 
@@ -57,6 +58,7 @@ def class_tree(
         archives: The files.
         read: Lists one of them; it is called by several threads.
         file_in_names: Whether the name of an image begins with that of its file.
+        split_in_names: Whether it begins with its split in any case.
 
     Raises:
         ValueError: If a split has no image, or two images of a split have one name.
@@ -74,7 +76,8 @@ def class_tree(
             # Groups limit how far the threads read ahead, and end soon after an error.
             group = archives[start : start + _NUM_READERS]
             for archive, found in zip(group, pool.map(read, group), strict=True):
-                prefix = _prefix(archive, file_in_names)
+                prefix = f"{archive.split}/" if split_in_names else ""
+                prefix = _with_file(archive) if file_in_names else prefix
                 _add(splits, archive, prefix, found.items, owners, folder)
                 left_out += (item.under(f"{archive.file}/") for item in found.left_out)
                 bar.update()
@@ -87,9 +90,9 @@ def class_tree(
     )
 
 
-def _prefix(archive: Archive, file_in_names: bool) -> str:
+def _with_file(archive: Archive) -> str:
     base = archive.file.rpartition("/")[2].removesuffix(".tar")
-    return f"{archive.split}/{base}/" if file_in_names else f"{archive.split}/"
+    return f"{archive.split}/{base}/"
 
 
 def _add(

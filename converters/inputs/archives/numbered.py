@@ -12,6 +12,8 @@ from converters.inputs.classtree import ClassTree, Place
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 # One more class is one more line of labels.txt.
 _MAX_NUMBER = 1_000_000
+# The list of names that an input itself has, for errors.
+BESIDE = "The list of classes beside the files"
 
 
 def are_numbers(names: Sequence[str]) -> bool:
@@ -57,8 +59,7 @@ def labels_of_names(names: Mapping[int, str], label_base: int | None) -> dict[st
     found = {names[n]: number + base for number, n in enumerate(sorted(names))}
     if len(found) < len(names):
         raise ValueError(
-            "The list of classes beside the files must name each class once. Give "
-            "other names with --label_map."
+            f"{BESIDE} must name each class once. Give other names with --label_map."
         )
     return found
 

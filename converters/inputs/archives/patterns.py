@@ -70,8 +70,7 @@ def find(words: Sequence[str], kind: Kind) -> list[Archive]:
     """
     found: dict[str, Archive] = {}
     for word in words:
-        match = _SPLIT.fullmatch(word)
-        given, pattern = (match[1], match[2]) if match else (None, word)
+        given, pattern = split_of(word)
         count = 0
         for file, num_bytes in _matching(pattern, kind):
             count += 1
@@ -85,10 +84,17 @@ def find(words: Sequence[str], kind: Kind) -> list[Archive]:
             found[file] = Archive(split, file, num_bytes)
         if not count:
             raise ValueError(
-                f"--input={word} must name at least one file, got none. Name files, "
-                f"a pattern of them, or a folder with {kind.what}."
+                f"--input must name at least one file, got none for "
+                f"{urls.shown(pattern)}. Name files, a pattern of them, or a folder "
+                f"with {kind.what}."
             )
     return list(found.values())
+
+
+def split_of(word: str) -> tuple[str | None, str]:
+    """Returns the split that a value of --input begins with, if any, and the rest."""
+    match = _SPLIT.fullmatch(word)
+    return (match[1], match[2]) if match else (None, word)
 
 
 def _split_of(file: str, kind: Kind) -> str:
@@ -122,7 +128,7 @@ def expand_braces(pattern: str) -> list[str]:
     if any(brace in part[0] for part in parts[::2] for brace in "{}"):
         raise ValueError(
             f"--input must have braces such as {{000..099}} or {{a,b}}, none of them "
-            f"inside another, got {pattern}."
+            f"inside another, got {urls.shown(pattern)}."
         )
     return ["".join(words) for words in itertools.product(*parts)]
 
@@ -133,7 +139,8 @@ def _choices(pattern: str, text: str) -> list[str]:
         if "," not in text:
             raise ValueError(
                 f"--input must have braces such as {{000..099}} or {{a,b}}, got "
-                f"{{{text}}} in {pattern}."
+                f"{'others' if urls.is_url(pattern) else f'{{{text}}}'} in "
+                f"{urls.shown(pattern)}."
             )
         return text.split(",")
     first, last = int(match[1]), int(match[2])
@@ -146,7 +153,8 @@ def _choices(pattern: str, text: str) -> list[str]:
 
 def _too_many(pattern: str) -> ValueError:
     return ValueError(
-        f"--input must name at most {_MAX_FILES:,} files, got more for {pattern}."
+        f"--input must name at most {_MAX_FILES:,} files, got more for "
+        f"{urls.shown(pattern)}."
     )
 
 
@@ -158,6 +166,12 @@ def _matching(pattern: str, kind: Kind) -> Iterator[tuple[str, int]]:
         for url in expand_braces(pattern):
             yield from _matching_urls(url, kind)
         return
+    if "://" in pattern:
+        raise ValueError(
+            "--input must be a path or a URL, or a split, = and one of them, where the "
+            f"split is one of {', '.join(fractions.SPLITS)}. The one with :// is none "
+            "of these, and is not shown here because it may hold a secret."
+        )
     path = os.path.abspath(os.path.expanduser(pattern))
     # A path may hold braces and stars of its own.
     names = [path] if os.path.lexists(path) else expand_braces(path)

@@ -10,13 +10,20 @@ from typing import Any, Literal
 
 from converters.inputs import listing
 
-FROM_CLS, FROM_JSON, FROM_KEY = "cls", "json", "key"
-SOURCES = [FROM_CLS, FROM_JSON, FROM_KEY]
 Source = Literal["cls", "json", "key"]
+FROM_CLS: Source = "cls"
+FROM_JSON: Source = "json"
+FROM_KEY: Source = "key"
+SOURCES = [FROM_CLS, FROM_JSON, FROM_KEY]
 
 # A class is a word or a number; a JSON part may describe an image at length.
 _MAX_BYTES = {FROM_CLS: 4096, FROM_JSON: 1 << 20}
 _MAX_CHARACTERS = 1000
+
+
+def usual_source(json_key: str | None) -> Source:
+    """Returns where the class is if a user says no more than the key of JSON."""
+    return FROM_CLS if json_key is None else FROM_JSON
 
 
 class NoClassError(Exception):

@@ -82,10 +82,12 @@ class MoreColumns:
         path: The Parquet file; it has one row for each image.
         in_records: Names of columns that records get too, as features; `labels` is
             stored as image/class/labels, another column NAME as extra/NAME.
+        keys: Columns that the file shares with the catalog, and that tell its rows.
     """
 
     path: pathlib.Path
     in_records: Sequence[str] = ()
+    keys: Sequence[str] = ("filename",)
 
     def features(self, names: Iterable[str]) -> dict[str, dict[str, Buffers]]:
         """Returns the features of images by key, for each image by its catalog name.
@@ -119,11 +121,13 @@ class MoreColumns:
             return f"read_parquet({sql.quoted(str(path))})"
 
         part = catalog.with_name(f"{catalog.name}.part")
+        on = " AND ".join(f"c.{key} = m.{key}" for key in self.keys)
         with index.catalog_connection() as connection:
             connection.execute(
-                "COPY (SELECT c.* EXCLUDE (place_), m.* EXCLUDE (filename) FROM "
+                "COPY (SELECT c.* EXCLUDE (place_), "
+                f"m.* EXCLUDE ({', '.join(self.keys)}) FROM "
                 f"(SELECT *, row_number() OVER () AS place_ FROM {read(catalog)}) c "
-                f"LEFT JOIN {read(self.path)} m ON c.filename = m.filename "
+                f"LEFT JOIN {read(self.path)} m ON {on} "
                 f"ORDER BY c.place_) TO {sql.quoted(str(part))} (FORMAT parquet, "
                 "COMPRESSION zstd)"
             )

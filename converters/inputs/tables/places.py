@@ -122,6 +122,17 @@ def shown(value: str) -> str:
     return urls.shown(value)
 
 
+def is_server(value: str) -> bool:
+    """Whether the text of a flag is the URL of a database server."""
+    return "://" in value and value.partition("://")[0].lower() in _SCHEMES
+
+
+def has_ending(name: str) -> bool:
+    """Whether a name ends like a table; behind a database may be `#table`."""
+    before = name.rpartition("#")[0]
+    return any(_kind_of_name(each) is not None for each in (name, before))
+
+
 def _server(name: str, value: str, kind: str) -> Source:
     url, _, table = value.partition("#")
     try:

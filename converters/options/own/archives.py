@@ -4,35 +4,23 @@ In: images by split and class, or by the number of their class. Out: a `Job`.
 """
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import app, flags
 
 from converters.inputs import classtree
-from converters.inputs.archives import contents, numbered, patterns
-from converters.inputs.archives.patterns import Archive
+from converters.inputs.archives import numbered, patterns, readers
 from converters.jobs.job import Job
 from converters.options import labelled, shared
+from converters.options.own import reading
 
 flags.adopt_module_key_flags(labelled)
 
 _INPUT = shared.inputs()
 flags.adopt_module_key_flags(shared)
-_FILE_IN_NAMES = flags.DEFINE_boolean(
-    "file_in_names",
-    False,
-    "Let the name of an image begin with that of its file. This is needed if names "
-    "come again in other files.",
-)
-_LABEL_KEY = flags.DEFINE_string(
-    "label_key",
-    None,
-    "Key of the class. converters.webdataset: in the .json part, with dots between the "
-    "keys of nested objects; default: label. converters.tfrecord: feature of the "
-    "record; default: image/class/label or label.",
-)
+_FILE_IN_NAMES, _LABEL_KEY = reading.file_in_names(), reading.label_key()
+flags.adopt_module_key_flags(reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +67,7 @@ def options_from_flags(kind: type[labelled.Options], **own: Any) -> labelled.Opt
         kind,
         input=tuple(_INPUT.value),
         file_in_names=_FILE_IN_NAMES.value,
-        label_key=_LABEL_KEY.value,
+        label_key=reading.only(_LABEL_KEY),
         **own,
     )
 
@@ -88,9 +76,7 @@ def make_job(
     options: ArchiveOptions,
     *,
     command_name: str,
-    kind: patterns.Kind,
-    read: Callable[[pathlib.Path, Archive], contents.Contents],
-    names_of: Callable[[pathlib.Path, Sequence[Archive]], Mapping[int, str]],
+    reader: readers.Reader,
     own_options: Mapping[str, Any],
 ) -> Job:
     """Lists the images of all files and plans the shards.
@@ -98,10 +84,7 @@ def make_job(
     Args:
         options: Options of the conversion.
         command_name: Module of the command.
-        kind: Kind of the files.
-        read: Lists the images of a file, from the folder it is relative to.
-        names_of: Returns the names that the input has for classes that are numbers;
-            none if it has no such names.
+        reader: How the files are read.
         own_options: Options of the command alone that decide the bytes; JSON values.
 
     Raises:
@@ -109,25 +92,20 @@ def make_job(
         OSError: If a file cannot be read.
         RemoteError: If a file cannot be read by URL.
     """
-    found_files = patterns.find(options.input, kind)
-    folder, archives = patterns.relative_to_one(found_files)
-    found = contents.class_tree(
-        folder,
-        archives,
-        lambda archive: read(folder, archive),
-        file_in_names=options.file_in_names,
+    found_files = patterns.find(options.input, reader.kind)
+    listed = readers.list_images(
+        found_files, reader, file_in_names=options.file_in_names
     )
+    found, names = listed.tree, listed.names
     labels: Mapping[str, int] | None = None
-    if numbered.are_numbers(found.class_names()):
-        names = names_of(folder, archives)
+    if listed.are_numbers:
         if options.label_map is not None:
             path = shared.path_of("--label_map", options.label_map)
             given = classtree.read_label_map(path, options.label_base)
             numbers = {label: name for name, label in given.items()}
             found = numbered.named(found, numbers, where=str(path))
         elif names:
-            where = "The list of classes beside the files"
-            found = numbered.named(found, names, where=where)
+            found = numbered.named(found, names, where=numbered.BESIDE)
             labels = numbered.labels_of_names(names, options.label_base)
         else:
             labels = numbered.labels(found.class_names(), options.label_base)
@@ -135,7 +113,7 @@ def make_job(
     return labelled.make_job(
         options,
         command_name=command_name,
-        input_dir=folder,
+        input_dir=listed.folder,
         found=found,
         labels=labels,
         own_options={**recorded, **own_options},

@@ -10,10 +10,11 @@ import sys
 import tarfile
 from typing import Any
 
+import duckdb
 import pytest
 
 from converters import folder, tfrecord, verify, webdataset
-from tests.support.data import SYNSETS, make_tree, upload
+from tests.support.data import SYNSETS, convert, digests, make_tree, upload
 from tfpipe.remote.files import Files
 from tfpipe.shards import example, index, records
 
@@ -131,6 +132,89 @@ def test_all_forms_give_the_same_records(
     }
 
     assert found == dict.fromkeys(found, expected)
+
+
+def _by_source(data_dir: pathlib.Path) -> dict[str, list[tuple[str, ...]]]:
+    """Returns split, class and digest of each image, by its source."""
+    query = "SELECT filename, split, synset, digest FROM read_parquet(?)"
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for name, *values in index.query_catalog(data_dir, query, []):
+        found.setdefault(name.partition("/")[0], []).append(tuple(values))
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def test_a_merge_of_sources_by_url_that_two_tasks_share(
+    tree: pathlib.Path, s3_folder: str, tmp_path: pathlib.Path
+) -> None:
+    _make_tars(tree, tmp_path / "tars")
+    _make_tfds(tree, tmp_path / "t")
+    _run(folder, tmp_path / "set", input_dir=str(tree))
+    convert(make_tree(tmp_path / "raw", num_images=8), tmp_path / "texts")
+    images = [
+        (split, path) for split in ("train", "val") for path in _images(tree, split)
+    ]
+    lines = [
+        {
+            "image": path.relative_to(tree).as_posix(),
+            "label": path.parent.name,
+            "s": split,
+        }
+        for split, path in images
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (s VARCHAR, label VARCHAR, image BLOB)")
+        rows = [(split, path.parent.name, path.read_bytes()) for split, path in images]
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+        connection.execute(f"COPY t TO '{tmp_path}/rows.parquet'")
+    (tmp_path / "tree").symlink_to(tree)
+    for name in ("tree", "tars", "t", "set"):
+        upload(tmp_path / name, f"{s3_folder}/{name}")
+    words = [
+        *(f"tree={s3_folder}/tree", f"tfds={s3_folder}/t", f"set={s3_folder}/set"),
+        *(f"a={s3_folder}/tars/train-{{000..001}}.tar", f"texts={tmp_path / 'texts'}"),
+        *(f"b=validation={s3_folder}/tars/val-*.tar", f"csv={tmp_path}/rows.jsonl"),
+        *(f"pq={tmp_path}/rows.parquet", f"--root=csv={s3_folder}/tree"),
+        *("--split_column=csv=s", "--split_column=pq=s", "--num_train_shards=4"),
+    ]
+
+    def run(out: str, *more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [
+                *(sys.executable, "-m", "converters.merge", *words, *more),
+                f"--output_dir={out}",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    out = tmp_path / "out"
+    first = run(str(out), "--num_tasks=2", "--task_index=0")
+    assert list(out.glob(".converting/.table-*/images")), first.stderr
+    second = run(str(out), "--num_tasks=2", "--task_index=1")
+    whole = run(f"{s3_folder}/whole", "--num_workers=1")
+    inside = run(f"{s3_folder}/tree/train/out")
+
+    assert [first.stderr, second.stderr, whole.stderr] == [""] * 3
+    assert json.loads(second.stdout.splitlines()[-1])["finished"] is True
+    assert not list(out.glob(".*"))
+    for name, data in digests(out).items():
+        content = Files(f"{s3_folder}/whole").read(name)
+        assert content == (out / name).read_bytes(), (name, data)
+    found = _by_source(out)
+    texts = found.pop("texts")
+    found["a"] = sorted(found["a"] + found.pop("b"))
+    assert found == dict.fromkeys(found, found["tree"])
+    assert (len(found), len(found["tree"]), len(texts)) == (6, 40 + len(SYNSETS), 8)
+    known = index.load(out)
+    assert all(synset in SYNSETS and text != synset for synset, text in known.classes)
+    checked = verify.verify(
+        verify.Config(data_dir=str(out), level="schema", num_workers=1)
+    )
+    assert checked.faults == []
+    assert inside.returncode == 1
+    assert "Source tree: --output_dir must not be in s3://" in inside.stderr
 
 
 def test_the_command_says_what_it_left_out_and_goes_on_when_it_was_killed(

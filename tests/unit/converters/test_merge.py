@@ -1,15 +1,21 @@
-"""Trees merged in this process: classes, names, copies across sources, refusals."""
+"""Sources merged in this process: classes, names, kinds, copies, refusals."""
 
+import csv
+import io
 import json
 import pathlib
+import sqlite3
+import tarfile
 from typing import Any
 
+import duckdb
 import pytest
 
 from converters import merge
-from converters.inputs.merged import sources
+from converters.inputs.merged import kinds, sources
+from converters.options.own import reading
 from tests.support.data import digests, make_jpeg
-from tfpipe.shards import index
+from tfpipe.shards import example, index, records
 
 
 def _write(root: pathlib.Path, images: dict[str, int]) -> str:
@@ -103,11 +109,10 @@ def test_wrong_sources_are_refused(
 ) -> None:
     out, first = tmp_path / "out", trees["own"]
     refused: list[tuple[dict[str, str], dict[str, Any], str]] = [
-        ({}, {}, "must be given as NAME=FOLDER"),
+        ({}, {}, "must be given as NAME=PLACE"),
         ({"../x": first}, {}, "letters, digits"),
         ({"a": first, "b": f"{first}/dog"}, {}, "beside each other"),
-        ({"a": str(tmp_path / "none")}, {}, "must be a folder"),
-        ({"a": "s3://bucket/x"}, {}, "s3://bucket/x"),
+        ({"a": str(tmp_path / "none")}, {}, "Source a: .*no such file or folder"),
         (trees, {"validation_fraction": 0.5}, "already has a validation split"),
         (trees, {"class_map": {"wbe": "map.tsv"}}, "one of the sources own, web.v2"),
     ]
@@ -119,5 +124,175 @@ def test_wrong_sources_are_refused(
         _merge(pathlib.Path(first) / "out", trees)
     for words, message in ((["a"], "got 'a'"), (["a=b", "a=c"], "got 'a' twice")):
         with pytest.raises(ValueError, match=message):
-            merge._pairs("Sources", words)
-    assert sources.Source(name="v1.0_x-y", folder=out, class_map={}).name == "v1.0_x-y"
+            reading.by_name("Sources", words, may_be_empty=False)
+    assert sources.Source(name="v1.0_x-y", place=str(out)).name == "v1.0_x-y"
+
+
+CLASSES = ("cat", "dog")
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Four images in each form of a source; numbers are those of CLASSES."""
+    root = tmp_path_factory.mktemp("forms")
+    images = {f"{CLASSES[n % 2]}/{n}.jpg": n for n in range(4)}
+    _write(root / "tree", images)
+    rows = [(f"tree/{name}", n % 2, make_jpeg(n)) for name, n in images.items()]
+    with open(root / "rows.csv", "w", newline="") as file:
+        lines = [(name, CLASSES[number]) for name, number, _ in rows]
+        csv.writer(file).writerows([("image", "label"), *lines])
+    with sqlite3.connect(root / "rows.db") as base:
+        base.execute("CREATE TABLE photos (path TEXT, number INTEGER, pic BLOB)")
+        base.executemany("INSERT INTO photos VALUES (?, ?, ?)", rows)
+    base.close()
+    (root / "parquet").mkdir()
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (image BLOB, label VARCHAR, part VARCHAR)")
+        values = [(data, CLASSES[number], "val") for _, number, data in rows]
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?)", values)
+        connection.execute(f"COPY t TO '{root}/parquet/a.parquet'")
+    with tarfile.open(root / "s-0.tar", "w") as tar:
+        for name, number, data in rows:
+            label = json.dumps({"is": {"a": CLASSES[number]}}).encode()
+            for part, content in (("jpg", data), ("json", label)):
+                info = tarfile.TarInfo(f"{name.removesuffix('.jpg')}.{part}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    with open(root / "x.tfrecord", "wb") as out:
+        for _, number, data in rows:
+            features = {
+                "image": example.bytes_feature(data),
+                "label": example.int64_feature([number]),
+            }
+            out.writelines(records.frame(example.encode_example(features)))
+    _merge(root / "set", {"old": str(root / "tree")})
+    return {
+        "tree": f"{root}/tree",
+        "csv": f"{root}/rows.csv",
+        "db": f"{root}/rows.db#photos",
+        "pq": f"{root}/parquet",
+        "tar": f"validation={root}/s-{{0..0}}.tar",
+        "rec": f"{root}/x.tfrecord",
+        "set": f"{root}/set",
+    }
+
+
+HOW = {
+    "image_column": {"db": "pic"},
+    "label_column": {"db": "number"},
+    "name_column": {"db": "path"},
+    "split_column": {"pq": "part"},
+    "label_key": {"tar": "is.a"},
+}
+
+
+def test_every_kind_of_source_gives_the_same_images(
+    tmp_path: pathlib.Path, forms: dict[str, str]
+) -> None:
+    (tmp_path / "map.tsv").write_text("0\tcat\n1\tdog\n")
+    class_map = {name: str(tmp_path / "map.tsv") for name in ("db", "rec")}
+
+    _merge(tmp_path / "out", forms, how=HOW, class_map=class_map)
+
+    assert [kinds.kind_of(forms[name]) for name in forms] == [
+        *("tree", "table", "table", "table", "tars", "tfrecords", "data_set")
+    ]
+    found: dict[str, list[Any]] = {name: [] for name in forms}
+    query = "SELECT filename, split, synset, label, digest FROM read_parquet(?)"
+    for name, *values in sorted(index.query_catalog(tmp_path / "out", query, [])):
+        found[name.partition("/")[0]].append((*values, name))
+    tree = [values[1:4] for values in sorted(found["tree"])]
+    for name, values in found.items():
+        assert [each[1:4] for each in sorted(values)] == tree, name
+        split = "validation" if name in ("pq", "tar") else "train"
+        assert {each[0] for each in values} == {split}, name
+    names = [
+        sorted(values[-1] for values in found[name])[0]
+        for name in ("csv", "db", "pq", "tar", "rec", "set")
+    ]
+    assert names == [
+        *("csv/tree/cat/0.jpg", "db/tree/cat/0.jpg", "pq/row-000000001"),
+        "tar/validation/tree/cat/0.jpg",
+        *("rec/train/x.tfrecord/000000.jpg", "set/old/cat/0.jpg"),
+    ]
+    assert sorted(path.name for path in (tmp_path / "out").glob(".*")) == []
+    # A label map names the numbers of all sources, and the order has no effect.
+    (tmp_path / "labels.txt").write_text("0 cat\n1 dog\n")
+    turned = dict(reversed(forms.items()))
+    maps = {"label_map": str(tmp_path / "labels.txt")}
+    _merge(tmp_path / "turned", turned, how=HOW, **maps)
+    assert [row[:3] for row in _rows(tmp_path / "turned")] == [
+        row[:3] for row in _rows(tmp_path / "out")
+    ]
+    # Numbers alone are the labels.
+    numbers = {name: forms[name] for name in ("db", "rec")}
+    _merge(
+        tmp_path / "numbers", numbers, how=HOW | {"split_column": {}, "label_key": {}}
+    )
+    assert {row[2:] for row in _rows(tmp_path / "numbers")} == {("0", 0), ("1", 1)}
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (["rec", "tree"], {}, "must be numbers, got 0 of 'rec' beside 'cat'"),
+        (["db"], {}, "Source db: --image_column must name one column .* got image:"),
+        (
+            ["tree"],
+            {"how": {"root": {"tree": "x"}}},
+            "--root must be .* a table, got 't",
+        ),
+        (
+            ["tar"],
+            {"how": {"label_from": {"tar": "xml"}}},
+            "Source tar: --label_from of",
+        ),
+        (
+            ["tar"],
+            {"how": {"label_from": {"tar": "key"}, "label_key": {"tar": "x"}}},
+            "--label_key of 'tar' needs --label_from=tar=json, got key",
+        ),
+        (["csv"], {"how": {"root": {"csv": "/none"}}}, "Source csv: --root must be"),
+        (
+            ["csv"],
+            {"how": {"root": {"tree": "x"}}},
+            "--root must be of one of the sour",
+        ),
+        (["rec", "again"], {}, "own, got .*x.tfrecord in 'rec' and in 'again'"),
+        (["split"], {}, "Source split: A place after test= must be tars"),
+        (["none"], {}, "Source none: .*no-such"),
+        (["store"], {}, "Source store: .*not shown here because it may hold a secret"),
+        (["word"], {}, "Source word: .*not shown here because it may hold a secret"),
+        (["server"], {}, "Source server: "),
+    ],
+)
+def test_a_source_that_is_wrong_is_named_and_nothing_is_written(
+    tmp_path: pathlib.Path,
+    forms: dict[str, str],
+    names: list[str],
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    places = forms | {
+        "again": forms["rec"],
+        "split": f"test={forms['tree']}",
+        "none": f"{tmp_path}/no-such-*",
+        "store": "s3://key:secret@bucket/{a",
+        "word": "web=s3://key:secret@bucket/x.csv",
+        "server": "mysql://user:secret@127.0.0.1:1/base",
+    }
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        _merge(tmp_path / "out", {name: places[name] for name in names}, **options)
+    assert "secret@" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "word", ["s3://k:secret@b", "s3://k:a=secret@b", "=x://secret@"]
+)
+def test_a_password_is_not_shown(word: str) -> None:
+    with pytest.raises(ValueError, match="got a URL") as caught:
+        reading.by_name("Sources", [word], may_be_empty=False)
+    assert "secret" not in str(caught.value)
+    config = merge.Config(sources={"a": "mysql://u:secret@h/b"}, output_dir="x")
+    assert "secret" not in f"{config}{config.to_json()}"

@@ -104,6 +104,45 @@ def test_a_data_set_of_chosen_records(
             _ask(source, "true", materialize=str(inside))
 
 
+def test_chosen_records_keep_the_columns_that_were_added(
+    source: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Columns of a file reach the catalog, and those of the catalog the next one."""
+    scores = tmp_path / "scores.jsonl"
+    rows = _fields(source, "split, filename", "true")
+    lines = [
+        {"split": split, "filename": name, "weight": n / 4, "tags": ["é'", str(n)]}
+        | ({"text": None} if n % 3 else {"spot": f"at {n}"})
+        for n, (split, name) in enumerate(rows)
+    ]
+    scores.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    taken = tmp_path / "taken.csv"
+    taken.write_text(f"filename,place\n{rows[0][1]},1\n")
+    with pytest.raises(ValueError, match="a column place, which the catalog has"):
+        _ask(source, "true", add_column=(str(taken),))
+    added = (f"weight,tags,spot={scores}",)
+    wanted = {(line["split"], line["filename"]): line for line in lines}
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    _ask(source, "weight > 1", add_column=added, materialize=str(first))
+    _ask(first, "label < 3", weight="weight", save=str(tmp_path / "s.parquet"))
+    _ask(first, "weight < 5 OR split = 'validation'", materialize=str(second))
+
+    for folder in (first, second):
+        found = _fields(folder, "split, filename, weight, tags, spot", "true")
+        lines = [wanted[row[:2]] for row in found]
+        assert len(found) == index.load(folder).num_records("train") + 4
+        assert found == [
+            (*row[:2], line["weight"], line["tags"], line.get("spot"))
+            for row, line in zip(found, lines, strict=True)
+        ]
+    assert len(_fields(second, "1", "weight >= 5 AND split = 'train'")) == 0
+    checked = verify.verify(
+        verify.Config(data_dir=str(second), level="crc", num_workers=1)
+    )
+    assert checked.faults == []
+
+
 def _records(folder: pathlib.Path, split: str, number: int) -> list[records.Record]:
     shard = index.load(folder).splits[split][number]
     return list(records.read(folder / shard.name))

@@ -1,0 +1,115 @@
+"""Opens a data set of the converters as archives: its shards, classes and names.
+
+In: its folder or its URL. Out: the shards that its index lists, the classes by label,
+and a reader that knows the images by their names in the catalog.
+"""
+
+import bisect
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from converters.inputs.archives import example_images, readers
+from converters.inputs.archives.contents import Contents
+from converters.inputs.archives.patterns import Archive
+from converters.inputs.archives.readers import Reader
+from tfpipe import errors
+from tfpipe.remote import urls
+from tfpipe.remote.files import Files
+from tfpipe.shards import index
+
+_Names = tuple[Sequence[int], Sequence[str]]
+
+
+class DataSet(NamedTuple):
+    """A data set.
+
+    Attributes:
+        shown: Path or URL of its index.
+        archives: Its shards.
+        classes: Class and its name for people, by label.
+        reader: Reader of its shards.
+    """
+
+    shown: str
+    archives: Sequence[Archive]
+    classes: Mapping[int, tuple[str, str]]
+    reader: Reader
+
+
+def opened(folder: pathlib.Path) -> DataSet:
+    """Reads the index and the catalog of a data set.
+
+    Args:
+        folder: Its absolute path, or its URL.
+
+    Raises:
+        BadIndexError: If the index is none, or a shard in the folder is missing or cut.
+        RemoteError: If it cannot be read by URL.
+    """
+    place = urls.require_place("", "A place", folder)
+    if not urls.is_url(folder):
+        return _of(place, folder)
+    files = Files(place)
+    with tempfile.TemporaryDirectory() as name:
+        near = pathlib.Path(name)
+        (near / index.INDEX_NAME).write_bytes(files.read(index.INDEX_NAME))
+        if files.exists(index.CATALOG_NAME):
+            (near / index.CATALOG_NAME).write_bytes(files.read(index.CATALOG_NAME))
+        try:
+            return _of(place, near)
+        except errors.BadIndexError as error:
+            text = str(error).replace(name, urls.shown(place))
+            raise errors.BadIndexError(text) from None
+
+
+def _of(place: str, folder: pathlib.Path) -> DataSet:
+    """Returns the data set at a place, whose index and catalog are in a folder."""
+    known = index.load(folder)
+    has_catalog = (folder / index.CATALOG_NAME).exists()
+    archives: list[Archive] = []
+    names: dict[str, _Names] = {}
+    for split, shards in known.splits.items():
+        if not urls.is_url(place):
+            index.check(known, folder, split)
+        for number, shard in enumerate(shards):
+            archives.append(
+                Archive(split, urls.join(place, shard.name), shard.num_bytes)
+            )
+            if has_catalog:
+                names[shard.name] = _names(folder, split, number)
+    return DataSet(
+        shown=urls.shown(urls.join(place, index.INDEX_NAME)),
+        archives=archives,
+        classes=dict(enumerate(known.classes, known.label_base)),
+        reader=_reader(names),
+    )
+
+
+def _names(folder: pathlib.Path, split: str, shard: int) -> _Names:
+    """Returns the start of each record of a shard, in order, and its image's name."""
+    query = (
+        "SELECT byte_offset, filename FROM read_parquet(?) "
+        "WHERE split = ? AND shard = ? ORDER BY byte_offset"
+    )
+    rows = index.query_catalog(folder, query, [split, shard])
+    return [int(row[0]) for row in rows], [str(row[1]) for row in rows]
+
+
+def _reader(names: Mapping[str, _Names]) -> Reader:
+    """Returns the reader of shards, with the names of images by shard."""
+    plain = readers.of_examples(example_images.Keys())
+
+    def read(folder: pathlib.Path, archive: Archive) -> Contents:
+        found = plain.read(folder, archive)
+        starts, known = names.get(archive.file.rpartition("/")[2], ((), ()))
+        if not known:
+            return found
+        items = [
+            item._replace(name=known[bisect.bisect_right(starts, item.offset) - 1])
+            for item in found.items
+        ]
+        return Contents(items, found.left_out)
+
+    return Reader(plain.kind, read, lambda folder, archives: {})

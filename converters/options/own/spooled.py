@@ -1,0 +1,103 @@
+"""The folder of what was read of tables, in the working folder of a conversion.
+
+In: options with an output folder. Out: a folder for the rows and the image bytes of a
+table, which stays while the conversion can go on, and is removed when it is complete.
+"""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from converters.inputs.tables import images, places, spool
+from converters.jobs import work_dir
+from converters.options import shared
+from converters.options.job import JobOptions
+from tfpipe.remote import urls
+from tfpipe.shards import index
+
+
+def root_of(flag: str, value: str | None, source: places.Source) -> images.Root:
+    """Returns the folder or URL that the paths of a table are relative to.
+
+    Args:
+        flag: The flag that names it.
+        value: Value of the flag; None takes the folder of the table.
+        source: The table.
+
+    Raises:
+        ValueError: If it is no folder, or a URL that is not known.
+    """
+    if value is None:
+        return images.Root(place=source.folder or ".", is_given=False)
+    if urls.is_url(value):
+        return images.Root(place=urls.require_place("", flag, value), is_given=True)
+    path = shared.path_of(flag, value)
+    if not path.is_dir():
+        raise ValueError(f"{flag} must be a folder, got {path}: no such folder.")
+    return images.Root(place=str(path), is_given=True)
+
+
+def require_free(options: JobOptions) -> None:
+    """Refuses an output folder before a table is read, if the job would refuse it.
+
+    Raises:
+        ValueError: If it does.
+    """
+    output_dir = shared.local_dir(options.output_dir, options.work_dir)
+    jobs = output_dir.glob(f"{work_dir.WORK_DIR_NAME}/*/*.json")
+    if output_dir.is_dir() and not any(jobs):
+        work_dir.require_free(output_dir, (), overwrite=options.overwrite)
+
+
+@contextlib.contextmanager
+def folder_of(options: JobOptions, state: object) -> Iterator[pathlib.Path]:
+    """Yields the folder of a table, and keeps other tasks from it in the meantime.
+
+    Args:
+        options: Options of the conversion.
+        state: What decides what is read: JSON values. Equal ones get one folder.
+    """
+    output_dir = shared.local_dir(options.output_dir, options.work_dir)
+    key = index.digest(json.dumps(state, sort_keys=True))
+    folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
+    made = not output_dir.exists()
+    try:
+        with spool.locked(folder):
+            yield folder
+    finally:
+        # Folders that are not empty stay: all of them unless reading failed.
+        for path in (folder.parent, output_dir) if made else (folder.parent,):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def convert(options: JobOptions, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Does a conversion, and removes the folders of tables when it is complete.
+
+    They are also removed after an error that the same command would meet again.
+
+    Args:
+        options: Options of the conversion.
+        work: Converts, and returns the summary.
+    """
+    output_dir = shared.local_dir(options.output_dir, options.work_dir)
+    made = not output_dir.exists()
+    try:
+        done = work()
+    except ValueError:
+        if options.num_tasks == 1:
+            _clean(output_dir, made=made)
+        raise
+    if done["finished"]:
+        _clean(output_dir, made=urls.is_url(options.output_dir))
+    return done
+
+
+def _clean(output_dir: pathlib.Path, *, made: bool) -> None:
+    """Removes the copied images, and the output folder if it was made and is empty."""
+    spool.remove(output_dir / work_dir.WORK_DIR_NAME)
+    if made:
+        with contextlib.suppress(OSError):
+            output_dir.rmdir()
