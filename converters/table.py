@@ -252,7 +252,9 @@ def make_job(config: Config) -> Job:
     sources = config.sources()
     root = _root(config, sources)
     state = [config.shown(), [source.state() for source in sources.values()]]
-    key = index.digest(json.dumps([state, root.place], sort_keys=True))
+    key = index.digest(
+        json.dumps([state, root.place, scan.ROWS_VERSION], sort_keys=True)
+    )
     folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
     made = not output_dir.exists()
     try:
