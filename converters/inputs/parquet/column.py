@@ -42,6 +42,11 @@ def find_chunks(
             raise UnknownFormError(f"The column is {kind}, {compression}.")
         start = min(dictionary or data, data)
         found.append(pages.Chunk(start, start + num_bytes, count, levels))
+    num_rows = connection.execute(
+        "SELECT num_rows FROM parquet_file_metadata(?)", [file]
+    ).fetchone()
+    if num_rows != (sum(chunk.num_values for chunk in found),):
+        raise UnknownFormError("The column has another number of values than rows.")
     return found
 
 

@@ -65,6 +65,7 @@ def values(descriptor: int, chunk: Chunk) -> Iterator[Value | None]:
         UnknownFormError: If the pages are damaged or in another form.
         OSError: If the file cannot be read.
     """
+    _require(os.fstat(descriptor).st_size >= chunk.stop)
     number, dictionary = 0, list[Value]()
     try:
         for page in _pages(descriptor, chunk):

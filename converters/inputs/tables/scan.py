@@ -135,12 +135,15 @@ def _scan_in_place(
         connection, query, columns, types[columns.image]
     )
     own = {name.lower() for name in types} & {_FILE, _ROW}
-    if own or types[columns.image] == "VARCHAR" or bytes_value == _NO_BYTES:
+    # DuckDB takes such names for patterns.
+    patterns = any(set("*?[") & set(file) for file in source.files)
+    if own or patterns or bytes_value == _NO_BYTES:
         return False
-    names = [columns.image] if path_value == _NO_PATH else [columns.image, "bytes"]
+    is_struct = types[columns.image] != "BLOB"
+    names = [columns.image, "bytes"] if is_struct else [columns.image]
     lines = path.with_name(_PLACES_NAME)
     first_rows = _write_places(connection, source.files, names, lines)
-    if first_rows is None:
+    if not first_rows:
         return False
     kinds = dict.fromkeys(("row", "offset", "num_bytes"), "BIGINT")
     files = ", ".join(
