@@ -8,10 +8,11 @@ three times: as a tree of classes, and as two Parquet files with bytes, names an
 classes. One file is uncompressed, as Hugging Face's datasets writes images: its images
 are read in place. The other one is compressed with Snappy, the default of most writers:
 its images are copied once before they are converted. The commands convert these, in
-turns, with the same number of processes, from the page cache. The rate of a run is the number of images over
-the seconds that its JSON line gives: listing or reading, planning, writing, catalog,
-index. Python's own start, which both have, is not in it. Figures are medians over the
-turns; a ratio is taken within a turn. All data sets must have equal shards.
+turns, with the same number of processes, from the page cache. The rate of a run is the
+number of images over the seconds that its JSON line gives: listing or reading,
+planning, writing, catalog, index. Python's own start, which all have, is not in it.
+Figures are medians over the turns; a ratio is taken within a turn. All data sets must
+have equal shards.
 
 The goal is a ratio of 0.80. The last line on stdout is one JSON object. Exit code: 0
 done, 1 an error, 2 if a median ratio is below the goal.
