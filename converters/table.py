@@ -16,7 +16,8 @@ or text divided by --label_separator: the first one is the class, and all are st
 image/class/labels. --label_map gives classes their labels, and numbers their names.
 
 Image bytes are copied once to DIR/.converting while the rows are read, and are removed
-when the data set is complete; the disk needs this room. Databases are opened read-only.
+when the data set is complete; the disk needs this room. Uncompressed bytes of a local
+Parquet file are read in place without --query. Databases are opened read-only.
 Passwords come from the URL, or better from PGPASSFILE, PGPASSWORD, MYSQL_PWD or
 ~/.my.cnf, and are neither printed nor stored.
 

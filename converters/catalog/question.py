@@ -9,6 +9,7 @@ that.
 import contextlib
 import dataclasses
 import os
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 

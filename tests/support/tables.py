@@ -69,6 +69,8 @@ def write_tables(folder: pathlib.Path, rows: list[Row]) -> dict[str, dict[str, s
             "'path': path} AS img, label FROM t",
         }.items():
             connection.execute(f"COPY ({query}) TO '{folder}/{name}.parquet'")
+            plain = f"'{folder}/{name} plain.parquet' (COMPRESSION uncompressed)"
+            connection.execute(f"COPY ({query}) TO {plain}")
     path, img = {"image_column": "path"}, {"image_column": "img"}
     named = img | {"name_column": "path"}
     return {
@@ -78,6 +80,9 @@ def write_tables(folder: pathlib.Path, rows: list[Row]) -> dict[str, dict[str, s
         "parquet bytes": {"input": str(folder / "bytes.parquet")} | named,
         "parquet structs": {"input": str(folder / "structs.parquet")} | img,
         "parquet mixed": {"input": str(folder / "mixed.parquet")} | img,
+        "plain bytes": {"input": str(folder / "bytes plain.parquet")} | named,
+        "plain structs": {"input": str(folder / "structs plain.parquet")} | img,
+        "plain mixed": {"input": str(folder / "mixed plain.parquet")} | img,
         "sqlite": {"input": f"{folder / 'rows.db'}#photos"} | named,
     }
 

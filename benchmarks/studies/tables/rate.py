@@ -2,17 +2,20 @@
 
   python -m benchmarks.studies.tables.rate --photos_dir=RAW/train --table_turns=5
 
-Question: what does it cost that the images of a table are copied once before they are
-converted? The photographs of RAW/train are repeated up to --num_photos images, each
-with a comment of its own, and written twice: as a tree of classes, and as one Parquet
-file with bytes, names and classes. Both commands convert these, in turns, with the same
-number of processes, from the page cache. The rate of a run is the number of images over
-the seconds that its JSON line gives: listing or reading, planning, writing, catalog,
-index. Python's own start, which both have, is not in it. Figures are medians over the
-turns; the ratio is taken within a turn. Both data sets must have equal shards.
+Question: what does it cost that the images are in a table? The photographs of RAW/train
+are repeated up to --num_photos images, each with a comment of its own, and written
+three times: as a tree of classes, and as two Parquet files with bytes, names and
+classes. One file is uncompressed, as Hugging Face's datasets writes images: its images
+are read in place. The other one is compressed with Snappy, the default of most writers:
+its images are copied once before they are converted. The commands convert these, in
+turns, with the same number of processes, from the page cache. The rate of a run is the
+number of images over the seconds that its JSON line gives: listing or reading,
+planning, writing, catalog, index. Python's own start, which all have, is not in it.
+Figures are medians over the turns; a ratio is taken within a turn. All data sets must
+have equal shards.
 
 The goal is a ratio of 0.80. The last line on stdout is one JSON object. Exit code: 0
-done, 1 an error, 2 if the median ratio is below the goal.
+done, 1 an error, 2 if a median ratio is below the goal.
 """
 
 import json
@@ -32,6 +35,7 @@ from benchmarks.reporting import output
 
 GOAL = 0.80
 _ROWS_IN_GROUP = 512
+_COMPRESSIONS = ("uncompressed", "snappy")
 
 _PHOTOS_DIR = flags.DEFINE_string(
     "photos_dir", None, "A class-per-directory tree of JPEG files.", required=True
@@ -69,7 +73,7 @@ def photographs(folder: pathlib.Path, number: int) -> Iterator[tuple[str, str, b
 
 
 def write_inputs(photos_dir: pathlib.Path, folder: pathlib.Path, number: int) -> None:
-    """Writes the images as `folder`/tree and as `folder`/images.parquet."""
+    """Writes the images as `folder`/tree and as a Parquet file a compression."""
     import duckdb
 
     for label, name, data in photographs(photos_dir, number):
@@ -77,18 +81,20 @@ def write_inputs(photos_dir: pathlib.Path, folder: pathlib.Path, number: int) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute(
-            "COPY (SELECT content AS image, parse_path(filename)[-2] AS label, "
-            "parse_path(filename)[-2] || '/' || parse_filename(filename) AS name "
-            f"FROM read_blob('{folder}/tree/*/*')) TO '{folder}/images.parquet' "
-            f"(ROW_GROUP_SIZE {_ROWS_IN_GROUP})"
-        )
+        for compression in _COMPRESSIONS:
+            connection.execute(
+                "COPY (SELECT content AS image, parse_path(filename)[-2] AS label, "
+                "parse_path(filename)[-2] || '/' || parse_filename(filename) AS name "
+                f"FROM read_blob('{folder}/tree/*/*')) "
+                f"TO '{folder}/{compression}.parquet' "
+                f"(ROW_GROUP_SIZE {_ROWS_IN_GROUP}, COMPRESSION {compression})"
+            )
 
 
 def compare(
     photos_dir: pathlib.Path, number: int, processes: int, turns: int
 ) -> dict[str, Any]:
-    """Converts both inputs in turns; returns rates and the ratio.
+    """Converts all inputs in turns; returns rates and ratios.
 
     Args:
         photos_dir: Tree of JPEG files.
@@ -105,12 +111,13 @@ def compare(
         columns = ["image_column=image", "label_column=label", "name_column=name"]
         variants = {
             "folder": ["converters.folder", f"--input_dir={folder / 'tree'}"],
-            "table": [
-                "converters.table",
-                f"--input={folder / 'images.parquet'}",
-                *(f"--{column}" for column in columns),
-            ],
         }
+        for compression in _COMPRESSIONS:
+            variants[compression] = [
+                "converters.table",
+                f"--input={folder / compression}.parquet",
+                *(f"--{column}" for column in columns),
+            ]
         rates: dict[str, list[float]] = {variant: [] for variant in variants}
         shards = set()
         for _ in range(turns):
@@ -124,13 +131,19 @@ def compare(
                 shards.add(json.dumps(known["splits"]))
                 shutil.rmtree(out)
     if len(shards) > 1:
-        raise OSError("Both commands must write equal shards, got others.")
-    ratios = [
-        table / tree
-        for tree, table in zip(rates["folder"], rates["table"], strict=True)
-    ]
-    spread = {variant: _spread(values) for variant, values in rates.items()}
-    return {"images_per_second": spread, "ratio": _spread(ratios), "goal": GOAL}
+        raise OSError("The commands must write equal shards, got others.")
+    ratios = {
+        compression: [
+            table / tree
+            for tree, table in zip(rates["folder"], rates[compression], strict=True)
+        ]
+        for compression in _COMPRESSIONS
+    }
+    return {
+        "images_per_second": {name: _spread(found) for name, found in rates.items()},
+        "ratio": {name: _spread(found) for name, found in ratios.items()},
+        "goal": GOAL,
+    }
 
 
 def _run(words: Sequence[str]) -> dict[str, Any]:
@@ -171,13 +184,14 @@ def main(argv: Sequence[str]) -> int:
         **figures,
         "environment": environment.describe(),
     }
+    ratios = {name: found["median"] for name, found in figures["ratio"].items()}
     lines = [
-        f"{variant:<8} {rate['median']:9,.0f} images/s"
+        f"{variant:<13} {rate['median']:9,.0f} images/s"
+        + (f", {ratios[variant]:.2f} of folder" if variant in ratios else "")
         for variant, rate in figures["images_per_second"].items()
     ]
-    text = "\n".join([*lines, f"ratio    {figures['ratio']['median']:9.2f}"])
-    output.finish(result, text, path=_TABLES_RESULT.value)
-    return 0 if figures["ratio"]["median"] >= GOAL else 2
+    output.finish(result, "\n".join(lines), path=_TABLES_RESULT.value)
+    return 0 if min(ratios.values()) >= GOAL else 2
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ _SPLITS = {
 class _Row(NamedTuple):
     row: int
     path: str | None
+    file: str | None
     offset: int | None
     num_bytes: int | None
     label: Any
@@ -102,15 +103,36 @@ def read(
     if kind is None:
         raise ValueError("The table must have a row, got none. Change --query.")
     labels = _Labels(str(kind[0]), reading)
-    lister = _Lister(reading, labels)
+    lister = _Lister(reading, labels, _input_dir(connection, rows, reading))
     result = connection.execute(
-        'SELECT row, path, "offset", num_bytes, label, name, split '
+        'SELECT row, path, file, "offset", num_bytes, label, name, split '
         "FROM read_parquet(?) ORDER BY row",
         [str(rows)],
     )
     while batch := result.fetchmany(_BATCH_ROWS):
         lister.add([_Row._make(row) for row in batch])
     return lister.result()
+
+
+def _input_dir(
+    connection: "duckdb.DuckDBPyConnection", rows: pathlib.Path, reading: Reading
+) -> str:
+    """Returns the folder that the files of all images are below."""
+    files = connection.execute(
+        "SELECT DISTINCT file FROM read_parquet(?) WHERE file IS NOT NULL", [str(rows)]
+    ).fetchall()
+    has_paths = connection.execute(
+        'SELECT 1 FROM read_parquet(?) WHERE "offset" IS NULL AND path IS NOT NULL '
+        "LIMIT 1",
+        [str(rows)],
+    ).fetchone()
+    folders = [os.path.dirname(file) for (file,) in files]
+    if not folders and (reading.folder / spool.IMAGES_NAME).exists():
+        return os.path.abspath(reading.folder)
+    if (has_paths or not folders) and os.path.isdir(reading.root.place):
+        folders.append(os.path.abspath(reading.root.place))
+    # The root may be a URL.
+    return os.path.commonpath(folders) if folders else os.path.abspath(reading.folder)
 
 
 def integer_labels(numbers: Sequence[int], label_base: int | None) -> dict[str, int]:
@@ -192,18 +214,13 @@ class _Labels:
 class _Lister:
     """Images so far."""
 
-    def __init__(self, reading: Reading, labels: _Labels) -> None:
+    def __init__(self, reading: Reading, labels: _Labels, input_dir: str) -> None:
         self._reading, self._labels = reading, labels
         self._found: dict[str, dict[str, list[Place]]] = {}
         self._left_out: list[LeftOut] = []
         self._several: dict[str, tuple[int, Sequence[str]]] = {}
         self._rows: dict[str, int] = {}
-        self._has_bytes = (reading.folder / spool.IMAGES_NAME).exists()
-        self._input_dir = os.path.abspath(
-            reading.folder if self._has_bytes else reading.root.place
-        )
-        if not os.path.isdir(self._input_dir):  # the root is a URL
-            self._input_dir = os.path.abspath(reading.folder)
+        self._input_dir = input_dir
 
     def add(self, rows: Sequence[_Row]) -> None:
         """Adds the images of a batch of rows."""
@@ -253,7 +270,10 @@ class _Lister:
 
     def _place(self, name: str, row: _Row, found: images.Found | None) -> Place:
         if found is None:
-            return Place(name, spool.IMAGES_NAME, row.offset or 0, row.num_bytes or 0)
+            file = row.file or spool.IMAGES_NAME
+            if row.file:
+                file = os.path.relpath(file, self._input_dir)
+            return Place(name, file, row.offset or 0, row.num_bytes or 0)
         file = found.file
         if "://" not in file:
             file = os.path.relpath(file, self._input_dir)

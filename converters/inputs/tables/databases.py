@@ -11,7 +11,7 @@ import pathlib
 import re
 import sqlite3
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from converters.inputs.tables import places
@@ -19,6 +19,10 @@ from converters.inputs.tables import places
 _BATCH_ROWS = 64
 _TIMEOUT_SECONDS = 20
 _INSTALL = "pip install 'tfpipe[sql]'"
+# MySQL's errors about the server, the user or the name of the database. From 2000 on,
+# they are the client's own.
+_MYSQL_UNREACHABLE = (1040, 1042, 1043, 1044, 1045, 1049, 1129, 1130, 1203, 1226, 1251)
+_MYSQL_CLIENT = 2000
 
 
 class Rows(NamedTuple):
@@ -76,7 +80,7 @@ def _sqlite(source: places.Source, statement: str) -> Iterator[Any]:
     path = pathlib.Path(source.files[0]).absolute()
     uri = f"file:{urllib.parse.quote(str(path))}?mode=ro"
     with (
-        _errors(source, sqlite3.Error, ()),
+        _errors(source, sqlite3.Error, lambda error: False),
         contextlib.closing(sqlite3.connect(uri, uri=True)) as connection,
     ):
         connection.execute("PRAGMA query_only = ON")
@@ -95,7 +99,11 @@ def _postgresql(source: places.Source, statement: str) -> Iterator[Any]:
         import psycopg
     except ImportError as error:
         raise ValueError(f"{source.shown} needs psycopg: {_INSTALL}.") from error
-    with _errors(source, psycopg.Error, (psycopg.OperationalError,)):
+
+    def is_unreachable(error: Exception) -> bool:
+        return isinstance(error, psycopg.OperationalError)
+
+    with _errors(source, psycopg.Error, is_unreachable):
         try:
             connection = psycopg.connect(
                 source.url,
@@ -132,7 +140,7 @@ def _mysql(source: places.Source, statement: str) -> Iterator[Any]:
         settings["password"] = password
     if parts.username:
         settings["user"] = urllib.parse.unquote(parts.username)
-    with _errors(source, pymysql.MySQLError, (pymysql.OperationalError,)):
+    with _errors(source, pymysql.MySQLError, _mysql_is_unreachable):
         connection = pymysql.connect(
             host=parts.hostname or "localhost",
             port=parts.port or 3306,
@@ -144,15 +152,26 @@ def _mysql(source: places.Source, statement: str) -> Iterator[Any]:
             **settings,
         )
         with connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            yield cursor
+            try:
+                cursor.execute(statement)
+                yield cursor
+            finally:
+                # After an error, closing would read all the other rows first.
+                if (result := getattr(cursor, "_result", None)) is not None:
+                    result.unbuffered_active = False
+
+
+def _mysql_is_unreachable(error: Exception) -> bool:
+    code = error.args[0] if error.args else None
+    is_client = isinstance(code, int) and code >= _MYSQL_CLIENT
+    return is_client or code in _MYSQL_UNREACHABLE
 
 
 @contextlib.contextmanager
 def _errors(
     source: places.Source,
     kind: type[Exception],
-    unreachable: tuple[type[Exception], ...],
+    is_unreachable: Callable[[Exception], bool],
 ) -> Iterator[None]:
     """Turns a database's error into one line without a password."""
     try:
@@ -161,7 +180,7 @@ def _errors(
         said = " ".join(str(word) for word in error.args).split("\nLINE ")[0]
         text = " ".join(said.split()) or type(error).__name__
         text = _without_password(text, source.url).rstrip(".")
-        if isinstance(error, unreachable):
+        if is_unreachable(error):
             raise OSError(
                 f"{source.shown} cannot be read: {text}. Check that the database runs "
                 "and that user, password and name are right."

@@ -49,7 +49,7 @@ def scan(
                     types[key].add(kind)
                 file.write(json.dumps(fields) + "\n")
     kinds = {"row": "BIGINT", "path": "VARCHAR", "offset": "BIGINT"}
-    kinds |= {"num_bytes": "BIGINT"}
+    kinds |= {"num_bytes": "BIGINT", "file": "VARCHAR"}
     kinds |= {key: _common(seen) for key, seen in types.items()}
     kinds |= {"name": "VARCHAR", "split": "VARCHAR"}
     connection.execute(

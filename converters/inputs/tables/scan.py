@@ -1,8 +1,9 @@
 """Reads a table once: image bytes go to the spool, all other values to a Parquet file.
 
 In: sources, a query, names of columns. Out: `rows.parquet` with one row for each row of
-the table: row (from 1), path, offset, num_bytes, label, name, split, extra_0, ... . The
-rows are streamed: memory holds a batch of them.
+the table: row (from 1), path, file, offset, num_bytes, label, name, split, extra_0, ...
+. Without a query, uncompressed bytes of a local Parquet file stay where they are: then
+`file` names it. It is NULL for the spool. The rows are streamed: memory holds a batch.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from converters.inputs.parquet import column, pages
 from converters.inputs.tables import from_database, places, remote, sql
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
@@ -20,7 +22,13 @@ if TYPE_CHECKING:
     import duckdb
 
 ROWS_NAME = "rows.parquet"
+# Another number when that file has other columns: a file of before is not used then.
+ROWS_VERSION = 2
 INPUT = "input"
+_NO_PATH, _NO_BYTES = "NULL::VARCHAR", "NULL::BLOB"
+_PLACES_NAME = "places.jsonl"
+# Columns that DuckDB adds to those of a Parquet file.
+_FILE, _ROW = "tfpipe_file", "file_row_number"
 _READERS = {
     places.CSV: "read_csv",
     places.JSON: "read_json",
@@ -52,6 +60,7 @@ def scan(
     part = folder / f"{ROWS_NAME}.part"
     spool = Spool(folder)
     copies = folder / "copies"
+    is_near = not any(source.is_remote for source in sources.values())
     try:
         sources = {n: remote.near(s, copies / n) for n, s in sources.items()}
         source = sources[INPUT]
@@ -61,7 +70,9 @@ def scan(
             else:
                 views = _make_tables(connection, sources, folder)
                 wanted = query or f"SELECT * FROM {INPUT}"
-                _scan_query(connection, wanted, columns, spool, part, views)
+                stays = is_near and query is None and source.kind == places.PARQUET
+                if not (stays and _scan_in_place(connection, source, columns, part)):
+                    _scan_query(connection, wanted, columns, spool, part, views)
     except BaseException:
         # Nothing can go on from a part of the rows.
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,15 +105,106 @@ def _make_tables(
         if source.is_database:
             from_database.copy(connection, name, source, folder)
             continue
-        files = ", ".join(sql.quoted(path) for path in source.files)
-        options = ", union_by_name = true" if len(source.files) > 1 else ""
+        options = ""
         if source.kind == places.JSON:
-            options += f", maximum_object_size = {sql.MAX_ROW_BYTES}"
+            options = f", maximum_object_size = {sql.MAX_ROW_BYTES}"
         connection.execute(
             f"CREATE VIEW {sql.identifier(name)} AS "
-            f"SELECT * FROM {_READERS[source.kind]}([{files}]{options})"
+            f"SELECT * FROM {_read(source, options)}"
         )
     return list(sources)
+
+
+def _read(source: places.Source, options: str) -> str:
+    """Returns the call that reads the files of a source."""
+    files = ", ".join(map(sql.quoted, source.files))
+    union = ", union_by_name = true" if len(source.files) > 1 else ""
+    return f"{_READERS[source.kind]}([{files}]{union}{options})"
+
+
+def _scan_in_place(
+    connection: "duckdb.DuckDBPyConnection",
+    source: places.Source,
+    columns: Columns,
+    path: pathlib.Path,
+) -> bool:
+    """Scans Parquet files whose image bytes can stay there; False if they cannot."""
+    query = f"SELECT * FROM {INPUT}"
+    types = _types(connection, query, columns)
+    path_value, bytes_value = _image_values(
+        connection, query, columns, types[columns.image]
+    )
+    own = {name.lower() for name in types} & {_FILE, _ROW}
+    # DuckDB takes such names for patterns.
+    patterns = any(set("*?[") & set(file) for file in source.files)
+    if own or patterns or bytes_value == _NO_BYTES:
+        return False
+    is_struct = types[columns.image] != "BLOB"
+    names = [columns.image, "bytes"] if is_struct else [columns.image]
+    lines = path.with_name(_PLACES_NAME)
+    first_rows = _write_places(connection, source.files, names, lines)
+    if not first_rows:
+        return False
+    kinds = dict.fromkeys(("row", "offset", "num_bytes"), "BIGINT")
+    files = ", ".join(
+        f"({sql.quoted(file)}, {sql.quoted(os.path.abspath(file))}, {first})"
+        for file, first in zip(source.files, first_rows, strict=True)
+    )
+    options = f", filename = {sql.quoted(_FILE)}, {_ROW} = true"
+    connection.execute(
+        f'COPY (SELECT f.first_row + q.{_ROW} AS row, p."offset", p.num_bytes, '
+        f'CASE WHEN p."offset" IS NOT NULL THEN f.place END AS file, '
+        f"q.* EXCLUDE ({_FILE}, {_ROW}) "
+        f"FROM (SELECT {_FILE}, {_ROW}, {path_value} AS path, "
+        f"{', '.join(_values(columns))} FROM {_read(source, options)}) AS q "
+        f"JOIN (VALUES {files}) AS f(file, place, first_row) ON f.file = q.{_FILE} "
+        f"LEFT JOIN {sql.read_lines(lines, kinds)} AS p "
+        f"ON p.row = f.first_row + q.{_ROW}) "
+        f"TO {sql.quoted(str(path))} (FORMAT parquet)"
+    )
+    lines.unlink()
+    return True
+
+
+def _write_places(
+    connection: "duckdb.DuckDBPyConnection",
+    files: Sequence[str],
+    names: Sequence[str],
+    lines: pathlib.Path,
+) -> list[int] | None:
+    """Writes where each image is, as JSON lines; NULL has no line.
+
+    Returns:
+        The number of the first row of each file; None if images must be copied.
+    """
+    row, first_rows = 1, []
+    try:
+        chunks = [column.find_chunks(connection, file, names) for file in files]
+        with open(lines, "w") as out:
+            for file, found in zip(files, chunks, strict=True):
+                first_rows.append(row)
+                for value in column.values(file, found):
+                    if value is not None:
+                        out.write(
+                            f'{{"row": {row}, "offset": {value.offset}, '
+                            f'"num_bytes": {value.num_bytes}}}\n'
+                        )
+                    row += 1
+    except pages.UnknownFormError:
+        lines.unlink(missing_ok=True)
+        return None
+    return first_rows
+
+
+def _types(
+    connection: "duckdb.DuckDBPyConnection", query: str, columns: Columns
+) -> dict[str, str]:
+    """Returns the type of each column of a query, and requires the named columns."""
+    described = connection.execute(
+        f"DESCRIBE SELECT * FROM ({query}\n) AS q"
+    ).fetchall()
+    columns.require_in([str(row[0]) for row in described])
+    return {str(row[0]): str(row[1]) for row in described}
 
 
 def _scan_query(
@@ -115,11 +217,7 @@ def _scan_query(
 ) -> None:
     """Runs a query in DuckDB, whose threads pass the image bytes to the spool."""
     query = query.strip().rstrip(";")
-    described = connection.execute(
-        f"DESCRIBE SELECT * FROM ({query}\n) AS q"
-    ).fetchall()
-    types = {str(row[0]): str(row[1]) for row in described}
-    columns.require_in([str(row[0]) for row in described])
+    types = _types(connection, query, columns)
     path_value, bytes_value = _image_values(
         connection, query, columns, types[columns.image]
     )
@@ -129,6 +227,7 @@ def _scan_query(
     try:
         connection.execute(
             f"COPY (SELECT row_number() OVER () AS row, {path_value} AS path, "
+            f"NULL::VARCHAR AS file, "
             f'tfpipe_spool({bytes_value}) AS "offset", '
             f"octet_length({bytes_value}) AS num_bytes, "
             f"{', '.join(_values(columns))} FROM ({query}\n) AS q) "
@@ -143,7 +242,7 @@ def _image_values(
 ) -> tuple[str, str]:
     """Returns the expressions of the path and of the bytes of an image."""
     image = sql.identifier(columns.image)
-    path_value, bytes_value = "NULL::VARCHAR", "NULL::BLOB"
+    path_value, bytes_value = _NO_PATH, _NO_BYTES
     if kind == "BLOB":
         return path_value, image
     if kind == "VARCHAR":

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from converters.inputs.tables import images, places, spool
+from converters.inputs.tables import images, places, scan, spool
 from converters.jobs import work_dir
 from converters.options import shared
 from converters.options.job import JobOptions
@@ -60,7 +60,7 @@ def folder_of(options: JobOptions, state: object) -> Iterator[pathlib.Path]:
         state: What decides what is read: JSON values. Equal ones get one folder.
     """
     output_dir = shared.local_dir(options.output_dir, options.work_dir)
-    key = index.digest(json.dumps(state, sort_keys=True))
+    key = index.digest(json.dumps([state, scan.ROWS_VERSION], sort_keys=True))
     folder = spool.folder_of(output_dir / work_dir.WORK_DIR_NAME, key)
     made = not output_dir.exists()
     try:

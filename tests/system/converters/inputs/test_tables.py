@@ -16,7 +16,7 @@ import pytest
 import xxhash
 
 from converters import folder, table, webdataset
-from tests.support import postgresql_server
+from tests.support import mariadb_server, postgresql_server
 from tests.support.postgresql_server import PASSWORD, USER
 from tests.support.tables import (
     CLASSES,
@@ -163,6 +163,58 @@ def test_a_database_is_only_read_and_its_errors_hold_no_password(
     done = _run(*words, f"--input={server}#photos")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["num_records"] == 9
+
+
+@pytest.mark.skipif(
+    not mariadb_server.is_installed(),
+    reason="MariaDB's programs are not here: apt install mariadb-server",
+)
+def test_mariadb_gives_the_records_of_the_tree_and_is_only_read(
+    tmp_path: pathlib.Path,
+) -> None:
+    rows = make_rows(tmp_path / "raw")
+    named = {"image_column": "img", "name_column": "path"}
+    folder.convert(
+        folder.Config(
+            input_dir=str(tmp_path / "raw"),
+            output_dir=str(tmp_path / "tree"),
+            num_workers=1,
+        )
+    )
+    out = tmp_path / "out"
+    with mariadb_server.running() as server:
+        mariadb_server.fill(server, rows)
+        url = server.url(PASSWORD)
+        table.convert(config(out, input=f"{url}#photos", **named))
+        assert contents(out) == contents(tmp_path / "tree")
+        assert "cret" not in (out / "index.json").read_text()
+
+        faults: list[tuple[type[Exception], str, str, str | None]] = [
+            (OSError, "Access denied", server.url("WrOnG/sEcret"), "SELECT 1"),
+            (OSError, "Unknown database|Access denied", f"{url}2", "SELECT 1"),
+            (OSError, "Connection refused", "mysql://x:sEcret@127.0.0.1:1/y#z", None),
+            (ValueError, "'photos.nope'|'tfpipe.nope'", f"{url}#nope", None),
+            (ValueError, "Unknown column", url, "SELECT nope FROM photos"),
+            (ValueError, "the database refused", url, "DELETE FROM photos"),
+            (ValueError, "READ ONLY", url, "SELECT img, label, ins() FROM photos"),
+            (
+                ValueError,
+                "Row 10",
+                url,
+                "SELECT img, label FROM photos UNION ALL SELECT img, NULL FROM photos",
+            ),
+        ]
+        for kind, said, place, query in faults:
+            with pytest.raises(kind, match=said) as caught:
+                table.convert(
+                    config(
+                        tmp_path / "no", input=place, query=query, image_column="img"
+                    )
+                )
+            assert "\n" not in str(caught.value)
+            assert "cret" not in str(caught.value)
+            assert not (tmp_path / "no").exists()
+        assert mariadb_server.count(server) == (len(rows), 0)
 
 
 def test_a_killed_conversion_goes_on_and_leaves_no_copy(

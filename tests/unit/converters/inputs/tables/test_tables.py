@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from converters import table
+from converters.inputs import ilsvrc
 from converters.inputs.tables import databases, places
 from converters.inputs.tables.images import Root
 from converters.jobs import run
@@ -131,6 +132,53 @@ def test_bad_tables_are_refused_in_one_line_and_leave_nothing(
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not out.exists()
+
+
+def test_uncompressed_bytes_of_files_stay_where_they_are(
+    tmp_path: pathlib.Path,
+) -> None:
+    # These names of columns are those that the scan uses itself.
+    own = '1 AS file, 2 AS "row", 3 AS place, 4 AS path, label AS q'
+    for name, images in {
+        "a/x": [b"one", None],
+        "b/y": [b"three", b"", b"five"],
+    }.items():
+        path = tmp_path / "in" / f"{name}.parquet"
+        path.parent.mkdir(parents=True)
+        with duckdb.connect() as connection:
+            connection.execute("CREATE TABLE t (img BLOB, label VARCHAR)")
+            for image in images:
+                label = str(len(image or b""))
+                connection.execute("INSERT INTO t VALUES (?, ?)", [image, label])
+            connection.execute(
+                f"COPY (SELECT {{'bytes': img}} AS \"offset\", {own} FROM t) "
+                f"TO '{path}' (COMPRESSION uncompressed)"
+            )
+    options = {"image_column": "offset", "label_column": "q", "on_null": "skip"}
+
+    made = table.make_job(
+        config(tmp_path / "in" / "out", input=str(tmp_path / "in"), **options)
+    )
+
+    images = {image.name: image for plan in made.plans for image in plan.images}
+    assert {
+        name: ilsvrc.read_image(made.input_dir, images[name]) for name in images
+    } == {
+        "row-000000001": b"one",
+        "row-000000003": b"three",
+        "row-000000004": b"",
+        "row-000000005": b"five",
+    }
+    texts = {name: made.classes[each.class_index].text for name, each in images.items()}
+    assert texts == {
+        "row-000000001": "3",
+        "row-000000003": "5",
+        "row-000000004": "0",
+        "row-000000005": "4",
+    }
+    assert [item["name"] for item in made.left_out] == ["row-000000002"]
+    assert {image.file for image in images.values()} == {"a/x.parquet", "b/y.parquet"}
+    assert not list((tmp_path / "in" / "out").rglob("images"))
 
 
 def test_rows_of_nulls_are_left_out_by_name_if_wished(tmp_path: pathlib.Path) -> None:
