@@ -109,9 +109,8 @@ def imagenet_train(
             it is built.
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
-        whole_batches: Whether the ops run on a whole batch at once: the same batches,
-            cheaper with the native op; see `EachExample` for ops that take examples
-            only. Each call takes the memory of a batch.
+        whole_batches: Whether ops run on a whole batch: the same batches, cheaper with
+            the native op, for the memory of a batch a call. See `EachExample` too.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
