@@ -120,6 +120,7 @@ from .stages.basic import (
     Prefetch as Prefetch,
     Take as Take,
 )
+from .stages.element_fallback import EachExample as EachExample
 from .stages.faults import (
     Fault as Fault,
     FaultLog as FaultLog,

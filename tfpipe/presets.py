@@ -5,6 +5,7 @@ as it is, or to take stages from it (`pipeline.stages`) for another pipeline.
 """
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -12,18 +13,20 @@ from typing import Any, Literal
 from tfpipe import errors
 from tfpipe.native.op import CropOp
 from tfpipe.ops import boxes, mix
-from tfpipe.ops.basic import Cast, Normalize, OneHot, Select, ToNCHW
+from tfpipe.ops.basic import OneHot, Select
 from tfpipe.ops.boxes import ParseBoxes
-from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
+from tfpipe.ops.crop import MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
 from tfpipe.ops.parse import Parse
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
+from tfpipe.stages.element_fallback import EachExample
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
-from tfpipe.stages.map import Map, Op
+from tfpipe.stages.map import Map
+from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
 
 Path = str | os.PathLike[str]
@@ -106,8 +109,8 @@ def imagenet_train(
             it is built.
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
-        whole_batches: Whether the ops run on a whole batch at once: the same batches,
-            cheaper with the native op. Each call takes the memory of a batch.
+        whole_batches: Whether ops run on a whole batch: the same batches, cheaper with
+            the native op, for the memory of a batch a call. See `EachExample` too.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
@@ -321,10 +324,12 @@ def _compose(
     """Returns the pipeline of the stages that all presets share."""
     budget = 0 if source.on_error == "raise" else source.max_faults
     faults = FaultLog(budget, locate=source.locate)
-    made: list[Stage] = [Map(*ops, faults=faults), Batch(source.batch_size)]
-    if whole_batches:
-        _require_batched(ops)
-        made.reverse()
+    batch = Batch(source.batch_size)
+    made: list[Stage] = (
+        [batch, Map(*_on_batches(ops), faults=faults)]
+        if whole_batches
+        else [Map(*ops, faults=faults), batch]
+    )
     return Pipeline(
         source,
         stages=[
@@ -340,18 +345,17 @@ def _compose(
     )
 
 
-# Ops that take batches as well as examples.
-_BATCHED = (ParseBoxes, Parse, *CROPS, OneHot, Normalize, Cast, ToNCHW, Select)
+def _on_batches(ops: Sequence[Op]) -> list[Op]:
+    """Returns ops that do to a batch what `ops` do to each of its examples."""
+    made: list[Op] = []
+    for takes_batches, group in itertools.groupby(ops, _takes_batches):
+        neighbors = list(group)
+        made += neighbors if takes_batches else [EachExample(*neighbors)]
+    return made
 
 
-def _require_batched(ops: Sequence[Op]) -> None:
-    for op in ops:
-        if not isinstance(op, _BATCHED):
-            raise ValueError(
-                "whole_batches needs ops that take batches, "
-                f"{', '.join(sorted(kind.__name__ for kind in _BATCHED))}; got {op!r}, "
-                "of the recipe or of ops. Leave it False."
-            )
+def _takes_batches(op: Op) -> bool:
+    return bool(getattr(op, "takes_batches", False))
 
 
 def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:

@@ -21,7 +21,7 @@ from tfpipe.ops.crop import (
     RandomCrop,
     RandomScaleCrop,
 )
-from tfpipe.stages.map import Op
+from tfpipe.stages.traced import Op
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

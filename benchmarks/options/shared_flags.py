@@ -75,7 +75,7 @@ _WHOLE_BATCHES = flags.DEFINE_bool(
     "whole_batches",
     False,
     "Decode and crop whole batches at once: the same batches, which cost less with the "
-    "native op. Not for recipes that distort colors.",
+    "native op. Each parallel call takes the memory of a batch.",
 )
 
 

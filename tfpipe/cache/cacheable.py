@@ -15,7 +15,7 @@ from tensorflow.python.framework import op_def_registry
 
 from tfpipe.ops import identity
 from tfpipe.stages.basic import Example
-from tfpipe.stages.map import Op, as_they_are
+from tfpipe.stages.traced import Op, as_they_are
 
 # Features that come from the window and not from the record: never kept.
 OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")

@@ -24,7 +24,8 @@ from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
-from tfpipe.stages.map import Map, Op
+from tfpipe.stages.map import Map
+from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
 
 

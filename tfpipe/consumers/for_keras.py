@@ -18,7 +18,7 @@ from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
 from tfpipe.stages.building import OfEpochs, are_counted
-from tfpipe.stages.map import as_they_are
+from tfpipe.stages.traced import as_they_are
 
 Batch = dict[str, tf.Tensor]
 ClassWeights = Mapping[int, float] | Sequence[float]

@@ -9,6 +9,7 @@ the parallelism, the rank or the resume point. Images are RGB, height x width x 
 import dataclasses
 import zlib
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -59,6 +60,8 @@ class Normalize:
         bgr: Whether the result has blue first.
     """
 
+    takes_batches: ClassVar[bool] = True
+
     mean: Sequence[float] = IMAGENET_MEAN
     std: Sequence[float] = IMAGENET_STD
     bgr: bool = False
@@ -105,6 +108,8 @@ class Cast:
         dtype: "uint8", "float32", "bfloat16" or "float16".
     """
 
+    takes_batches: ClassVar[bool] = True
+
     dtype: str
 
     def __post_init__(self) -> None:
@@ -126,6 +131,8 @@ class ToNCHW:
     [..., 3, height, width], the layout in which some GPU kernels are fastest. This op
     belongs after every other op that changes the image.
     """
+
+    takes_batches: ClassVar[bool] = True
 
     def __call__(self, example: Example) -> Example:
         image = example["image"]
@@ -157,6 +164,8 @@ class OneHot:
         tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1;
             `tf.one_hot` would return zeros for it.
     """
+
+    takes_batches: ClassVar[bool] = True
 
     num_classes: int
     _: dataclasses.KW_ONLY
@@ -225,6 +234,8 @@ _SALT_STEP = 0x3F58476D1CE4E5B9
 @dataclasses.dataclass(frozen=True, init=False)
 class Select:
     """Keeps only the named features. Element: example -> example."""
+
+    takes_batches: ClassVar[bool] = True
 
     names: tuple[str, ...]
 

@@ -12,6 +12,7 @@ A box keeps its place in these lists. The places without a box are zeros in `box
 """
 
 import dataclasses
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -46,6 +47,8 @@ class ParseBoxes:
         tf.errors.InvalidArgumentError: If a record has more than `max_boxes` boxes, or
             not as many of one side as of another.
     """
+
+    takes_batches: ClassVar[bool] = True
 
     max_boxes: int = 100
     label_base: int | None = None

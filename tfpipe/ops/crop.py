@@ -10,7 +10,7 @@ an example has `boxes` (see `ops.boxes`), a crop moves them with the pixels.
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import tensorflow as tf
 
@@ -51,6 +51,8 @@ class Crop:
         ValueError: If an argument is out of range, or `normalize` comes with "uint8".
         RuntimeError: If `crop_op` is "native" and the native op is not built.
     """
+
+    takes_batches: ClassVar[bool] = True
 
     image_size: ImageSize
     quality: Quality = "fast"

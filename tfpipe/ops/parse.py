@@ -6,7 +6,7 @@ names that all ops know, and what else was asked for. The other ops are in `basi
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -74,6 +74,8 @@ class Parse:
         tf.errors.InvalidArgumentError: While records are parsed, if one has no such
             feature, or with multi_label a label outside of 0..num_classes - 1.
     """
+
+    takes_batches: ClassVar[bool] = True
 
     image_key: str = image_record.ENCODED
     label_key: str = image_record.LABEL

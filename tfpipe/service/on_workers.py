@@ -18,8 +18,8 @@ from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.stages.basic import AssertCardinality, Batch, Example, Prefetch, as_it_is
 from tfpipe.stages.interleave import Interleave, read_extents
-from tfpipe.stages.map import Map, as_they_are
-from tfpipe.stages.traced import traced
+from tfpipe.stages.map import Map
+from tfpipe.stages.traced import as_they_are, traced
 
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 

@@ -1,15 +1,20 @@
-"""Ops that run on a whole batch, and on each of its elements if the batch fails.
+"""Ops that run on a whole batch, and on each of its elements where they must.
 
 In: a batch. Out: the results of the ops. One damaged image makes an op fail on its
 whole batch. `stages.map` then runs the ops on one element after the other, to find the
-damaged one and to replace it.
+damaged one and to replace it. `EachExample` is for ops that take no batches.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
+
+from tfpipe import errors
+from tfpipe.stages.basic import Example
+from tfpipe.stages.traced import Op, as_they_are
 
 Batch = dict[str, tf.Tensor]
 
@@ -19,6 +24,71 @@ def apply(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batch:
     for op in ops:
         batch = op(batch)
     return batch
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class EachExample:
+    """Applies ops that take examples to each example of a batch.
+
+    Element: batch -> batch, with the results of the ops for each example, stacked. An
+    example gets what the ops do to it. The results of all examples must have one shape.
+
+    Args:
+        ops: Callables example -> example, in order.
+
+    Raises, when the dataset is built:
+        ValueError: If the element has no `seed`, which `Parse` adds.
+    """
+
+    takes_batches: ClassVar[bool] = True
+
+    ops: tuple[Op, ...]
+
+    def __init__(self, *ops: Op) -> None:
+        require_ops(self, ops)
+        object.__setattr__(self, "ops", ops)
+
+    def __repr__(self) -> str:
+        return f"EachExample({', '.join(map(repr, self.ops))})"
+
+    def __call__(self, element: Example) -> Example:
+        if "seed" not in element:
+            raise ValueError(
+                f"{self!r} must get seed, got {', '.join(element)}: put it after Parse."
+            )
+        if element["seed"].shape.rank == 1:
+            return self._apply(element)
+        specs = {
+            name: tf.TensorSpec(value.shape[1:], value.dtype)
+            for name, value in element.items()
+        }
+        each = tf.function(self._apply, autograph=False).get_concrete_function(specs)
+        results: Example = tf.map_fn(
+            each,
+            element,
+            fn_output_signature={
+                name: tf.TensorSpec(value.shape, value.dtype)
+                for name, value in each.structured_outputs.items()
+            },
+        )
+        return results
+
+    def _apply(self, example: Example) -> Example:
+        made = apply(as_they_are(self.ops), example)
+        # As a dataset does with what its function returns.
+        return {
+            name: value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+            for name, value in made.items()
+        }
+
+
+def require_ops(owner: object, ops: Sequence[Op]) -> None:
+    """Checks that there is an op, and that each one can be called."""
+    if not ops:
+        name = type(owner).__name__
+        raise ValueError(f"{name} must have at least one op, got none.")
+    for number, op in enumerate(ops, start=1):
+        errors.require_callable(owner, f"ops, number {number},", op)
 
 
 def batch_results(ops: Sequence[Callable[[Batch], Batch]], batch: Batch) -> Batch:

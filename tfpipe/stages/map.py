@@ -7,7 +7,7 @@ example on which an op fails is replaced by another one and counted.
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,13 +24,12 @@ from tfpipe.stages.element_fallback import (
     batch_or_empty,
     batch_results,
     element_fallback,
+    require_ops,
 )
 from tfpipe.stages.faults import FaultLog, Uncounted
 from tfpipe.stages.stand_in import Spare, leave_out, stand_in
-from tfpipe.stages.traced import traced
+from tfpipe.stages.traced import Op, as_they_are, is_fixed, traced
 from tfpipe.tuning import AUTOTUNE, Tuning
-
-Op = Callable[[Example], Example]
 
 # Examples in a chunk: enough that starting a chunk costs little beside its examples.
 _CHUNK_LENGTH = 32
@@ -75,10 +74,7 @@ class Map:
         num_parallel_calls: int | None = None,
         faults: FaultLog | None = None,
     ) -> None:
-        if not ops:
-            raise ValueError("Map must have at least one op, got none.")
-        for number, op in enumerate(ops, start=1):
-            errors.require_callable(self, f"ops, number {number},", op)
+        require_ops(self, ops)
         errors.require_kind(self, "faults", faults, FaultLog, or_none=True)
         if faults is not None and faults.locate is None:
             raise ValueError(
@@ -177,50 +173,9 @@ class Map:
 
 def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `function` with the ops set, traced once for all builds if it may."""
-    if _is_fixed(ops):
+    if is_fixed(ops):
         return traced(function, ops)
     return functools.partial(function, as_they_are(ops))
-
-
-def as_they_are(ops: Sequence[Op]) -> list[Op]:
-    """Returns the ops such that AutoGraph converts those of users, and nothing else.
-
-    A dataset lets AutoGraph convert the function that it maps with all functions that
-    this one calls. For tfpipe's own that would take seconds of the first build. They
-    are therefore mapped by `as_it_is`, and the ops of users are converted within them.
-    """
-    return [as_it_is(op) if _is_fixed([op]) else _converted(op) for op in ops]
-
-
-def _converted(op: Op) -> Op:
-    """Returns an op that AutoGraph converts, also where it converts nothing else.
-
-    Outside of a graph Python's control flow works, and errors are TensorFlow's own.
-    """
-    autograph = tf.__internal__.autograph
-    context = autograph.control_status_ctx()
-    enabled = type(context)(status=type(context.status).ENABLED)
-
-    def apply(example: Example) -> Example:
-        if tf.executing_eagerly():
-            return op(example)
-        with enabled:
-            made: Example = autograph.tf_convert(op, enabled)(example)
-        return made
-
-    return apply
-
-
-def _is_fixed(ops: Iterable[object]) -> bool:
-    """Checks whether equal ops always do the same.
-
-    The ops of tfpipe do; an op of a user may change between two builds.
-    """
-    return all(
-        type(op).__module__.startswith("tfpipe.")
-        and _is_fixed(value for value in vars(op).values() if callable(value))
-        for op in ops
-    )
 
 
 def _apply_to_numbered(

@@ -18,7 +18,8 @@ from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
 from tfpipe.stages.basic import AssertCardinality
 from tfpipe.stages.interleave import Interleave
-from tfpipe.stages.map import Map, Op
+from tfpipe.stages.map import Map
+from tfpipe.stages.traced import Op
 
 # Relative difference of sizes below which two caches hold the same bytes.
 _SAME = 0.02

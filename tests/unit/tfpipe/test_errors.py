@@ -495,7 +495,7 @@ NOT_MADE = {
 }
 # Below, or takes the arguments of another.
 ELSEWHERE = {
-    *("Map", "Select", "Mixture", "SaveState", "TFRecordSource", "tune"),
+    *("EachExample", "Map", "Select", "Mixture", "SaveState", "TFRecordSource", "tune"),
     *("imagenet_train", "imagenet_eval"),
 }
 
@@ -591,6 +591,9 @@ def test_every_public_name_is_in_a_table():
     ids=str,
 )
 def test_a_map_has_ops_that_can_be_called(ops, options):
+    if not options:
+        with pytest.raises((ValueError, TypeError), match=r"EachExample\..* must be"):
+            tfpipe.EachExample(*ops)
     with pytest.raises((ValueError, TypeError), match=r"Map\..* must be"):
         tfpipe.Map(*ops, **options)
 

@@ -572,13 +572,6 @@ def test_an_op_for_labels_leaves_float_pixels_as_they_are(data_dir):
     np.testing.assert_array_equal(batch["image"], plain)
 
 
-def test_extra_ops_that_take_no_batches_are_refused_for_whole_batches(data_dir):
-    ops = [tfpipe.RandAugment()]
-
-    with pytest.raises(ValueError, match=r"got RandAugment\(.*Leave it False"):
-        make(train, data_dir, ops=ops, whole_batches=True)
-
-
 def test_numbers_beside_a_source_are_refused(data_dir):
     source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
 

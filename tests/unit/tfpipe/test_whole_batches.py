@@ -266,11 +266,59 @@ def test_a_damaged_image_is_named(data_dir, tmp_path):
         batches(tfpipe.imagenet_eval, folder, **DAMAGED)
 
 
-def test_ops_that_take_no_batches_are_refused(data_dir):
-    with pytest.raises(ValueError, match=r"ops that take batches, .*DistortColor"):
-        batches(
-            tfpipe.imagenet_train,
-            data_dir,
-            recipe=tfpipe.inception,
-            whole_batches=True,
-        )
+def darkened(example):
+    """An op of a user, with Python's `if` on a tensor and a new feature."""
+    mean = tf.reduce_mean(tf.cast(example["image"], tf.float32))
+    image = example["image"]
+    if mean > 100.0:
+        image //= 2
+    return example | {"image": image, "mean": mean}
+
+
+@needs_native
+def test_ops_that_take_examples_run_on_each_of_a_batch(data_dir, tmp_path):
+    folder = shutil.copytree(data_dir, tmp_path / "copy")
+    for number in (5, 13):
+        spoil_jpeg(folder, number)
+    options = {"recipe": tfpipe.inception, "ops": [darkened]}
+    options |= {"on_error": "skip", "dtype": "float32"}
+
+    one, _, whole = batches(
+        tfpipe.imagenet_train, folder, whole_batches=True, **options
+    )
+
+    two, _, single = batches(tfpipe.imagenet_train, folder, **options)
+    assert one.faults.num_faults_by_reason == two.faults.num_faults_by_reason
+    for name in ("image", "label", "record_id"):
+        of_each = [
+            dict(
+                zip(
+                    joined(found, "record_id")[joined(found, "mask") == 1].tolist(),
+                    joined(found, name)[joined(found, "mask") == 1],
+                    strict=True,
+                )
+            )
+            for found in (whole, single)
+        ]
+        assert of_each[0].keys() == of_each[1].keys()
+        for number, value in of_each[0].items():
+            np.testing.assert_array_equal(value, of_each[1][number])
+
+
+def test_examples_of_a_batch_may_get_and_lose_features():
+    batch = {"seed": tf.zeros([3, 2], tf.int64), "value": tf.constant([1, 5, 3])}
+    batch |= {"name": tf.constant(["a", "b", "c"])}
+
+    def op(example):
+        return {"twice": [2 * example["value"], 0], "name": example["name"] + "!"}
+
+    dataset = tf.data.Dataset.from_tensors(batch).map(tfpipe.EachExample(op))
+
+    (found,) = dataset.as_numpy_iterator()
+    assert found["twice"].tolist() == [[2, 0], [10, 0], [6, 0]]
+    assert found["name"].tolist() == [b"a!", b"b!", b"c!"]
+
+
+def test_only_batches_of_records_have_examples():
+    with pytest.raises(ValueError, match=r"must get seed, got value: .* after Parse"):
+        tfpipe.EachExample(darkened)({"value": tf.zeros([2])})

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.stages import map as map_module, traced
+from tfpipe.stages import traced
 
 
 def test_a_function_is_traced_once_for_equal_values():
@@ -38,11 +38,13 @@ def test_a_function_is_traced_for_every_kind_of_tensor():
 def test_only_ops_of_tfpipe_are_known_to_stay_the_same():
     ours = (tfpipe.Parse(label_base=1), tfpipe.Normalize(mean=[1, 2, 3]))
 
-    assert map_module._is_fixed(ours)
+    assert traced.is_fixed(ours)
     assert {ours: 1}[tfpipe.Parse(label_base=1), tfpipe.Normalize(mean=[1, 2, 3])] == 1
-    assert map_module._is_fixed([tfpipe.Reseed(tfpipe.Flip(), 1)])
-    assert not map_module._is_fixed([tfpipe.Flip(), tf.identity])
-    assert not map_module._is_fixed([tfpipe.Reseed(dict, 1)])
+    assert traced.is_fixed([tfpipe.Reseed(tfpipe.Flip(), 1)])
+    assert not traced.is_fixed([tfpipe.Flip(), tf.identity])
+    assert not traced.is_fixed([tfpipe.Reseed(dict, 1)])
+    assert traced.is_fixed([tfpipe.EachExample(tfpipe.Flip(), tfpipe.ToNCHW())])
+    assert not traced.is_fixed([tfpipe.EachExample(tfpipe.Flip(), dict)])
 
 
 def test_an_op_of_a_user_may_change_between_two_builds():
