@@ -1,6 +1,6 @@
-"""Byte strings of a Parquet file, found where they are, so that nothing is copied.
+"""Byte strings of a Parquet file, found page by page.
 
-In: a local Parquet file, and the name of an uncompressed column of byte strings.
-Out: offset and size of each value in the file.
-No value is read, and no compressed column is unpacked.
+In: a local Parquet file, and the name of a column of byte strings.
+Out: the file, offset and size of each value: in place, or among unpacked pages.
+No value is read, and a page that is not compressed is not copied.
 """

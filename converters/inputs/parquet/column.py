@@ -1,7 +1,8 @@
 """Finds the values of a column of a Parquet file.
 
 In: a local Parquet file, the name of a column or of a field of a struct. Out: offset
-and size of each value in the file. DuckDB reads the file's own index.
+and size of each value, in the file or among its unpacked pages. DuckDB reads the file's
+own index.
 """
 
 import os
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from converters.inputs import files
 from converters.inputs.parquet import pages
-from converters.inputs.parquet.pages import UnknownFormError
+from converters.inputs.parquet.forms import UnknownFormError
+from converters.inputs.parquet.inflate import CODECS, UNCOMPRESSED, Inflater
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,10 +40,10 @@ def find_chunks(
     ).fetchall()
     found = []
     for kind, compression, count, dictionary, data, num_bytes in rows:
-        if (kind, compression) != ("BYTE_ARRAY", "UNCOMPRESSED"):
+        if kind != "BYTE_ARRAY" or compression not in (UNCOMPRESSED, *CODECS):
             raise UnknownFormError(f"The column is {kind}, {compression}.")
         start = min(dictionary or data, data)
-        found.append(pages.Chunk(start, start + num_bytes, count, levels))
+        found.append(pages.Chunk(start, start + num_bytes, count, levels, compression))
     num_rows = connection.execute(
         "SELECT num_rows FROM parquet_file_metadata(?)", [file]
     ).fetchone()
@@ -77,12 +79,15 @@ def _levels(
     return kinds.count("OPTIONAL")
 
 
-def values(file: str, chunks: Sequence[pages.Chunk]) -> Iterator[pages.Value | None]:
+def values(
+    file: str, chunks: Sequence[pages.Chunk], inflater: Inflater
+) -> Iterator[pages.Value | None]:
     """Yields the place of each value of a column, None for NULL.
 
     Args:
         file: Path of the Parquet file.
         chunks: Its chunks, see `find_chunks`.
+        inflater: Unpacks the pages of compressed chunks into another file.
 
     Raises:
         UnknownFormError: If pages are in another form.
@@ -91,6 +96,6 @@ def values(file: str, chunks: Sequence[pages.Chunk]) -> Iterator[pages.Value | N
     descriptor = files.open_file(file)
     try:
         for chunk in chunks:
-            yield from pages.values(descriptor, chunk)
+            yield from pages.values(descriptor, chunk, inflater)
     finally:
         os.close(descriptor)

@@ -1,8 +1,8 @@
 """Finds the values in the pages of a column chunk of Parquet.
 
-In: a Parquet file and the place of an uncompressed column chunk of byte strings. Out:
-offset and size of each value, None for NULL. Pages may be of version 1 or 2, plain or
-with a dictionary. Only sizes and levels are read.
+In: a Parquet file and the place of a column chunk of byte strings. Out: offset and size
+of each value, None for NULL. Pages may be of version 1 or 2, plain or with a
+dictionary. Uncompressed pages stay where they are: only sizes and levels are read.
 Format: https://parquet.apache.org/docs/file-format/data-pages/
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from converters.inputs.parquet import thrift
+from converters.inputs.parquet.forms import UnknownFormError
+from converters.inputs.parquet.inflate import UNCOMPRESSED, Inflater
 
 _DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
@@ -19,15 +21,18 @@ _HEADER_BYTES = 1 << 10
 _MAX_CHUNK_ROWS = 1 << 24
 
 
-class UnknownFormError(Exception):
-    """A file is in a form that this room does not read; DuckDB may read it."""
-
-
 class Value(NamedTuple):
-    """The place of a byte string in a file."""
+    """The place of a byte string.
+
+    Attributes:
+        offset: Its offset in its file.
+        num_bytes: Its size.
+        is_unpacked: Whether its file is that of the unpacked pages.
+    """
 
     offset: int
     num_bytes: int
+    is_unpacked: bool
 
 
 class Chunk(NamedTuple):
@@ -38,28 +43,33 @@ class Chunk(NamedTuple):
         stop: End of its last page.
         num_values: Number of rows.
         levels: Number of the structs and the column itself that may be NULL.
+        codec: Name of its codec.
     """
 
     start: int
     stop: int
     num_values: int
     levels: int
+    codec: str = UNCOMPRESSED
 
 
 class _Page(NamedTuple):
     """A page: the fields of its header, and where its content is."""
 
     header: dict[int, Any]
+    descriptor: int
     start: int
     stop: int
+    is_unpacked: bool
 
 
-def values(descriptor: int, chunk: Chunk) -> Iterator[Value | None]:
+def values(descriptor: int, chunk: Chunk, inflater: Inflater) -> Iterator[Value | None]:
     """Yields the place of each value of a chunk, in order.
 
     Args:
         descriptor: The open file.
         chunk: The chunk.
+        inflater: Unpacks the pages if they are compressed.
 
     Raises:
         UnknownFormError: If the pages are damaged or in another form.
@@ -68,14 +78,14 @@ def values(descriptor: int, chunk: Chunk) -> Iterator[Value | None]:
     _require(os.fstat(descriptor).st_size >= chunk.stop)
     number, dictionary = 0, list[Value]()
     try:
-        for page in _pages(descriptor, chunk):
+        for page in _pages(descriptor, chunk, inflater):
             kind = page.header[1]
             if kind == _DICTIONARY:
                 info = page.header[7]
                 _require(info[2] in (_PLAIN, _PLAIN_DICTIONARY))
-                dictionary = _plain(descriptor, page.start, page.stop, info[1])
+                dictionary = _plain(page, page.start, info[1])
             elif kind in (_DATA, _DATA_2):
-                found = _data(descriptor, page, chunk.levels, dictionary)
+                found = _data(page, chunk.levels, dictionary)
                 number += len(found)
                 _require(number <= chunk.num_values)
                 yield from found
@@ -91,16 +101,29 @@ def _require(known: bool) -> None:
         raise UnknownFormError("A page is damaged or in another form.")
 
 
-def _pages(descriptor: int, chunk: Chunk) -> Iterator[_Page]:
+def _pages(descriptor: int, chunk: Chunk, inflater: Inflater) -> Iterator[_Page]:
     _require(chunk.num_values <= _MAX_CHUNK_ROWS)
     position = chunk.start
     while position < chunk.stop:
         header, num_bytes = _header(descriptor, position, chunk.stop)
         start = position + num_bytes
         stop = start + header[3]
-        _require(start <= stop <= chunk.stop and header[2] == header[3])
-        yield _Page(header, start, stop)
+        _require(start <= stop <= chunk.stop and header[2] >= 0)
         position = stop
+        if chunk.codec == UNCOMPRESSED:
+            _require(header[2] == header[3])
+            yield _Page(header, descriptor, start, stop, False)
+            continue
+        codec, head = chunk.codec, 0
+        if header[1] == _DATA_2:  # its levels are never compressed
+            info = header[8]
+            head = info[5] + info[6]
+            codec = codec if info.get(7, True) else UNCOMPRESSED
+        begin = inflater.unpack(
+            descriptor, start, stop, size=header[2], codec=codec, head=head
+        )
+        unpacked = inflater.sink.descriptor
+        yield _Page(header, unpacked, begin, begin + header[2], True)
 
 
 def _header(descriptor: int, start: int, stop: int) -> tuple[dict[int, Any], int]:
@@ -124,9 +147,7 @@ def _read(descriptor: int, start: int, stop: int) -> bytes:
     return data
 
 
-def _data(
-    descriptor: int, page: _Page, levels: int, dictionary: Sequence[Value]
-) -> list[Value | None]:
+def _data(page: _Page, levels: int, dictionary: Sequence[Value]) -> list[Value | None]:
     """Returns the values of a page of data."""
     start, width = page.start, levels.bit_length()
     if page.header[1] == _DATA:
@@ -134,7 +155,7 @@ def _data(
         encoding, num_level_bytes = info[2], 0
         if width:
             _require(info[3] == _RLE)
-            num_level_bytes = _size(descriptor, start)
+            num_level_bytes = _size(page.descriptor, start)
             start += 4
     else:
         info = page.header[8]
@@ -146,13 +167,13 @@ def _data(
     first = start + num_level_bytes
     present = [levels] * count
     if width:
-        present = hybrid(_read(descriptor, start, first), width, count)
+        present = hybrid(_read(page.descriptor, start, first), width, count)
     num_present = present.count(levels)
     if encoding == _PLAIN:
-        found = _plain(descriptor, first, page.stop, num_present)
+        found = _plain(page, first, num_present)
     else:
         _require(encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY))
-        data = _read(descriptor, first, page.stop) or b"\0"
+        data = _read(page.descriptor, first, page.stop) or b"\0"
         found = [dictionary[each] for each in hybrid(data[1:], data[0], num_present)]
     if num_present == count:
         return list(found)
@@ -164,17 +185,17 @@ def _size(descriptor: int, position: int) -> int:
     return int.from_bytes(_read(descriptor, position, position + 4), "little")
 
 
-def _plain(descriptor: int, start: int, stop: int, count: int) -> list[Value]:
-    """Returns values that follow each other, each behind its size of four bytes."""
+def _plain(page: _Page, start: int, count: int) -> list[Value]:
+    """Returns values from `start` on, each of them behind its size of four bytes."""
     found = []
     position = start
     for _ in range(count):
-        size = _size(descriptor, position)
+        size = _size(page.descriptor, position)
         position += 4 + size
         # Checked here, because sizes of other bytes lead anywhere.
-        _require(position <= stop)
-        found.append(Value(position - size, size))
-    _require(position == stop)
+        _require(position <= page.stop)
+        found.append(Value(position - size, size, page.is_unpacked))
+    _require(position == page.stop)
     return found
 
 

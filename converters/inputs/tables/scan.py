@@ -13,7 +13,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from converters.inputs.parquet import column, pages
+from converters.inputs.parquet import column
+from converters.inputs.parquet.forms import UnknownFormError
+from converters.inputs.parquet.inflate import Inflater
 from converters.inputs.tables import from_database, places, remote, sql
 from converters.inputs.tables.columns import Columns
 from converters.inputs.tables.spool import Spool
@@ -71,7 +73,9 @@ def scan(
                 views = _make_tables(connection, sources, folder)
                 wanted = query or f"SELECT * FROM {INPUT}"
                 stays = is_near and query is None and source.kind == places.PARQUET
-                if not (stays and _scan_in_place(connection, source, columns, part)):
+                if not (
+                    stays and _scan_pages(connection, source, columns, spool, part)
+                ):
                     _scan_query(connection, wanted, columns, spool, part, views)
     except BaseException:
         # Nothing can go on from a part of the rows.
@@ -122,13 +126,17 @@ def _read(source: places.Source, options: str) -> str:
     return f"{_READERS[source.kind]}([{files}]{union}{options})"
 
 
-def _scan_in_place(
+def _scan_pages(
     connection: "duckdb.DuckDBPyConnection",
     source: places.Source,
     columns: Columns,
+    spool: Spool,
     path: pathlib.Path,
 ) -> bool:
-    """Scans Parquet files whose image bytes can stay there; False if they cannot."""
+    """Scans Parquet files by their pages; False if they are in another form.
+
+    Image bytes that are not compressed stay where they are.
+    """
     query = f"SELECT * FROM {INPUT}"
     types = _types(connection, query, columns)
     path_value, bytes_value = _image_values(
@@ -142,10 +150,11 @@ def _scan_in_place(
     is_struct = types[columns.image] != "BLOB"
     names = [columns.image, "bytes"] if is_struct else [columns.image]
     lines = path.with_name(_PLACES_NAME)
-    first_rows = _write_places(connection, source.files, names, lines)
+    first_rows = _write_places(connection, source.files, names, spool, lines)
     if not first_rows:
         return False
     kinds = dict.fromkeys(("row", "offset", "num_bytes"), "BIGINT")
+    kinds["is_unpacked"] = "BOOLEAN"
     files = ", ".join(
         f"({sql.quoted(file)}, {sql.quoted(os.path.abspath(file))}, {first})"
         for file, first in zip(source.files, first_rows, strict=True)
@@ -153,7 +162,7 @@ def _scan_in_place(
     options = f", filename = {sql.quoted(_FILE)}, {_ROW} = true"
     connection.execute(
         f'COPY (SELECT f.first_row + q.{_ROW} AS row, p."offset", p.num_bytes, '
-        f'CASE WHEN p."offset" IS NOT NULL THEN f.place END AS file, '
+        f"CASE WHEN NOT p.is_unpacked THEN f.place END AS file, "
         f"q.* EXCLUDE ({_FILE}, {_ROW}) "
         f"FROM (SELECT {_FILE}, {_ROW}, {path_value} AS path, "
         f"{', '.join(_values(columns))} FROM {_read(source, options)}) AS q "
@@ -170,28 +179,32 @@ def _write_places(
     connection: "duckdb.DuckDBPyConnection",
     files: Sequence[str],
     names: Sequence[str],
+    spool: Spool,
     lines: pathlib.Path,
 ) -> list[int] | None:
     """Writes where each image is, as JSON lines; NULL has no line.
 
     Returns:
-        The number of the first row of each file; None if images must be copied.
+        The number of the first row of each file; None if DuckDB must read the images.
     """
     row, first_rows = 1, []
+    inflater = Inflater(spool)
     try:
         chunks = [column.find_chunks(connection, file, names) for file in files]
         with open(lines, "w") as out:
             for file, found in zip(files, chunks, strict=True):
                 first_rows.append(row)
-                for value in column.values(file, found):
+                for value in column.values(file, found, inflater):
                     if value is not None:
                         out.write(
                             f'{{"row": {row}, "offset": {value.offset}, '
-                            f'"num_bytes": {value.num_bytes}}}\n'
+                            f'"num_bytes": {value.num_bytes}, '
+                            f'"is_unpacked": {str(value.is_unpacked).lower()}}}\n'
                         )
                     row += 1
-    except pages.UnknownFormError:
+    except UnknownFormError:
         lines.unlink(missing_ok=True)
+        spool.clear()
         return None
     return first_rows
 

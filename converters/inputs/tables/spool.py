@@ -35,8 +35,22 @@ class Spool:
         self._descriptor: int | None = None
         bytes(_KEPT_BYTES)
 
-    def add(self, image: bytes) -> int:
-        """Appends an image, and returns its offset.
+    @property
+    def descriptor(self) -> int:
+        """The open file; it can be read, too."""
+        if self._descriptor is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+            self._descriptor = os.open(self._path, flags, 0o666)
+        return self._descriptor
+
+    def clear(self) -> None:
+        """Removes all images."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+        self.num_bytes = 0
+
+    def add(self, image: bytes | memoryview) -> int:
+        """Appends an image, or several, and returns the offset.
 
         Raises:
             OSError: If it cannot be written.
@@ -44,13 +58,11 @@ class Spool:
         with self._lock:
             offset = self.num_bytes
             self.num_bytes += len(image)
-            if self._descriptor is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-                self._descriptor = os.open(self._path, flags, 0o666)
+            descriptor = self.descriptor
         try:
             position, rest = offset, memoryview(image)
             while rest:
-                written = os.pwrite(self._descriptor, rest, position)
+                written = os.pwrite(descriptor, rest, position)
                 position, rest = position + written, rest[written:]
         except OSError as error:
             self.error = OSError(error.errno, error.strerror, str(self._path))

@@ -1,4 +1,4 @@
-"""Values of Parquet columns, found in place: compared with what was written."""
+"""Values of Parquet columns, found by page: compared with what was written."""
 
 import os
 import pathlib
@@ -8,7 +8,9 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from converters.inputs.parquet import column, pages
+from converters.inputs.parquet import column, inflate, pages
+from converters.inputs.parquet.forms import UnknownFormError
+from converters.inputs.tables.spool import Spool
 
 _FORMS = {
     "column": ("v", ["v"]),
@@ -41,10 +43,26 @@ def write(
     return str(path)
 
 
-def find(file: str, names: Sequence[str]) -> list[pages.Value | None]:
+def find(file: str, names: Sequence[str]) -> list[bytes | None]:
+    """The values of a column, and whether each one is in the file itself."""
+    folder = pathlib.Path(file).parent
+    spool = Spool(folder)
     with duckdb.connect(config={"threads": 1}) as connection:
         chunks = column.find_chunks(connection, file, names)
-    return list(column.values(file, chunks))
+    places = list(column.values(file, chunks, inflate.Inflater(spool)))
+    spool.close()
+    unpacked = (folder / "images").read_bytes() if spool.num_bytes else b""
+    packed = pathlib.Path(file).read_bytes()
+    is_packed = {chunk.codec != inflate.UNCOMPRESSED for chunk in chunks}
+    found: list[bytes | None] = []
+    for place in places:
+        if place is None:
+            found.append(None)
+            continue
+        assert {place.is_unpacked} == is_packed
+        content = unpacked if place.is_unpacked else packed
+        found.append(content[place.offset :][: place.num_bytes])
+    return found
 
 
 @settings(
@@ -52,26 +70,25 @@ def find(file: str, names: Sequence[str]) -> list[pages.Value | None]:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(values=_VALUES, form=st.sampled_from(sorted(_FORMS)))
+@given(
+    values=_VALUES,
+    form=st.sampled_from(sorted(_FORMS)),
+    codec=st.sampled_from([inflate.UNCOMPRESSED, *inflate.CODECS]),
+)
 def test_places_hold_the_values_that_were_written(
-    values: list[bytes | None], form: str, tmp_path: pathlib.Path
+    values: list[bytes | None], form: str, codec: str, tmp_path: pathlib.Path
 ) -> None:
     select, names = _FORMS[form]
-    file = write(tmp_path / "t.parquet", values, select=select)
-    content = pathlib.Path(file).read_bytes()
+    options = f"COMPRESSION {codec}"
+    file = write(tmp_path / "t.parquet", values, select=select, options=options)
 
-    found = find(file, names)
-
-    assert values == [
-        None if each is None else content[each.offset :][: each.num_bytes]
-        for each in found
-    ]
+    assert find(file, names) == values
 
 
 @pytest.mark.parametrize(
     ("options", "select", "names"),
     [
-        ("COMPRESSION snappy", "v", ["v"]),
+        ("COMPRESSION lz4_raw", "v", ["v"]),
         ("COMPRESSION uncompressed, PARQUET_VERSION V2", "v", ["v"]),
         ("COMPRESSION uncompressed", "[v] AS v", ["v"]),
         ("COMPRESSION uncompressed", "[v] AS v", ["v", "list", "element"]),
@@ -86,16 +103,21 @@ def test_other_columns_are_left_to_duckdb(
     values = [bytes([number]) * 40 for number in range(40)]
     file = write(tmp_path / "t.parquet", values, select=select, options=options)
 
-    with pytest.raises(pages.UnknownFormError):
+    with pytest.raises(UnknownFormError):
         find(file, names)
 
 
-@pytest.mark.parametrize("distinct", [3, 60])
+@pytest.mark.parametrize(
+    ("codec", "distinct"),
+    [("uncompressed", 3), ("uncompressed", 60), ("snappy", 60), ("zstd", 3)],
+)
 def test_damaged_pages_are_an_error_or_places_inside_of_the_chunk(
-    distinct: int, tmp_path: pathlib.Path
+    codec: str, distinct: int, tmp_path: pathlib.Path
 ) -> None:
     values = [None if n % 7 == 3 else b"%03d" % (n % distinct) for n in range(60)]
-    file = write(tmp_path / "t.parquet", values)
+    file = write(tmp_path / "t.parquet", values, options=f"COMPRESSION {codec}")
+    spool = Spool(tmp_path)
+    inflater = inflate.Inflater(spool)
     with duckdb.connect() as connection:
         (chunk,) = column.find_chunks(connection, file, ["v"])
     content = pathlib.Path(file).read_bytes()
@@ -107,22 +129,26 @@ def test_damaged_pages_are_an_error_or_places_inside_of_the_chunk(
         for value in (0, 1, 127, 255):
             os.pwrite(descriptor, bytes([value]), position)
             try:
-                found = list(pages.values(descriptor, chunk))
-            except pages.UnknownFormError:
+                found = list(pages.values(descriptor, chunk, inflater))
+            except UnknownFormError:
                 refused += 1
             else:
                 assert len(found) == 60
+                start, stop = chunk.start, chunk.stop
+                if codec != "uncompressed":
+                    start, stop = 0, spool.num_bytes
                 assert all(
-                    chunk.start <= each.offset <= each.offset + each.num_bytes
-                    and each.offset + each.num_bytes <= chunk.stop
+                    start <= each.offset <= each.offset + each.num_bytes <= stop
                     for each in found
                     if each is not None
                 )
+            spool.clear()
         os.pwrite(descriptor, content[position : position + 1], position)
     os.ftruncate(descriptor, chunk.stop - 1)
-    with pytest.raises(pages.UnknownFormError):
-        list(pages.values(descriptor, chunk))
+    with pytest.raises(UnknownFormError):
+        list(pages.values(descriptor, chunk, inflater))
     os.close(descriptor)
+    spool.close()
 
     assert refused > 100
 
