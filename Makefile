@@ -14,6 +14,9 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # TensorFlow's start-up messages would bury what the commands print.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
+# Where this is set, as in many containers, each process compiles all that it imports:
+# TensorFlow and Keras then take 8 s of CPU time, else 2.5 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
   HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1

@@ -108,6 +108,34 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+# The longest files of tests/system by CPU time: the last file to begin runs alone.
+LONG_FILES = (
+    "converters/test_ray.py",
+    "benchmarks/test_sweep.py",
+    "converters/test_replicate.py",
+    "converters/test_commands.py",
+    "studies/test_loaders.py",
+    "models/test_models.py",
+    "cache/test_processes.py",
+    "tfpipe/test_native_build.py",
+    "converters/test_unfinished.py",
+    "converters/test_cut_off.py",
+    "training/test_loop.py",
+    "training/test_elastic.py",
+    "benchmarks/test_report.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests on the shared ranks are the longest group, and begin first."""
-    items.sort(key=lambda item: not is_with_ranks(item.path))
+    items.sort(key=lambda item: _turn(item.path))
+
+
+@functools.cache
+def _turn(path: pathlib.Path) -> int:
+    """When a file begins: a file with a lower number comes first."""
+    if is_with_ranks(path):
+        return -1
+    turns = (n for n, end in enumerate(LONG_FILES) if path.as_posix().endswith(end))
+    is_long = "tests/system/" in path.as_posix()
+    return next(turns, len(LONG_FILES)) if is_long else len(LONG_FILES)

@@ -1,7 +1,9 @@
 """The modules of the repository, for the rules of the house."""
 
 import ast
+import functools
 import pathlib
+from collections.abc import Callable, Iterable
 
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGES = ("tfpipe", "converters", "benchmarks")
@@ -13,10 +15,31 @@ def name_of(path: pathlib.Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def faults(find: Callable[[pathlib.Path], Iterable[str]]) -> list[str]:
+    """What `find` says of each module, as `module: fault`.
+
+    One test looks at all modules: a test of its own for each module takes ten times as
+    long as the look at it.
+    """
+    return [f"{name_of(path)}: {fault}" for path in MODULES for fault in find(path)]
+
+
+@functools.cache
+def tree(path: pathlib.Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def nodes(path: pathlib.Path) -> list[ast.AST]:
+    """All nodes of the syntax tree of a module."""
+    return list(ast.walk(tree(path)))
+
+
 def imports(path: pathlib.Path) -> set[str]:
     """Dotted names that a module imports anywhere, also within functions."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

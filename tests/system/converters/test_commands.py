@@ -13,6 +13,7 @@ import pytest
 from converters import synthesize, verify
 from tests.support.damage import flip
 from tests.support.data import SYNSETS, convert, digests, make_jpeg, make_tree
+from tests.support.warm_python import WarmPython
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tfpipe.shards import index
 
@@ -27,6 +28,14 @@ def _run(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def _refused(warm_python: WarmPython, command: str, *arguments: object) -> str:
+    """Returns the one clear error of a command that is used wrongly."""
+    done = warm_python.run("-m", f"converters.{command}", *arguments)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 def _summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -96,15 +105,16 @@ def test_same_bytes_for_any_number_of_workers(
     ],
 )
 def test_wrong_use_of_imagenet_is_one_clear_error_and_exit_code_1(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path, arguments: list[str], message: str
+    warm_python: WarmPython,
+    raw_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    arguments: list[str],
+    message: str,
 ) -> None:
     filled = [text.format(raw=raw_dir, tmp=tmp_path) for text in arguments]
+    out = f"--output_dir={tmp_path / 'out'}"
 
-    done = _run("imagenet", *filled, f"--output_dir={tmp_path / 'out'}")
-
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert message in _refused(warm_python, "imagenet", *filled, out)
     assert not (tmp_path / "out").exists()
 
 
@@ -151,7 +161,7 @@ app.run(imagenet.main)
     ],
 )
 def test_folder_that_may_not_be_searched_is_named(
-    tmp_path: pathlib.Path, closed: str, output: str
+    warm_python: WarmPython, tmp_path: pathlib.Path, closed: str, output: str
 ) -> None:
     root = make_tree(tmp_path / "raw", num_images=4)
     box = root / "bbox" / SYNSETS[0] / f"{SYNSETS[0]}_0.xml"
@@ -161,12 +171,7 @@ def test_folder_that_may_not_be_searched_is_named(
     (tmp_path / closed).chmod(0)
     arguments = [f"--input_dir={root}", f"--output_dir={tmp_path / output}"]
 
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_PRIVILEGE, *arguments, "--num_workers=1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm_python.run("-c", _WITHOUT_PRIVILEGE, *arguments, "--num_workers=1")
 
     (tmp_path / closed).chmod(0o700)
     assert done.returncode == 1
@@ -223,21 +228,12 @@ def test_folder_converts_and_says_so_in_its_last_line(tmp_path: pathlib.Path) ->
     ],
 )
 def test_wrong_use_of_folder_is_one_clear_error_and_exit_code_1(
-    tmp_path: pathlib.Path, arguments: list[str], message: str
+    warm_python: WarmPython, tmp_path: pathlib.Path, arguments: list[str], message: str
 ) -> None:
     filled = [text.format(tmp=tmp_path) for text in arguments]
     out = f"--output_dir={tmp_path / 'out'}"
 
-    done = subprocess.run(
-        [sys.executable, "-m", "converters.folder", out, *filled],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert message in _refused(warm_python, "folder", out, *filled)
 
 
 # verify
@@ -329,16 +325,18 @@ def test_names_that_standard_output_cannot_hold_are_printed(
     ],
 )
 def test_wrong_use_of_verify_is_one_clear_error_and_exit_code_1(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path, arguments: list[str], message: str
+    warm_python: WarmPython,
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    arguments: list[str],
+    message: str,
 ) -> None:
     filled = [text.format(data=data_dir, tmp=tmp_path) for text in arguments]
     (tmp_path / index.INDEX_NAME).write_text('{"format_version": 1, "classes": 3}')
 
-    done = _run("verify", *filled)
+    told = _refused(warm_python, "verify", *filled)
 
-    assert done.returncode == 1
-    assert message.format(tmp=tmp_path) in done.stderr
-    assert "Traceback" not in done.stderr
+    assert message.format(tmp=tmp_path) in told
 
 
 # synthesize

@@ -7,8 +7,6 @@ import subprocess
 import time
 from typing import Any
 
-import pytest
-
 from converters.jobs import work_dir
 from tests.support.data import digests
 from tests.support.long_conversion import Uninterrupted, command, num_complete
@@ -41,59 +39,55 @@ def _finish(uninterrupted: Uninterrupted, folder: pathlib.Path, *more: str) -> N
     assert digests(folder) == expected
 
 
-def test_complete_shards_are_not_written_again(
+# Each signal, and the number of complete shards when it is sent.
+STOPS = ((signal.SIGINT, 1), (signal.SIGTERM, 8), (signal.SIGKILL, 16))
+
+
+def _stop(
+    raw_dir: pathlib.Path, folder: pathlib.Path, number: signal.Signals, least: int
+) -> tuple[int, str]:
+    """Starts the command and stops it; returns its exit code and its errors."""
+    process = subprocess.Popen(
+        command(raw_dir, folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell ignores SIGINT in what it starts in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while process.poll() is None and num_complete(folder) < least:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    return process.returncode, errors
+
+
+def test_stopped_it_says_how_to_go_on_and_writes_no_complete_shard_again(
     uninterrupted: Uninterrupted, tmp_path: pathlib.Path
 ) -> None:
+    """One conversion is stopped three times, by another signal each."""
     raw_dir, _ = uninterrupted
-    folder = tmp_path / "out"
-    process = subprocess.Popen(command(raw_dir, folder), stdout=subprocess.DEVNULL)
-    while process.poll() is None and num_complete(folder) < 5:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    for attempt in range(10):
+        folder, told = tmp_path / f"out-{attempt}", []
+        for number, least in STOPS:
+            told.append(_stop(raw_dir, folder, number, least))
+            if told[-1][0] == 0:  # on a busy host it may have ended before
+                break
+        else:
+            break
+
+    assert [code for code, _ in told] == [1, 1, -signal.SIGKILL]
+    for _, errors in told[:2]:
+        assert "interrupted" in errors
+        assert "Run the same command again to go on" in errors
     time.sleep(0.5)  # the workers end with their parent
     markers = (folder / work_dir.WORK_DIR_NAME).glob("*/*.done")
     places = [path.with_suffix("") for path in markers]
     before = {path.name: path.stat().st_ino for path in places}
-
     _finish(uninterrupted, folder)
-
-    assert 5 <= len(before) < 43
+    assert 16 <= len(before) < 43
     after = {name: (folder / name).stat().st_ino for name in before}
     assert after == before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_it_soon_and_says_how_to_go_on(
-    uninterrupted: Uninterrupted,
-    tmp_path: pathlib.Path,
-    number: signal.Signals,
-) -> None:
-    raw_dir, _ = uninterrupted
-    for attempt in range(10):
-        folder = tmp_path / f"out-{attempt}"
-        process = subprocess.Popen(
-            command(raw_dir, folder),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A shell ignores SIGINT in what it starts in the background.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        while not num_complete(folder):
-            time.sleep(0.005)
-            if process.poll() is not None:
-                break
-
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
-        if process.returncode != 0:  # on a busy host it may have ended before
-            break
-
-    assert process.returncode == 1
-    assert "interrupted" in errors
-    assert "Run the same command again to go on" in errors
-    _finish(uninterrupted, folder)
 
 
 def test_full_disk_is_an_error_and_can_be_gone_on_from(
@@ -134,26 +128,16 @@ def test_tasks_share_a_job_and_the_last_one_finishes(
     assert digests(folder) == expected
 
 
-def test_finalize_names_what_is_missing_and_finishes_what_is_there(
+def test_half_a_job_names_what_is_missing_or_was_changed_and_can_be_gone_on_from(
     uninterrupted: Uninterrupted, tmp_path: pathlib.Path
 ) -> None:
     folder = tmp_path / "out"
     _run(uninterrupted, folder, "--task_index=0", "--num_tasks=2")
 
-    errors = _run(uninterrupted, folder, "--finalize", exit_code=1)
+    missing = _run(uninterrupted, folder, "--finalize", exit_code=1)
+    changed = _run(uninterrupted, folder, "--seed=5", exit_code=1)
 
-    assert "21 are missing, the first is train-00001-of-00040" in errors
-    _finish(uninterrupted, folder, "--task_index=1", "--num_tasks=2")
-
-
-def test_changed_option_is_noticed(
-    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
-) -> None:
-    folder = tmp_path / "out"
-    _run(uninterrupted, folder, "--task_index=0", "--num_tasks=2")
-
-    errors = _run(uninterrupted, folder, "--seed=5", exit_code=1)
-
-    assert "options.seed was 0, is 5" in errors
+    assert "21 are missing, the first is train-00001-of-00040" in missing
+    assert "options.seed was 0, is 5" in changed
     assert os.listdir(folder) == [work_dir.WORK_DIR_NAME]
     _finish(uninterrupted, folder)

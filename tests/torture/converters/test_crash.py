@@ -10,7 +10,7 @@ from tests.support.data import digests
 from tests.support.long_conversion import Uninterrupted, command, num_complete
 from tests.support.torture import rounds
 
-NUM_ROUNDS = rounds(few=3, many=200)
+NUM_ROUNDS = rounds(few=2, many=200)
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(

@@ -1,7 +1,7 @@
 """Conversions that are killed at chosen points; see `kill_points`.
 
 KILL_POINTS=1 kills at every point, which takes half an hour; KILL_POINTS=N at every
-N-th. The default is a dozen points, and some two hundred with TORTURE=1.
+N-th. The default is eight points, and some two hundred with TORTURE=1.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 from tests.support.torture import rounds
 
 MODULE = "tests.torture.converters.kill_points"
-EVERY = int(os.environ.get("KILL_POINTS", rounds(few=80, many=4)))
+EVERY = int(os.environ.get("KILL_POINTS", rounds(few=120, many=4)))
 
 
 def test_conversion_that_is_killed_ends_as_one_whole_data_set_or_a_clear_refusal(

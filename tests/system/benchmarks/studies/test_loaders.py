@@ -180,7 +180,7 @@ def test_command_measures(color_dir: pathlib.Path, tmp_path: pathlib.Path) -> No
         "benchmarks.studies.loaders",
         f"--data_dir={color_dir}",
     ]
-    flags = ["--peers=garden,ffcv", "--num_rounds=1", "--num_timed_images=2000"]
+    flags = ["--peers=garden,ffcv", "--num_rounds=1", "--num_timed_images=400"]
     flags += ["--image_size=32", "--batch_size=4", "--dtype=uint8"]
 
     done = subprocess.run(
