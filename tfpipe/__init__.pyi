@@ -108,6 +108,9 @@ from .remote.shard_cache import (
     Filled as Filled,
     ShardCache as ShardCache,
 )
+from .service.paying import (
+    ServicePayoff as ServicePayoff,
+)
 from .service.stage import (
     Service as Service,
 )

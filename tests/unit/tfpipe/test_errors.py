@@ -259,6 +259,18 @@ MADE = [
     ),
     (tfpipe.SavedState, {}, {"state": OBJECT}),
     (
+        tfpipe.ServicePayoff,
+        {"rate": 1, "num_cores": 2},
+        {
+            "rate": SECONDS,
+            "num_cores": SECONDS,
+            "demand": SECONDS[:-1],
+            "cpu_seconds": SECONDS[:-1],
+            "bytes_per_image": SECONDS[:-1],
+            "unit": OBJECT[:1],
+        },
+    ),
+    (
         tfpipe.Setting,
         {"tuning": tfpipe.Tuning()},
         {"tuning": (*OBJECT, None), "cache": OBJECT},
