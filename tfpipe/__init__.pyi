@@ -114,6 +114,10 @@ from .service.paying import (
 from .service.stage import (
     Service as Service,
 )
+from .service.workers import (
+    service_worker_answers as service_worker_answers,
+    service_workers as service_workers,
+)
 from .shards.subset import (
     Subset as Subset,
 )

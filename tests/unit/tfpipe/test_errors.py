@@ -278,7 +278,11 @@ MADE = [
     (
         tfpipe.Service,
         {"address": "127.0.0.1:5050"},
-        {"address": (3, None, "5050", "host", "a/b:1", "h:70000"), "compress": SWITCH},
+        {
+            "address": (3, None, "5050", "host", "a/b:1", "h:70000"),
+            "lost_after_s": SECONDS[:-1],
+            "compress": SWITCH,
+        },
     ),
     (
         tfpipe.ShardCache,
@@ -502,7 +506,7 @@ NOT_MADE = {
     *("RemoteError", "TfpipeError", "Flip", "ToNCHW", "Subset", "keep_freed_memory"),
     *("Bottleneck", "Fault", "Headspace", "Profile", "Search", "StageCost"),
     *("StepFigures", "StepTime", "Throughput", "Turns", "chosen_parallelism"),
-    *("CacheStatistics", "Filled"),
+    *("CacheStatistics", "Filled", "service_worker_answers", "service_workers"),
     *("cpu_model", "cpu_quota", "git_revision", "ram_bytes", "ram_left"),
 }
 # Below, or takes the arguments of another.
