@@ -39,7 +39,7 @@ def service_worker_answers(address: str) -> bool:
 
 def _ask(address: str, method: str) -> tuple[bytes | None, str]:
     """Returns the answer of a server to an empty request, and the name of a failure."""
-    import grpc
+    import grpc  # type: ignore[import-untyped]
 
     # A proxy of the environment is for other hosts than these.
     options = [("grpc.enable_http_proxy", 0)]

@@ -228,7 +228,7 @@ def test_a_killed_worker_that_comes_back_loses_and_repeats_nothing(
 def test_a_killed_worker_that_stays_away_is_an_error_on_every_rank(
     service: ServiceProcesses, rank_pool: RankPool, many_dir: pathlib.Path
 ) -> None:
-    """Also where a data set ends early, and for a dispatcher without workers."""
+    """Each rank names the worker, and the service is whole again afterwards."""
     port = service.kill_worker()
     try:
         told = rank_pool.run(_error_of_rank, many_dir, service.address)
