@@ -9,7 +9,8 @@ There are four parts; --do chooses some of them:
   profile     the cost of each stage, the rate that it could reach, the bottleneck, and
               what to change
   tune        the best setting within the budgets, compared with AUTOTUNE; --tuning
-              stores it for benchmarks.train --tuning and tfpipe.load_tuned
+              stores it for benchmarks.train --tuning and tfpipe.load_tuned. With
+              --demand it says whether a tf.data service would pay
   headspace   the training step of --model with a cached batch, compared with the
               pipeline, and how many cores can be taken away before the input matters
 Reading, decoding and batching are always measured; the copy to a device only in
@@ -180,6 +181,7 @@ def tune(config: InputConfig, world: Ranks, measured: Measured) -> str:
         num_local_ranks=world.num_local_ranks,
         any_order=config.any_order,
         time_limit=min(_TUNE_SECONDS, measured.seconds),
+        demand=config.images_per_second_wanted,
     )
     measured.pipeline = found.pipeline
     measured.search = found

@@ -13,8 +13,8 @@ A worker that is killed must be started again with the same --address, as `local
 the trainers then ask for the records that it had. Until then they get what the other
 workers make, and wait at the end of the epoch. The dispatcher names each worker that
 has not answered for --silent_seconds on stderr. With --work_dir a dispatcher that is
-killed, and started again with the same --address, goes on; without it the trainers of a
-dispatcher that is killed wait for ever.
+killed, and started again with the same --address, goes on. Trainers end with an error
+after Service.lost_after_s seconds if a worker or the dispatcher is not back by then.
 
 The servers of TensorFlow check nobody's identity, run what they are sent, and listen on
 every network address of the host, whatever --address says: keep their ports behind a
@@ -36,7 +36,7 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks.distributed import service_workers
+from benchmarks.distributed.silent_workers import SilentWorkers
 from benchmarks.options import command
 from benchmarks.reporting import output
 
@@ -151,7 +151,9 @@ def _dispatch(address: Address, stop: threading.Event) -> dict[str, Any]:
 
 def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
     """Starts to name the workers that do not answer, on stderr, until `stop`."""
-    silent = service_workers.SilentWorkers(_SILENT_SECONDS.value)
+    import tfpipe
+
+    silent = SilentWorkers(_SILENT_SECONDS.value, tfpipe.service_worker_answers)
 
     # The server listens on all addresses of this host; `shown` may be for others.
     here = f"127.0.0.1:{shown.rpartition(':')[2]}"
@@ -160,7 +162,7 @@ def _watch_workers(shown: str, stop: threading.Event) -> threading.Thread:
         said = ""
         while not stop.wait(_SILENT_SECONDS.value / 4):
             try:
-                sentences = silent.look(service_workers.worker_addresses(here))
+                sentences = silent.look(tfpipe.service_workers(here))
             except ConnectionError as error:
                 sentences = [str(error)] if str(error) != said else []
                 said = str(error)

@@ -108,8 +108,15 @@ from .remote.shard_cache import (
     Filled as Filled,
     ShardCache as ShardCache,
 )
+from .service.paying import (
+    ServicePayoff as ServicePayoff,
+)
 from .service.stage import (
     Service as Service,
+)
+from .service.workers import (
+    service_worker_answers as service_worker_answers,
+    service_workers as service_workers,
 )
 from .shards.subset import (
     Subset as Subset,

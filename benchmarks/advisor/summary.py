@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tfpipe
 from benchmarks.advisor import ceilings, facts, hardware, payoffs, run_costs
 from benchmarks.advisor.ceilings import Prediction
 from benchmarks.advisor.facts import Fact, Facts
@@ -60,6 +61,7 @@ def answer(
         "cores_per_accelerator": predicted.needs.cores / scenario.num_accelerators,
         "binding": predicted.binding,
         "sentences": _sentences(whole, scenario, mode),
+        "service": _service(scenario, whole).as_json(),
         "facts": facts.as_json(whole),
         "rows": [_row(known, accelerators, mode, number) for number in counts],
         "payoffs": [dataclasses.asdict(found) for found in payoffs.find(whole)],
@@ -155,7 +157,18 @@ def _sentences(whole: Facts, scenario: Scenario, mode: str) -> list[str]:
             f"{cold.needs.requests_per_second:,.0f} requests/s and "
             f"{cold.needs.cores:,.1f} cores in the first epoch."
         )
-    return found + _next(scenario, steady)
+    return [*found, *_next(scenario, steady), _service(scenario, whole).sentence]
+
+
+def _service(scenario: Scenario, whole: Facts) -> tfpipe.ServicePayoff:
+    """Returns whether a service on other hosts would pay, for all hosts together."""
+    limits = ceilings.predict(scenario).ceilings
+    return tfpipe.ServicePayoff(
+        rate=limits["cpu"],
+        num_cores=scenario.num_hosts * scenario.host.num_cores,
+        demand=limits["accelerator"],
+        bytes_per_image=3 * facts.number(whole, "image_size") ** 2,
+    )
 
 
 def _cores(predicted: Prediction, scenario: Scenario) -> str:

@@ -4,10 +4,12 @@ In: the command line. Out: an `InputConfig`.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from absl import flags
 
+from benchmarks.models import published
 from benchmarks.options import command, preset_flag, shared_flags
 from benchmarks.system.tiers.place import DataPlace
 
@@ -19,6 +21,7 @@ GROUPS = {
     "Where the records are": shared_flags.PLACE,
     "How tune may search": (
         *("cpu_budget", "ram_budget_gb", "disk_budget_gb", "cache_dir", "any_order"),
+        "demand",
     ),
     "What is kept": ("tuning", "report_dir"),
 }
@@ -86,6 +89,13 @@ _ANY_ORDER = flags.DEFINE_bool(
     "Whether tune may also try deterministic=False: elements in the order in which "
     "they are ready, which is not reproducible.",
 )
+_DEMAND = flags.DEFINE_string(
+    "demand",
+    None,
+    "Images/s that the training step of a rank could take, such as 1500, or one of "
+    f"{', '.join(published.ACCELERATORS)}, for its published figure of --model. tune "
+    "then says whether a tf.data service with cores of other hosts would pay.",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,6 +124,7 @@ class InputConfig:
     disk_budget_bytes: int = 0
     cache_dir: str | None = None
     any_order: bool = False
+    demand: str | None = None
     tuning: str | None = None
     whole_batches: bool = False
     report_dir: str | None = None
@@ -142,11 +153,38 @@ class InputConfig:
                 "--disk_budget_gb and --cache_dir must be given together, got "
                 f"{self.disk_budget_bytes / 1e9} and {self.cache_dir}."
             )
+        _ = self.images_per_second_wanted  # checks itself
 
     @property
     def place(self) -> DataPlace:
         """The data set and the way to its shards."""
         return DataPlace.of(self)
+
+    @property
+    def images_per_second_wanted(self) -> float | None:
+        """Images per second that the step of a rank could take; None if unknown."""
+        if self.demand is None:
+            return None
+        if accelerator := published.ACCELERATORS.get(self.demand):
+            is_training = self.preset == "imagenet_train"
+            figures = accelerator.train if is_training else accelerator.infer
+            if self.model not in figures:
+                raise ValueError(
+                    f"--demand={self.demand} has figures of {', '.join(figures)} with "
+                    f"--preset={self.preset}, none of --model={self.model}. Give the "
+                    "images/s."
+                )
+            return figures[self.model].images_per_second
+        try:
+            rate = float(self.demand)
+        except ValueError:
+            rate = math.nan
+        if not 0 < rate < math.inf:
+            raise ValueError(
+                "--demand must be images/s, a number above 0, or one of "
+                f"{', '.join(published.ACCELERATORS)}; got {self.demand}."
+            )
+        return rate
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""
@@ -178,5 +216,6 @@ def config_from_flags() -> InputConfig:
         disk_budget_bytes=int(_DISK_BUDGET_GB.value * 1e9),
         cache_dir=_CACHE_DIR.value,
         any_order=_ANY_ORDER.value,
+        demand=_DEMAND.value,
         **shared_flags.shared(),
     )

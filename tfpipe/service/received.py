@@ -5,6 +5,7 @@ windows with what has not arrived, to ask for again.
 """
 
 import itertools
+import math
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ from tfpipe.reading.order import Place
 from tfpipe.reading.windows import Windows
 from tfpipe.service import epoch_windows
 from tfpipe.service.epoch_windows import EpochWindows, Tensors
+from tfpipe.service.lost_workers import LostWorkers
 
 Array = npt.NDArray[Any]
 
@@ -23,13 +25,17 @@ Array = npt.NDArray[Any]
 class Received:
     """Keeps the records of an epoch that were received, for each iteration."""
 
-    def __init__(self, address: str, windows: Windows, first: Place) -> None:
+    def __init__(
+        self, address: str, windows: Windows, first: Place, lost_after_s: float | None
+    ) -> None:
         self._address = address
+        self._limit = math.inf if lost_after_s is None else lost_after_s
         self._windows = windows
         self._first = first
         self._tokens = itertools.count()  # its `next` is atomic
         self._epochs: dict[int, tuple[EpochWindows, Array]] = {}
         self._rounds: dict[int, int] = {}
+        self._lost: dict[int, LostWorkers] = {}  # of the rounds that go on
 
     def begin(self, number: Array) -> Any:
         """Begins an epoch; returns int64, the token of the iteration's epoch."""
@@ -67,7 +73,11 @@ class Received:
                 f"again: a worker of the tf.data service at {self._address} is gone.",
                 file=sys.stderr,
             )
-        if not num_missing:
+        if num_missing:
+            self._lost[int(token)] = LostWorkers(
+                address=self._address, limit=self._limit
+            )
+        else:
             del self._epochs[int(token)], self._rounds[int(token)]
         arrays = epoch.missing(is_received)
         return [arrays[name] for name in epoch_windows.ARRAYS]
@@ -83,4 +93,30 @@ class Received:
         if were.any() and not were.all():
             raise RuntimeError("A batch of the tf.data service holds records again.")
         is_received[positions] = True
+        if (lost := self._lost.get(int(token))) is not None:
+            lost.arrived()
         return np.bool_(not were.any())
+
+    def end_round(self, token: tf.Tensor) -> tf.Tensor:
+        """Returns False, and notes that the service has no elements left."""
+
+        def end(number: Array) -> Any:
+            self._lost.pop(int(number), None)
+            return np.bool_(False)
+
+        return tf.ensure_shape(tf.numpy_function(end, [token], tf.bool), [])
+
+    def goes_on(self, token: tf.Tensor) -> tf.Tensor:
+        """Returns bool, whether the service may have elements left.
+
+        Raises, when it is run:
+            tf.errors.OpError: If a server that the epoch waits for is lost.
+        """
+
+        def check(number: Array) -> Any:
+            if (lost := self._lost.get(int(number))) is None:
+                return np.bool_(False)
+            lost.check()
+            return np.bool_(True)
+
+        return tf.ensure_shape(tf.numpy_function(check, [token], tf.bool), [])

@@ -17,6 +17,7 @@ from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Place
 from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.reading.state import State
+from tfpipe.service import watched
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
 from tfpipe.service.received import Received
@@ -36,16 +37,20 @@ class Service:
     that is left; several trainers share the workers. Each record comes once an epoch,
     and every rank makes equal steps, also if a worker is killed: it must be started
     again with the same address, and the records that it had are asked for again. Until
-    then the epoch does not end. The elements are those of the pipeline
-    without the service, with the same random numbers. Their order within an epoch is
-    that in which the workers finish, so another run has another order, and a run that
-    is resumed within an epoch repeats some records of it and leaves out as many.
+    then the epoch does not end, but after `lost_after_s` with an error. The elements
+    are those of the pipeline without the service, with the same random numbers. Their
+    order within an epoch is that in which the workers finish, so another run has
+    another order, and a run that is resumed within an epoch repeats some records of it
+    and leaves out as many.
 
     A pipeline with this stage calls `keep_freed_memory` for the process when it is
     built, as each batch arrives as one large message.
 
     Args:
         address: "HOST:PORT" of the dispatcher.
+        lost_after_s: Seconds without an element after which a worker, or the
+            dispatcher, that gives no answer is taken for lost, and ends the run with an
+            error; None waits without a limit.
         compress: Whether what the workers send is compressed, with Snappy. It pays only
             on networks of less than 1 Gbit/s: pixels hardly get smaller.
 
@@ -54,17 +59,20 @@ class Service:
         ValueError: If a stage before this one cannot run on a worker.
 
     Raises, while the dataset is read:
-        tf.errors.OpError: If a worker cannot read a record or an op fails.
+        tf.errors.OpError: If a worker cannot read a record, an op fails, or a worker
+            is lost.
     """
 
     address: str
     _: dataclasses.KW_ONLY
+    lost_after_s: float | None = 60.0
     compress: bool = False
     _run: "_Run | None" = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         errors.require_kind(self, "address", self.address, str)
         errors.settle_bools(self, "compress")
+        errors.settle_numbers(self, ["lost_after_s"], above=0, or_none=True)
         name, _, port = self.address.rpartition(":")
         if not name or "/" in name or not port.isdecimal() or int(port) >= 1 << 16:
             raise ValueError(
@@ -133,7 +141,8 @@ def _require_dispatcher(address: str) -> None:
 def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
     """Returns the elements of the epochs of a run, after the service."""
     place, numbers = run.places(remote.source)
-    received = Received(service.address, windows_of(remote.source), place)
+    windows = windows_of(remote.source)
+    received = Received(service.address, windows, place, service.lost_after_s)
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
         token = tf.numpy_function(received.begin, [number], tf.int64)
@@ -153,8 +162,15 @@ def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
             # TensorFlow looks at the options of the dataset, which cannot be told here.
             warnings.simplefilter("ignore", UserWarning)
             elements = remote.elements(arrays).apply(distribute)
-        return elements.filter(
+        elements = elements.filter(
             as_it_is(lambda element: received.add(token, element[POSITION]))
+        )
+        if service.lost_after_s is None:
+            return elements
+        return watched.watched(
+            elements,
+            end=lambda: received.end_round(token),
+            goes_on=lambda: received.goes_on(token),
         )
 
     made = numbers.flat_map(as_it_is(epoch)).map(as_it_is(_without_position))

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes, timed_reader
-from tfpipe.service import paying
+from tfpipe.service.paying import ServicePayoff
 
 Step = Callable[[Any], Any]
 
@@ -76,6 +76,17 @@ class Headspace:
         return self.rates[0].num_cores - min(rates.num_cores for rates in enough)
 
     @property
+    def service(self) -> ServicePayoff:
+        """Whether a `Service` would pay for this step."""
+        first = self.rates[0]
+        return ServicePayoff(
+            rate=first.of_pipeline,
+            num_cores=first.num_cores,
+            demand=first.with_cached_batch,
+            unit="batches",
+        )
+
+    @property
     def sentence(self) -> str:
         """The result in words."""
         first = self.rates[0]
@@ -83,7 +94,7 @@ class Headspace:
             return (
                 f"The input holds the step back: {first.with_pipeline:.1f} steps/s of "
                 f"{first.with_cached_batch:.1f} with a cached batch ({self.ratio:.0%})."
-                f"{_service_sentence(first)}"
+                f" {self.service.sentence}"
             )
         spare = self.num_spare_cores
         return (
@@ -112,19 +123,8 @@ class Headspace:
             "times_faster": self.times_faster,
             "num_spare_cores": self.num_spare_cores,
             "sentence": self.sentence,
+            "service": self.service.as_json(),
         }
-
-
-def _service_sentence(rates: Rates) -> str:
-    """Returns what a `Service` needs; nothing if the cores of this host are enough."""
-    demand, alone = rates.with_cached_batch, rates.of_pipeline
-    cores = paying.cores_elsewhere(demand, alone, rates.num_cores)
-    if not cores:
-        return ""
-    return (
-        f" The input alone gives {alone:.1f} on {rates.num_cores} cores: with a "
-        f"tfpipe.Service, about {cores} cores of other hosts would give all."
-    )
 
 
 def headspace(

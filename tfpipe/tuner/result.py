@@ -5,16 +5,18 @@ In: trials, from the races of `search`. Out: a table, a sentence, and a JSON fil
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfpipe import errors, tuning
+from tfpipe import errors, host, tuning
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling.profile import Profile
-from tfpipe.tuner import space
+from tfpipe.service.paying import ServicePayoff
+from tfpipe.tuner import race, space
 from tfpipe.tuner.placement import Placement
-from tfpipe.tuner.space import Setting
+from tfpipe.tuner.space import Budget, Setting
 from tfpipe.tuning import Tuning
 
 # A setting must be this many times as fast to win: less is the noise of a race.
@@ -73,6 +75,8 @@ class Search:
         is_as_given: Whether the pipeline is the one that was given, unchanged.
         given_excess: How the pipeline as it was given exceeds the budget; empty if it
             does not.
+        service: Whether a `Service` would pay, from the rate of the winner and the
+            demand; None if that is not known.
     """
 
     pipeline: Pipeline
@@ -85,10 +89,12 @@ class Search:
     fingerprint: str
     is_as_given: bool = False
     given_excess: str = ""
+    service: ServicePayoff | None = None
 
     def __str__(self) -> str:
         head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
-        return "\n".join([head, *map(str, self.trials), self.sentence])
+        found = [head, *map(str, self.trials), self.sentence]
+        return "\n".join([*found, self.service.sentence] if self.service else found)
 
     @property
     def sentence(self) -> str:
@@ -117,6 +123,7 @@ class Search:
             "is_as_given": self.is_as_given,
             "given_excess": self.given_excess,
             "sentence": self.sentence,
+            "service": self.service and self.service.as_json(),
             "trials": [dataclasses.asdict(trial) for trial in self.trials],
         }
 
@@ -133,6 +140,29 @@ class Search:
             is_as_given=self.is_as_given,
             evidence=self.as_json(),
         )
+
+
+def payoff(
+    winner: race.Turns, profile: Profile, budget: Budget, demand: float | None
+) -> ServicePayoff:
+    """Returns whether a `Service` would pay, from what the winner of a race gives.
+
+    Args:
+        winner: The turns of the winner.
+        profile: The costs of the pipeline.
+        budget: Threads that the winner may use.
+        demand: Images per second that the training step could take; None if unknown.
+    """
+    count = profile.examples_per_output or 1
+    num_bytes = profile.stages[-1].bytes_out_per_output / count
+    return ServicePayoff(
+        rate=winner.rate * count,
+        num_cores=min(budget.num_threads, host.num_cores()),
+        demand=demand,
+        cpu_seconds=winner.cost / count or None,
+        bytes_per_image=num_bytes if 0 < num_bytes < math.inf else None,
+        unit="images" if profile.examples_per_output else "elements",
+    )
 
 
 def load_tuned(path: str | os.PathLike[str], pipeline: Pipeline) -> Pipeline:

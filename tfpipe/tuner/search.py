@@ -25,7 +25,7 @@ from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import measure, prefixes
 from tfpipe.profiling.process_usage import ProcessMeter
 from tfpipe.profiling.profile import Profile
-from tfpipe.tuner import placement, race, space
+from tfpipe.tuner import placement, race, result, space
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.result import GAIN, Search, Trial
 from tfpipe.tuner.space import Budget, Setting
@@ -62,6 +62,7 @@ def search_tuning(
     any_order: bool = False,
     time_limit: float = 60.0,
     exhaustive: bool = False,
+    demand: float | None = None,
 ) -> Search:
     """Searches for the setting that makes a pipeline fastest on this host.
 
@@ -89,6 +90,8 @@ def search_tuning(
             needed to try any.
         exhaustive: Whether to try every setting of a coarse grid, however long that
             takes, to see what the search misses.
+        demand: Images per second that the training step of this rank could take, for
+            `Search.service`; None if it is unknown.
 
     Raises:
         ValueError: If an argument is wrong, or the pipeline is empty.
@@ -97,6 +100,7 @@ def search_tuning(
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     errors.require_number("", "time_limit", time_limit, above=0)
     errors.require_bools("", any_order=any_order, exhaustive=exhaustive)
+    errors.require_number("", "demand", demand, above=0, or_none=True)
     ram_left = host.ram_left()
     budget = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left // 2)
     # The cache of the given pipeline may use all memory that is left, unless a budget
@@ -109,7 +113,8 @@ def search_tuning(
     own = dataclasses.replace(own, disk_bytes=disk_budget_bytes, cache_dir=cache_dir)
     deadline = _Deadline(None if exhaustive else time_limit)
     searcher = _Searcher(pipeline, budget, deadline)
-    return searcher.search(exhaustive=exhaustive, excess=_excess(pipeline, own))
+    excess = _excess(pipeline, own)
+    return searcher.search(exhaustive=exhaustive, excess=excess, demand=demand)
 
 
 def _share(
@@ -178,7 +183,9 @@ class _Searcher:
         self._busy_threads = ProcessMeter().busy_threads()
         self._seconds_kept = 0.0  # for one more race of two, and for the last race
 
-    def search(self, *, exhaustive: bool, excess: str) -> Search:
+    def search(
+        self, *, exhaustive: bool, excess: str, demand: float | None = None
+    ) -> Search:
         """Runs the search; `excess` says how the given pipeline exceeds the budget."""
         autotune = space.autotuned(self._budget)
         with self._deadline.bar:
@@ -203,6 +210,7 @@ class _Searcher:
             fingerprint=self._given.fingerprint,
             is_as_given=setting is None,
             given_excess=excess,
+            service=result.payoff(turns[winner], profile, self._budget, demand),
         )
 
     def _first(self, autotune: Setting, profile: Profile) -> Setting:

@@ -40,7 +40,7 @@ def test_all_four_answers_and_their_page(
     done = warm_python.run(
         *("-c", QUICK_COMMAND, f"--data_dir={data_dir}"),
         *("--model=tiny", "--image_size=32", "--batch_size=4", "--seconds=0.3"),
-        *(f"--tuning={tuning}", f"--report_dir={results}"),
+        *(f"--tuning={tuning}", f"--report_dir={results}", "--demand=1e6"),
     )
 
     assert done.returncode == 0, done.stderr
@@ -51,6 +51,9 @@ def test_all_four_answers_and_their_page(
     assert result["examples_per_second_per_rank"] == [result["examples_per_second"]]
     assert result["profile"]["bottleneck"]["sentence"] in done.stdout
     assert result["tune"]["sentence"] in done.stdout
+    assert result["tune"]["service"]["demand_per_second"] == 1e6
+    assert f", and the step takes {10**6:,}" in result["tune"]["service"]["sentence"]
+    assert result["tune"]["service"]["sentence"] in lines
     assert result["headspace"]["rates"][0]["num_cores"] >= 1
     parts = [line for line in lines if line in input_flags.PARTS]
     assert parts == ["throughput", "profile", "tune", "headspace"]

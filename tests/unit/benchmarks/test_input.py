@@ -113,6 +113,8 @@ def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
         ({"data_dir": "x", "do": ["tune", "cook"]}, "--do must be of throughput"),
         ({"data_dir": "x", "disk_budget_gb": 1.0}, "must be given together"),
         ({"data_dir": "/nonexistent"}, "index.json is missing"),
+        ({"data_dir": "x", "demand": "0"}, "--demand must be images/s, a number above"),
+        ({"data_dir": "x", "demand": "h100"}, "none of --model=tiny. Give the images"),
     ],
 )
 def test_wrong_flags_are_one_line(

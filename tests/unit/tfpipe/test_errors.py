@@ -259,6 +259,18 @@ MADE = [
     ),
     (tfpipe.SavedState, {}, {"state": OBJECT}),
     (
+        tfpipe.ServicePayoff,
+        {"rate": 1, "num_cores": 2},
+        {
+            "rate": SECONDS,
+            "num_cores": SECONDS,
+            "demand": SECONDS[:-1],
+            "cpu_seconds": SECONDS[:-1],
+            "bytes_per_image": SECONDS[:-1],
+            "unit": OBJECT[:1],
+        },
+    ),
+    (
         tfpipe.Setting,
         {"tuning": tfpipe.Tuning()},
         {"tuning": (*OBJECT, None), "cache": OBJECT},
@@ -266,7 +278,11 @@ MADE = [
     (
         tfpipe.Service,
         {"address": "127.0.0.1:5050"},
-        {"address": (3, None, "5050", "host", "a/b:1", "h:70000"), "compress": SWITCH},
+        {
+            "address": (3, None, "5050", "host", "a/b:1", "h:70000"),
+            "lost_after_s": SECONDS[:-1],
+            "compress": SWITCH,
+        },
     ),
     (
         tfpipe.ShardCache,
@@ -490,7 +506,7 @@ NOT_MADE = {
     *("RemoteError", "TfpipeError", "Flip", "ToNCHW", "Subset", "keep_freed_memory"),
     *("Bottleneck", "Fault", "Headspace", "Profile", "Search", "StageCost"),
     *("StepFigures", "StepTime", "Throughput", "Turns", "chosen_parallelism"),
-    *("CacheStatistics", "Filled"),
+    *("CacheStatistics", "Filled", "service_worker_answers", "service_workers"),
     *("cpu_model", "cpu_quota", "git_revision", "ram_bytes", "ram_left"),
 }
 # Below, or takes the arguments of another.

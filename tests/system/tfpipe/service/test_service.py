@@ -151,6 +151,23 @@ def _of_rank(
     return _epochs(pipeline, num_epochs=3), pipeline.source.steps_per_epoch
 
 
+_LOST_AFTER_S = 3.0
+
+
+def _error_of_rank(
+    ranks: Ranks, data_dir: pathlib.Path, address: str
+) -> tuple[float, str]:
+    """Returns the seconds of an epoch, and how it fails."""
+    plain = _train(data_dir, rank=ranks.rank, num_ranks=ranks.num_ranks)
+    stages = [*plain.stages, tfpipe.Service(address, lost_after_s=_LOST_AFTER_S)]
+    begun = time.monotonic()
+    try:
+        _epochs(dataclasses.replace(plain, stages=stages))
+    except tf.errors.OpError as error:
+        return time.monotonic() - begun, error.message
+    return time.monotonic() - begun, "no error"
+
+
 def test_two_ranks_share_two_workers(
     service: ServiceProcesses, rank_pool: RankPool, many_dir: pathlib.Path
 ) -> None:
@@ -206,6 +223,34 @@ def test_a_killed_worker_that_comes_back_loses_and_repeats_nothing(
 
     assert [sorted(epoch) for epoch in made] == [list(range(NUM_RECORDS))] * 2
     assert "of 200 records are asked for again" in capfd.readouterr().err
+
+
+def test_a_killed_worker_that_stays_away_is_an_error_on_every_rank(
+    service: ServiceProcesses, rank_pool: RankPool, many_dir: pathlib.Path
+) -> None:
+    """Each rank names the worker, and the service is whole again afterwards."""
+    port = service.kill_worker()
+    try:
+        told = rank_pool.run(_error_of_rank, many_dir, service.address)
+    finally:
+        service.start_worker(port)
+
+    for seconds, message in told:
+        assert f"no answer came from the worker at 127.0.0.1:{port}." in message
+        assert f"The tf.data service at {service.address} has given no" in message
+        assert _LOST_AFTER_S <= seconds < 4 * _LOST_AFTER_S
+    (epoch,) = _epochs(_with_service(_train(many_dir), service))
+    assert sorted(epoch) == [*range(NUM_RECORDS)], "the service is whole again"
+
+
+def test_a_run_that_leaves_an_epoch_does_not_wait(
+    service: ServiceProcesses, many_dir: pathlib.Path
+) -> None:
+    dataset = _with_service(_train(many_dir), service).build(num_epochs=None)
+
+    for _ in zip(dataset, range(3), strict=False):
+        pass
+    assert len(list(dataset.take(3))) == 3
 
 
 def test_a_killed_dispatcher_goes_on_when_it_is_started_again(

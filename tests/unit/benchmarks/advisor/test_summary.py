@@ -31,6 +31,8 @@ def test_an_answer_says_what_binds_in_its_first_sentence():
         "100% busy; the storage must give 5.9 GB/s, and 79.2 of 360 cores (22%) are "
         "busy.",
         "The next limit is the CPUs of the hosts, at 233,070 images/s.",
+        "360 cores at 647 images/s a core give 233,070 images/s, and the step takes "
+        "51,264: a tfpipe.Service would not pay.",
     ]
     assert (found["num_ranks"], found["num_hosts"]) == (72, 9)
     assert [row["num_accelerators"] for row in found["rows"]] == [
@@ -138,7 +140,7 @@ def test_remedies_of_few_cores():
     assert found["restart markers"].gain == pytest.approx(1 / 0.842, rel=3e-3)
     remote = found["preprocessing on other hosts"]
     assert remote.binding == "accelerator"
-    assert "22 cores on other hosts, and 2.15 GB/s" in remote.cost
+    assert "25 cores on other hosts, and 2.15 GB/s" in remote.cost
     narrow = _payoffs(accelerator="h100", cores="4", link="1GB/s")
     assert narrow["preprocessing on other hosts"].binding == "link"
     whole = _payoffs(accelerator="h100", cores="4", whole_batches="yes")

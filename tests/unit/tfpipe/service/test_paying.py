@@ -1,24 +1,48 @@
-"""How many cores of other hosts a service would need."""
+"""Whether a service would pay, and how many cores of other hosts it would need."""
+
+import json
+from typing import Any
 
 import pytest
 
-from tfpipe.service import paying
+import tfpipe
+
+# 125 images/s a core here, 110 a core elsewhere.
+HERE = {"rate": 1000.0, "num_cores": 8}
+BUSY, IDLE = {"cpu_seconds": 0.0079}, {"cpu_seconds": 0.005}
 
 
 @pytest.mark.parametrize(
-    ("demand", "rate", "cores"),
+    ("more", "cores", "pays", "words"),
     [
-        (1000.0, 1000.0, 0),  # the host's own cores are enough
-        (1001.0, 1000.0, 10),  # 125 a core here, 106 a core elsewhere
-        (2800.0, 1000.0, 27),
+        ({}, None, None, "1,000 images/s: a tfpipe.Service pays only if"),
+        ({"demand": 1000.0}, 0, False, "step takes 1,000: a tfpipe.Service would not"),
+        ({"demand": 99.9}, 0, False, "give 1,000 images/s, and the step takes 99.9:"),
+        ({"demand": 1001.0}, 10, True, "with 10 cores of other hosts would close"),
+        ({"demand": 2800.0} | BUSY, 26, True, "It costs 12% of the images/s a core."),
+        (
+            {"demand": 2800.0, "bytes_per_image": 150_528},
+            *(26, True, "a core, and 0.42 GB/s of the network."),
+        ),
+        # More cores are no remedy for a storage, and none is needed for this demand.
+        ({"demand": 1001.0} | IDLE, None, None, "only 62% of the time of these cores"),
+        ({"demand": 1000.0} | IDLE, 0, False, "would not pay."),
+        (
+            {"demand": 1001.0, "num_cores": 1},
+            2,
+            True,
+            "1 core at 1,000 images/s a core",
+        ),
+        ({"unit": "batches"}, None, None, "8 cores at 125 batches/s a core give 1,000"),
     ],
 )
-def test_cores_follow_from_the_rate_of_a_core(
-    demand: float, rate: float, cores: int
+def test_what_the_cores_give_is_compared_with_the_demand(
+    more: dict[str, Any], cores: int | None, pays: bool | None, words: str
 ) -> None:
-    assert paying.cores_elsewhere(demand, rate, num_cores=8) == cores
+    found = tfpipe.ServicePayoff(**HERE | more)
 
-
-def test_a_rate_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="rate must be"):
-        paying.cores_elsewhere(1.0, 0.0, num_cores=2)
+    assert (found.cores_elsewhere, found.pays) == (cores, pays)
+    assert words in found.sentence
+    told = found.as_json()
+    assert (told["cores_elsewhere"], told["pays"]) == (cores, pays)
+    assert json.loads(json.dumps(told, allow_nan=False))["sentence"] == found.sentence

@@ -192,10 +192,11 @@ def test_spare_cores_are_those_that_can_go_before_input_matters(
 def test_cores_of_other_hosts_are_named_if_those_here_are_too_few():
     slow = dataclasses.replace(rates(8, 0.5), of_pipeline=5.0)
 
-    found = Headspace(rates=[slow]).sentence
+    found = Headspace(rates=[slow])
 
-    assert "with a tfpipe.Service, about 19 cores of other hosts" in found
-    assert "Service" not in Headspace(rates=[rates(8, 0.5)]).sentence
+    assert "a tfpipe.Service with 19 cores of other hosts would close" in found.sentence
+    assert found.as_json()["service"]["cores_elsewhere"] == 19
+    assert "would not pay" in Headspace(rates=[rates(8, 0.5)]).sentence
 
 
 @pytest.mark.parametrize("name", ["seconds", "num_rounds"])

@@ -50,7 +50,7 @@ def races(monkeypatch):
     def install(rate):
         made = Races(rate)
         costs = [cost_of(number, 1, calls=2) for number in range(6)]
-        profile = types.SimpleNamespace(stages=costs)
+        profile = types.SimpleNamespace(stages=costs, examples_per_output=4)
         deadline = functools.partial(search._Deadline, clock=made.clock)
         monkeypatch.setattr(search, "_runner", made.runner)
         # In bytes, for no op and for all that are not random.
@@ -88,13 +88,20 @@ def test_a_cache_of_costly_results_is_found_kept_and_loaded(races, data_dir, tmp
     races(rate_by_cache)
     pipeline = decoded_again_and_again(data_dir)
 
-    found = tfpipe.search_tuning(pipeline, time_limit=40, ram_budget_bytes=10**9)
+    found = tfpipe.search_tuning(
+        pipeline, time_limit=40, ram_budget_bytes=10**9, cpu_budget=1, demand=5000.0
+    )
 
     assert found.setting.cache == placement.Placement(where="ram", num_ops=3)
     assert (found.ratio, found.given_ratio) == (8.0, 16.0)
     names = [trial.name for trial in found.trials]
     assert {"as given", "AUTOTUNE", "from the costs"} <= set(names)
     assert "8.00 times AUTOTUNE" in str(found)
+    # The winner makes 800 batches of 4 images a second with 1 core, each in 1 / 800 s.
+    told = found.as_json()["service"]
+    assert (told["rate_per_second"], told["num_cores"]) == (3200, 1)
+    assert (told["busy_share"], told["cores_elsewhere"]) == (1, 2)
+    assert str(found).endswith(f"\n{told['sentence']}")
     path = tmp_path / "tuning.json"
     found.save(path)
     assert str(tfpipe.load_tuned(path, pipeline)) == str(found.pipeline)
