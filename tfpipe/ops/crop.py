@@ -34,7 +34,7 @@ class Crop:
     """Decodes a crop box of the image and resizes it; the base of the ops below.
 
     Element: example -> example. Replaces `encoded`, `height`, `width` by `image`, and
-    moves `boxes` if there are any.
+    moves `boxes` if there are any. Uses `entry_points`, see `crop_image`, if there are any.
         out  image: `dtype` [height, width, 3] of `image_size`, 0..255
 
     Args:
@@ -115,8 +115,9 @@ class Crop:
             layout=self.layout,
             crop_op=self.crop_op,
             jpeg_only=self.jpeg_only,
+            entry_points=example.get("entry_points"),
         )
-        replaced = ("encoded", "height", "width")
+        replaced = ("encoded", "height", "width", "entry_points")
         kept = {name: value for name, value in example.items() if name not in replaced}
         if "boxes" in example:
             kept |= boxes.cropped(example, crop_box, self.sides, flips)
@@ -274,6 +275,7 @@ def crop_image(
     layout: Layout = "NHWC",
     crop_op: CropOp = "auto",
     jpeg_only: bool = False,
+    entry_points: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Returns a crop box of an image, resized, for one image or a batch.
 
@@ -301,6 +303,9 @@ def crop_image(
         crop_op: "auto", "native" or "stock", see `native.op.resolve`. The pixels are
             the same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
         jpeg_only: Whether PNG is refused.
+        entry_points: string [] or [n], what `native.entry_points.find` returns for each
+            image, or empty strings. The native op then reaches the crop box sooner. The
+            pixels are the same; a table that is damaged or of another image is ignored.
 
     Returns:
         `dtype` [height, width, 3], or [3, height, width] for "NCHW", with a first
@@ -327,6 +332,7 @@ def crop_image(
             quality=quality,
             dtype=dtype,
             layout=layout,
+            entry_points=[] if entry_points is None else [entry_points],
             **({} if normalize is None else _scale_and_offset(normalize)),
         )
 

@@ -65,6 +65,8 @@ Status SetImageShape(InferenceContext* context) {
   ShapeHandle batch;
   TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(2), &batch));
   TF_RETURN_IF_ERROR(RequireEach(context, 1, batch, 4));
+  for (int i = 3; i < context->num_inputs(); ++i)
+    TF_RETURN_IF_ERROR(context->Merge(context->input(i), batch, &batch));
   int height, width;
   std::string layout;
   TF_RETURN_IF_ERROR(context->GetAttr("height", &height));
@@ -77,7 +79,9 @@ REGISTER_OP("TfpipeCrop")
     .Input("encoded: string")
     .Input("window: int32")
     .Input("flip: bool")
+    .Input("entry_points: num_entry_points * string")
     .Output("image: dtype")
+    .Attr("num_entry_points: int >= 0 = 0")
     .Attr("height: int >= 1")
     .Attr("width: int >= 1")
     .Attr("quality: {'fast', 'exact'} = 'fast'")
@@ -107,6 +111,10 @@ struct Failure {
     message = said;
   }
 };
+
+const uint8_t* Bytes(const tensorflow::tstring& text) {
+  return reinterpret_cast<const uint8_t*>(text.data());
+}
 
 class CropOp : public tensorflow::OpKernel {
  public:
@@ -148,6 +156,13 @@ class CropOp : public tensorflow::OpKernel {
                         "got ",
                         encoded.shape().DebugString(), ", ", flip.shape().DebugString(),
                         " and ", box.shape().DebugString(), "."));
+    const Tensor* tables = context->num_inputs() > 3 ? &context->input(3) : nullptr;
+    OP_REQUIRES(context, tables == nullptr || tables->shape() == batch,
+                InvalidArgument("entry_points must have the shape of encoded, got ",
+                                context->input(context->num_inputs() - 1)
+                                    .shape()
+                                    .DebugString(),
+                                " and ", batch.DebugString(), "."));
     const TensorShape shape =
         Each(batch, ImageShape(format_.planar, format_.height, format_.width));
     Tensor image;
@@ -165,7 +180,7 @@ class CropOp : public tensorflow::OpKernel {
     tensorflow::Shard(workers->num_threads, workers->workers, batch.num_elements(),
                       kCropCycles, [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i)
-                          CropOne(encoded, box, flip, i, &image, &failure);
+                          CropOne(encoded, box, flip, tables, i, &image, &failure);
                       });
     OP_REQUIRES(context, failure.place < 0,
                 InvalidArgument(batch.dims() == 0
@@ -178,15 +193,20 @@ class CropOp : public tensorflow::OpKernel {
 
  private:
   void CropOne(const Tensor& encoded, const Tensor& box, const Tensor& flip,
-               int64_t i, Tensor* image, Failure* failure) const {
+               const Tensor* tables, int64_t i, Tensor* image, Failure* failure) const {
     const auto& bytes = encoded.flat<tensorflow::tstring>()(i);
+    Source source = {Bytes(bytes), bytes.size(), nullptr, 0};
+    if (tables != nullptr) {
+      const auto& table = tables->flat<tensorflow::tstring>()(i);
+      source.table = Bytes(table);
+      source.table_size = table.size();
+    }
     const int32_t* edges = box.flat<int32_t>().data() + 4 * i;
     char* pixels = static_cast<char*>(image->data()) +
                    i * (image->TotalBytes() / encoded.NumElements());
     char message[kMessageLength];
-    if (!Crop(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
-              {edges[0], edges[1], edges[2], edges[3]}, flip.flat<bool>()(i), format_,
-              pixels, message)) {
+    if (!Crop(source, {edges[0], edges[1], edges[2], edges[3]}, flip.flat<bool>()(i),
+              format_, pixels, message)) {
       failure->Add(i, message);
     }
   }
