@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from tfpipe import errors
+from tfpipe.native import op as native_op
 from tfpipe.native.op import CropOp
 from tfpipe.ops import boxes, mix
 from tfpipe.ops.basic import Cast, Normalize, OneHot, Select, ToNCHW
 from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import CROPS, MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
-from tfpipe.ops.parse import Parse
+from tfpipe.ops.parse import EntryPoints, Parse
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
@@ -265,6 +266,9 @@ def _pipeline(
             crop_op=crop_op,
             jpeg_only=parse.as_converted,
         )
+        points = EntryPoints.of(source)
+        if points is not None and native_op.resolve(crop_op) == "native":
+            image = [points, *image]
     return _compose(
         source,
         ops=[
@@ -341,7 +345,10 @@ def _compose(
 
 
 # Ops that take batches as well as examples.
-_BATCHED = (ParseBoxes, Parse, *CROPS, OneHot, Normalize, Cast, ToNCHW, Select)
+_BATCHED = (
+    *(ParseBoxes, Parse, EntryPoints, *CROPS),
+    *(OneHot, Normalize, Cast, ToNCHW, Select),
+)
 
 
 def _require_batched(ops: Sequence[Op]) -> None:

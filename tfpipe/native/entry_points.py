@@ -1,8 +1,8 @@
 """Makes the entry points of JPEGs: where in its codes a decoder may begin.
 
-In: the bytes of a JPEG. Out: a small table, which `tfpipe.ops.crop.crop_image` takes with
-the JPEG. The native op then starts near the crop box and does not read the codes above it
-and beside it. `src/entry_points.h` describes the table. Imports no TensorFlow.
+In: the bytes of a JPEG. Out: a small table, which `tfpipe.ops.crop.crop_image` takes
+with the JPEG. The native op then starts near the crop box and does not read the codes
+above it and beside it. `src/entry_points.h` describes the table. Imports no TensorFlow.
 """
 
 import ctypes
@@ -36,8 +36,8 @@ def find(encoded: bytes, *, distance: int = 0) -> Found:
             distance. A table takes about 6 bytes an entry point.
 
     Raises:
-        ValueError: If `distance` is out of range, or the library is not built or does not
-            load; says what to do.
+        ValueError: If `distance` is out of range, or the library is not built or does
+            not load; says what to do.
         MemoryError: If there is not enough memory.
     """
     if not 0 <= distance < 1 << 29:

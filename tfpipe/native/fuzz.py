@@ -1,11 +1,11 @@
 """Fuzzes the C++ of the crop op and of the JPEG rewriter under sanitizers.
 
 In: the number of broken images. Out: the number of images that were refused, rewritten,
-turned, varied and entered. An image is an error if the code reads or writes outside of its
-memory, leaks or overflows, if its pixels differ from those of libjpeg's own decoder, or
-if they change when it is rewritten or varied, or turned and turned back. libjpeg is
-Pillow's and has no sanitizer in it, so that only those of its faults are found that
-corrupt the heap or crash.
+turned, varied and entered. An image is an error if the code reads or writes outside of
+its memory, leaks or overflows, if its pixels differ from those of libjpeg's own decoder
+or by entry points, or if they change when it is rewritten or varied, or turned and
+turned back. libjpeg is Pillow's and has no sanitizer in it, so that only those of its
+faults are found that corrupt the heap or crash.
 """
 
 import io

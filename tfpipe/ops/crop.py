@@ -34,7 +34,8 @@ class Crop:
     """Decodes a crop box of the image and resizes it; the base of the ops below.
 
     Element: example -> example. Replaces `encoded`, `height`, `width` by `image`, and
-    moves `boxes` if there are any. Uses `entry_points`, see `crop_image`, if there are any.
+    moves `boxes` if there are any. Uses `entry_points` if there are any, see
+    `crop_image`.
         out  image: `dtype` [height, width, 3] of `image_size`, 0..255
 
     Args:

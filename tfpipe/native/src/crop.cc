@@ -3,6 +3,7 @@
 //   TfpipeCrop          crop_image, see crop_core.h
 //   TfpipeRandomWindow  the crop boxes of RandomCrop, see draw.h
 //   TfpipeUniform       tf.random.stateless_uniform, with a seed for each example
+//   TfpipeEntryPoints   the tables of records, see entry_file.h
 #include <mutex>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "crop_core.h"
 #include "draw.h"
+#include "entry_file.h"
 #include "pool.h"
 
 namespace tfpipe {
@@ -312,6 +314,44 @@ class UniformOp : public tensorflow::OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfpipeUniform").Device(tensorflow::DEVICE_CPU), UniformOp);
+
+REGISTER_OP("TfpipeEntryPoints")
+    .Input("record_id: int64")
+    .Output("entry_points: string")
+    .Attr("path: string")
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
+
+// Gives an empty table to a record that the file has none for. The crop op then decodes
+// without one.
+class EntryPointsOp : public tensorflow::OpKernel {
+ public:
+  explicit EntryPointsOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string path;
+    OP_REQUIRES_OK(context, context->GetAttr("path", &path));
+    OP_REQUIRES(context, file_.Open(path.c_str()),
+                tensorflow::errors::NotFound(
+                    path, " must be a file of entry points that can be read. Make it "
+                    "again: python -m converters.verify DIR --write_entry_points"));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& records = context->input(0);
+    Tensor* tables;
+    OP_REQUIRES_OK(context, context->allocate_output(0, records.shape(), &tables));
+    for (int64_t i = 0; i < records.NumElements(); ++i) {
+      auto& table = tables->flat<tensorflow::tstring>()(i);
+      const EntryFile::Place place = file_.Find(records.flat<int64_t>()(i));
+      table.resize_uninitialized(place.size);
+      if (!file_.Read(place, table.mdata())) table.resize(0);
+    }
+  }
+
+ private:
+  EntryFile file_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeEntryPoints").Device(tensorflow::DEVICE_CPU),
+                        EntryPointsOp);
 
 }  // namespace
 }  // namespace tfpipe

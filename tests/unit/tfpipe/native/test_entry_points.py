@@ -43,7 +43,8 @@ def sealed(table, jpeg):
 
 def table_of(jpeg, distance=0):
     table, reason = entry_points.find(jpeg, distance=distance)
-    assert table and not reason
+    assert table
+    assert not reason
     return table
 
 
