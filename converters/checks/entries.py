@@ -37,8 +37,8 @@ def require() -> None:
 def write(request: Request, result: Result) -> None:
     """Writes the files and the index, unless the data set has faults.
 
-    The result gets the names of the files, and the number of images with and without
-    entry points, by reason.
+    Faults of these files themselves are mended. The result gets the names of the files,
+    and the number of images with and without entry points, by reason.
 
     Raises:
         OSError: If a file cannot be read or written.
@@ -47,6 +47,7 @@ def write(request: Request, result: Result) -> None:
     """
     remarks = result.details.setdefault("remarks", [])
     folder = request.data_dir
+    _forget_own_faults(result)
     if result.num_faults or not (folder / index.INDEX_NAME).exists():
         why = "there are faults" if result.num_faults else "there is no index"
         remarks.append(f"the entry points were not written, because {why}")
@@ -81,6 +82,16 @@ def write(request: Request, result: Result) -> None:
     result.details["entry_points"] = dict(sorted(counts.items()))
     written = result.details.get("written", [])
     result.details["written"] = [*written, *made, index.INDEX_NAME]
+
+
+def _forget_own_faults(result: Result) -> None:
+    """Removes the faults if all are of files that are made again."""
+    if all(name.startswith(entry_file.PREFIX) for name in result.bad_names):
+        remarks = result.details["remarks"]
+        remarks += [f"was made again: {fault}" for fault in result.faults]
+        result.faults.clear()
+        result.bad_names.clear()
+        result.num_faults = 0
 
 
 def _part_path(work: pathlib.Path, shard: str) -> pathlib.Path:
