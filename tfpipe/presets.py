@@ -266,14 +266,12 @@ def _pipeline(
             crop_op=crop_op,
             jpeg_only=parse.as_converted,
         )
-        points = EntryPoints.of(source)
-        if points is not None and native_op.resolve(crop_op) == "native":
-            image = [points, *image]
     return _compose(
         source,
         ops=[
             *_parse_boxes(with_boxes, parse),
             parse,
+            *(_entry_points(source, crop_op) if made else ()),
             *image,
             Select(*names, *(["seed"] if batch_ops else [])),
         ],
@@ -370,6 +368,12 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
         base = (parse.label_base or 0) - parse.label_offset
         op = dataclasses.replace(op, label_base=base)
     return [op]
+
+
+def _entry_points(source: TFRecordSource, crop_op: CropOp) -> list[Op]:
+    """Returns the op that reads entry points, if the crop can use them."""
+    points = EntryPoints.of(source)
+    return [points] if points and native_op.resolve(crop_op) == "native" else []
 
 
 def _num_classes(source: TFRecordSource, parse: Parse) -> int:

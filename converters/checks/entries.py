@@ -2,7 +2,7 @@
 
 In: the shards and the index of a data set without faults. Out: the file
 `entry_points-<split>` of each split, and the index that lists it. The shards stay as
-they are. `tfpipe.shards.entry_file` describes the file.
+they are. `tfpipe.native.entry_file` describes the file.
 """
 
 import collections
@@ -17,8 +17,8 @@ from converters.checks.record import ENCODED_KEYS, bytes_of
 from converters.checks.shard import Request, Result
 from converters.engines import processes
 from tfpipe import errors
-from tfpipe.native import entry_points
-from tfpipe.shards import entry_file, index, records
+from tfpipe.native import entry_file, entry_points
+from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
 # No reader looks at names with a dot.

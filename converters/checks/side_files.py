@@ -14,7 +14,8 @@ from converters.checks.contents import Contents
 from converters.checks.files import parse_shard_name
 from converters.checks.shard import Fault
 from converters.jobs import duplicates, publish, side_files
-from tfpipe.shards import entry_file, index
+from tfpipe.native import entry_file
+from tfpipe.shards import index
 from tfpipe.shards.index import File, Index
 
 # File names that common readers glob, besides `<split>-*`.

@@ -27,7 +27,8 @@ from converters.jobs import (
 from converters.jobs.job import Job
 from converters.remote import place
 from tfpipe import errors
-from tfpipe.shards import entry_file, index
+from tfpipe.native import entry_file
+from tfpipe.shards import index
 
 CHANGES_NAME = "changes.jsonl"
 REJECTS_NAME = "rejects.jsonl"

@@ -19,7 +19,8 @@ import sys
 from collections.abc import Sequence
 
 from converters.jobs import side_files
-from tfpipe.shards import entry_file, index
+from tfpipe.native import entry_file
+from tfpipe.shards import index
 
 JOB_NAME = "job.json"
 JOURNAL_NAME = "publish.json"

@@ -23,8 +23,8 @@ from converters.inputs.folders import ahead, reading
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from tfpipe.native import entry_points
-from tfpipe.shards import entry_file, image_record, index, records
+from tfpipe.native import entry_file, entry_points
+from tfpipe.shards import image_record, index, records
 from tfpipe.shards.example import Buffers
 
 FRAGMENT_SUFFIX = ".catalog"

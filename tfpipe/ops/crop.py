@@ -320,8 +320,7 @@ def crop_image(
         ValueError: If a side of `image_size` is not from 1 to MAX_IMAGE_SIZE.
     """
     sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
-    encoded = tf.convert_to_tensor(encoded)
-    crop_box = tf.convert_to_tensor(crop_box)
+    encoded, crop_box = map(tf.convert_to_tensor, (encoded, crop_box))
 
     def native() -> tf.Tensor:
         return native_op.load()[0].tfpipe_crop(
@@ -350,8 +349,9 @@ def crop_image(
     def stock() -> tf.Tensor:
         spec = tf.TensorSpec([*sides, 3] if layout == "NHWC" else [3, *sides], dtype)
         values = [encoded, crop_box, *([] if flip is None else [flip])]
-        is_batch = encoded.shape.rank > 0
-        return stateless_random.each(crop, values, spec, is_batch=is_batch)
+        return stateless_random.each(
+            crop, values, spec, is_batch=encoded.shape.rank > 0
+        )
 
     if native_op.resolve(crop_op) == "stock":
         return stock()

@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.native import op as native_op
+from tfpipe.native import entry_file, op as native_op
 from tfpipe.ops import boxes, other_formats
 from tfpipe.ops.basic import Example
 from tfpipe.reading.source import TFRecordSource
-from tfpipe.shards import entry_file, first_record, image_record
+from tfpipe.shards import first_record, image_record
 from tfpipe.shards.index import Index
 
 # Kinds of lists in a tf.train.Example, and the types in which they are parsed.

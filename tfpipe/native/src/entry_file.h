@@ -1,5 +1,5 @@
 // The file of a split with a table of entry points for each record. The module
-// tfpipe.shards.entry_file writes it and describes it.
+// tfpipe.native.entry_file writes it and describes it.
 //
 // The file is read and not mapped: a mapped file that is cut off kills the process.
 #ifndef TFPIPE_NATIVE_ENTRY_FILE_H_

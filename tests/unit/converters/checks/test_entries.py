@@ -13,8 +13,8 @@ from tests.support.damage import flip
 from tests.support.data import convert, digests, forget_digests, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import photograph
-from tfpipe.native import entry_points
-from tfpipe.shards import entry_file, index, records
+from tfpipe.native import entry_file, entry_points
+from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
 pytestmark = needs_native

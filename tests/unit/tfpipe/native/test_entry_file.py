@@ -1,4 +1,4 @@
-"""tfpipe.shards.entry_file: tables of records in a file, and joined files."""
+"""tfpipe.native.entry_file: tables of records in a file, and joined files."""
 
 import dataclasses
 import pathlib
@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 
 import tfpipe
 from tests.support.native_op import native_op, needs_native  # noqa: F401
-from tfpipe.shards import entry_file, index
+from tfpipe.native import entry_file
+from tfpipe.shards import index
 
 TABLES = [b"one", b"", b"three" * 9]
 CONTENT = entry_file.encode(TABLES)
