@@ -321,6 +321,7 @@ def crop_image(
     """
     sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
     encoded, crop_box = map(tf.convert_to_tensor, (encoded, crop_box))
+    shared: dict[str, Any] = {"dtype": dtype, "layout": layout}
 
     def native() -> tf.Tensor:
         return native_op.load()[0].tfpipe_crop(
@@ -330,8 +331,7 @@ def crop_image(
             height=sides[0],
             width=sides[1],
             quality=quality,
-            dtype=dtype,
-            layout=layout,
+            **shared,
             entry_points=[] if entry_points is None else [entry_points],
             **({} if normalize is None else _scale_and_offset(normalize)),
         )
@@ -340,9 +340,8 @@ def crop_image(
         crop_stock.crop,
         sides=sides,
         fast=quality == "fast",
-        dtype=dtype,
+        **shared,
         normalize=normalize,
-        layout=layout,
         jpeg_only=jpeg_only,
     )
 
