@@ -348,9 +348,8 @@ def crop_image(
     def stock() -> tf.Tensor:
         spec = tf.TensorSpec([*sides, 3] if layout == "NHWC" else [3, *sides], dtype)
         values = [encoded, crop_box, *([] if flip is None else [flip])]
-        return stateless_random.each(
-            crop, values, spec, is_batch=encoded.shape.rank > 0
-        )
+        is_batch = encoded.shape.rank > 0
+        return stateless_random.each(crop, values, spec, is_batch=is_batch)
 
     if native_op.resolve(crop_op) == "stock":
         return stock()
