@@ -186,7 +186,7 @@ def _publish_complete(
     for name, content in side.items():
         _write(job_dir / name, content, fsync=job.fsync)
     described = {name: index.describe(content) for name, content in side.items()}
-    points = _entry_points(job, job_dir) if job.policy.entry_points else []
+    points = _entry_points(job, job_dir)
     described |= {name: index.describe_file(job_dir / name) for name in points}
     described[catalog.name] = index.describe_file(catalog)
     result = dataclasses.replace(result, files=described)
@@ -201,7 +201,13 @@ def _publish_complete(
 
 
 def _entry_points(job: Job, job_dir: pathlib.Path) -> list[str]:
-    """Joins the entry points of the shards of each split; returns the new names."""
+    """Joins the entry points of the shards of each split; returns the new names.
+
+    Another writer, of copies or chosen records, has the policy of its source and makes
+    no entry points.
+    """
+    if not job.policy.entry_points or job.writer is not None:
+        return []
     parts: dict[str, list[pathlib.Path]] = {}
     for plan in job.plans:
         part = write_shard.entry_points_path(job_dir / plan.name)
