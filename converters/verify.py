@@ -27,6 +27,11 @@ cut tails, empty and uneven shards, the features and the label base are reported
 change to the shards. An index of an older version has no digests of itself and of the
 files beside the shards; --write_index adds them.
 
+--write_entry_points writes the file entry_points-<split> for each split: where in its
+codes a decoder may begin, for each baseline JPEG. With it tfpipe's native op decodes
+less of each image. The shards stay as they are; the file takes about 0.6 % of their
+bytes.
+
 The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or an error.
 """
 
@@ -43,7 +48,7 @@ from typing import Any
 
 from absl import app, flags
 
-from converters.checks import adopt, dataset, shard
+from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
 from converters.jobs import work_dir
 from converters.options import shared, start
@@ -69,6 +74,14 @@ _WRITE_INDEX = flags.DEFINE_boolean(
     "complete an index of an older version, if they have no fault.",
 )
 
+_WRITE_ENTRY_POINTS = flags.DEFINE_boolean(
+    "write_entry_points",
+    False,
+    "Make the files entry_points-<split> of a data set without faults, with which "
+    "tfpipe decodes less of each image. Needs the library that `python -m "
+    "tfpipe.native` builds.",
+)
+
 _SCHEMA_VERSION = 1
 
 
@@ -86,6 +99,7 @@ class Config:
     num_workers: int | None = None
     repair: bool = False
     write_index: bool = False
+    write_entry_points: bool = False
 
     def __post_init__(self) -> None:
         if self.level not in shard.LEVELS:
@@ -105,10 +119,13 @@ class Config:
                 "--write_index reads every record, so --level must be crc, schema or "
                 "decode, got quick."
             )
-        changes = self.repair or self.write_index
+        if self.write_entry_points:
+            entries.require()
+        changes = self.repair or self.write_index or self.write_entry_points
         if changes and urls.is_url(self.data_dir):
             raise ValueError(
-                "--repair and --write_index change a folder, and DIR is the URL "
+                "--repair, --write_index and --write_entry_points change a folder, and "
+                f"DIR is the URL "
                 f"{urls.shown(self.data_dir)}. Convert the data set again with "
                 "--overwrite, or copy it to a folder."
             )
@@ -123,6 +140,7 @@ def config_from_flags(data_dir: str) -> Config:
         num_workers=_NUM_WORKERS.value,
         repair=_REPAIR.value,
         write_index=_WRITE_INDEX.value,
+        write_entry_points=_WRITE_ENTRY_POINTS.value,
     )
 
 
@@ -142,7 +160,9 @@ def verify(config: Config) -> Result:
     request = _request(config, data_dir)
     if not (data_dir / index.INDEX_NAME).exists():
         work_dir.require_whole(data_dir)
-        return adopt.check_foreign(request, write=config.write_index)
+        return _with_entry_points(
+            config, request, adopt.check_foreign(request, write=config.write_index)
+        )
     known = index.load(data_dir)
     if config.write_index and known.files is not None:
         raise ValueError(
@@ -152,9 +172,18 @@ def verify(config: Config) -> Result:
         )
     result = dataset.check_data_set(request, known)
     if config.write_index:
-        return dataset.complete_index(request, known, result)
-    if config.repair and result.num_faults:
+        result = dataset.complete_index(request, known, result)
+    elif config.repair and result.num_faults:
         result = dataset.repair(request, known, result)
+    return _with_entry_points(config, request, result)
+
+
+def _with_entry_points(
+    config: Config, request: shard.Request, result: Result
+) -> Result:
+    """Writes the entry points if they are asked for; adds to the result."""
+    if config.write_entry_points:
+        entries.write(request, result)
     return result
 
 

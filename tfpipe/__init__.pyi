@@ -55,6 +55,7 @@ from .ops.mix import (
     MixUp as MixUp,
 )
 from .ops.parse import (
+    EntryPoints as EntryPoints,
     Parse as Parse,
 )
 from .pipeline import (

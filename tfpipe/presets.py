@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from tfpipe import errors
+from tfpipe.native import op as native_op
 from tfpipe.native.op import CropOp
 from tfpipe.ops import boxes, mix
 from tfpipe.ops.basic import OneHot, Select
 from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
-from tfpipe.ops.parse import Parse
+from tfpipe.ops.parse import EntryPoints, Parse
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
@@ -273,6 +274,7 @@ def _pipeline(
         ops=[
             *_parse_boxes(with_boxes, parse),
             parse,
+            *(_entry_points(source, crop_op) if made else ()),
             *image,
             Select(*names, *(["seed"] if batch_ops else [])),
         ],
@@ -367,6 +369,12 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
         base = (parse.label_base or 0) - parse.label_offset
         op = dataclasses.replace(op, label_base=base)
     return [op]
+
+
+def _entry_points(source: TFRecordSource, crop_op: CropOp) -> list[Op]:
+    """Returns the op that reads entry points, if the crop can use them."""
+    points = EntryPoints.of(source)
+    return [points] if points and native_op.resolve(crop_op) == "native" else []
 
 
 def _num_classes(source: TFRecordSource, parse: Parse) -> int:

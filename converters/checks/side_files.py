@@ -14,6 +14,7 @@ from converters.checks.contents import Contents
 from converters.checks.files import parse_shard_name
 from converters.checks.shard import Fault
 from converters.jobs import duplicates, publish, side_files
+from tfpipe.native import entry_file
 from tfpipe.shards import index
 from tfpipe.shards.index import File, Index
 
@@ -74,7 +75,9 @@ def stray_faults(known: Index, contents: Contents) -> Iterator[Fault]:
         if name.startswith(prefixes) or is_taken_for_shard(name):
             fault = "the index does not list it, but readers that look by name read it"
             yield Fault(shard=name, fault=fault)
-        elif known.files is not None and name in _SIDE_FILES:
+        elif known.files is not None and (
+            name in _SIDE_FILES or name.startswith(entry_file.PREFIX)
+        ):
             fault = "the index does not list it: it belongs to another data set"
             yield Fault(shard=name, fault=fault)
     for name in sorted(contents.names(side_files.DALI_DIR_NAME) - shards):

@@ -50,6 +50,7 @@ def require(policy: Policy) -> None:
     flags = {
         "--restart_rows": policy.restart_rows,
         "--lossless_rotation": policy.lossless_rotation,
+        "--entry_points": policy.entry_points,
     }
     for flag, is_set in flags.items():
         if is_set:

@@ -50,6 +50,7 @@ class Policy:
     optimize: Literal["none", "keep_subsampling", "420"] = "none"
     restart_rows: bool = False
     lossless_rotation: bool = False
+    entry_points: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():

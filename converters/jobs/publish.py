@@ -27,6 +27,7 @@ from converters.jobs import (
 from converters.jobs.job import Job
 from converters.remote import place
 from tfpipe import errors
+from tfpipe.native import entry_file
 from tfpipe.shards import index
 
 CHANGES_NAME = "changes.jsonl"
@@ -81,7 +82,10 @@ def look(job: Job) -> place.State:
     return place.look(
         job.files,
         job=job.identity,
-        names={*shards, *dali, *replace.SIDE_FILE_NAMES},
+        names={
+            *(*shards, *dali, *replace.SIDE_FILE_NAMES),
+            *(entry_file.name_of(plan.split) for plan in job.plans),
+        },
         overwrite=job.overwrite,
     )
 
@@ -182,16 +186,35 @@ def _publish_complete(
     for name, content in side.items():
         _write(job_dir / name, content, fsync=job.fsync)
     described = {name: index.describe(content) for name, content in side.items()}
+    points = _entry_points(job, job_dir)
+    described |= {name: index.describe_file(job_dir / name) for name in points}
     described[catalog.name] = index.describe_file(catalog)
     result = dataclasses.replace(result, files=described)
     index.write(result, job_dir, fsync=job.fsync)
-    files = [*side, *new, catalog.name]
+    files = [*side, *new, *points, catalog.name]
     if job.files is None:
         replace.put_in_place(job_dir, job.output_dir, new=files, fsync=job.fsync)
     else:
         place.publish(job.files, state, job_dir, files, num_workers=job.num_workers)
         replace.remove_job(job_dir)
     return result
+
+
+def _entry_points(job: Job, job_dir: pathlib.Path) -> list[str]:
+    """Joins the entry points of the shards of each split; returns the new names.
+
+    Another writer, of copies or chosen records, has the policy of its source and makes
+    no entry points.
+    """
+    if not job.policy.entry_points or job.writer is not None:
+        return []
+    parts: dict[str, list[pathlib.Path]] = {}
+    for plan in job.plans:
+        part = write_shard.entry_points_path(job_dir / plan.name)
+        parts.setdefault(entry_file.name_of(plan.split), []).append(part)
+    for name, paths in parts.items():
+        entry_file.join(paths, job_dir / name, fsync=job.fsync)
+    return [*parts]
 
 
 def _reports(

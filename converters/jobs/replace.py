@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from converters.jobs import side_files
+from tfpipe.native import entry_file
 from tfpipe.shards import index
 
 JOB_NAME = "job.json"
@@ -79,6 +80,7 @@ def old_files(output_dir: pathlib.Path, new: Sequence[str]) -> list[str]:
         known = index.load(output_dir)
         names = [shard.name for entries in known.splits.values() for shard in entries]
         names += [f"{side_files.DALI_DIR_NAME}/{name}" for name in names]
+        names += [entry_file.name_of(split) for split in known.splits]
         names = [index.INDEX_NAME, *names, *sorted(SIDE_FILE_NAMES)]
     dali = output_dir / side_files.DALI_DIR_NAME
     if dali.is_symlink() or (dali.exists() and not dali.is_dir()):

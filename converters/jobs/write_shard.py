@@ -23,11 +23,13 @@ from converters.inputs.folders import ahead, reading
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
+from tfpipe.native import entry_file, entry_points
 from tfpipe.shards import image_record, index, records
 from tfpipe.shards.example import Buffers
 
 FRAGMENT_SUFFIX = ".catalog"
 MARKER_SUFFIX = ".done"
+ENTRY_POINTS_SUFFIX = ".entry_points"
 # Bytes in one system call: with larger pieces the kernel takes larger pages.
 _BATCH_BYTES = 1 << 20
 _BATCH_BUFFERS = 1000  # the kernel takes 1024
@@ -112,6 +114,9 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
         NewFile(fragment_path(path), job) as fragment,
     ):
         digest = _write_records(job, task, tally, shard, fragment)
+    if job.policy.entry_points:
+        tables = entry_file.encode(tally.entry_points)
+        index.replace_file(entry_points_path(path), tables, fsync=job.fsync)
     written = Written(
         split=task.plan.split,
         shard=index.Shard(
@@ -193,6 +198,11 @@ def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
     return shard_path.with_name(shard_path.name + FRAGMENT_SUFFIX)
 
 
+def entry_points_path(shard_path: pathlib.Path) -> pathlib.Path:
+    """Returns the path of a shard's entry points, which are joined at the end."""
+    return shard_path.with_name(shard_path.name + ENTRY_POINTS_SUFFIX)
+
+
 def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
     """Returns the path of the file that marks a shard and its fragment as complete."""
     return shard_path.with_name(shard_path.name + MARKER_SUFFIX)
@@ -229,6 +239,7 @@ class _Tally:
         self.psnr: list[float] = []
         self.num_rewritten = 0
         self.num_bytes_saved = 0
+        self.entry_points: list[bytes] = []
         self.source = xxhash.xxh3_128()
 
     def reject(self, image: Image, rejected: prepare.Rejected) -> None:
@@ -320,6 +331,8 @@ def _store(
     digest = xxhash.xxh3_128_digest(prepared.encoded)
     tally.source.update(source_digest or digest)
     tally.store(image, prepared)
+    if job.policy.entry_points:
+        tally.entry_points.append(entry_points.find(prepared.encoded).table)
     label = job.classes[image.class_index]
     record = image_record.ImageRecord(
         encoded=prepared.encoded,

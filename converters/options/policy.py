@@ -131,6 +131,12 @@ _HELP = {
         "sequential. A damaged image stays as it is, and is counted. Needs the "
         "library that `python -m tfpipe.native` builds."
     ),
+    "entry_points": (
+        "Also write the file entry_points-<split> for each split: where in its codes a "
+        "decoder may begin, for each baseline JPEG. tfpipe's native op then decodes "
+        "less of each image, and the stored JPEGs stay as they are. About 0.6 % of "
+        "their bytes. Needs the library that `python -m tfpipe.native` builds."
+    ),
 }
 
 

@@ -1,11 +1,11 @@
 """Fuzzes the C++ of the crop op and of the JPEG rewriter under sanitizers.
 
 In: the number of broken images. Out: the number of images that were refused, rewritten,
-turned and varied. An image is an error if the code reads or writes outside of its
-memory, leaks or overflows, if its pixels differ from those of libjpeg's own decoder, or
-if they change when it is rewritten or varied, or turned and turned back. libjpeg is
-Pillow's and has no sanitizer in it, so that only those of its faults are found that
-corrupt the heap or crash.
+turned, varied and entered. An image is an error if the code reads or writes outside of
+its memory, leaks or overflows, if its pixels differ from those of libjpeg's own decoder
+or by entry points, or if they change when it is rewritten or varied, or turned and
+turned back. libjpeg is Pillow's and has no sanitizer in it, so that only those of its
+faults are found that corrupt the heap or crash.
 """
 
 import io
@@ -23,7 +23,7 @@ from tfpipe.native import build, requirements
 from tfpipe.native.libraries import libjpeg
 
 _FOLDER = pathlib.Path(__file__).parent / "src"
-_SOURCES = ("fuzz.cc", "rewrite.cc", "turn.cc", "vary.cc")
+_SOURCES = ("fuzz.cc", "rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc")
 _FLAGS = (
     *("-O1", "-g", "-ffp-contract=off"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -45,7 +45,8 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
     """Builds src/fuzz.cc and runs it.
 
     Returns:
-        `num_images`, `num_refused`, `num_rewritten`, `num_turned` and `num_varied`.
+        `num_images`, `num_refused`, `num_rewritten`, `num_turned`, `num_varied` and
+        `num_entered`, the images with entry points.
 
     Raises:
         OSError: If there is no compiler, or a fault was found; carries the report.

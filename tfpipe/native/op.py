@@ -53,8 +53,9 @@ def _say_stock(reason: str) -> None:
 def load() -> tuple[Any, str]:
     """Returns the op's module and "", or None and the reason why there is no module.
 
-    The module has `tfpipe_crop`, `tfpipe_random_window` and `tfpipe_uniform`. Nothing
-    is raised: a library that is damaged or does not load is a reason as well.
+    The module has `tfpipe_crop`, `tfpipe_random_window`, `tfpipe_uniform` and
+    `tfpipe_entry_points`. Nothing is raised: a library that is damaged or does not load
+    is a reason as well.
     """
     try:
         return _load(library()), ""

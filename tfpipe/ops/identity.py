@@ -24,6 +24,9 @@ import xxhash
 
 from tfpipe.shards import index
 
+# In the metadata of a field: it says where something is, not what an op does.
+PLACE = "tfpipe.place"
+
 # Addresses in a repr differ between two processes.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -32,7 +35,8 @@ def content(value: Any) -> str:
     """Returns a value as text, arrays and tensors as a digest of their elements.
 
     A function is given by its name, without its code; a dataclass by its compared
-    fields; any other object by its `repr` and its attributes.
+    fields, without those marked as `PLACE`; any other object by its `repr` and its
+    attributes.
     """
     return _content(value, ())
 
@@ -84,7 +88,11 @@ def _array_content(array: Any, outer: tuple[int, ...]) -> str:
 
 def _attributes(value: Any, outer: tuple[int, ...]) -> str:
     if dataclasses.is_dataclass(value):
-        fields = [f.name for f in dataclasses.fields(value) if f.compare]
+        fields = [
+            f.name
+            for f in dataclasses.fields(value)
+            if f.compare and not f.metadata.get(PLACE)
+        ]
         parts = {name: getattr(value, name) for name in fields}
         return ", ".join(f"{k}={_content(v, outer)}" for k, v in parts.items())
     attributes = getattr(value, "__dict__", {})

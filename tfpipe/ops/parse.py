@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.ops import boxes, other_formats
+from tfpipe.native import entry_file, op as native_op
+from tfpipe.ops import boxes, identity, other_formats
 from tfpipe.ops.basic import Example
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import first_record, image_record
@@ -183,6 +184,43 @@ class Parse:
             "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
             **{key: parsed[key] for key in self.extra_names},
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EntryPoints:
+    """Adds the entry points of the record, from the side file of its split.
+
+    Element: example -> example, or a batch of them. The crop after it then decodes
+    less, and makes the same pixels.
+        in   record_id: int64, number of the record in the split
+        out  entry_points: string, see `crop_image`; empty for a record without them
+
+    Args:
+        path: The file `entry_points-<split>` of the data set. It is read while the
+            pipeline runs.
+
+    Raises:
+        tf.errors.NotFoundError: If the file cannot be read; when the pipeline runs.
+        RuntimeError: If the native op is not built; when a pipeline is made with it.
+    """
+
+    takes_batches: ClassVar[bool] = True
+
+    # A data set that is moved stays the same.
+    path: str = dataclasses.field(metadata={identity.PLACE: True})
+
+    @classmethod
+    def of(cls, source: TFRecordSource) -> "EntryPoints | None":
+        """Returns the op for a source; None if its data set has no such file here."""
+        found = entry_file.find(source.index, source.index_folder, source.split)
+        return None if found is None else cls(path=found)
+
+    def __call__(self, example: Example) -> Example:
+        native_op.resolve("native")
+        tables = native_op.load()[0].tfpipe_entry_points(
+            record_id=example["record_id"], path=self.path
+        )
+        return example | {"entry_points": tables}
 
 
 def _keys(op: Parse) -> tuple[object, ...]:

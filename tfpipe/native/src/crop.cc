@@ -3,6 +3,7 @@
 //   TfpipeCrop          crop_image, see crop_core.h
 //   TfpipeRandomWindow  the crop boxes of RandomCrop, see draw.h
 //   TfpipeUniform       tf.random.stateless_uniform, with a seed for each example
+//   TfpipeEntryPoints   the tables of records, see entry_file.h
 #include <mutex>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "crop_core.h"
 #include "draw.h"
+#include "entry_file.h"
 #include "pool.h"
 
 namespace tfpipe {
@@ -65,6 +67,8 @@ Status SetImageShape(InferenceContext* context) {
   ShapeHandle batch;
   TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(2), &batch));
   TF_RETURN_IF_ERROR(RequireEach(context, 1, batch, 4));
+  for (int i = 3; i < context->num_inputs(); ++i)
+    TF_RETURN_IF_ERROR(context->Merge(context->input(i), batch, &batch));
   int height, width;
   std::string layout;
   TF_RETURN_IF_ERROR(context->GetAttr("height", &height));
@@ -77,7 +81,9 @@ REGISTER_OP("TfpipeCrop")
     .Input("encoded: string")
     .Input("window: int32")
     .Input("flip: bool")
+    .Input("entry_points: num_entry_points * string")
     .Output("image: dtype")
+    .Attr("num_entry_points: int >= 0 = 0")
     .Attr("height: int >= 1")
     .Attr("width: int >= 1")
     .Attr("quality: {'fast', 'exact'} = 'fast'")
@@ -107,6 +113,10 @@ struct Failure {
     message = said;
   }
 };
+
+const uint8_t* Bytes(const tensorflow::tstring& text) {
+  return reinterpret_cast<const uint8_t*>(text.data());
+}
 
 class CropOp : public tensorflow::OpKernel {
  public:
@@ -148,6 +158,13 @@ class CropOp : public tensorflow::OpKernel {
                         "got ",
                         encoded.shape().DebugString(), ", ", flip.shape().DebugString(),
                         " and ", box.shape().DebugString(), "."));
+    const Tensor* tables = context->num_inputs() > 3 ? &context->input(3) : nullptr;
+    OP_REQUIRES(context, tables == nullptr || tables->shape() == batch,
+                InvalidArgument("entry_points must have the shape of encoded, got ",
+                                context->input(context->num_inputs() - 1)
+                                    .shape()
+                                    .DebugString(),
+                                " and ", batch.DebugString(), "."));
     const TensorShape shape =
         Each(batch, ImageShape(format_.planar, format_.height, format_.width));
     Tensor image;
@@ -165,7 +182,7 @@ class CropOp : public tensorflow::OpKernel {
     tensorflow::Shard(workers->num_threads, workers->workers, batch.num_elements(),
                       kCropCycles, [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i)
-                          CropOne(encoded, box, flip, i, &image, &failure);
+                          CropOne(encoded, box, flip, tables, i, &image, &failure);
                       });
     OP_REQUIRES(context, failure.place < 0,
                 InvalidArgument(batch.dims() == 0
@@ -178,15 +195,20 @@ class CropOp : public tensorflow::OpKernel {
 
  private:
   void CropOne(const Tensor& encoded, const Tensor& box, const Tensor& flip,
-               int64_t i, Tensor* image, Failure* failure) const {
+               const Tensor* tables, int64_t i, Tensor* image, Failure* failure) const {
     const auto& bytes = encoded.flat<tensorflow::tstring>()(i);
+    Source source = {Bytes(bytes), bytes.size(), nullptr, 0};
+    if (tables != nullptr) {
+      const auto& table = tables->flat<tensorflow::tstring>()(i);
+      source.table = Bytes(table);
+      source.table_size = table.size();
+    }
     const int32_t* edges = box.flat<int32_t>().data() + 4 * i;
     char* pixels = static_cast<char*>(image->data()) +
                    i * (image->TotalBytes() / encoded.NumElements());
     char message[kMessageLength];
-    if (!Crop(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
-              {edges[0], edges[1], edges[2], edges[3]}, flip.flat<bool>()(i), format_,
-              pixels, message)) {
+    if (!Crop(source, {edges[0], edges[1], edges[2], edges[3]}, flip.flat<bool>()(i),
+              format_, pixels, message)) {
       failure->Add(i, message);
     }
   }
@@ -292,6 +314,44 @@ class UniformOp : public tensorflow::OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfpipeUniform").Device(tensorflow::DEVICE_CPU), UniformOp);
+
+REGISTER_OP("TfpipeEntryPoints")
+    .Input("record_id: int64")
+    .Output("entry_points: string")
+    .Attr("path: string")
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
+
+// Gives an empty table to a record that the file has none for. The crop op then decodes
+// without one.
+class EntryPointsOp : public tensorflow::OpKernel {
+ public:
+  explicit EntryPointsOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string path;
+    OP_REQUIRES_OK(context, context->GetAttr("path", &path));
+    OP_REQUIRES(context, file_.Open(path.c_str()),
+                tensorflow::errors::NotFound(
+                    path, " must be a file of entry points that can be read. Make it "
+                    "again: python -m converters.verify DIR --write_entry_points"));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& records = context->input(0);
+    Tensor* tables;
+    OP_REQUIRES_OK(context, context->allocate_output(0, records.shape(), &tables));
+    for (int64_t i = 0; i < records.NumElements(); ++i) {
+      auto& table = tables->flat<tensorflow::tstring>()(i);
+      const EntryFile::Place place = file_.Find(records.flat<int64_t>()(i));
+      table.resize_uninitialized(place.size);
+      if (!file_.Read(place, table.mdata())) table.resize(0);
+    }
+  }
+
+ private:
+  EntryFile file_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeEntryPoints").Device(tensorflow::DEVICE_CPU),
+                        EntryPointsOp);
 
 }  // namespace
 }  // namespace tfpipe

@@ -111,7 +111,8 @@ inline CropBox Scaled(const CropBox& box, int ratio) {
 
 // Starts decoding. Afterwards libjpeg delivers the crop box's rows, each with its first
 // wanted pixel at the returned index.
-inline int Start(Decoder* decoder, const Format& format, CropBox* box) {
+inline int Start(Decoder* decoder, const Format& format, const EntryPoints* points,
+                 CropBox* box) {
   jpeg_decompress_struct* info = &decoder->info;
   const int times = std::min(box->height / format.height, box->width / format.width);
   int ratio = 1;
@@ -131,7 +132,8 @@ inline int Start(Decoder* decoder, const Format& format, CropBox* box) {
     // Columns of MCUs, as jpeg_crop_scanline counts them.
     const int side = info->min_DCT_scaled_size *
                      (info->num_components == 1 ? 1 : info->max_h_samp_factor);
-    Begin(*info, left / side, (left + width - 1) / side, decoder->huffman);
+    Begin(*info, left / side, (left + width - 1) / side, points,
+          decoder->huffman);
     info->entropy->decode_mcu = OnMcu;
   }
   const JDIMENSION top = box->top;
@@ -319,9 +321,9 @@ inline void ReadRow(Decoder* decoder, const Format& format, const CropBox& box,
     scratch->upper[i % 3 * width + i / 3] = row[i];
 }
 
-inline void Decode(Decoder* decoder, const Format& format, CropBox box, bool flip,
-                   Scratch* scratch, void* pixels) {
-  const int begin = Start(decoder, format, &box);
+inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* points,
+                   CropBox box, bool flip, Scratch* scratch, void* pixels) {
+  const int begin = Start(decoder, format, points, &box);
   const jpeg_decompress_struct& info = decoder->info;
   Prepare(format, box, flip, size_t{info.output_width} * info.output_components,
           scratch);
@@ -346,12 +348,24 @@ inline void Decode(Decoder* decoder, const Format& format, CropBox box, bool fli
   jpeg_finish_decompress(&decoder->info);
 }
 
+// Bytes of an image, and of its table of entry points; no table if the size is 0.
+struct Source {
+  const uint8_t* jpeg;
+  size_t size;
+  const uint8_t* table;
+  size_t table_size;
+};
+
 // Decodes the crop box of an image into `pixels`, height x width x 3 values of the
-// format.
+// format. A table that is damaged or of another image changes nothing.
 // Returns whether it could; otherwise `message` [kMessageLength] says why not.
-inline bool Crop(const uint8_t* jpeg, size_t size, const CropBox& box, bool flip,
-                 const Format& format, void* pixels, char* message) {
+inline bool Crop(const Source& source, const CropBox& box, bool flip, const Format& format,
+                 void* pixels, char* message) {
   static thread_local Scratch scratch;
+  EntryPoints points;
+  const bool known = source.table_size > 0 && !format.plain &&
+                     ReadEntryPoints(source.table, source.table_size, source.jpeg,
+                                     source.size, &points);
   Decoder decoder;
   Reset(&decoder, message, format.plain ? nullptr : &scratch.huffman);
   switch (setjmp(decoder.jump)) {
@@ -362,10 +376,10 @@ inline bool Crop(const uint8_t* jpeg, size_t size, const CropBox& box, bool flip
       jpeg_destroy_decompress(&decoder.info);
       decoder.huffman = nullptr;
   }
-  Open(&decoder, jpeg, size);
+  Open(&decoder, source.jpeg, source.size);
   jpeg_read_header(&decoder.info, TRUE);
   Check(&decoder, box);
-  Decode(&decoder, format, box, flip, &scratch, pixels);
+  Decode(&decoder, format, known ? &points : nullptr, box, flip, &scratch, pixels);
   jpeg_destroy_decompress(&decoder.info);
   return true;
 }

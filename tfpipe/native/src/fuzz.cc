@@ -6,8 +6,9 @@
 // or doubled, cropped at a random crop box. Both Huffman decoders decode it and have to
 // agree on each pixel and on each error. An image that can be rewritten must give the
 // same result afterwards; so must an image that can be varied, and an image that can be
-// turned or mirrored, after it is turned back. Prints how many were decoded, refused,
-// rewritten, turned and varied.
+// turned or mirrored, after it is turned back. Entry points must not change the result, be
+// they its own, those of the last image or damaged ones. Forged ones, whose digests are
+// right, may. Prints how many were decoded, refused, rewritten, turned, varied and entered.
 #include <stdlib.h>
 
 #include <fstream>
@@ -111,6 +112,49 @@ int Inverse(int orientation) {
   return orientation == 6 ? 8 : orientation == 8 ? 6 : orientation;
 }
 
+// Entry points in a buffer of exactly their size.
+struct Table {
+  Buffer bytes;
+  size_t size = 0;
+};
+
+Table Copied(const Bytes& bytes) {
+  Table table = {Buffer(new uint8_t[bytes.size()]), bytes.size()};
+  std::copy(bytes.begin(), bytes.end(), table.bytes.get());
+  return table;
+}
+
+// Returns the entry points of an image; none if it has none.
+Table FindTable(const uint8_t* bytes, size_t size) {
+  uint8_t* made;
+  Table table;
+  const auto distance = static_cast<size_t>(Draw(300));
+  if (tfpipe_find_entry_points(bytes, size, distance, &made, &table.size) != nullptr) {
+    return {};
+  }
+  table.bytes = Taken(made, table.size);
+  return table;
+}
+
+// Returns entry points with other numbers in them, and digests that fit.
+Table Forged(const Table& table, const uint8_t* jpeg, size_t size) {
+  Bytes bytes(table.bytes.get(), table.bytes.get() + table.size);
+  const auto put = [&](uint64_t value, size_t count, size_t at) {
+    for (size_t i = 0; i < count && at + i < bytes.size(); ++i)
+      bytes[at + i] = static_cast<uint8_t>(value >> (8 * i));
+  };
+  for (int change = 1 + Draw(4); change > 0; --change) {
+    // Mostly behind the head, which decides about the size that the table must have.
+    const int at = Draw(8) ? 21 + Draw(static_cast<int64_t>(bytes.size()) - 21)
+                           : Draw(static_cast<int64_t>(bytes.size()));
+    bytes[at] = static_cast<uint8_t>(Draw(256));
+  }
+  put(size, 4, 8);
+  put(tfpipe::Xxh64(jpeg, size), 8, 12);
+  put(tfpipe::Xxh64(bytes.data(), bytes.size() - 4), 4, bytes.size() - 4);
+  return Copied(bytes);
+}
+
 // The result of a crop.
 struct Outcome {
   bool done;
@@ -118,7 +162,7 @@ struct Outcome {
   char message[tfpipe::kMessageLength];
 };
 
-Outcome Crop(const uint8_t* bytes, size_t size, const tfpipe::CropBox& box, bool flip,
+Outcome Crop(const tfpipe::Source& source, const tfpipe::CropBox& box, bool flip,
              tfpipe::Format format, bool plain) {
   const size_t value_bytes = format.pixel == tfpipe::Pixel::kUint8     ? 1
                              : format.pixel == tfpipe::Pixel::kFloat32 ? 4
@@ -126,7 +170,7 @@ Outcome Crop(const uint8_t* bytes, size_t size, const tfpipe::CropBox& box, bool
   const size_t num_bytes = value_bytes * 3 * format.height * format.width;
   Outcome outcome = {false, Bytes(num_bytes), ""};
   format.plain = plain;
-  outcome.done = tfpipe::Crop(bytes, size, box, flip, format, outcome.pixels.data(),
+  outcome.done = tfpipe::Crop(source, box, flip, format, outcome.pixels.data(),
                               outcome.message);
   return outcome;
 }
@@ -158,7 +202,9 @@ int main(int num_arguments, char** arguments) {
   }
   // An image whose header claims a huge size would take seconds.
   setenv("JPEGMEM", "32M", 1);
-  int64_t num_refused = 0, num_rewritten = 0, num_turned = 0, num_varied = 0;
+  int64_t num_refused = 0, num_rewritten = 0, num_turned = 0, num_varied = 0,
+          num_entered = 0;
+  Table last;
   for (int64_t i = 0; i < num_images; ++i) {
     const Bytes drawn = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
     // The buffer has exactly that size, so that reading a byte beyond it is detected.
@@ -167,15 +213,15 @@ int main(int num_arguments, char** arguments) {
     const tfpipe::CropBox box = DrawCropBox();
     const bool flip = Draw(2) == 0;
     const tfpipe::Format format = DrawFormat();
-    const Outcome one = Crop(bytes.get(), drawn.size(), box, flip, format, false);
-    const Outcome other = Crop(bytes.get(), drawn.size(), box, flip, format, true);
+    const Outcome one = Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, false);
+    const Outcome other = Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, true);
     if (!Same(one, other)) return Differ(i, "the Huffman decoders", one, other);
     if (!one.done && one.message[0] == 0) return 1;
     num_refused += !one.done;
     size_t size;
     if (const Buffer rewritten = Rewrite(bytes.get(), drawn.size(), &size)) {
       ++num_rewritten;
-      const Outcome again = Crop(rewritten.get(), size, box, flip, format, false);
+      const Outcome again = Crop({rewritten.get(), size, nullptr, 0}, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
     }
     const int orientation = 1 + Draw(8);
@@ -183,15 +229,29 @@ int main(int num_arguments, char** arguments) {
       ++num_turned;
       const Buffer back = Turn(turned.get(), size, Inverse(orientation), &size);
       if (back == nullptr) return Differ(i, "an image and nothing", one, one);
-      const Outcome again = Crop(back.get(), size, box, flip, format, false);
+      const Outcome again = Crop({back.get(), size, nullptr, 0}, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it turned", one, again);
+    }
+    Table table = FindTable(bytes.get(), drawn.size());
+    const auto with = [&](const Table& given) {
+      return Crop({bytes.get(), drawn.size(), given.bytes.get(), given.size}, box, flip,
+                  format, false);
+    };
+    if (!Same(one, with(last))) return Differ(i, "other entry points", one, with(last));
+    if (table.size > 0) {
+      ++num_entered;
+      if (!Same(one, with(table))) return Differ(i, "entry points", one, with(table));
+      const Table damaged = Copied(Broken({table.bytes.get(), table.bytes.get() + table.size}));
+      if (!Same(one, with(damaged))) return Differ(i, "damaged points", one, with(damaged));
+      with(Forged(table, bytes.get(), drawn.size()));
+      last = std::move(table);
     }
     const bool mirror = Draw(2) == 0;
     if (Buffer varied = Vary(bytes.get(), drawn.size(), mirror, &size)) {
       ++num_varied;
       if (mirror) varied = Vary(varied.get(), size, true, &size);
       if (varied == nullptr) return Differ(i, "an image and nothing", one, one);
-      const Outcome again = Crop(varied.get(), size, box, flip, format, false);
+      const Outcome again = Crop({varied.get(), size, nullptr, 0}, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it varied", one, again);
     }
   }
@@ -203,6 +263,7 @@ int main(int num_arguments, char** arguments) {
   print("num_refused", num_refused, ", ");
   print("num_rewritten", num_rewritten, ", ");
   print("num_turned", num_turned, ", ");
-  print("num_varied", num_varied, "}\n");
+  print("num_varied", num_varied, ", ");
+  print("num_entered", num_entered, "}\n");
   return 0;
 }

@@ -2,8 +2,9 @@
 //
 // One look-up gives a short code, its run of zeros and its coefficient at once. 8 bytes
 // are read at a time. Blocks outside the crop box are only skipped over; if a restart
-// marker comes before the next wanted block, they are not decoded at all. This decoder
-// replaces libjpeg's decode_mcu; libjpeg has checked the tables before.
+// marker or an entry point (entry_points.h) comes before the next wanted block, the blocks
+// before it are not decoded at all. This decoder replaces libjpeg's decode_mcu; libjpeg has
+// checked the tables before.
 //
 // This decoder handles sound data only. On anything odd (a code that does not exist, a
 // marker too early, an end) it gives up. libjpeg then decodes the image from its start
@@ -16,6 +17,8 @@
 #include <string.h>
 
 #include "external/libjpeg_turbo/jpeglib.h"
+
+#include "entry_points.h"
 
 // The start of libjpeg's private decoder object: its first two members, which have not
 // changed since 1991.
@@ -110,6 +113,10 @@ struct Huffman {
   // Restart intervals: MCUs of each, or 0; those to come of this one; those to come that
   // were asked for and not looked at yet, as nobody wants them; the marker that follows.
   unsigned restart_interval, before_restart, num_passed, restart;
+  // Entry points, or null; the MCU before which `bits` stands; the first byte of the scan.
+  const EntryPoints* points;
+  uint32_t mcu;
+  const uint8_t* begin;
   int last_dc[MAX_COMPS_IN_SCAN];
 };
 
@@ -300,12 +307,36 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
   return bits.count >= h->missing;
 }
 
+// Moves to the last entry point before the next wanted MCU, if it is ahead. Returns whether
+// it lies within the scan.
+inline bool Jump(Huffman* h) {
+  const uint32_t step = h->points->step, number = (h->mcu + h->num_passed) / step;
+  if (number == 0 || number > h->points->num_points) return true;
+  const uint32_t mcu = number * step;
+  if (mcu <= h->mcu) return true;
+  const EntryPoint point = PointAt(*h->points, number - 1);
+  if (point.place >> 3 >= static_cast<uint64_t>(h->end - h->begin)) return false;
+  h->bits = {0, 0, h->begin + (point.place >> 3)};
+  h->missing = 0;
+  Refill(h, &h->bits);
+  Drop(&h->bits, point.place & 7);
+  static_assert(sizeof(h->last_dc) == sizeof(point.dc), "one value for each component");
+  memcpy(h->last_dc, point.dc, sizeof(h->last_dc));
+  h->num_passed -= mcu - h->mcu;
+  h->mcu = mcu;
+  return true;
+}
+
 // Moves past the MCUs whose skipping was put off.
 inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
-  while (h->num_passed >= h->before_restart) {
-    if (!PassInterval(h)) return false;
+  if (h->points != nullptr) {
+    if (!Jump(h)) return false;
+  } else {
+    while (h->num_passed >= h->before_restart) {
+      if (!PassInterval(h)) return false;
+    }
   }
-  for (; h->num_passed > 0; --h->num_passed, --h->before_restart) {
+  for (; h->num_passed > 0; --h->num_passed, --h->before_restart, ++h->mcu) {
     if (!TakeBlocks(h, info, nullptr)) return false;
   }
   return true;
@@ -317,20 +348,26 @@ inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
   const bool wanted = blocks != nullptr && h->column >= h->first_column &&
                       h->column <= h->last_column;
   if (++h->column == h->num_columns) h->column = 0;
-  if (h->restart_interval > 0) {
+  if (h->restart_interval > 0 || h->points != nullptr) {
     if (!wanted) {
       ++h->num_passed;
       return true;
     }
-    if (!CatchUp(h, info)) return false;
+    if (h->num_passed > 0 || h->restart_interval > 0) {
+      if (!CatchUp(h, info)) return false;
+    }
     --h->before_restart;
+    ++h->mcu;
   }
   return TakeBlocks(h, info, wanted ? blocks : nullptr);
 }
 
 // Returns, after the last MCU, whether libjpeg would have come this far. libjpeg reads the
 // skipped MCUs too, and only the end of the data stops it.
+//
+// A JPEG with entry points is known to be sound up to EOI.
 inline bool End(Huffman* h) {
+  if (h->points != nullptr) return true;
   while (h->num_passed > h->before_restart) {
     if (!PassInterval(h)) return false;
   }
@@ -344,8 +381,9 @@ inline bool IsPlain(const jpeg_decompress_struct& info) {
 }
 
 // Starts at the first MCU; only the given columns of each row are wanted.
-inline void Begin(const jpeg_decompress_struct& info, int first_column,
-                  int last_column, Huffman* h) {
+// The entry points may be null, and are not used if they do not fit the image.
+inline void Begin(const jpeg_decompress_struct& info, int first_column, int last_column,
+                  const EntryPoints* points, Huffman* h) {
   for (int i = 0; i < info.comps_in_scan; ++i) {
     const jpeg_component_info& component = *info.cur_comp_info[i];
     FillTable(*info.dc_huff_tbl_ptrs[component.dc_tbl_no], true,
@@ -363,6 +401,12 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column,
   h->last_column = last_column;
   h->restart_interval = h->before_restart = info.restart_interval;
   h->num_passed = h->restart = 0;
+  h->begin = data;
+  h->mcu = 0;
+  const bool fit = points != nullptr && info.restart_interval == 0 &&
+                   points->num_parts == info.comps_in_scan &&
+                   points->num_mcus == uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
+  h->points = fit ? points : nullptr;
   memset(h->last_dc, 0, sizeof(h->last_dc));
 }
 

@@ -1,0 +1,196 @@
+"""converters.checks.entries and --entry_points: the side file of entry points."""
+
+import pathlib
+import shutil
+
+import pytest
+
+import tfpipe
+from converters import verify
+from converters.images import policy as image_policy
+from converters.jobs import write_shard
+from tests.support.damage import flip
+from tests.support.data import convert, digests, forget_digests, make_tree
+from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.unit.tfpipe.native.test_native import photograph
+from tfpipe.native import entry_file, entry_points
+from tfpipe.shards import index, records
+from tfpipe.shards.example import decode_example
+
+pytestmark = needs_native
+
+NAMES = ["entry_points-train", "entry_points-validation"]
+POLICY = image_policy.Policy(entry_points=True)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    make_tree(folder, num_images=7, num_validation_images=2)
+    path, *_ = sorted((folder / "train").rglob("*.JPEG"))
+    path.write_bytes(photograph(progressive=True))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def converted(raw, tmp_path_factory, native_op):  # noqa: F811
+    """A data set without entry points, and the same one with them."""
+    folder = tmp_path_factory.mktemp("converted")
+    for name, policy in (("plain", image_policy.Policy()), ("entered", POLICY)):
+        convert(raw, folder / name, policy=policy, num_train_shards=3)
+    return folder
+
+
+@pytest.fixture
+def plain(converted, tmp_path):
+    return pathlib.Path(shutil.copytree(converted / "plain", tmp_path / "data"))
+
+
+def check(folder, **options):
+    config = verify.Config(data_dir=str(folder), num_workers=1, **options)
+    return verify.verify(config)
+
+
+def images(folder, split):
+    return [
+        decode_example(record.data)["image/encoded"].values[0]
+        for path in sorted(folder.glob(f"{split}-*-of-*"))
+        for record in records.read(path)
+    ]
+
+
+def test_a_conversion_writes_the_table_of_each_record(converted):
+    entered = converted / "entered"
+    for name in NAMES:
+        split = name.removeprefix(entry_file.PREFIX)
+        tables = entry_file.decode((entered / name).read_bytes())
+        expected = [entry_points.find(jpeg).table for jpeg in images(entered, split)]
+        assert tables == expected
+        assert entry_file.find(index.load(entered), entered, split) is not None
+    assert [bool(table) for table in expected] == [True, True]
+    assert check(entered, level="crc").num_faults == 0
+    # Nothing else differs but the index.
+    one, other = digests(entered), digests(converted / "plain")
+    assert {name for name, value in one.items() if other.get(name) != value} == {
+        *NAMES,
+        index.INDEX_NAME,
+    }
+
+
+def test_verify_writes_the_same_files(converted, plain):
+    result = check(plain, write_entry_points=True)
+
+    assert result.num_faults == 0
+    assert result.details["entry_points"] == {"made": 8, "not_baseline": 1}
+    assert result.details["written"] == [*NAMES, index.INDEX_NAME]
+    for name in NAMES:
+        assert (plain / name).read_bytes() == (
+            converted / "entered" / name
+        ).read_bytes()
+    assert check(plain).num_faults == 0
+    assert not list(plain.glob(".*"))
+
+
+def test_verify_writes_them_for_shards_of_another_tool(converted, tmp_path):
+    for path in (converted / "plain").glob("*-of-*"):
+        shutil.copy(path, tmp_path)
+
+    result = check(tmp_path, write_entry_points=True)
+    assert "because there is no index" in result.details["remarks"][-1]
+    check(tmp_path, write_index=True, write_entry_points=True)
+    for name in NAMES:
+        expected = converted / "entered" / name
+        assert (tmp_path / name).read_bytes() == expected.read_bytes()
+
+
+def test_verify_writes_them_beside_an_older_index(plain):
+    forget_digests(plain)
+
+    result = check(plain, write_entry_points=True)
+    assert "add --write_index" in result.details["remarks"][-1]
+    check(plain, write_index=True, write_entry_points=True)
+    assert check(plain).num_faults == 0
+    assert (plain / NAMES[0]).exists()
+
+
+def test_damage_of_the_files_is_found_and_mended(plain):
+    check(plain, write_entry_points=True)
+    flip(plain / NAMES[0], 200, mask=1)
+    (plain / NAMES[1]).unlink()
+
+    found = check(plain)
+    assert [fault.shard for fault in found.faults] == NAMES
+    mended = check(plain, write_entry_points=True)
+    assert mended.num_faults == 0
+    assert [NAMES[n] in mended.details["remarks"][n] for n in (0, 1)] == [True, True]
+    assert check(plain).num_faults == 0
+
+
+def test_nothing_is_written_if_a_shard_has_a_fault(plain):
+    flip(plain / "train-00001-of-00003", 40, mask=1)
+
+    result = check(plain, write_entry_points=True)
+    assert "because there are faults" in result.details["remarks"][-1]
+    assert not (plain / NAMES[0]).exists()
+
+
+def test_a_new_data_set_replaces_the_files_of_the_old_one(raw, plain):
+    check(plain, write_entry_points=True)
+    convert(raw, plain, overwrite=True, num_train_shards=2)
+
+    assert not list(plain.glob("entry_points*"))
+    assert check(plain).num_faults == 0
+
+
+def test_a_conversion_that_was_cut_off_ends_with_the_same_files(
+    raw, converted, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(write_shard.Written, "to_json", _cut_off_at(2))
+    with pytest.raises(OSError, match="cut off"):
+        convert(raw, tmp_path / "out", policy=POLICY, num_train_shards=3)
+    monkeypatch.undo()
+    convert(raw, tmp_path / "out", policy=POLICY, num_train_shards=3)
+
+    assert digests(tmp_path / "out") == digests(converted / "entered")
+
+
+def _cut_off_at(number):
+    """Stands for `Written.to_json`; ends the conversion at this call."""
+    whole, calls = write_shard.Written.to_json, []
+
+    def to_json(written):
+        calls.append(written)
+        if len(calls) == number:
+            raise OSError("cut off")
+        return whole(written)
+
+    return to_json
+
+
+@pytest.mark.parametrize("whole_batches", [False, True])
+def test_a_pipeline_uses_them_and_makes_the_same_batches(converted, whole_batches):
+    batches = []
+    for name in ("plain", "entered"):
+        pipeline = tfpipe.imagenet_train(
+            converted / name,
+            batch_size=3,
+            image_size=16,
+            crop_op="native",
+            whole_batches=whole_batches,
+        )
+        assert ("EntryPoints(" in str(pipeline)) == (name == "entered")
+        first, *_ = pipeline.build().as_numpy_iterator()
+        batches.append(first["image"].tolist())
+    assert batches[0] == batches[1]
+
+
+def test_stock_ops_do_without_them(converted):
+    pipeline = tfpipe.imagenet_train(
+        converted / "entered", batch_size=3, image_size=16, crop_op="stock"
+    )
+    assert "EntryPoints(" not in str(pipeline)
+
+
+def test_a_url_is_refused():
+    with pytest.raises(ValueError, match="--write_entry_points change a folder"):
+        verify.Config(data_dir="s3://bucket/folder", write_entry_points=True)

@@ -1,0 +1,141 @@
+"""The side file with the entry points of a split: written, joined and found.
+
+In: the table of each record, in the order of the index, or files of shards to join.
+Out: the file `entry_points-<split>`, which index.json lists with its size and digest.
+The op `ops.parse.EntryPoints` reads it; `native/src/entry_points.h` describes a table.
+
+The file is: `tfpentry`; the number of records (uint64, little endian); for each record
+and once more at the end, where its table begins after these numbers (uint64); the
+tables. A record without entry points has an empty table.
+"""
+
+import itertools
+import os
+import pathlib
+import shutil
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tfpipe.shards.index_format import Index
+
+PREFIX = "entry_points-"
+_MAGIC = b"tfpentry"
+_HEAD = 16  # bytes before the places
+
+
+def name_of(split: str) -> str:
+    """Returns the name of the file of a split."""
+    return f"{PREFIX}{split}"
+
+
+def find(known: Index, folder: str | os.PathLike[str], split: str) -> str | None:
+    """Returns the path of the file of a split, if the index lists it and it is there.
+
+    Args:
+        known: The index of the data set.
+        folder: A folder of this machine with the index.
+        split: The split.
+
+    Returns:
+        The path; None without the file, or if its size is not that in the index.
+    """
+    listed = (known.files or {}).get(name_of(split))
+    path = pathlib.Path(folder).absolute() / name_of(split)
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return None
+    return str(path) if listed is not None and listed.num_bytes == size else None
+
+
+def encode(tables: Sequence[bytes]) -> bytes:
+    """Returns the content of a file with these tables."""
+    places = np.zeros(len(tables) + 1, "<u8")
+    np.cumsum([len(table) for table in tables], out=places[1:])
+    return b"".join([_head(len(tables)), places.tobytes(), *tables])
+
+
+def decode(content: bytes) -> list[bytes]:
+    """Returns the tables in a file: the inverse of `encode`.
+
+    Raises:
+        ValueError: If the content is not such a file; says why.
+    """
+    places = _places(content, len(content))
+    start = _HEAD + places.nbytes
+    return [
+        content[start + begin : start + end]
+        for begin, end in itertools.pairwise(places.tolist())
+    ]
+
+
+def join(parts: Sequence[pathlib.Path], path: pathlib.Path, *, fsync: bool) -> None:
+    """Writes the file of a split from those of its shards, in order.
+
+    The tables are copied piece by piece: those of ImageNet have 0.8 GB.
+
+    Raises:
+        ValueError: If a part is not such a file; names it.
+        OSError: If a file cannot be read or written.
+    """
+    joined, end = [np.zeros(1, "<u8")], 0
+    for part in parts:
+        places = _read_places(part)
+        joined.append(places[1:] + np.uint64(end))
+        end += int(places[-1])
+    places = np.concatenate(joined)
+    with open(path, "wb") as file:
+        file.write(_head(len(places) - 1))
+        file.write(places.tobytes())
+        for part in parts:
+            with open(part, "rb") as tables:
+                tables.seek(_HEAD + _read_places(part).nbytes)
+                shutil.copyfileobj(tables, file, 1 << 20)
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _head(num_records: int) -> bytes:
+    return _MAGIC + num_records.to_bytes(8, "little")
+
+
+def _read_places(path: pathlib.Path) -> npt.NDArray[np.uint64]:
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+        rest = file.read(8 * _num_places(head, size))
+    try:
+        return _places(head + rest, size)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _num_places(head: bytes, size: int) -> int:
+    """Returns how many places stand in the file; at most as many as have room."""
+    return min(int.from_bytes(head[8:_HEAD], "little") + 1, size // 8)
+
+
+def _places(content: bytes, size: int) -> npt.NDArray[np.uint64]:
+    """Returns where the tables begin, and the end of the last one.
+
+    Args:
+        content: The file, or its first bytes up to the places.
+        size: Bytes of the whole file.
+    """
+    if content[:8] != _MAGIC or len(content) < _HEAD:
+        raise ValueError(f"the file must begin with {_MAGIC!r}, got {content[:8]!r}")
+    count = int.from_bytes(content[8:_HEAD], "little") + 1
+    if (size - _HEAD) // 8 < count:
+        raise ValueError(f"{count} places must have room in the file of {size} bytes")
+    places = np.frombuffer(content, "<u8", count, _HEAD)
+    rises = bool(np.all(places[1:] >= places[:-1])) and places[0] == 0
+    room = size - _HEAD - places.nbytes
+    if not rises or int(places[-1]) != room:
+        raise ValueError(
+            f"the tables must fill the {room} bytes after their places in order, got "
+            f"an end at {int(places[-1])}"
+        )
+    return places

@@ -1,0 +1,85 @@
+"""Makes the entry points of JPEGs: where in its codes a decoder may begin.
+
+In: the bytes of a JPEG. Out: a small table, which `tfpipe.ops.crop.crop_image` takes
+with the JPEG. The native op then starts near the crop box and does not read the codes
+above it and beside it. `src/entry_points.h` describes the table. Imports no TensorFlow.
+"""
+
+import ctypes
+import functools
+from typing import NamedTuple
+
+from tfpipe.native import libraries, requirements
+
+
+class Found(NamedTuple):
+    """The entry points of a JPEG.
+
+    Attributes:
+        table: The table; empty if the JPEG has none.
+        reason: Why it has none: "damaged" (not sound up to its end), "precision" (not 8
+            bits), "not_baseline" (progressive, arithmetic, or several scans),
+            "restart_markers" (they serve the same purpose) or "too_large" (2^29 bytes).
+            Empty if there is a table.
+    """
+
+    table: bytes
+    reason: str
+
+
+def find(encoded: bytes, *, distance: int = 0) -> Found:
+    """Returns the entry points of a JPEG.
+
+    Args:
+        encoded: The JPEG. Other bytes are "damaged".
+        distance: Bytes of the JPEG between two entry points, about; 0 for the usual
+            distance. A table takes about 6 bytes an entry point.
+
+    Raises:
+        ValueError: If `distance` is out of range, or the library is not built or does
+            not load; says what to do.
+        MemoryError: If there is not enough memory.
+    """
+    if not 0 <= distance < 1 << 29:
+        raise ValueError(f"distance must be 0 to 2 ** 29 - 1 bytes, got {distance}.")
+    made, size = ctypes.c_void_p(), ctypes.c_size_t()
+    reason = _library().tfpipe_find_entry_points(
+        encoded, len(encoded), distance, ctypes.byref(made), ctypes.byref(size)
+    )
+    if reason == b"no_memory":
+        raise MemoryError(f"no memory for the entry points of {len(encoded)} bytes")
+    if reason is not None:
+        return Found(b"", reason.decode())
+    try:
+        return Found(ctypes.string_at(made, size.value), "")
+    finally:
+        _library().tfpipe_free(made)
+
+
+def require() -> None:
+    """Checks that entry points can be made on this machine.
+
+    Raises:
+        ValueError: If the library is not built or does not load; says what to do.
+    """
+    _library()
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    try:
+        path = libraries.rewrite_library()
+        libraries.require_sound(path)
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ValueError(
+            f"Entry points need a native library, but {error}. {requirements.remedy()}"
+        ) from error
+    library.tfpipe_find_entry_points.restype = ctypes.c_char_p
+    library.tfpipe_find_entry_points.argtypes = (
+        *(ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t),
+        *(ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)),
+    )
+    library.tfpipe_free.restype = None
+    library.tfpipe_free.argtypes = (ctypes.c_void_p,)
+    return library

@@ -1,0 +1,67 @@
+// The file of a split with a table of entry points for each record. The module
+// tfpipe.native.entry_file writes it and describes it.
+//
+// The file is read and not mapped: a mapped file that is cut off kills the process.
+#ifndef TFPIPE_NATIVE_ENTRY_FILE_H_
+#define TFPIPE_NATIVE_ENTRY_FILE_H_
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "entry_points.h"
+
+namespace tfpipe {
+
+class EntryFile {
+ public:
+  // Where a table is in the file; nowhere if the size is 0.
+  struct Place {
+    uint64_t begin, size;
+  };
+
+  EntryFile() = default;
+  EntryFile(const EntryFile&) = delete;
+  EntryFile& operator=(const EntryFile&) = delete;
+  ~EntryFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+
+  // Returns whether the file can be read and begins as it must.
+  bool Open(const char* path) {
+    uint8_t head[kHead];
+    descriptor_ = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor_ < 0 || !ReadAll(0, sizeof(head), head)) return false;
+    num_records_ = LowFirst(head + 8, 8);
+    return memcmp(head, "tfpentry", 8) == 0 && num_records_ < (uint64_t{1} << 48);
+  }
+
+  Place Find(int64_t record) const {
+    uint8_t places[16];
+    const auto number = static_cast<uint64_t>(record);
+    if (record < 0 || number >= num_records_) return {0, 0};
+    if (!ReadAll(kHead + 8 * number, sizeof(places), places)) return {0, 0};
+    const uint64_t begin = LowFirst(places, 8), end = LowFirst(places + 8, 8);
+    if (begin > end || end - begin > kMostBytes || end >> 62) return {0, 0};
+    return {kHead + 8 * (num_records_ + 1) + begin, end - begin};
+  }
+
+  // Returns whether the table was read.
+  bool Read(const Place& place, char* table) const {
+    return ReadAll(place.begin, place.size, reinterpret_cast<uint8_t*>(table));
+  }
+
+ private:
+  static constexpr uint64_t kHead = 16, kMostBytes = 1 << 26;
+
+  bool ReadAll(uint64_t at, uint64_t size, uint8_t* to) const {
+    return pread(descriptor_, to, size, static_cast<off_t>(at)) ==
+           static_cast<ssize_t>(size);
+  }
+
+  int descriptor_ = -1;
+  uint64_t num_records_ = 0;
+};
+
+}  // namespace tfpipe
+
+#endif

@@ -1,0 +1,176 @@
+// Makes the table of entry points of a JPEG: see entry_points.h.
+#include "entry_points.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "decoder.h"
+#include "huffman.h"
+#include "rewrite.h"
+
+namespace tfpipe {
+namespace {
+
+// A table takes about 6 bytes an entry point.
+constexpr size_t kDefaultDistance = 1024;  // bytes of the JPEG between two entry points
+constexpr uint32_t kMaxStep = 0xffff;
+
+using Bytes = std::vector<uint8_t>;
+
+// Appends numbers of any width, the lowest bits first.
+class Packer {
+ public:
+  explicit Packer(Bytes* bytes) : bytes_(bytes) {}
+
+  void Put(uint64_t value, int count) {
+    for (int i = 0; i < count; ++i, ++used_) {
+      if (used_ % 8 == 0) bytes_->push_back(0);
+      const auto bit = static_cast<unsigned>(value >> i & 1);
+      bytes_->back() = static_cast<uint8_t>(bytes_->back() | bit << used_ % 8);
+    }
+  }
+
+ private:
+  Bytes* bytes_;
+  size_t used_ = 0;
+};
+
+int BitsOf(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
+
+// Returns the place of the next bit. Unread whole bytes are given back; in the codes, a
+// zero after 0xff is a stuffed one.
+uint64_t Place(const Huffman& h) {
+  const int64_t unread = h.bits.count - h.missing;
+  const uint8_t* at = h.bits.next;
+  for (int64_t left = unread; left > 0; left -= 8) {
+    --at;
+    if (at > h.begin && at[0] == 0 && at[-1] == 0xff) --at;
+  }
+  return static_cast<uint64_t>(at - h.begin) * 8 + static_cast<uint64_t>(-unread & 7);
+}
+
+EntryPoint PointOf(const Huffman& h) {
+  EntryPoint point = {Place(h), {}};
+  std::copy(h.last_dc, h.last_dc + kMaxTableParts, point.dc);
+  return point;
+}
+
+// Starts the decoder. Returns null, or why there are no entry points. libjpeg may jump out
+// of this function, so nothing in it has a destructor.
+const char* Start(Decoder* decoder, const uint8_t* jpeg, size_t size) {
+  if (setjmp(decoder->jump)) {
+    return decoder->errors.msg_code == JERR_OUT_OF_MEMORY ? "no_memory" : "damaged";
+  }
+  if (size >= kMaxTableJpeg) return "too_large";
+  Open(decoder, jpeg, size);
+  jpeg_decompress_struct* info = &decoder->info;
+  jpeg_read_header(info, TRUE);
+  if (info->data_precision != 8) return "precision";
+  if (!IsPlain(*info)) return "not_baseline";
+  if (info->restart_interval != 0) return "restart_markers";
+  jpeg_start_decompress(info);
+  Begin(*info, 0, 0, nullptr, decoder->huffman);
+  return nullptr;
+}
+
+// Reads all blocks, and notes where each `step`-th MCU begins. Returns null, or a word.
+const char* Collect(Huffman* h, const jpeg_decompress_struct& info, uint32_t num_mcus,
+                    uint32_t step, std::vector<EntryPoint>* points) {
+  for (uint32_t mcu = 0, next = step; mcu < num_mcus; ++mcu) {
+    if (mcu == next) {
+      points->push_back(PointOf(*h));
+      next += step;
+    }
+    if (!TakeBlocks(h, info, nullptr)) return "damaged";
+  }
+  const uint8_t* marker = FindMarker(h->begin + (Place(*h) + 7) / 8, h->end);
+  return marker != nullptr && marker[1] == JPEG_EOI ? nullptr : "damaged";
+}
+
+// Returns the table without its head's digest of the JPEG and without its end.
+Bytes Encode(const std::vector<EntryPoint>& points, uint32_t num_mcus, uint32_t step,
+             int num_parts) {
+  Bytes table;
+  Packer packer(&table);
+  int place_bits = 0;
+  for (const EntryPoint& point : points)
+    place_bits = std::max(place_bits, BitsOf(point.place));
+  packer.Put(kTableVersion, 8);
+  packer.Put(static_cast<unsigned>(num_parts), 8);
+  packer.Put(step, 16);
+  packer.Put(num_mcus, 32);
+  packer.Put(0, 64);
+  packer.Put(0, 32);
+  packer.Put(static_cast<unsigned>(place_bits), 8);
+  int least[kMaxTableParts] = {}, bits[kMaxTableParts] = {};
+  for (int i = 0; i < num_parts; ++i) {
+    const auto less = [i](const EntryPoint& a, const EntryPoint& b) {
+      return a.dc[i] < b.dc[i];
+    };
+    if (!points.empty()) {
+      const auto ends = std::minmax_element(points.begin(), points.end(), less);
+      least[i] = ends.first->dc[i];
+      bits[i] = BitsOf(static_cast<unsigned>(ends.second->dc[i] - least[i]));
+    }
+    packer.Put(static_cast<unsigned>(least[i]), 16);
+    packer.Put(static_cast<unsigned>(bits[i]), 8);
+  }
+  for (const EntryPoint& point : points) {
+    packer.Put(point.place, place_bits);
+    for (int i = 0; i < num_parts; ++i)
+      packer.Put(static_cast<unsigned>(point.dc[i] - least[i]), bits[i]);
+  }
+  return table;
+}
+
+void PutLowFirst(uint64_t value, size_t count, uint8_t* to) {
+  for (size_t i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(value >> (8 * i));
+}
+
+const char* Find(Decoder* decoder, const uint8_t* jpeg, size_t size, size_t distance,
+                 Bytes* table) {
+  if (const char* reason = Start(decoder, jpeg, size)) return reason;
+  const jpeg_decompress_struct& info = decoder->info;
+  const uint64_t num_mcus = uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
+  const auto scan = static_cast<size_t>(decoder->huffman->end - decoder->huffman->begin);
+  if (num_mcus > UINT32_MAX || num_mcus > 8 * scan) return "damaged";
+  const uint64_t step = num_mcus * (distance > 0 ? distance : kDefaultDistance) / (scan + 1);
+  const auto kept = static_cast<uint32_t>(
+      std::min<uint64_t>(std::max<uint64_t>(step, 1), kMaxStep));
+  std::vector<EntryPoint> points;
+  const auto count = static_cast<uint32_t>(num_mcus);
+  const char* reason = Collect(decoder->huffman, info, count, kept, &points);
+  if (reason != nullptr) return reason;
+  *table = Encode(points, count, kept, info.comps_in_scan);
+  PutLowFirst(size, 4, table->data() + 8);
+  PutLowFirst(Xxh64(jpeg, size), 8, table->data() + 12);
+  const uint64_t digest = Xxh64(table->data(), table->size());
+  table->resize(table->size() + kTableEnd);
+  PutLowFirst(digest, kTableEnd, table->data() + table->size() - kTableEnd);
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace tfpipe
+
+const char* tfpipe_find_entry_points(const uint8_t* jpeg, size_t size, size_t distance,
+                                     uint8_t** made, size_t* made_size) {
+  static thread_local tfpipe::Huffman huffman;
+  tfpipe::Decoder decoder;
+  char message[tfpipe::kMessageLength];
+  tfpipe::Reset(&decoder, message, &huffman);
+  const char* reason;
+  tfpipe::Bytes table;
+  try {
+    reason = tfpipe::Find(&decoder, jpeg, size, distance, &table);
+  } catch (const std::bad_alloc&) {
+    reason = "no_memory";
+  }
+  jpeg_destroy_decompress(&decoder.info);
+  if (reason != nullptr) return reason;
+  *made_size = table.size();
+  *made = static_cast<uint8_t*>(malloc(table.size()));
+  if (*made == nullptr) return "no_memory";
+  memcpy(*made, table.data(), table.size());
+  return nullptr;
+}
