@@ -201,13 +201,17 @@ class EntryPoints:
 
     Raises:
         tf.errors.NotFoundError: If the file cannot be read; when the pipeline runs.
-        RuntimeError: If the native op is not built; when a pipeline is made with it.
+        RuntimeError: If the native op is not built; when the dataset is built.
+        TypeError: If the path is no text.
     """
 
     takes_batches: ClassVar[bool] = True
 
     # A data set that is moved stays the same.
     path: str = dataclasses.field(metadata={identity.PLACE: True})
+
+    def __post_init__(self) -> None:
+        errors.require_kind(self, "path", self.path, str)
 
     @classmethod
     def of(cls, source: TFRecordSource) -> "EntryPoints | None":

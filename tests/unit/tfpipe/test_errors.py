@@ -106,6 +106,7 @@ MADE = [
     (tfpipe.CutMix, {}, {"alpha": (*NUMBER, 0, None)}),
     (tfpipe.Cutout, {"size": 3}, {"size": SIZE, "fill": (*PIXEL, None)}),
     (tfpipe.DistortColor, {}, {"fast": SWITCH}),
+    (tfpipe.EntryPoints, {"path": "/x"}, {"path": (*OBJECT[::2], None)}),
     (
         tfpipe.FaultLog,
         {"max_faults": 3},
