@@ -4,6 +4,7 @@ Its one argument is a JSON object. folder: of `make_shards`. cache: its folder.
 max_bytes, num_connections: of the cache. rank, num_ranks, num_epochs, num_windows: what
 is read. log: a file that gets a line a request. pause: seconds that a request takes.
 stall_after: requests before the store stalls. piece_bytes: most bytes of a piece.
+begin_with: the number of processes that must have opened the cache before one reads.
 It prints {"digest", "statistics"} of what it read.
 """
 
@@ -12,6 +13,7 @@ import hashlib
 import itertools
 import json
 import os
+import pathlib
 import sys
 import threading
 import time
@@ -62,6 +64,8 @@ def main(job: dict[str, Any]) -> None:
         made.byte_offsets,
     )
     reader = opened.reader(lambda: iter(windows))
+    if "begin_with" in job:
+        begin_together(pathlib.Path(job["log"]).with_name("opened"), job["begin_with"])
     digest = hashlib.sha256()
     for ranges in windows[: job.get("num_windows")]:
         paths = reader.next_window(ranges)
@@ -69,6 +73,14 @@ def main(job: dict[str, Any]) -> None:
             digest.update(data)
     statistics = dataclasses.asdict(opened.statistics())
     print(json.dumps({"digest": digest.hexdigest(), "statistics": statistics}))
+
+
+def begin_together(path: pathlib.Path, num_processes: int) -> None:
+    """Returns as soon as as many processes have called it."""
+    with open(path, "ab") as file:
+        file.write(b"x")
+    while path.stat().st_size < num_processes:
+        time.sleep(0.0005)
 
 
 if __name__ == "__main__":

@@ -162,8 +162,8 @@ class Directory:
                 mark = store.marks[piece]
                 if mark == stores.WRONG:
                     granted.wrong.append(piece)
-                elif mark == stores.FETCHING and store.claim(piece):
-                    granted.pieces.append(piece)  # its process was killed
+                elif store.claim_abandoned(piece):
+                    granted.pieces.append(piece)
                 if mark != stores.ABSENT:
                     continue
                 cost = int(store.costs[piece])
@@ -268,7 +268,7 @@ def _free_abandoned(store: Store) -> int:
     """Frees the pieces of processes that were killed while they fetched them."""
     freed = 0
     for piece in np.flatnonzero(store.marks == stores.FETCHING).tolist():
-        if store.claim(piece):
+        if store.claim_abandoned(piece):
             store.drop(piece)
             store.unclaim(piece)
             freed += int(store.costs[piece])

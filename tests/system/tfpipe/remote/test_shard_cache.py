@@ -91,9 +91,8 @@ def blocks(path):
 
 
 def test_each_piece_is_fetched_once_a_host_by_whoever_asks_first(workers, made):
-    ranks = [
-        workers.start(rank, num_ranks=3, num_epochs=3, pause=0.03) for rank in range(3)
-    ]
+    job = {"num_ranks": 3, "num_epochs": 3, "pause": 0.03, "begin_with": 3}
+    ranks = [workers.start(rank, **job) for rank in range(3)]
 
     found = [result(process)[0] for process in ranks]
 

@@ -170,6 +170,33 @@ def test_a_killed_process_leaves_its_pieces_to_others(tmp_path, made):
     assert store.marks[:4].tolist() == [FETCHING, ABSENT, ABSENT, FETCHING]
 
 
+def test_a_piece_that_arrives_between_a_look_and_a_claim_is_not_fetched_again(
+    tmp_path, made
+):
+    other = Directory(tmp_path, 1 << 30)
+    store_of_other, _ = other.open(content_of(made))
+    directory = Directory(tmp_path, 1 << 30)
+    store, _ = directory.open(content_of(made))
+    other.reserve(store_of_other, [0, 1], ahead=False)
+    claim = store.claim
+
+    def claim_late(piece):
+        """Lets the other process end its work first."""
+        if store_of_other.marks[piece] == FETCHING:
+            store_of_other.marks[piece] = PRESENT
+            store_of_other.unclaim(piece)
+        return claim(piece)
+
+    store.claim = claim_late
+
+    assert directory.reserve(store, [0], ahead=False).pieces == []
+    assert store.marks[0] == PRESENT
+    directory.max_bytes = room_for(store, 2)
+    directory.reserve(store, [3], ahead=True)  # looks for pieces of killed processes
+    assert store.marks[1] == PRESENT
+    assert store_of_other.claim(0) and store_of_other.claim(1)  # nobody holds them
+
+
 def test_a_full_disk_keeps_the_cache_from_growing_for_a_while(tmp_path, even):
     now = 0.0
     directory = Directory(tmp_path, 1 << 30, clock=lambda: now)
