@@ -6,6 +6,8 @@ clearing new memory would take longer than to unpack images, which are hardly
 compressed.
 """
 
+import contextlib
+import mmap
 import os
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,6 +17,7 @@ from converters.inputs.parquet.forms import UnknownFormError
 UNCOMPRESSED = "UNCOMPRESSED"
 CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI")
 _MAX_PAGE_BYTES = 1 << 30
+_LEAST_BUFFER_BYTES = 1 << 16
 
 
 class Sink(Protocol):
@@ -37,8 +40,8 @@ class Inflater:
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self._packed = bytearray()
-        self._content = bytearray()
+        self._packed = _buffer(1)
+        self._content = _buffer(1)
 
     def unpack(
         self,
@@ -87,8 +90,18 @@ class Inflater:
         return self.sink.add(content)
 
 
-def _grown(buffer: bytearray, size: int) -> bytearray:
-    return buffer if len(buffer) >= size else bytearray(size)
+def _grown(buffer: mmap.mmap, size: int) -> mmap.mmap:
+    return buffer if len(buffer) >= size else _buffer(size)
+
+
+def _buffer(size: int) -> mmap.mmap:
+    """Returns a buffer that is large enough for most later pages as well."""
+    num_bytes = max(_LEAST_BUFFER_BYTES, 1 << (size - 1).bit_length())
+    made = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # The kernel then clears 2 MB at once, in a tenth of the time of single pages.
+    with contextlib.suppress(OSError):  # a kernel without such pages
+        made.madvise(mmap.MADV_HUGEPAGE)
+    return made
 
 
 def _unpack(codec: str, packed: memoryview, content: memoryview) -> None:
