@@ -162,7 +162,7 @@ class Directory:
                 mark = store.marks[piece]
                 if mark == stores.WRONG:
                     granted.wrong.append(piece)
-                elif store.claim_abandoned(piece):
+                elif _claim_abandoned(store, piece):
                     granted.pieces.append(piece)
                 if mark != stores.ABSENT:
                     continue
@@ -264,11 +264,25 @@ class _MakingRoom:
             yield int(distance[place]), store, int(pieces[place])
 
 
+def _claim_abandoned(store: Store, piece: int) -> bool:
+    """Claims a piece whose process was killed while it fetched it.
+
+    A process that fetched a piece marks it first and then ends its claim. The mark is
+    therefore looked at again: between a look and the claim it may have changed.
+    """
+    if store.marks[piece] != stores.FETCHING or not store.claim(piece):
+        return False
+    if store.marks[piece] == stores.FETCHING:
+        return True
+    store.unclaim(piece)
+    return False
+
+
 def _free_abandoned(store: Store) -> int:
     """Frees the pieces of processes that were killed while they fetched them."""
     freed = 0
     for piece in np.flatnonzero(store.marks == stores.FETCHING).tolist():
-        if store.claim_abandoned(piece):
+        if _claim_abandoned(store, piece):
             store.drop(piece)
             store.unclaim(piece)
             freed += int(store.costs[piece])

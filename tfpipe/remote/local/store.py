@@ -248,19 +248,6 @@ class Store:
         self._claimed.add(number)
         return True
 
-    def claim_abandoned(self, piece: int) -> bool:
-        """Claims a piece whose process was killed while it fetched it.
-
-        A process that fetched a piece marks it first and then ends its claim. The mark
-        is therefore looked at again: between a look and the claim it may have changed.
-        """
-        if self.marks[piece] != FETCHING or not self.claim(piece):
-            return False
-        if self.marks[piece] == FETCHING:
-            return True
-        self.unclaim(piece)
-        return False
-
     def unclaim(self, number: int) -> None:
         """Ends a claim."""
         lock_byte(self._claims, number, fcntl.F_UNLCK)
