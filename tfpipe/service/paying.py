@@ -12,7 +12,7 @@ from tfpipe import errors
 
 # Rate a core with a service over that without it: what is sent between two processes is
 # copied, and costs CPU time on both sides. benchmarks/results/2026-11-23-service.json.
-EFFICIENCY = 0.88
+EFFICIENCY = 0.90
 
 # With less of their time in use, it is not the cores that limit a pipeline.
 _LEAST_BUSY = 0.7
