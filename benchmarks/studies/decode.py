@@ -11,7 +11,8 @@ that people write by hand, and lean_ is the hand_ pipeline with the cheaper kern
 tfpipe. Variants of one pipeline differ in one choice.
 
 Variants named rewritten_ read --rewritten_data_dir=DIR2, which must hold the same
-images, converted with --restart_rows.
+images, converted with --restart_rows. Those named entries_ read
+--entries_data_dir=DIR3, a copy of DIR with entry points.
 
 Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of hand_uint8 in the
 same round, the median of the rounds. Absolute figures hold for this machine, and
@@ -43,13 +44,19 @@ _VARIANTS = absl_flags.DEFINE_list(
     "ways",
     None,
     "Variants to measure, of benchmarks.studies.decode_variants; hand_uint8 is always "
-    "added. Default: all, but those on rewritten data only with --rewritten_data_dir.",
+    "added. Default: all whose folder is given.",
 )
 _REWRITTEN_DATA_DIR = absl_flags.DEFINE_string(
     "rewritten_data_dir",
     None,
     "Folder of the same images converted with --restart_rows, for the variants named "
     "rewritten_.",
+)
+_ENTRIES_DATA_DIR = absl_flags.DEFINE_string(
+    "entries_data_dir",
+    None,
+    "Folder of the same data set after converters.verify --write_entry_points, for the "
+    "variants named entries_.",
 )
 _DECODE_RESULT = absl_flags.DEFINE_string(
     "decode_result", None, "File to write the JSON object to as well."
@@ -83,11 +90,10 @@ def compare(
             f"--ways must be of {', '.join(decode_variants.VARIANTS)}; got "
             f"{', '.join(sorted(unknown))}."
         )
-    rewritten = decode_variants.REWRITTEN.intersection(variants)
-    if rewritten and job.rewritten_data_dir is None:
-        raise ValueError(
-            f"--rewritten_data_dir must be given for {', '.join(sorted(rewritten))}."
-        )
+    for name in variants:
+        folder = decode_variants.folder_of(name)
+        if folder is not None and getattr(job, folder) is None:
+            raise ValueError(f"--{folder} must be given for {name}.")
     names = [name for name in decode_variants.VARIANTS if name in {_BASE, *variants}]
     limit = interleaved.time_limit(job)
     runs: dict[str, list[interleaved.Run]] = {name: [] for name in names}
@@ -101,14 +107,14 @@ def _name(folder: str | None) -> str | None:
     return folder and pathlib.Path(folder).resolve().name
 
 
-def _variants() -> list[str]:
+def _variants(job: decode_variants.Job) -> list[str]:
     """Returns the variants that the flags name; by default all that have data."""
-    from benchmarks.studies.decode_variants import REWRITTEN, VARIANTS
+    from benchmarks.studies.decode_variants import VARIANTS, folder_of
 
     if _VARIANTS.value is not None:
         return list(_VARIANTS.value)
-    has_rewritten = _REWRITTEN_DATA_DIR.value is not None
-    return [name for name in VARIANTS if has_rewritten or name not in REWRITTEN]
+    folders = {name: folder_of(name) for name in VARIANTS}
+    return [name for name, each in folders.items() if not each or getattr(job, each)]
 
 
 def main(argv: list[str]) -> int:
@@ -122,12 +128,13 @@ def main(argv: list[str]) -> int:
     job = Job(
         data_dir=str(config.data_dir),
         rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
+        entries_data_dir=_ENTRIES_DATA_DIR.value,
         image_size=config.image_size or 224,
         batch_size=config.batch_size or 64,
         **interleaved.image_counts(),
     )
     try:
-        figures = compare(job, _variants(), interleaved.num_rounds())
+        figures = compare(job, _variants(job), interleaved.num_rounds())
     except (OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
@@ -139,6 +146,7 @@ def main(argv: list[str]) -> int:
         | {
             "data_dir": _name(job.data_dir),
             "rewritten_data_dir": _name(job.rewritten_data_dir),
+            "entries_data_dir": _name(job.entries_data_dir),
             "num_rounds": interleaved.num_rounds(),
         },
         "ways": figures,

@@ -31,6 +31,7 @@ class Job:
         data_dir: Folder of the data set.
         rewritten_data_dir: Folder of the same images, converted with --restart_rows;
             None if no variant reads them.
+        entries_data_dir: Folder of the same data set with entry points, or None.
         image_size: Side of the crops, in pixels.
         batch_size: Images in a batch.
         num_warmup_images: Images that are read before the timed images.
@@ -39,6 +40,7 @@ class Job:
 
     data_dir: str
     rewritten_data_dir: str | None = None
+    entries_data_dir: str | None = None
     image_size: int = 224
     batch_size: int = 64
     num_warmup_images: int = 1000
@@ -191,12 +193,19 @@ def _tfpipe(
     return pipeline.build(num_epochs=None)
 
 
-def _rewritten(
-    job: Job, crop_op: str, dtype: str = "uint8", *, whole: bool = False
+def _other(
+    kind: str,
+    job: Job,
+    crop_op: str = "native",
+    dtype: str = "uint8",
+    *,
+    whole: bool = False,
 ) -> tf.data.Dataset:
-    if job.rewritten_data_dir is None:
-        raise ValueError("A variant on rewritten data needs --rewritten_data_dir.")
-    other = dataclasses.replace(job, data_dir=job.rewritten_data_dir)
+    """Reads the folder of another kind of the same images."""
+    folder = getattr(job, FOLDERS[kind])
+    if folder is None:
+        raise ValueError(f"A variant named {kind} needs --{FOLDERS[kind]}.")
+    other = dataclasses.replace(job, data_dir=folder)
     return _tfpipe(other, dtype, crop_op=crop_op, whole=whole)
 
 
@@ -214,6 +223,9 @@ def _on_one_core(
 
     return make
 
+
+# Fields of `Job` with the folder of the variants whose names begin like this.
+FOLDERS = {"rewritten_": "rewritten_data_dir", "entries_": "entries_data_dir"}
 
 _LEAN = {"resize": "kernel", "rounding": "quantize"}
 
@@ -246,13 +258,25 @@ VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "tfpipe_whole_float32": _whole("float32"),
     "tfpipe_whole_bfloat16": _whole("bfloat16"),
     "tfpipe_whole_uint8_one_core": _on_one_core(_whole("uint8")),
-    "rewritten_uint8": lambda job: _rewritten(job, "stock"),
-    "rewritten_native_uint8": lambda job: _rewritten(job, "native"),
-    "rewritten_whole_uint8": lambda job: _rewritten(job, "native", whole=True),
-    "rewritten_native_float32": lambda job: _rewritten(job, "native", "float32"),
+    "rewritten_uint8": lambda job: _other("rewritten_", job, "stock"),
+    "rewritten_native_uint8": lambda job: _other("rewritten_", job),
+    "rewritten_whole_uint8": lambda job: _other("rewritten_", job, whole=True),
+    "rewritten_native_float32": lambda job: _other("rewritten_", job, dtype="float32"),
+    "entries_native_uint8": lambda job: _other("entries_", job),
+    "entries_whole_uint8": lambda job: _other("entries_", job, whole=True),
+    "entries_whole_float32": lambda job: _other(
+        "entries_", job, dtype="float32", whole=True
+    ),
 }
-# Variants that read `Job.rewritten_data_dir`.
-REWRITTEN = frozenset(name for name in VARIANTS if name.startswith("rewritten_"))
+
+
+def folder_of(name: str) -> str | None:
+    """Returns the field of `Job` with the folder that a variant reads, if not its own.
+
+    Args:
+        name: Name of a variant.
+    """
+    return next((FOLDERS[kind] for kind in FOLDERS if name.startswith(kind)), None)
 
 
 def main(argv: list[str]) -> None:

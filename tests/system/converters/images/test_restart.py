@@ -52,7 +52,9 @@ def test_benchmark_reads_the_folder_of_each_way(tmp_path):
         num_timed_images=4,
     )
 
-    for way in decode_variants.REWRITTEN:
+    ways = [way for way in decode_variants.VARIANTS if way.startswith("rewritten_")]
+    assert ways
+    for way in ways:
         assert decode_variants.measure(way, job)["num_images"] == 4
 
 

@@ -7,7 +7,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from benchmarks.studies import decode, decode_variants, interleaved
-from benchmarks.studies.decode_variants import REWRITTEN, VARIANTS, Job
+from benchmarks.studies.decode_variants import FOLDERS, VARIANTS, Job
 
 
 @pytest.fixture
@@ -41,19 +41,28 @@ def _main(**values: object) -> int:
         return decode.main(["decode"])
 
 
-def test_variants_on_rewritten_data_run_only_with_their_folder(
+def test_variants_on_other_data_run_only_with_their_folder(
     started: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    on_other = {kind: {n for n in VARIANTS if n.startswith(kind)} for kind in FOLDERS}
+    rewritten, entries = on_other.values()
+    assert rewritten
+    assert entries
+
     assert _main() == 0
-    assert set(started) == VARIANTS.keys() - REWRITTEN
+    assert set(started) == VARIANTS.keys() - rewritten - entries
     started.clear()
-    assert _main(rewritten_data_dir="other/rewritten") == 0
-    assert set(started) == set(VARIANTS)
+    assert _main(entries_data_dir="other/entries") == 0
+    assert set(started) == VARIANTS.keys() - rewritten
+    capsys.readouterr()
+    folders = {"entries_data_dir": "b/c", "rewritten_data_dir": "other/rewritten"}
+    assert _main(**folders) == 0
 
     lines = capsys.readouterr().out.splitlines()
     result = json.loads(lines[-1])
     assert result["config"]["data_dir"] == "data"
     assert result["config"]["rewritten_data_dir"] == "rewritten"
+    assert result["config"]["entries_data_dir"] == "c"
     assert result["config"]["num_rounds"] == 1
     assert set(result["ways"]) == set(VARIANTS)
 
