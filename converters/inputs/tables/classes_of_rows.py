@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from converters.inputs import listing
 from converters.inputs.classtree import ClassTree, Place
 from converters.inputs.listing import LeftOut
-from converters.inputs.tables import columns, images, spool
+from converters.inputs.tables import columns, images, spool, sql
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,7 +98,7 @@ def read(
         OSError: If a file cannot be looked at.
     """
     kind = connection.execute(
-        "SELECT typeof(label) FROM read_parquet(?) LIMIT 1", [str(rows)]
+        "SELECT typeof(label) FROM read_parquet(?) LIMIT 1", [sql.one_file(rows)]
     ).fetchone()
     if kind is None:
         raise ValueError("The table must have a row, got none. Change --query.")
@@ -107,7 +107,7 @@ def read(
     result = connection.execute(
         'SELECT row, path, file, "offset", num_bytes, label, name, split '
         "FROM read_parquet(?) ORDER BY row",
-        [str(rows)],
+        [sql.one_file(rows)],
     )
     while batch := result.fetchmany(_BATCH_ROWS):
         lister.add([_Row._make(row) for row in batch])
@@ -119,12 +119,13 @@ def _input_dir(
 ) -> str:
     """Returns the folder that the files of all images are below."""
     files = connection.execute(
-        "SELECT DISTINCT file FROM read_parquet(?) WHERE file IS NOT NULL", [str(rows)]
+        "SELECT DISTINCT file FROM read_parquet(?) WHERE file IS NOT NULL",
+        [sql.one_file(rows)],
     ).fetchall()
     has_paths = connection.execute(
         'SELECT 1 FROM read_parquet(?) WHERE "offset" IS NULL AND path IS NOT NULL '
         "LIMIT 1",
-        [str(rows)],
+        [sql.one_file(rows)],
     ).fetchone()
     folders = [os.path.dirname(file) for (file,) in files]
     if not folders and (reading.folder / spool.IMAGES_NAME).exists():

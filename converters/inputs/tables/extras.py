@@ -66,7 +66,7 @@ def write(
     connection.execute(
         f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
         f"{sql.read_lines(lines, kinds)} n JOIN "
-        f"read_parquet({sql.quoted(str(rows))}) v USING (row)) "
+        f"read_parquet({sql.quoted(sql.one_file(rows))}) v USING (row)) "
         f"TO {sql.quoted(str(part))} (FORMAT parquet)"
     )
     os.replace(part, path)
@@ -104,7 +104,7 @@ class MoreColumns:
             rows = connection.execute(
                 f"SELECT filename, {wanted} FROM read_parquet(?) "
                 "WHERE filename IN (SELECT unnest(?))",
-                [os.fspath(self.path), list(names)],
+                [sql.one_file(self.path), list(names)],
             ).fetchall()
         return {
             row[0]: {
@@ -118,7 +118,7 @@ class MoreColumns:
         """Adds the columns to a catalog."""
 
         def read(path: pathlib.Path) -> str:
-            return f"read_parquet({sql.quoted(str(path))})"
+            return f"read_parquet({sql.quoted(sql.one_file(path))})"
 
         part = catalog.with_name(f"{catalog.name}.part")
         on = " AND ".join(f"c.{key} = m.{key}" for key in self.keys)

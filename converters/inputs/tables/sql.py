@@ -10,7 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import host
-from tfpipe.shards.subsets.sql_text import identifier as identifier, quoted as quoted
+from tfpipe.shards.subsets.sql_text import (
+    identifier as identifier,
+    one_file as one_file,
+    quoted as quoted,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,6 +59,6 @@ def read_lines(path: pathlib.Path, types: Mapping[str, str]) -> str:
     """Returns the call that reads JSON lines, with the types of their columns."""
     columns = ", ".join(f"{identifier(k)}: {quoted(v)}" for k, v in types.items())
     return (
-        f"read_json({quoted(str(path))}, columns = {{{columns}}}, "
+        f"read_json({quoted(one_file(path))}, columns = {{{columns}}}, "
         f"format = 'newline_delimited', maximum_object_size = {MAX_ROW_BYTES})"
     )

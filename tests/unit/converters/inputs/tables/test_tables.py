@@ -14,6 +14,7 @@ from converters.inputs.tables.images import Root
 from converters.jobs import run
 from tests.support.data import make_jpeg
 from tests.support.tables import config, examples
+from tfpipe.shards.subsets.sql_text import one_file
 
 # A row is (img, label, name, split, score).
 _COLUMNS = "img BLOB, label {kind}, name VARCHAR, split VARCHAR, score DOUBLE"
@@ -217,6 +218,33 @@ def test_more_columns_are_in_the_catalog_and_the_records(
     assert found[b"0.jpg"]["image/class/labels"] == [2, 1]
     assert found[b"1.jpg"]["image/class/labels"] == [3]
     assert found[b"1.jpg"]["extra/score"] == [0.5]
+
+
+def test_a_folder_whose_name_is_a_pattern_reads_its_own_rows(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = write(tmp_path / "t.parquet", ["a", "b"])
+    made = job(path, tmp_path / "out[1]", extra_columns=("score",))
+    # The same files in a folder that the pattern matches, with another label each.
+    (rows,) = (tmp_path / "out[1]").rglob("rows.parquet")
+    for file in (rows, made.more_columns.path):
+        other = tmp_path / "out1" / file.relative_to(tmp_path / "out[1]")
+        other.parent.mkdir(parents=True, exist_ok=True)
+        with duckdb.connect() as connection:
+            wrong = "'c' AS label" if file == rows else "7.0 AS score"
+            connection.execute(
+                f"COPY (SELECT * REPLACE ({wrong}) FROM "
+                f"read_parquet('{one_file(file)}')) TO '{other}' (FORMAT parquet)"
+            )
+
+    again = job(path, tmp_path / "out[1]", extra_columns=("score",))
+    run.run(again)
+
+    assert again.classes == made.classes
+    catalog = one_file(tmp_path / "out[1]" / "catalog.parquet")
+    with duckdb.connect() as connection:
+        query = "SELECT score FROM read_parquet(?) ORDER BY 1"
+        assert connection.execute(query, [catalog]).fetchall() == [(0.0,), (0.5,)]
 
 
 @pytest.mark.parametrize(
