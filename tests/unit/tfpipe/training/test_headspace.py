@@ -194,8 +194,8 @@ def test_cores_of_other_hosts_are_named_if_those_here_are_too_few():
 
     found = Headspace(rates=[slow])
 
-    assert "a tfpipe.Service with 19 cores of other hosts would close" in found.sentence
-    assert found.as_json()["service"]["cores_elsewhere"] == 19
+    assert "a tfpipe.Service with 18 cores of other hosts would close" in found.sentence
+    assert found.as_json()["service"]["cores_elsewhere"] == 18
     assert "would not pay" in Headspace(rates=[rates(8, 0.5)]).sentence
 
 
