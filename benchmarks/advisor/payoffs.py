@@ -7,6 +7,7 @@ the ratios of CPU time and of bytes were measured, and each payoff names where.
 import dataclasses
 import math
 
+import tfpipe
 from benchmarks.advisor import ceilings, facts, hardware, run_costs
 from benchmarks.advisor.facts import Facts
 from benchmarks.advisor.scenario import Data, Scenario
@@ -20,7 +21,7 @@ _RESTART_BYTES = 1.001, "300 photographs converted with --restart_rows: 0.1 % mo
 _DECODED_CPU = 0.132, "2026-11-22-tuning-cache.json: cached images over encoded ones"
 _SHARD_CACHE_CPU = 1.006, "2026-11-23-shard-cache.json"
 _READ_ONLY_MS = 0.154, "2026-11-23-shard-cache.json: local files, not decoded"
-_SERVICE_CPU = 0.90, "2026-11-23-service.json: images a CPU-second, of those in process"
+_SERVICE_SOURCE = "2026-11-23-service.json: images a CPU-second, of those in process"
 # 300 photographs converted with --short_side=256 and 342 have 36.8 and 70.0 kB. They
 # grow with the pixels, up to the size of the originals.
 _RESIZED = (256, 36.8e3), (342, 70.0e3)
@@ -239,14 +240,14 @@ def _remote(known: Facts, before: Scenario) -> Payoff:
     host = dataclasses.replace(before.host, link_bytes_per_second=math.inf)
     after = _with_work(dataclasses.replace(before, host=host), cpu=trainer)
     rate = min(ceilings.predict(after).images_per_second, link / pixels)
-    cores = rate * before.work.cpu_seconds / _SERVICE_CPU[0]
+    cores = rate * before.work.cpu_seconds / tfpipe.ServicePayoff.efficiency
     return _payoff(
         "preprocessing on other hosts",
         before,
         after,
         cost=f"{cores:,.0f} cores on other hosts, and "
         f"{rate * pixels / before.num_hosts / 1e9:,.2f} GB/s of pixels into each host",
-        source=f"pixels of uint8; {_SERVICE_CPU[1]}; on the trainer: "
+        source=f"pixels of uint8; {_SERVICE_SOURCE}; on the trainer: "
         f"{_READ_ONLY_MS[1]}",
         limit=("link", link / pixels),
     )

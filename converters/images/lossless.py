@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from converters.images.policy import Policy
-from tfpipe.native import libraries, requirements
+from tfpipe.native import rewrite_library
 
 
 class Recoded(NamedTuple):
@@ -54,13 +54,13 @@ def require(policy: Policy) -> None:
     }
     for flag, is_set in flags.items():
         if is_set:
-            _load(flag)
+            rewrite_library.load(f"{flag} needs")
 
 
 def is_built() -> bool:
     """Whether JPEGs can be rewritten and turned on this machine."""
     try:
-        _load("Rewriting a JPEG")
+        rewrite_library.load("Rewriting a JPEG needs")
     except ValueError:
         return False
     return True
@@ -129,33 +129,4 @@ def _recode(
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    return _load("Rewriting a JPEG")
-
-
-def _load(user: str) -> ctypes.CDLL:
-    """Loads the library.
-
-    Args:
-        user: The flag or work that needs the library, for the message.
-
-    Raises:
-        ValueError: If it is not built or does not load; says what to do.
-    """
-    try:
-        path = libraries.rewrite_library()
-        libraries.require_sound(path)
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise ValueError(
-            f"{user} needs a native library, but {error}. {requirements.remedy()}"
-        ) from error
-    results = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
-    jpeg = ctypes.c_char_p, ctypes.c_size_t
-    for function in (library.tfpipe_rewrite, library.tfpipe_turn, library.tfpipe_vary):
-        function.restype = ctypes.c_char_p
-    library.tfpipe_rewrite.argtypes = (*jpeg, *results)
-    library.tfpipe_turn.argtypes = (*jpeg, ctypes.c_int, *results)
-    library.tfpipe_vary.argtypes = (*jpeg, ctypes.c_uint64, ctypes.c_int, *results)
-    library.tfpipe_free.restype = None
-    library.tfpipe_free.argtypes = (ctypes.c_void_p,)
-    return library
+    return rewrite_library.load("Rewriting a JPEG needs")

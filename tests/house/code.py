@@ -16,7 +16,7 @@ def name_of(path: pathlib.Path) -> str:
 
 
 def faults(find: Callable[[pathlib.Path], Iterable[str]]) -> list[str]:
-    """What `find` says of each module, as `module: fault`.
+    """All faults that `find` names in the modules, as `module: fault`.
 
     One test looks at all modules: a test of its own for each module takes ten times as
     long as the look at it.

@@ -9,7 +9,7 @@ import ctypes
 import functools
 from typing import NamedTuple
 
-from tfpipe.native import libraries, requirements
+from tfpipe.native import rewrite_library
 
 
 class Found(NamedTuple):
@@ -67,19 +67,4 @@ def require() -> None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    try:
-        path = libraries.rewrite_library()
-        libraries.require_sound(path)
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise ValueError(
-            f"Entry points need a native library, but {error}. {requirements.remedy()}"
-        ) from error
-    library.tfpipe_find_entry_points.restype = ctypes.c_char_p
-    library.tfpipe_find_entry_points.argtypes = (
-        *(ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t),
-        *(ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)),
-    )
-    library.tfpipe_free.restype = None
-    library.tfpipe_free.argtypes = (ctypes.c_void_p,)
-    return library
+    return rewrite_library.load("Entry points need")

@@ -6,13 +6,9 @@ Out: a number of cores, and a sentence. Nothing is measured.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from tfpipe import errors
-
-# Rate a core with a service over that without it: what is sent between two processes is
-# copied, and costs CPU time on both sides. benchmarks/results/2026-11-23-service.json.
-EFFICIENCY = 0.90
 
 # With less of their time in use, it is not the cores that limit a pipeline.
 _LEAST_BUSY = 0.7
@@ -33,6 +29,11 @@ class ServicePayoff:
     Raises:
         ValueError: If a number is not positive.
     """
+
+    # Rate a core with a service over that without it: what is sent between two
+    # processes is copied, and costs CPU time on both sides.
+    # benchmarks/results/2026-11-23-service.json
+    efficiency: ClassVar[float] = 0.90
 
     rate: float
     num_cores: float
@@ -67,7 +68,7 @@ class ServicePayoff:
             return 0
         if self.busy_share < _LEAST_BUSY:
             return None
-        return math.ceil(self.demand / (self.rate / self.num_cores * EFFICIENCY))
+        return math.ceil(self.demand / (self.rate / self.num_cores * self.efficiency))
 
     @property
     def pays(self) -> bool | None:
@@ -97,8 +98,8 @@ class ServicePayoff:
             return f"{asked}: a tfpipe.Service would not pay."
         return (
             f"{asked}: a tfpipe.Service with {needed:,} cores of other hosts would "
-            f"close the gap. It costs {1 - EFFICIENCY:.0%} of the {self.unit}/s a core"
-            f"{self._network}."
+            f"close the gap. It costs {1 - self.efficiency:.0%} of the {self.unit}/s a "
+            f"core{self._network}."
         )
 
     @property

@@ -5,6 +5,7 @@ and a reader that knows the images by their names in the catalog.
 """
 
 import bisect
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,7 @@ from converters.inputs.archives import example_images, readers
 from converters.inputs.archives.contents import Contents
 from converters.inputs.archives.patterns import Archive
 from converters.inputs.archives.readers import Reader
-from tfpipe import errors
-from tfpipe.remote import urls
+from tfpipe.remote import metadata, urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
@@ -45,23 +45,15 @@ def opened(folder: pathlib.Path) -> DataSet:
         folder: Its absolute path, or its URL.
 
     Raises:
-        BadIndexError: If the index is none, or a shard in the folder is missing or cut.
+        BadIndexError: If the index or the catalog is none, or a shard in the folder is
+            missing or cut.
         RemoteError: If it cannot be read by URL.
     """
     place = urls.require_place("", "A place", folder)
     if not urls.is_url(folder):
         return _of(place, folder)
-    files = Files(place)
     with tempfile.TemporaryDirectory() as name:
-        near = pathlib.Path(name)
-        (near / index.INDEX_NAME).write_bytes(files.read(index.INDEX_NAME))
-        if files.exists(index.CATALOG_NAME):
-            (near / index.CATALOG_NAME).write_bytes(files.read(index.CATALOG_NAME))
-        try:
-            return _of(place, near)
-        except errors.BadIndexError as error:
-            text = str(error).replace(name, urls.shown(place))
-            raise errors.BadIndexError(text) from None
+        return _of(place, metadata.bring(Files(place), pathlib.Path(name)))
 
 
 def _of(place: str, folder: pathlib.Path) -> DataSet:
@@ -73,12 +65,12 @@ def _of(place: str, folder: pathlib.Path) -> DataSet:
     for split, shards in known.splits.items():
         if not urls.is_url(place):
             index.check(known, folder, split)
-        for number, shard in enumerate(shards):
+        for shard in shards:
             archives.append(
                 Archive(split, urls.join(place, shard.name), shard.num_bytes)
             )
-            if has_catalog:
-                names[shard.name] = _names(folder, split, number)
+        if has_catalog:
+            names |= _names(folder, split, [shard.name for shard in shards])
     return DataSet(
         shown=urls.shown(urls.join(place, index.INDEX_NAME)),
         archives=archives,
@@ -87,14 +79,20 @@ def _of(place: str, folder: pathlib.Path) -> DataSet:
     )
 
 
-def _names(folder: pathlib.Path, split: str, shard: int) -> _Names:
-    """Returns the start of each record of a shard, in order, and its image's name."""
+def _names(
+    folder: pathlib.Path, split: str, shards: Sequence[str]
+) -> dict[str, _Names]:
+    """Returns the start of each record and its image's name, in order, by shard."""
     query = (
-        "SELECT byte_offset, filename FROM read_parquet(?) "
-        "WHERE split = ? AND shard = ? ORDER BY byte_offset"
+        "SELECT shard, byte_offset, filename FROM read_parquet(?) "
+        "WHERE split = ? ORDER BY shard, byte_offset"
     )
-    rows = index.query_catalog(folder, query, [split, shard])
-    return [int(row[0]) for row in rows], [str(row[1]) for row in rows]
+    rows = index.query_catalog(folder, query, [split])
+    found: dict[str, _Names] = {}
+    for number, records in itertools.groupby(rows, key=lambda row: int(row[0])):
+        _, starts, names = zip(*records, strict=True)
+        found[shards[number]] = (starts, names)
+    return found
 
 
 def _reader(names: Mapping[str, _Names]) -> Reader:

@@ -72,9 +72,9 @@ def scan(
             else:
                 views = _make_tables(connection, sources, folder)
                 wanted = query or f"SELECT * FROM {INPUT}"
-                stays = is_near and query is None and source.kind == places.PARQUET
+                has_pages = is_near and query is None and source.kind == places.PARQUET
                 if not (
-                    stays and _scan_pages(connection, source, columns, spool, part)
+                    has_pages and _scan_pages(connection, source, columns, spool, part)
                 ):
                     _scan_query(connection, wanted, columns, spool, part, views)
     except BaseException:
