@@ -52,7 +52,7 @@ def decoded(dtype="uint8", seed=(3, 4)):
 
 
 def in_map(op, example):
-    dataset = tf.data.Dataset.from_tensors(example).map(op)
+    dataset = tfpipe.Map(op)(tf.data.Dataset.from_tensors(example))
     return next(dataset.as_numpy_iterator())
 
 
