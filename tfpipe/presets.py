@@ -373,8 +373,8 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
 
 def _entry_points(source: TFRecordSource, crop_op: CropOp) -> list[Op]:
     """Returns the op that reads entry points, if the crop can use them."""
-    points = EntryPoints.of(source)
-    return [points] if points and native_op.resolve(crop_op) == "native" else []
+    points = EntryPoints.of(source) if native_op.resolve(crop_op) == "native" else None
+    return [points] if points else []
 
 
 def _num_classes(source: TFRecordSource, parse: Parse) -> int:

@@ -9,18 +9,26 @@ and once more at the end, where its table begins after these numbers (uint64); t
 tables. A record without entry points has an empty table.
 """
 
+import functools
 import itertools
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from tfpipe import errors
 from tfpipe.shards.index_format import Index
 
+if TYPE_CHECKING:
+    from tfpipe.reading.storage import Storage
+
 PREFIX = "entry_points-"
+REMEDY = "python -m converters.verify DIR --write_entry_points"
 _MAGIC = b"tfpentry"
 _HEAD = 16  # bytes before the places
 
@@ -30,24 +38,38 @@ def name_of(split: str) -> str:
     return f"{PREFIX}{split}"
 
 
-def find(known: Index, folder: str | os.PathLike[str], split: str) -> str | None:
-    """Returns the path of the file of a split, if the index lists it and it is there.
+def find(known: Index, storage: "Storage", split: str) -> str | None:
+    """Returns the path of the file of a split on this host; fetched if it is elsewhere.
+
+    If the index lists the file, and it is missing, damaged or cannot be fetched, a line
+    on stderr says so.
 
     Args:
         known: The index of the data set.
-        folder: A folder of this machine with the index.
+        storage: Where its files are.
         split: The split.
 
     Returns:
-        The path; None without the file, or if its size is not that in the index.
+        The path; None without the file.
     """
-    listed = (known.files or {}).get(name_of(split))
-    path = pathlib.Path(folder).absolute() / name_of(split)
-    try:
-        size = path.stat().st_size
-    except OSError:
+    name = name_of(split)
+    if name not in (known.files or {}):
         return None
-    return str(path) if listed is not None and listed.num_bytes == size else None
+    try:
+        return str(storage.bring(known, name))
+    except errors.BadIndexError as error:
+        remedy = f" Make it again in the folder of the data set: {REMEDY}"
+        _say_none(f"{error}{remedy}")
+    except (errors.RemoteError, OSError) as error:
+        _say_none(str(error))
+    return None
+
+
+@functools.cache
+def _say_none(reason: str) -> None:
+    print(
+        f"tfpipe: images are decoded without entry points. {reason}", file=sys.stderr
+    )
 
 
 def encode(tables: Sequence[bytes]) -> bytes:

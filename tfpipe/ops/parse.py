@@ -215,8 +215,14 @@ class EntryPoints:
 
     @classmethod
     def of(cls, source: TFRecordSource) -> "EntryPoints | None":
-        """Returns the op for a source; None if its data set has no such file here."""
-        found = entry_file.find(source.index, source.index_folder, source.split)
+        """Returns the op for a source; None if its data set has no such file.
+
+        The file of a data set at a URL, or behind a shard cache, is fetched once and
+        kept beside the index on this host. It is left out, and a line on stderr says
+        why, if it is damaged or cannot be fetched.
+        """
+        storage = source.split_index.storage
+        found = entry_file.find(source.index, storage, source.split)
         return None if found is None else cls(path=found)
 
     def __call__(self, example: Example) -> Example:

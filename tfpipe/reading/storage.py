@@ -12,9 +12,11 @@ import pathlib
 import sys
 from typing import Any, Literal
 
+from tfpipe import errors
 from tfpipe.remote import direct, metadata, urls
 from tfpipe.remote.files import Files
 from tfpipe.remote.shard_cache import INDEX_FOLDER, ShardCache
+from tfpipe.shards import index
 
 Choice = ShardCache | Literal["auto", "direct"]
 
@@ -36,6 +38,39 @@ class Storage:
     folder: str
     files: Files | None = None
     cache: ShardCache | None = None
+
+    def bring(self, known: index.Index, name: str) -> pathlib.Path:
+        """Returns the path of a side file on this host; fetched if it is elsewhere.
+
+        The files of a folder with a cache, such as a shared mount, are elsewhere too.
+
+        Args:
+            known: The index of the data set.
+            name: Name of a file that the index lists.
+
+        Raises:
+            BadIndexError: If the file is missing, or is not the one in the index.
+            RemoteError: If a URL cannot be read.
+            OSError: If the file cannot be looked at, or the cache cannot be written.
+        """
+        if self.files is not None:
+            return metadata.bring_side_file(self.files, known, name, self._near())
+        path, wanted = pathlib.Path(self.folder).absolute() / name, known.files or {}
+        size = path.stat().st_size if path.exists() else None
+        if name not in wanted or size != wanted[name].num_bytes:
+            got = "no such file" if size is None else f"{size} bytes"
+            raise errors.BadIndexError(
+                f"{path} must have the size that {index.INDEX_NAME} says, got {got}."
+            )
+        return path
+
+    def _near(self) -> pathlib.Path:
+        """Returns the folder of this host for files of the data set."""
+        if self.cache is None or urls.is_url(self.place):
+            return pathlib.Path(self.folder)
+        text = (pathlib.Path(self.folder) / index.INDEX_NAME).read_bytes()
+        folder = pathlib.Path(self.cache.directory) / INDEX_FOLDER
+        return (folder / index.describe(text).digest).absolute()
 
 
 def require_choice(owner: object, name: str, value: Any) -> None:

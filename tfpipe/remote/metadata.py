@@ -2,15 +2,18 @@
 
 In: the files of a data set by URL, and a local folder. Out: a folder with its
 index.json and its catalog.parquet, checked, which the readers use as they use a local
-data set; and the proof that all shards are there. Imports no TensorFlow.
+data set; side files that a reader asks for; and the proof that all shards are there.
+Imports no TensorFlow.
 """
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfpipe import errors
@@ -23,6 +26,8 @@ _NUM_CONNECTIONS = 8
 _NUM_HEADS = 16
 # Bytes that the network altered are right the next time.
 _NUM_TRIES = 3
+# From this size on a person is told what is waited for.
+_LARGE_BYTES = 64 << 20
 
 
 def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
@@ -126,17 +131,86 @@ def _bring_catalog(files: Files, known: index.Index, path: pathlib.Path) -> None
         return
     if wanted is None and not files.exists(index.CATALOG_NAME):
         return
-    shown = urls.shown(urls.join(files.place, index.CATALOG_NAME))
-    fault = f"{shown} must have the digest that {index.INDEX_NAME} says"
+    _fetch(files, wanted, path)
+
+
+def bring_side_file(
+    files: Files, known: index.Index, name: str, folder: pathlib.Path
+) -> pathlib.Path:
+    """Brings a file that the index lists into a local folder, unless it is there.
+
+    A file that is there is compared with its digest, and fetched again if it differs.
+    Of several processes that need the file, one fetches it and the others wait. A file
+    of 64 MB or more is announced on stderr.
+
+    Args:
+        files: The data set.
+        known: Its index.
+        name: Name of the file.
+        folder: Local folder for this index, as `bring` returns it; it is made if it is
+            missing.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        BadIndexError: If the index does not list the file, or the file is missing or
+            has not the digest that the index says.
+        RemoteError: If the store fails.
+        OSError: If the folder cannot be written.
+    """
+    shown = urls.shown(urls.join(files.place, name))
+    if (wanted := (known.files or {}).get(name)) is None:
+        raise errors.BadIndexError(f"{index.INDEX_NAME} must list {shown}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    with _locked(folder / f".{name}.lock"):
+        if path.exists():
+            if index.describe_file(path) == wanted:
+                return path
+            print(
+                f"tfpipe: {path} is damaged and is fetched again from {shown}.",
+                file=sys.stderr,
+            )
+        if wanted.num_bytes >= _LARGE_BYTES:
+            print(
+                f"tfpipe: {shown}, {wanted.num_bytes / 1e6:.0f} MB, is fetched once "
+                f"and kept in {folder}.",
+                file=sys.stderr,
+            )
+        _fetch(files, wanted, path)
+    return path
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    """Waits for other processes of this host; the lock ends with the process."""
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:
+    """Fetches the file of this name, and checks it; None is no file to compare with.
+
+    Raises:
+        BadIndexError: If the file is missing, or has another digest each time.
+        RemoteError: If the store fails.
+        OSError: If the folder cannot be written.
+    """
+    name = path.name
+    fault = (
+        f"{urls.shown(urls.join(files.place, name))} must have the digest that "
+        f"{index.INDEX_NAME} says"
+    )
     for number in range(_NUM_TRIES):
         if number:
             print(f"tfpipe: {fault}: it is read again.", file=sys.stderr)
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+        partial = path.with_name(f".{name}.{uuid.uuid4().hex}.partial")
         try:
-            num_bytes = wanted.num_bytes if wanted else files.size(index.CATALOG_NAME)
-            _download(files, index.CATALOG_NAME, partial, num_bytes)
-            got = index.describe_file(partial)
-            if wanted in (None, got):
+            num_bytes = wanted.num_bytes if wanted else files.size(name)
+            _download(files, name, partial, num_bytes)
+            if wanted in (None, index.describe_file(partial)):
                 partial.replace(path)
                 return
         except errors.MissingFileError as error:

@@ -8,9 +8,13 @@ import tensorflow as tf
 from hypothesis import given, strategies as st
 
 import tfpipe
+from tests.support.damage import flip
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tfpipe.native import entry_file
 from tfpipe.ops import identity
+from tfpipe.reading import storage
+from tfpipe.remote import metadata
+from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
 TABLES = [b"one", b"", b"three" * 9]
@@ -94,24 +98,74 @@ def test_the_op_gives_empty_tables_where_the_file_is_damaged(tmp_path):
             read(wrong, 0)
 
 
-def test_a_file_is_found_if_the_index_lists_its_size(tmp_path):
-    known = index.Index(
+def known_files(content):
+    """An index that lists the file of the split `train`."""
+    return index.Index(
         name="data",
         label_base=0,
         classes=(),
         splits={"train": ()},
         made_by={},
-        files={"entry_points-train": index.describe(CONTENT)},
+        files={"entry_points-train": index.describe(content)},
     )
-    path = tmp_path / "entry_points-train"
-    assert entry_file.find(known, tmp_path, "train") is None
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_file_is_found_if_it_is_the_one_in_the_index(tmp_path, capsys, is_elsewhere):
+    here, near = tmp_path / "data", tmp_path / "cache" / "index"
+    here.mkdir()
+    known, path = known_files(CONTENT), here / "entry_points-train"
+    index.write(known, here)
+    cache = tfpipe.ShardCache(tmp_path / "cache") if is_elsewhere else "auto"
+
+    def find(known, split="train"):
+        entry_file._say_none.cache_clear()
+        return entry_file.find(known, storage.find(here, cache), split)
+
+    assert find(known) is None
+    said = capsys.readouterr().err
+    assert "without entry points" in said
+    assert f"{entry_file.REMEDY}" in said
+    for split, other in (("validation", known), ("train", older(known))):
+        assert find(other, split) is None
+        assert capsys.readouterr().err == ""
+
     path.write_bytes(CONTENT)
-    assert entry_file.find(known, tmp_path, "train") == str(path)
-    assert entry_file.find(known, tmp_path, "validation") is None
-    older = dataclasses.replace(known, files=None)
-    assert entry_file.find(older, tmp_path, "train") is None
+    found = find(known)
+    assert (found == str(path)) != is_elsewhere
+    assert pathlib.Path(found).read_bytes() == CONTENT
+    assert capsys.readouterr().err == ""
+    if is_elsewhere:
+        # What is here already is used, also if the place is gone; damage is noticed.
+        assert pathlib.Path(found).is_relative_to(near)
+        path.unlink()
+        assert find(known) == found
+        path.write_bytes(CONTENT)
+        flip(pathlib.Path(found), 20, mask=1)
+        assert find(known) == found
+        assert "is damaged and is fetched again" in capsys.readouterr().err
+        assert pathlib.Path(found).read_bytes() == CONTENT
+        pathlib.Path(found).unlink()
     path.write_bytes(CONTENT[:-1])
-    assert entry_file.find(known, tmp_path, "train") is None
+    assert find(known) is None
+    assert str(path) in capsys.readouterr().err
+    # Nothing but the file that says who fetches is left.
+    assert not list(near.rglob("*.partial"))
+
+
+def older(known):
+    return dataclasses.replace(known, files=None)
+
+
+def test_a_large_file_is_announced(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(metadata, "_LARGE_BYTES", len(CONTENT))
+    (tmp_path / "entry_points-train").write_bytes(CONTENT)
+    known, files = known_files(CONTENT), Files(str(tmp_path))
+
+    for _ in range(2):
+        metadata.bring_side_file(files, known, "entry_points-train", tmp_path / "near")
+
+    assert capsys.readouterr().err.count("is fetched once and kept in") == 1
 
 
 def test_a_data_set_that_is_moved_keeps_its_pipeline():
