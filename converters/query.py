@@ -65,7 +65,7 @@ from converters.jobs.job import Job
 from converters.options import shared, start
 from converters.options.own import query
 from converters.options.own.query import ALL, Config, config_from_flags
-from converters.replicas import report
+from converters.replicas import report, tables
 from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import errors, host
 from tfpipe.shards import subset
@@ -189,6 +189,7 @@ def _job(
     layout = made_by.get("options", {}).get("layout", "inception")
     fields = made_by.get("options", {}).get("policy", {})
     plans = shards.make_plans(rows, source, layout=layout)
+    points = tables.find(source)
     return Job(
         command=_COMMAND,
         name=source.known.name,
@@ -201,9 +202,11 @@ def _job(
             "clause": config.clause,
             "layout": layout,
             "chosen": shards.digest(plans),
+            **points.options(),
         },
         made_by=report.origin(source),
-        writer=shards.Writer(source=source),
+        writer=shards.Writer(source=source, tables=points),
+        entered=tuple(points.paths),
         more_columns=carried.write(rows, plans, more),
         num_workers=config.num_workers or host.num_cores(),
         overwrite=config.overwrite,

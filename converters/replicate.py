@@ -16,6 +16,8 @@ Nothing is decoded, and nothing is lost. Labels, boxes and all other features st
                        from small ones; --quality=100 gives 1.3 MB an image
   --identical          copies with the same bytes, by reflink or hard link where the
                        file system has them: quick, but a cache serves all from one
+  --entry_points       also write entry_points-<split>, so that tfpipe decodes less of
+                       each image; --identical copies those of DIR without this flag
 
 --for_ram makes enough copies that the split that is trained on has 5 times the memory
 of all hosts, as MLPerf Storage wants it, and more than --storage_cache. The arithmetic,
@@ -42,7 +44,7 @@ from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import exit_code, replicate, shared, start, summary
 from converters.options.replicate import Config, config_from_flags
-from converters.replicas import estimate, identical, report, sizing, write
+from converters.replicas import estimate, identical, report, sizing, tables, write
 from converters.replicas.plan import make_plans
 from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import host
@@ -160,9 +162,12 @@ def make_job(config: Config, plan: Plan) -> Job:
     layout = source.known.made_by.get("options", {}).get("layout", "inception")
     writer: write.Writer | identical.Writer
     if change is None:
-        writer = identical.Writer(source=source, by=config.identical_by)
-        options: dict[str, Any] = {"kind": "identical"}
+        points = tables.find(source)
+        entered = tuple(points.paths)
+        writer = identical.Writer(source=source, by=config.identical_by, tables=points)
+        options: dict[str, Any] = {"kind": "identical", **points.options()}
     else:
+        entered = tuple(source.known.splits) if change.entry_points else ()
         writer = write.Writer(
             source=source, change=change, seed=config.seed, damaged=config.damaged
         )
@@ -181,6 +186,7 @@ def make_job(config: Config, plan: Plan) -> Job:
         options={"copies": plan.sizing.copies, "layout": layout, **options},
         made_by=report.origin(source),
         writer=writer,
+        entered=entered,
         num_workers=plan.num_workers,
         cluster=shared.cluster_of(config.engine, config.num_workers),
         overwrite=config.overwrite,

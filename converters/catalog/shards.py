@@ -23,6 +23,7 @@ from converters.jobs.write_shard import Task, Written
 from converters.replicas import new_shard
 from converters.replicas.new_shard import NewShard
 from converters.replicas.source import Pread, Row, Source, changed
+from converters.replicas.tables import Tables
 from tfpipe import errors
 from tfpipe.shards import index, records
 
@@ -130,9 +131,11 @@ class Writer:
 
     Attributes:
         source: The data set they are chosen from.
+        tables: The entry points of its records.
     """
 
     source: Source
+    tables: Tables = dataclasses.field(default_factory=Tables)
 
     def __call__(self, job: Job, folder: pathlib.Path, task: Task) -> Written:
         """Writes a shard, its catalog fragment and its marker.
@@ -147,19 +150,26 @@ class Writer:
         assert isinstance(plan, ChosenPlan), "the job copies no chosen records"
         with new_shard.opened(job, folder, plan) as made:
             for number, chosen in plan.parts:
-                _copy(self.source, plan.split, number, chosen, made)
+                tables = [b""] * len(chosen)
+                if job.has_entry_points(plan.split):
+                    tables = self.tables.of(self.source, plan.split, number, chosen)
+                _copy(self.source, plan.split, number, (chosen, tables), made)
         return new_shard.mark(job, folder, plan, made.entry, made.decisions)
 
 
 def _copy(
-    source: Source, split: str, number: int, chosen: Sequence[int], made: NewShard
+    source: Source,
+    split: str,
+    number: int,
+    chosen: tuple[Sequence[int], Sequence[bytes]],
+    made: NewShard,
 ) -> None:
-    """Copies the chosen records of one source shard."""
+    """Copies the chosen records of one source shard, and their entry points."""
     shard = source.known.splits[split][number]
     rows = source.rows(split, number, shard)
-    wanted = [rows[record] for record in chosen]
+    wanted = [rows[record] for record in chosen[0]]
     with _reading(source, shard, wanted) as pread:
-        for row in wanted:
+        for row, table in zip(wanted, chosen[1], strict=True):
             content = pread(row.num_bytes, row.byte_offset)
             if records.record_bytes(content[: records.HEADER_BYTES]) != row.num_bytes:
                 raise changed(source, shard, f"no record at byte {row.byte_offset}")
@@ -173,7 +183,7 @@ def _copy(
                     f"record out with AND NOT ({where} AND record = {row.record}) in "
                     "the clause."
                 )
-            made.add([content], row)
+            made.add([content], row, table=table)
             processes.image_done()
 
 

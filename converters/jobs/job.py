@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import xxhash
@@ -50,6 +50,8 @@ class Job:
         made_by: More that the index says about how the data set was made; JSON values.
         writer: Function that writes a shard from a job, its folder and a task, and
             returns what it wrote; None stands for `write_shard.write_shard`.
+        entered: Splits for which `writer` writes entry points. Without `writer` the
+            policy decides.
         boxes_of: Returns the bounding boxes of an image, by its name.
         more_columns: More columns of the catalog and features of the records, if any.
         ignored: Number of files that were left out, by reason, for the index.
@@ -83,6 +85,7 @@ class Job:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     made_by: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     writer: Callable[..., Any] | None = None
+    entered: Collection[str] = ()
     boxes_of: Callable[[str], Sequence[Box]] = no_boxes
     more_columns: MoreColumns | None = None
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -108,7 +111,8 @@ class Job:
             )
         if self.max_bad is not None and not self.max_bad >= 0:  # nan too
             raise ValueError(f"--max_bad must be >= 0, got {self.max_bad}.")
-        lossless.require(self.policy)
+        if self.writer is None:  # others prepare no image
+            lossless.require(self.policy)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields for pickle, without those that no worker needs.
@@ -118,6 +122,12 @@ class Job:
         """
         unused = {"plans": (), "boxes_of": no_boxes, "left_out": (), "dropped": ()}
         return {**vars(self), "identity": self.identity, **unused}
+
+    def has_entry_points(self, split: str) -> bool:
+        """Whether a file with the entry points of a split is written."""
+        if self.writer is None:
+            return self.policy.entry_points
+        return split in self.entered
 
     @functools.cached_property
     def identity(self) -> str:

@@ -201,17 +201,12 @@ def _publish_complete(
 
 
 def _entry_points(job: Job, job_dir: pathlib.Path) -> list[str]:
-    """Joins the entry points of the shards of each split; returns the new names.
-
-    Another writer, of copies or chosen records, has the policy of its source and makes
-    no entry points.
-    """
-    if not job.policy.entry_points or job.writer is not None:
-        return []
+    """Joins the entry points of the shards of each split; returns the new names."""
     parts: dict[str, list[pathlib.Path]] = {}
     for plan in job.plans:
-        part = write_shard.entry_points_path(job_dir / plan.name)
-        parts.setdefault(entry_file.name_of(plan.split), []).append(part)
+        if job.has_entry_points(plan.split):
+            part = write_shard.entry_points_path(job_dir / plan.name)
+            parts.setdefault(entry_file.name_of(plan.split), []).append(part)
     for name, paths in parts.items():
         entry_file.join(paths, job_dir / name, fsync=job.fsync)
     return [*parts]

@@ -115,8 +115,7 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
     ):
         digest = _write_records(job, task, tally, shard, fragment)
     if job.policy.entry_points:
-        tables = entry_file.encode(tally.entry_points)
-        index.replace_file(entry_points_path(path), tables, fsync=job.fsync)
+        write_entry_points(path, tally.entry_points, job)
     written = Written(
         split=task.plan.split,
         shard=index.Shard(
@@ -201,6 +200,14 @@ def fragment_path(shard_path: pathlib.Path) -> pathlib.Path:
 def entry_points_path(shard_path: pathlib.Path) -> pathlib.Path:
     """Returns the path of a shard's entry points, which are joined at the end."""
     return shard_path.with_name(shard_path.name + ENTRY_POINTS_SUFFIX)
+
+
+def write_entry_points(
+    shard_path: pathlib.Path, tables: Sequence[bytes], job: Job
+) -> None:
+    """Writes the entry points of the records of a shard."""
+    path = entry_points_path(shard_path)
+    index.replace_file(path, entry_file.encode(tables), fsync=job.fsync)
 
 
 def marker_path(shard_path: pathlib.Path) -> pathlib.Path:

@@ -131,12 +131,7 @@ _HELP = {
         "sequential. A damaged image stays as it is, and is counted. Needs the "
         "library that `python -m tfpipe.native` builds."
     ),
-    "entry_points": (
-        "Also write the file entry_points-<split> for each split: where in its codes a "
-        "decoder may begin, for each baseline JPEG. tfpipe's native op then decodes "
-        "less of each image, and the stored JPEGs stay as they are. About 0.6 % of "
-        "their bytes. Needs the library that `python -m tfpipe.native` builds."
-    ),
+    "entry_points": shared.ENTRY_POINTS_HELP,
 }
 
 
@@ -144,6 +139,8 @@ def _define(name: str, text: str) -> "flags.FlagHolder[Any]":
     """Defines the flag of a field: one of its choices, a number, or a yes or no."""
     if name == "quality":
         return shared.quality()
+    if name == "entry_points":
+        return shared.entry_points()
     default = None if name == "lossless_rotation" else getattr(policy.Policy(), name)
     if name in policy.CHOICES:
         return flags.DEFINE_enum(name, default, policy.CHOICES[name], text)

@@ -4,6 +4,7 @@ In: the command line. Out: a frozen `Config`, whose values fit together.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -15,12 +16,13 @@ from converters.replicas import sizing
 from converters.replicas.change import Change
 from converters.replicas.identical import By
 from converters.replicas.write import Damaged
+from tfpipe.native import entry_file
 from tfpipe.remote import urls
 
 _OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
 _WORK_DIR, _FSYNC = shared.work_dir(), shared.fsync()
 _NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
-_QUALITY = shared.quality()
+_QUALITY, _ENTRY_POINTS = shared.quality(), shared.entry_points()
 _ENGINE, _RAY_ADDRESS = shared.engine(), shared.ray_address()
 _TASK_INDEX, _NUM_TASKS = shared.task_index(), shared.num_tasks()
 _FINALIZE = shared.finalize()
@@ -122,6 +124,7 @@ class Config:
     reencode: bool = False
     enlarge: float | None = None
     quality: int | None = None
+    entry_points: bool = False
     identical: bool = False
     identical_by: By = "auto"
     damaged: Damaged = "fail"
@@ -158,6 +161,11 @@ class Config:
                 f"--identical copies whole shards, and {given[0]} changes records. "
                 "Change them in a first run, and copy its result in a second one."
             )
+        if self.identical and self.entry_points:
+            raise ValueError(
+                "--identical copies the entry points that DIR has. Leave out "
+                f"--entry_points. If DIR has none: {entry_file.REMEDY}."
+            )
         if self.identical_by != "auto" and not self.identical:
             raise ValueError("--identical_by needs --identical.")
         if self.reencode and self.enlarge is not None:
@@ -185,17 +193,15 @@ class Config:
         """How the images of a copy are changed; None for identical copies."""
         if self.identical:
             return None
+        change = functools.partial(
+            Change, mirror=self.mirror, entry_points=self.entry_points
+        )
         quality = self.quality or REENCODE_QUALITY
         if self.enlarge is not None:
-            return Change(
-                kind="enlarged",
-                factor=self.enlarge,
-                quality=quality,
-                mirror=self.mirror,
-            )
+            return change(kind="enlarged", factor=self.enlarge, quality=quality)
         if self.reencode:
-            return Change(kind="reencoded", quality=quality, mirror=self.mirror)
-        return Change(mirror=self.mirror, quality=self.quality)
+            return change(kind="reencoded", quality=quality)
+        return change(quality=self.quality)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the options as JSON values."""
@@ -228,6 +234,7 @@ def config_from_flags(data_dir: str) -> Config:
         reencode=_REENCODE.value,
         enlarge=_ENLARGE.value,
         quality=_QUALITY.value,
+        entry_points=_ENTRY_POINTS.value,
         identical=_IDENTICAL.value,
         identical_by=cast(By, _IDENTICAL_BY.value),
         damaged=cast(Damaged, _DAMAGED.value),

@@ -12,6 +12,7 @@ import xxhash
 from converters.checks import record as keys
 from converters.images import jpeg_header, lossless, replicas
 from tfpipe import errors
+from tfpipe.native import entry_points
 from tfpipe.shards.example import (
     Buffers,
     Located,
@@ -45,6 +46,7 @@ class Changed(NamedTuple):
         decision: How the image was changed: "recoded", "mirrored",
             "recoded_not_mirrored", "reencoded", "enlarged"; or "kept_" and the reason
             why it has the bytes of its source.
+        table: Entry points of the image; empty if it has none, or none are wanted.
     """
 
     data: Buffers
@@ -52,6 +54,7 @@ class Changed(NamedTuple):
     width: int
     digest: str
     decision: str
+    table: bytes = b""
 
 
 class _Image(NamedTuple):
@@ -69,6 +72,7 @@ class Change:
         mirror: Whether half of the images, drawn by the seed, are mirrored.
         factor: Ratio of the sides of enlarged images, above 1.
         quality: JPEG quality of images that are encoded, 1 to 100.
+        entry_points: Whether the entry points of each image are made.
 
     Raises:
         ValueError: If a number is out of range, or the library for JPEGs is not built.
@@ -78,6 +82,7 @@ class Change:
     mirror: bool = False
     factor: float = 1.0
     quality: int | None = None
+    entry_points: bool = False
 
     def __post_init__(self) -> None:
         if self.kind == "enlarged" and not 1 < self.factor <= 64:
@@ -91,6 +96,8 @@ class Change:
             )
         if self.quality is not None and not 1 <= self.quality <= 100:
             raise ValueError(f"--quality must be 1 to 100, got {self.quality}.")
+        if self.entry_points:
+            entry_points.require()
         if self.kind != "recoded" and self.mirror:
             raise ValueError(
                 "--mirror is for copies without loss. Leave out --enlarge and "
@@ -102,6 +109,8 @@ class Change:
         fields = dataclasses.asdict(self)
         if self.kind != "enlarged":
             del fields["factor"]
+        if not self.entry_points:  # then an older job goes on
+            del fields["entry_points"]
         return fields
 
     def __call__(self, data: bytes, size: tuple[int, int], *, seed: str) -> Changed:
@@ -133,7 +142,9 @@ class Change:
             size = keys.image_size(image.encoded)
             changes |= _sizes(record, size)
         digest = xxhash.xxh3_128_hexdigest(image.encoded)
-        return Changed(record.replaced(changes), *size, digest, image.decision)
+        table = entry_points.find(image.encoded).table if self.entry_points else b""
+        copy = record.replaced(changes)
+        return Changed(copy, *size, digest, image.decision, table)
 
     def _image(self, encoded: bytes, seed: str) -> _Image:
         number = _number(seed)

@@ -27,6 +27,7 @@ from converters.jobs.write_shard import NewFile, Task, Written
 from converters.replicas.new_shard import mark
 from converters.replicas.plan import ReplicaPlan
 from converters.replicas.source import Source, changed
+from converters.replicas.tables import Tables
 from converters.replicas.write import plan_of
 
 # How the bytes of a shard are shared. "auto" is the first one that the disk can do.
@@ -42,6 +43,7 @@ class Writer:
     Attributes:
         source: The data set that is copied.
         by: How its bytes are shared.
+        tables: The entry points of its records.
 
     Raises:
         ValueError: If links are wanted of shards that are not in a folder.
@@ -49,6 +51,7 @@ class Writer:
 
     source: Source
     by: By = "auto"
+    tables: Tables = dataclasses.field(default_factory=Tables)
 
     def __post_init__(self) -> None:
         if self.source.files is not None and self.by in ("reflink", "link"):
@@ -73,6 +76,10 @@ class Writer:
             for row in _rows(self.source, plan):
                 fragment.write([f"{start}{row}".encode()])
                 processes.image_done()
+        if job.has_entry_points(plan.split):
+            known, number = range(plan.source.num_records), plan.source_number
+            tables = self.tables.of(self.source, plan.split, number, known)
+            write_shard.write_entry_points(path, tables, job)
         entry = dataclasses.replace(plan.source, name=plan.name)
         decisions = {f"identical_{how}": plan.source.num_records}
         return mark(job, folder, plan, entry, decisions)

@@ -26,11 +26,13 @@ class NewShard:
 
     Attributes:
         decisions: Number of records by decision.
+        tables: Entry points of the records, if the job writes them.
     """
 
     def __init__(self, plan: ShardPlan, shard: NewFile, fragment: NewFile) -> None:
         self.decisions: collections.Counter[str] = collections.Counter()
         self._plan, self._shard, self._fragment = plan, shard, fragment
+        self.tables: list[bytes] = []
         self._digest = xxhash.xxh3_128()
         self._num_records = 0
 
@@ -44,13 +46,15 @@ class NewShard:
             digest=self._digest.hexdigest(),
         )
 
-    def add(self, buffers: Buffers, row: Row) -> None:
+    def add(self, buffers: Buffers, row: Row, *, table: bytes = b"") -> None:
         """Writes a record.
 
         Args:
             buffers: The record with its frame.
             row: Its row of the catalog; its place in the shard is set here.
+            table: Its entry points.
         """
+        self.tables.append(table)
         byte_offset = self._shard.num_bytes
         self._shard.write(buffers)
         for buffer in buffers:
@@ -81,7 +85,10 @@ def opened(job: Job, folder: pathlib.Path, plan: ShardPlan) -> Iterator[NewShard
         NewFile(path, job) as shard,
         NewFile(write_shard.fragment_path(path), job) as fragment,
     ):
-        yield NewShard(plan, shard, fragment)
+        made = NewShard(plan, shard, fragment)
+        yield made
+    if job.has_entry_points(plan.split):
+        write_shard.write_entry_points(path, made.tables, job)
 
 
 def mark(

@@ -146,4 +146,4 @@ class _Copy:
             decision=made.decision,
             digest=made.digest,
         )
-        self._made.add(records.frame(made.data), new)
+        self._made.add(records.frame(made.data), new, table=made.table)

@@ -67,9 +67,7 @@ def find(known: Index, storage: "Storage", split: str) -> str | None:
 
 @functools.cache
 def _say_none(reason: str) -> None:
-    print(
-        f"tfpipe: images are decoded without entry points. {reason}", file=sys.stderr
-    )
+    print(f"tfpipe: images are decoded without entry points. {reason}", file=sys.stderr)
 
 
 def encode(tables: Sequence[bytes]) -> bytes:
@@ -91,6 +89,37 @@ def decode(content: bytes) -> list[bytes]:
         content[start + begin : start + end]
         for begin, end in itertools.pairwise(places.tolist())
     ]
+
+
+def select(path: pathlib.Path, first: int, records: Sequence[int]) -> list[bytes]:
+    """Returns the tables of some records, without reading the whole file.
+
+    Args:
+        path: The file of a split.
+        first: Number in the split of the record that `records` are counted from.
+        records: Numbers of the records, from `first` on.
+
+    Raises:
+        ValueError: If the file is not such a file, or has not these records; names it.
+        OSError: If the file cannot be read.
+    """
+    if not records:
+        return []
+    low, high = first + min(records), first + max(records)
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+        count = int.from_bytes(head[8:], "little")
+        if head[:8] != _MAGIC or high >= count:
+            raise ValueError(f"{path} must have the entry points of record {high}")
+        file.seek(_HEAD + 8 * low)
+        places = np.frombuffer(file.read(8 * (high - low + 2)), "<u8").tolist()
+        file.seek(_HEAD + 8 * (count + 1) + places[0])
+        tables = file.read(places[-1] - places[0])
+    if len(tables) != places[-1] - places[0] or places != sorted(places):
+        raise ValueError(f"{path} must hold its tables in order up to its end")
+    spans = itertools.pairwise(place - places[0] for place in places)
+    found = [tables[begin:end] for begin, end in spans]
+    return [found[first + record - low] for record in records]
 
 
 def join(parts: Sequence[pathlib.Path], path: pathlib.Path, *, fsync: bool) -> None:
