@@ -1,8 +1,10 @@
 """converters.checks.entries and --entry_points: the side file of entry points."""
 
+import itertools
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 
 import tfpipe
@@ -14,7 +16,7 @@ from tests.support.data import convert, digests, forget_digests, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import photograph
 from tfpipe.native import entry_file, entry_points
-from tfpipe.shards import index, records
+from tfpipe.shards import index, records, subset
 from tfpipe.shards.example import decode_example
 
 pytestmark = needs_native
@@ -169,21 +171,73 @@ def _cut_off_at(number):
     return to_json
 
 
-@pytest.mark.parametrize("whole_batches", [False, True])
-def test_a_pipeline_uses_them_and_makes_the_same_batches(converted, whole_batches):
-    batches = []
-    for name in ("plain", "entered"):
-        pipeline = tfpipe.imagenet_train(
+def chosen(folder):
+    """A subset of three records that do not follow each other."""
+    rows = {"split": ["train"] * 3, "shard": [0, 1, 2], "record": [1, 0, 1]}
+    found = {name: np.array(values) for name, values in rows.items()}
+    return subset.choose(found, index.load(folder))
+
+
+# Read by more than one rank, as a subset, and from caches of encoded records.
+READERS = {
+    "alone": {},
+    "whole batches": {"whole_batches": True},
+    "two ranks": {"num_ranks": 2},
+    "subset": {"subset": chosen},
+    "RAM": {"cache": ("ram",)},
+    "disk": {"cache": ("disk", "here")},
+}
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_each_way_to_read_uses_them_and_makes_the_same_batches(
+    converted, tmp_path, monkeypatch, how
+):
+    monkeypatch.chdir(tmp_path)
+    options = {"num_ranks": 1, "subset": None, "cache": None, "whole_batches": False}
+    options |= READERS[how]
+    batches, numbers = {"plain": [], "entered": []}, set()
+    for name, rank in itertools.product(batches, range(options["num_ranks"])):
+        source = tfpipe.TFRecordSource(
             converted / name,
             batch_size=3,
+            rank=rank,
+            num_ranks=options["num_ranks"],
+            subset=options["subset"] and options["subset"](converted / name),
+        )
+        cache = options["cache"] and tfpipe.Cache(*options["cache"])
+        pipeline = tfpipe.imagenet_train(
+            source,
             image_size=16,
             crop_op="native",
-            whole_batches=whole_batches,
+            cache=cache,
+            whole_batches=options["whole_batches"],
         )
         assert ("EntryPoints(" in str(pipeline)) == (name == "entered")
-        first, *_ = pipeline.build().as_numpy_iterator()
-        batches.append(first["image"].tolist())
-    assert batches[0] == batches[1]
+        # The second epoch comes from the cache.
+        for batch in pipeline.build(num_epochs=2).as_numpy_iterator():
+            batches[name].append(batch["image"].tolist())
+        if name == "entered":
+            numbers |= records_with_their_tables(source, cache)
+    assert batches["plain"] == batches["entered"]
+    # One JPEG of the seven is progressive.
+    assert len(numbers) >= (2 if options["subset"] else 5)
+
+
+def records_with_their_tables(source, cache):
+    """Returns the records that come with the table of their JPEG; others have none."""
+    parsed = tfpipe.Map(
+        tfpipe.Parse().for_source(source), tfpipe.EntryPoints.of(source)
+    )
+    stages = [tfpipe.Interleave(), *([cache] if cache else []), parsed]
+    found = set()
+    for example in (
+        tfpipe.Pipeline(source, stages=stages).build(num_epochs=2).as_numpy_iterator()
+    ):
+        table = entry_points.find(example["encoded"]).table
+        assert example["entry_points"] == table
+        found |= {int(example["record_id"])} if table else set()
+    return found
 
 
 def test_stock_ops_do_without_them(converted):
