@@ -30,7 +30,7 @@ files beside the shards; --write_index adds them.
 --write_entry_points writes the file entry_points-<split> for each split: where in its
 codes a decoder may begin, for each baseline JPEG. With it tfpipe's native op decodes
 less of each image. The shards stay as they are; the file takes about 0.6 % of their
-bytes.
+bytes. A file that is missing or damaged is made again, also by --repair.
 
 The last line on stdout is one JSON object. Exit code: 0 no fault, 1 faults or an error.
 """
@@ -39,6 +39,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -121,14 +122,18 @@ class Config:
             )
         if self.write_entry_points:
             entries.require()
-        changes = self.repair or self.write_index or self.write_entry_points
-        if changes and urls.is_url(self.data_dir):
+        if self.changes and urls.is_url(self.data_dir):
             raise ValueError(
                 "--repair, --write_index and --write_entry_points change a folder, and "
                 f"DIR is the URL "
                 f"{urls.shown(self.data_dir)}. Convert the data set again with "
                 "--overwrite, or copy it to a folder."
             )
+
+    @property
+    def changes(self) -> bool:
+        """Whether files of the data set are written."""
+        return self.repair or self.write_index or self.write_entry_points
 
 
 def config_from_flags(data_dir: str) -> Config:
@@ -157,13 +162,28 @@ def verify(config: Config) -> Result:
     data_dir = shared.path_of("DIR", config.data_dir)
     if not data_dir.is_dir():
         raise ValueError(f"DIR must be a folder with shards, got {data_dir}.")
+    if config.changes and not os.access(data_dir, os.W_OK | os.X_OK):
+        raise ValueError(
+            "--repair, --write_index and --write_entry_points write into DIR, but "
+            f"{data_dir} must not be written. Change its rights, or check a copy."
+        )
     request = _request(config, data_dir)
     if not (data_dir / index.INDEX_NAME).exists():
         work_dir.require_whole(data_dir)
+        if config.write_entry_points and not config.write_index:
+            raise ValueError(
+                f"--write_entry_points needs {index.INDEX_NAME}, and {data_dir} has "
+                "none. Add --write_index."
+            )
         return _with_entry_points(
             config, request, adopt.check_foreign(request, write=config.write_index)
         )
     known = index.load(data_dir)
+    if config.write_entry_points and known.files is None and not config.write_index:
+        raise ValueError(
+            f"--write_entry_points needs {index.INDEX_NAME} to list files, and the one "
+            f"in {data_dir} is of an older version. Add --write_index."
+        )
     if config.write_index and known.files is not None:
         raise ValueError(
             "--write_index is for shards without an index, or with one of an older "
@@ -181,8 +201,11 @@ def verify(config: Config) -> Result:
 def _with_entry_points(
     config: Config, request: shard.Request, result: Result
 ) -> Result:
-    """Writes the entry points if they are asked for; adds to the result."""
-    if config.write_entry_points:
+    """Writes the entry points if they must be; adds to the result."""
+    mends = config.repair and entries.has_faults(result)
+    if mends:
+        entries.require()
+    if mends or config.write_entry_points:
         entries.write(request, result)
     return result
 

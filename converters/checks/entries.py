@@ -10,12 +10,14 @@ import dataclasses
 import functools
 import os
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Mapping
 
 from converters.checks.record import ENCODED_KEYS, bytes_of
 from converters.checks.shard import Request, Result
 from converters.engines import processes
+from converters.jobs import work_dir
 from tfpipe import errors
 from tfpipe.native import entry_file, entry_points
 from tfpipe.shards import index, records
@@ -34,60 +36,71 @@ def require() -> None:
     entry_points.require()
 
 
+def has_faults(result: Result) -> bool:
+    """Whether a file of entry points is missing, damaged or not in the index."""
+    return any(name.startswith(entry_file.PREFIX) for name in result.bad_names)
+
+
 def write(request: Request, result: Result) -> None:
     """Writes the files and the index, unless the data set has faults.
 
     Faults of these files themselves are mended. The result gets the names of the files,
-    and the number of images with and without entry points, by reason.
+    and the number of images with and without entry points, by reason. While the folder
+    is claimed, no conversion, and no other call, changes the data set.
 
     Raises:
         OSError: If a file cannot be read or written.
         BadIndexError: If the index cannot be read.
         BadRecordError: If a shard was damaged after it was checked.
     """
-    remarks = result.details.setdefault("remarks", [])
     folder = request.data_dir
     _forget_own_faults(result)
-    if result.num_faults or not (folder / index.INDEX_NAME).exists():
-        why = "there are faults" if result.num_faults else "there is no index"
-        remarks.append(f"the entry points were not written, because {why}")
+    if result.num_faults:
+        remarks = result.details.setdefault("remarks", [])
+        remarks.append("the entry points were not written, because there are faults")
         return
-    known = index.load(folder)
-    if known.files is None:
-        remarks.append(
-            "the entry points were not written, because the index is of an older "
-            "version: add --write_index"
-        )
-        return
-    counts: collections.Counter[str] = collections.Counter()
-    files = dict(known.files or {})
-    # A random name: a fixed one could be a link, or in use by another process.
-    with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=folder) as name:
-        work = pathlib.Path(name)
-        for split, shards in known.splits.items():
-            make = functools.partial(_write_part, folder, work)
-            names = [shard.name for shard in shards]
-            num_records = known.num_records(split)
-            for found in request.run(make, names, num_records=num_records):
-                counts.update(found)
-            whole = work / entry_file.name_of(split)
-            parts = [_part_path(work, name) for name in names]
-            entry_file.join(parts, whole, fsync=True)
-            files[whole.name] = index.describe_file(whole)
-        # All files are complete before the first one is replaced.
-        made = [entry_file.name_of(split) for split in known.splits]
-        for name in made:
-            os.replace(work / name, folder / name)
-    index.write(dataclasses.replace(known, files=files), folder)
+    with work_dir.claimed(folder) as claimed:
+        work_dir.end_cut_off(claimed, give_up=False, fsync=True)
+        for left in folder.glob(f"{_WORK_PREFIX}*"):  # a call was killed
+            shutil.rmtree(left)
+        known = index.load(folder)
+        # A random name: a fixed one could be a link.
+        with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=folder) as name:
+            made, counts = _make(request, known, pathlib.Path(name))
+            # All files are complete before the first one is replaced.
+            for path in made:
+                os.replace(path, folder / path.name)
+            index.sync_folder(folder)
     result.details["entry_points"] = dict(sorted(counts.items()))
     written = result.details.get("written", [])
-    result.details["written"] = [*written, *made, index.INDEX_NAME]
+    names = [path.name for path in made]
+    result.details["written"] = [*written, *names]
+
+
+def _make(
+    request: Request, known: index.Index, work: pathlib.Path
+) -> tuple[list[pathlib.Path], Mapping[str, int]]:
+    """Makes the new files in a work folder, the index last, and counts the images."""
+    counts: collections.Counter[str] = collections.Counter()
+    files, made = dict(known.files or {}), []
+    for split, shards in known.splits.items():
+        make = functools.partial(_write_part, request.data_dir, work)
+        names = [shard.name for shard in shards]
+        num_records = known.num_records(split)
+        for found in request.run(make, names, num_records=num_records):
+            counts.update(found)
+        whole = work / entry_file.name_of(split)
+        entry_file.join([_part_path(work, name) for name in names], whole, fsync=True)
+        files[whole.name] = index.describe_file(whole)
+        made.append(whole)
+    index.write(dataclasses.replace(known, files=files), work)
+    return [*made, work / index.INDEX_NAME], counts
 
 
 def _forget_own_faults(result: Result) -> None:
     """Removes the faults if all are of files that are made again."""
     if all(name.startswith(entry_file.PREFIX) for name in result.bad_names):
-        remarks = result.details["remarks"]
+        remarks = result.details.setdefault("remarks", [])
         remarks += [f"was made again: {fault}" for fault in result.faults]
         result.faults.clear()
         result.bad_names.clear()

@@ -40,7 +40,13 @@ def file_faults(known: Index, contents: Contents, *, read: bool) -> Iterator[Fau
     faults = contents.each(fault_of, listed)
     for path, fault in zip(listed, faults, strict=True):
         if fault:
-            yield Fault(shard=path, fault=fault)
+            yield Fault(shard=path, fault=fault + _remedy(path))
+
+
+def _remedy(name: str) -> str:
+    """Returns what makes a file again that follows from the shards alone."""
+    is_made = name.startswith(entry_file.PREFIX)
+    return f"; make it again: {entry_file.REMEDY}" if is_made else ""
 
 
 def _file_fault(contents: Contents, path: str, expected: File, *, read: bool) -> str:
@@ -79,7 +85,7 @@ def stray_faults(known: Index, contents: Contents) -> Iterator[Fault]:
             name in _SIDE_FILES or name.startswith(entry_file.PREFIX)
         ):
             fault = "the index does not list it: it belongs to another data set"
-            yield Fault(shard=name, fault=fault)
+            yield Fault(shard=name, fault=fault + _remedy(name))
     for name in sorted(contents.names(side_files.DALI_DIR_NAME) - shards):
         path = f"{side_files.DALI_DIR_NAME}/{name}"
         yield Fault(shard=path, fault="the index lists no shard of this name")

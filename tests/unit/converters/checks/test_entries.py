@@ -1,6 +1,7 @@
 """converters.checks.entries and --entry_points: the side file of entry points."""
 
 import itertools
+import os
 import pathlib
 import shutil
 
@@ -99,8 +100,8 @@ def test_verify_writes_them_for_shards_of_another_tool(converted, tmp_path):
     for path in (converted / "plain").glob("*-of-*"):
         shutil.copy(path, tmp_path)
 
-    result = check(tmp_path, write_entry_points=True)
-    assert "because there is no index" in result.details["remarks"][-1]
+    with pytest.raises(ValueError, match=r"has none\. Add --write_index"):
+        check(tmp_path, write_entry_points=True)
     check(tmp_path, write_index=True, write_entry_points=True)
     for name in NAMES:
         expected = converted / "entered" / name
@@ -110,8 +111,8 @@ def test_verify_writes_them_for_shards_of_another_tool(converted, tmp_path):
 def test_verify_writes_them_beside_an_older_index(plain):
     forget_digests(plain)
 
-    result = check(plain, write_entry_points=True)
-    assert "add --write_index" in result.details["remarks"][-1]
+    with pytest.raises(ValueError, match=r"older version\. Add --write_index"):
+        check(plain, write_entry_points=True)
     check(plain, write_index=True, write_entry_points=True)
     assert check(plain).num_faults == 0
     assert (plain / NAMES[0]).exists()
@@ -124,10 +125,62 @@ def test_damage_of_the_files_is_found_and_mended(plain):
 
     found = check(plain)
     assert [fault.shard for fault in found.faults] == NAMES
+    assert all(entry_file.REMEDY in fault.fault for fault in found.faults)
     mended = check(plain, write_entry_points=True)
     assert mended.num_faults == 0
     assert [NAMES[n] in mended.details["remarks"][n] for n in (0, 1)] == [True, True]
     assert check(plain).num_faults == 0
+
+
+def test_a_repair_makes_them_again(raw, converted, tmp_path):
+    """With a shard that is damaged as well, and with nothing else."""
+    folder = pathlib.Path(shutil.copytree(converted / "entered", tmp_path / "data"))
+    for shards in (["train-00001-of-00003"], []):
+        for name in (*NAMES[:1], *shards):
+            flip(folder / name, 200, mask=1)
+        assert check(folder).bad_names == {*NAMES[:1], *shards}
+        result = check(folder, repair=True, input_dir=str(raw))
+        assert (result.num_faults, result.bad_names) == (0, set())
+        assert digests(folder) == digests(converted / "entered")
+
+
+def test_a_call_that_is_cut_off_leaves_a_whole_data_set(converted, plain, monkeypatch):
+    (plain / ".entry_points-killed").mkdir()
+    (plain / ".entry_points-killed" / "train-00000-of-00003.part").touch()
+    replace, before = os.replace, None
+    for number in range(3):
+        moved = []
+
+        def cut_off(source, target, number=number, moved=moved):
+            if pathlib.Path(target).parent == plain:
+                moved.append(target)
+                if len(moved) > number:
+                    raise OSError("cut off")
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", cut_off)
+        with pytest.raises(OSError, match="cut off"):
+            check(plain, write_entry_points=True)
+        monkeypatch.undo()
+        # The index does not list the files that are there already.
+        assert before in (None, index.load(plain))
+        before = index.load(plain)
+        assert check(plain).bad_names == {
+            path.name for path in map(pathlib.Path, moved[:-1])
+        }
+        assert not list(plain.glob(".*"))
+    assert check(plain, write_entry_points=True).num_faults == 0
+    for name in NAMES:
+        assert (plain / name).read_bytes() == (
+            converted / "entered" / name
+        ).read_bytes()
+    assert check(plain).num_faults == 0
+
+
+def test_a_folder_that_must_not_be_written_is_refused_first(plain, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match=r"must not be written\. Change its rights"):
+        check(plain, write_entry_points=True)
 
 
 def test_nothing_is_written_if_a_shard_has_a_fault(plain):
