@@ -58,6 +58,14 @@ def require_sound(path: pathlib.Path) -> None:
     Raises:
         OSError: If the library is missing, changed or cannot be checked; says why.
     """
+    try:
+        _require_sound(path)
+    except OSError:
+        # Another process may have replaced one of the two files, and then the other.
+        _require_sound(path)
+
+
+def _require_sound(path: pathlib.Path) -> None:
     if not path.exists():
         raise OSError(f"{path.name} is not built")
     known, named = description(path), path.with_suffix(".json").name

@@ -66,6 +66,50 @@ def test_the_command_builds_damaged_libraries_again(python, tmp_path):
         libraries.require_sound(tmp_path / path.name)
 
 
+# Loads the libraries cut off at many places, with every fault that a power loss leaves.
+_LOAD_DAMAGED = """
+import os, pathlib, sys
+from tfpipe.native import libraries, op, rewrite_library
+
+def reasons():
+    try:
+        rewrite_library.load("This needs")
+    except ValueError as error:
+        return op.load()[1], str(error)
+    return op.load()[1], ""
+
+paths = [op.library(), libraries.rewrite_library()]
+whole = {path.name: path.read_bytes() for path in paths}
+described = {path.name: path.with_suffix(".json").read_bytes() for path in paths}
+os.environ["TFPIPE_NATIVE_DIR"] = sys.argv[1]
+folder = pathlib.Path(sys.argv[1])
+for number in range(16):
+    for name, library in whole.items():
+        cut = library[: number if number < 2 else len(library) * number // 16]
+        if number % 2:  # the file has its length, and holes in it
+            cut = cut.ljust(len(library), bytes(1))
+        (folder / name).write_bytes(cut)
+        (folder / name).with_suffix(".json").write_bytes(described[name])
+    for reason in reasons():
+        assert "is damaged" in reason, (number, reason)
+for name, library in whole.items():
+    (folder / name).write_bytes(library)
+for content in (b"", b"{", b"null", b"{}"):
+    for name in whole:
+        (folder / name).with_suffix(".json").write_bytes(content)
+    for reason in reasons():
+        assert "cannot be checked" in reason, (content, reason)
+assert "python -m tfpipe.native" in reasons()[1]
+"""
+
+
+@needs_native
+def test_no_damaged_library_is_loaded(python, tmp_path):
+    """Loading one would end the process with a signal."""
+    done = python("-c", _LOAD_DAMAGED, str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @needs_native
 def test_what_is_built_is_kept_until_the_sources_change(monkeypatch, tmp_path):
     path = op.library()
