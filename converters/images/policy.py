@@ -15,6 +15,13 @@ from converters.images import jpeg_header, limits, shrink
 # chroma subsampling. The loss is not visible.
 REENCODE_QUALITY = 95
 
+ENTRY_POINTS_HELP = (
+    "Also write the file entry_points-<split> for each split: where in its codes a "
+    "decoder may begin, for each baseline JPEG. tfpipe's native op then decodes less "
+    "of each image, and the stored JPEGs stay as they are. About 0.6 % of their bytes. "
+    "Needs the library that `python -m tfpipe.native` builds."
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Policy:

@@ -131,7 +131,7 @@ _HELP = {
         "sequential. A damaged image stays as it is, and is counted. Needs the "
         "library that `python -m tfpipe.native` builds."
     ),
-    "entry_points": shared.ENTRY_POINTS_HELP,
+    "entry_points": policy.ENTRY_POINTS_HELP,
 }
 
 

@@ -30,12 +30,6 @@ INPUT_DIR, INPUT = "input_dir", "input"
 TAKE_URLS = frozenset({OUTPUT_DIR, RAY_ADDRESS, INPUT_DIR, INPUT, "table", "root"})
 PROCESSES, RAY = "processes", "ray"
 
-ENTRY_POINTS_HELP = (
-    "Also write the file entry_points-<split> for each split: where in its codes a "
-    "decoder may begin, for each baseline JPEG. tfpipe's native op then decodes less "
-    "of each image, and the stored JPEGs stay as they are. About 0.6 % of their bytes. "
-    "Needs the library that `python -m tfpipe.native` builds."
-)
 QUALITY_HELP = (
     "Quality of every JPEG that is encoded, 1 to 100. If given, every JPEG is encoded "
     "again and replaces the original where it has fewer bytes. Default: originals "
@@ -57,7 +51,7 @@ def quality() -> "flags.FlagHolder[int | None]":
 @functools.cache
 def entry_points() -> "flags.FlagHolder[bool]":
     """Defines --entry_points."""
-    return flags.DEFINE_boolean("entry_points", False, ENTRY_POINTS_HELP)
+    return flags.DEFINE_boolean("entry_points", False, policy.ENTRY_POINTS_HELP)
 
 
 @functools.cache
