@@ -122,12 +122,19 @@ class Config:
             )
         if self.write_entry_points:
             entries.require()
-        if self.changes and urls.is_url(self.data_dir):
+        shown = urls.shown(self.data_dir)
+        if (self.repair or self.write_index) and urls.is_url(self.data_dir):
             raise ValueError(
-                "--repair, --write_index and --write_entry_points change a folder, and "
-                f"DIR is the URL "
-                f"{urls.shown(self.data_dir)}. Convert the data set again with "
-                "--overwrite, or copy it to a folder."
+                "--repair and --write_index change a folder, and DIR is the URL "
+                f"{shown}. Convert the data set again with --overwrite, or copy it to "
+                "a folder."
+            )
+        is_web = urls.scheme(self.data_dir) in ("http", "https")
+        if self.write_entry_points and is_web:
+            raise ValueError(
+                "--write_entry_points needs a folder or an object store, and DIR is "
+                f"the web server {shown}, which is only read. Write to the place from "
+                "which it is served."
             )
 
     @property
@@ -179,11 +186,8 @@ def verify(config: Config) -> Result:
             config, request, adopt.check_foreign(request, write=config.write_index)
         )
     known = index.load(data_dir)
-    if config.write_entry_points and known.files is None and not config.write_index:
-        raise ValueError(
-            f"--write_entry_points needs {index.INDEX_NAME} to list files, and the one "
-            f"in {data_dir} is of an older version. Add --write_index."
-        )
+    if config.write_entry_points and not config.write_index:
+        _require_listed(known, data_dir)
     if config.write_index and known.files is not None:
         raise ValueError(
             "--write_index is for shards without an index, or with one of an older "
@@ -233,7 +237,19 @@ def _verify_url(config: Config, files: Files) -> Result:
         known = place.fetch_index(files, folder)
         with contextlib.suppress(errors.MissingFileError):  # the checks name it
             place.fetch(files, index.CATALOG_NAME, folder)
-        return dataset.check_data_set(request, known)
+        if config.write_entry_points:
+            _require_listed(known, config.data_dir)
+        result = dataset.check_data_set(request, known)
+        return _with_entry_points(config, request, result)
+
+
+def _require_listed(known: index.Index, shown: object) -> None:
+    """Refuses an index that cannot list the entry points."""
+    if known.files is None:
+        raise ValueError(
+            f"--write_entry_points needs {index.INDEX_NAME} to list files, and the one "
+            f"in {shown} is of an older version. Add --write_index to a folder with it."
+        )
 
 
 def summarize(config: Config, result: Result, seconds: float) -> dict[str, Any]:

@@ -6,25 +6,36 @@ they are. `tfpipe.native.entry_file` describes the file.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
 
 from converters.checks.record import ENCODED_KEYS, bytes_of
 from converters.checks.shard import Request, Result
 from converters.engines import processes
 from converters.jobs import work_dir
+from converters.remote import ahead, place
 from tfpipe import errors
 from tfpipe.native import entry_file, entry_points
+from tfpipe.remote import urls
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 
 # No reader looks at names with a dot.
 _WORK_PREFIX = ".entry_points-"
+
+
+class Made(NamedTuple):
+    """New files: their names, the index last, and the number of images by reason."""
+
+    names: Sequence[str]
+    counts: Mapping[str, int]
 
 
 def require() -> None:
@@ -45,56 +56,77 @@ def write(request: Request, result: Result) -> None:
     """Writes the files and the index, unless the data set has faults.
 
     Faults of these files themselves are mended. The result gets the names of the files,
-    and the number of images with and without entry points, by reason. While the folder
-    is claimed, no conversion, and no other call, changes the data set.
+    and the number of images with and without entry points, by reason.
 
     Raises:
-        OSError: If a file cannot be read or written.
+        OSError: If a file cannot be read or written, or the data set was replaced.
         BadIndexError: If the index cannot be read.
         BadRecordError: If a shard was damaged after it was checked.
+        RemoteError: If a URL cannot be read or written.
     """
-    folder = request.data_dir
     _forget_own_faults(result)
     if result.num_faults:
         remarks = result.details.setdefault("remarks", [])
         remarks.append("the entry points were not written, because there are faults")
         return
+    names, counts = (_in_folder if request.files is None else _at_url)(request)
+    result.details["entry_points"] = dict(sorted(counts.items()))
+    result.details["written"] = [*result.details.get("written", []), *names]
+
+
+def _in_folder(request: Request) -> Made:
+    """Writes the files of a folder.
+
+    While the folder is claimed, no conversion, and no other call, changes the data set.
+    """
+    folder = request.data_dir
     with work_dir.claimed(folder) as claimed:
         work_dir.end_cut_off(claimed, give_up=False, fsync=True)
         for left in folder.glob(f"{_WORK_PREFIX}*"):  # a call was killed
             shutil.rmtree(left)
-        known = index.load(folder)
         # A random name: a fixed one could be a link.
         with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=folder) as name:
-            made, counts = _make(request, known, pathlib.Path(name))
+            made = _make(request, pathlib.Path(name))
             # All files are complete before the first one is replaced.
-            for path in made:
-                os.replace(path, folder / path.name)
+            for file in made.names:
+                os.replace(pathlib.Path(name, file), folder / file)
             index.sync_folder(folder)
-    result.details["entry_points"] = dict(sorted(counts.items()))
-    written = result.details.get("written", [])
-    names = [path.name for path in made]
-    result.details["written"] = [*written, *names]
+    return made
 
 
-def _make(
-    request: Request, known: index.Index, work: pathlib.Path
-) -> tuple[list[pathlib.Path], Mapping[str, int]]:
-    """Makes the new files in a work folder, the index last, and counts the images."""
+def _at_url(request: Request) -> Made:
+    """Uploads the files. A store has no locks, so the index is looked at again."""
+    files = request.files
+    assert files is not None, "the data set is at a URL"
+    with tempfile.TemporaryDirectory() as name:
+        made = _make(request, pathlib.Path(name))
+        read = (request.data_dir / index.INDEX_NAME).read_bytes()
+        if files.exists(place.CLAIM_NAME) or files.read(index.INDEX_NAME) != read:
+            raise OSError(
+                f"{urls.shown(files.place)} was replaced just now, or is being "
+                "replaced. Nothing was written. Check it again."
+            )
+        for file in made.names:
+            files.upload(file, pathlib.Path(name, file))
+    return made
+
+
+def _make(request: Request, work: pathlib.Path) -> Made:
+    """Makes the new files in a work folder, the index last."""
     counts: collections.Counter[str] = collections.Counter()
-    files, made = dict(known.files or {}), []
+    known = index.load(request.data_dir)
+    files, names = dict(known.files or {}), []
+    make = functools.partial(_write_part, request, work)
     for split, shards in known.splits.items():
-        make = functools.partial(_write_part, request.data_dir, work)
-        names = [shard.name for shard in shards]
-        num_records = known.num_records(split)
-        for found in request.run(make, names, num_records=num_records):
+        for found in request.run(make, shards, num_records=known.num_records(split)):
             counts.update(found)
         whole = work / entry_file.name_of(split)
-        entry_file.join([_part_path(work, name) for name in names], whole, fsync=True)
+        parts = [_part_path(work, shard.name) for shard in shards]
+        entry_file.join(parts, whole, fsync=True)
         files[whole.name] = index.describe_file(whole)
-        made.append(whole)
+        names.append(whole.name)
     index.write(dataclasses.replace(known, files=files), work)
-    return [*made, work / index.INDEX_NAME], counts
+    return Made([*names, index.INDEX_NAME], counts)
 
 
 def _forget_own_faults(result: Result) -> None:
@@ -112,7 +144,7 @@ def _part_path(work: pathlib.Path, shard: str) -> pathlib.Path:
 
 
 def _write_part(
-    folder: pathlib.Path, work: pathlib.Path, shard: str
+    request: Request, work: pathlib.Path, shard: index.Shard
 ) -> Mapping[str, int]:
     """Writes the entry points of one shard; runs in a worker process.
 
@@ -122,13 +154,29 @@ def _write_part(
     """
     tables: list[bytes] = []
     counts: collections.Counter[str] = collections.Counter()
-    for record in records.read(folder / shard):
-        if record.fault:
-            raise errors.BadRecordError(f"{folder / shard}: {record.fault}")
-        encoded = bytes_of(decode_example(record.data), ENCODED_KEYS)
-        found = entry_points.find(b"" if encoded is None else encoded)
-        counts[found.reason or "made"] += 1
-        tables.append(found.table)
-        processes.image_done()
-    _part_path(work, shard).write_bytes(entry_file.encode(tables))
+    with contextlib.closing(_records(request, shard)) as found_records:
+        for record in found_records:
+            if record.fault:
+                raise errors.BadRecordError(f"{shard.name}: {record.fault}")
+            encoded = bytes_of(decode_example(record.data), ENCODED_KEYS)
+            found = entry_points.find(b"" if encoded is None else encoded)
+            counts[found.reason or "made"] += 1
+            tables.append(found.table)
+            processes.image_done()
+    if len(tables) != shard.num_records:
+        raise OSError(
+            f"{shard.name} must have {shard.num_records} records as "
+            f"{index.INDEX_NAME} says, got {len(tables)}. Check it with --level=crc."
+        )
+    _part_path(work, shard.name).write_bytes(entry_file.encode(tables))
     return counts
+
+
+def _records(
+    request: Request, shard: index.Shard
+) -> Generator[records.Record, None, None]:
+    if request.files is None:
+        yield from records.read(request.data_dir / shard.name)
+        return
+    with ahead.Ahead(request.files, shard.name, shard.num_bytes) as opened:
+        yield from records.read_from(opened.pread, shard.num_bytes)

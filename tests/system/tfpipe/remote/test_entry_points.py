@@ -20,6 +20,7 @@ from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tests.support.rank_pool import RankPool
 from tests.support.s3_server import environment
 from tfpipe.native import entry_file, entry_points
+from tfpipe.remote.files import Files
 
 pytestmark = needs_native
 
@@ -75,6 +76,15 @@ def test_they_are_written_fetched_once_checked_and_used(
     here, variables = tmp_path / "here", environment(bad_proxy.address)
     for place in (str(here), s3_folder):
         convert(raw_dir, place, policy=Policy(entry_points=True), num_train_shards=4)
+    # They are also made for a data set that is there, and mended.
+    files = Files(s3_folder)
+    files.write(NAME, b"damaged")
+    faults = verify.verify(verify.Config(data_dir=s3_folder, level="quick")).faults
+    assert [entry_file.REMEDY in fault.fault for fault in faults] == [True]
+    mended = verify.Config(data_dir=s3_folder, write_entry_points=True, num_workers=2)
+    assert verify.verify(mended).num_faults == 0
+    assert files.read(NAME) == (here / NAME).read_bytes()
+    assert files.read("index.json") == (here / "index.json").read_bytes()
     size = (here / NAME).stat().st_size
     expected = rank_pool.run(read, str(here), variables)
     assert all(num_right > 3 for _, num_right, _ in expected)
@@ -87,9 +97,9 @@ def test_they_are_written_fetched_once_checked_and_used(
     monkeypatch.setenv("TFPIPE_SHARD_CACHE", str(tmp_path / "direct"))
     cache = tfpipe.ShardCache(tmp_path / "cache")
     variables |= {"TFPIPE_SHARD_CACHE": str(tmp_path / "direct")}
-    for choice in (cache, "direct"):
+    for choice, num_times in ((cache, 2), ("direct", 1)):
         bad_proxy.requests.clear()
-        for _ in range(2):
+        for _ in range(num_times):
             found = rank_pool.run(read, s3_folder, variables, shard_cache=choice)
             assert [each[:2] for each in found] == [each[:2] for each in expected]
         assert bad_proxy.num_bytes(f"*/{NAME}") == size

@@ -300,6 +300,6 @@ def test_stock_ops_do_without_them(converted):
     assert "EntryPoints(" not in str(pipeline)
 
 
-def test_a_url_is_refused():
-    with pytest.raises(ValueError, match="--write_entry_points change a folder"):
-        verify.Config(data_dir="s3://bucket/folder", write_entry_points=True)
+def test_a_web_server_is_refused():
+    with pytest.raises(ValueError, match="the web server http://host/folder"):
+        verify.Config(data_dir="http://host/folder", write_entry_points=True)
