@@ -98,11 +98,15 @@ def test_they_are_written_fetched_once_checked_and_used(
     cache = tfpipe.ShardCache(tmp_path / "cache")
     variables |= {"TFPIPE_SHARD_CACHE": str(tmp_path / "direct")}
     for choice, num_times in ((cache, 2), ("direct", 1)):
+        # Slowly, so that both ranks want the file before it is there.
+        slow = Fault(kind="delay", names=f"*/{NAME}", times=1, seconds=2)
+        bad_proxy.faults[:] = [slow]
         bad_proxy.requests.clear()
         for _ in range(num_times):
             found = rank_pool.run(read, s3_folder, variables, shard_cache=choice)
             assert [each[:2] for each in found] == [each[:2] for each in expected]
         assert bad_proxy.num_bytes(f"*/{NAME}") == size
+    bad_proxy.faults.clear()
     with web_server.serve(here) as url:
         alone = Ranks(rank=0, num_ranks=2, local_rank=0, num_local_ranks=1)
         served = tfpipe.ShardCache(tmp_path / "web")
