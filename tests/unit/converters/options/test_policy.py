@@ -26,8 +26,9 @@ def test_defaults_are_those_of_the_policy() -> None:
 def test_each_field_is_a_flag_of_this_module_and_has_help() -> None:
     defined = flags.FLAGS.flags_by_module_dict()[policy_options.__name__]
 
-    # converters.replicate has --quality too, and none of the others.
-    names = [*(flag.name for flag in defined), shared.quality().name]
+    # converters.replicate has these two as well, and none of the others.
+    both = (shared.quality(), shared.entry_points())
+    names = [flag.name for flag in (*defined, *both)]
     assert sorted(names) == sorted(FIELDS)
     for flag in defined:
         # absl puts the choices of an enum in front.

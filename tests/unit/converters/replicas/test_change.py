@@ -50,7 +50,7 @@ def test_distinct_copies_differ_in_bytes_and_in_nothing_else() -> None:
         encoded = after.pop("image/encoded").values[0]
         copies.add(encoded)
         assert (_pixels(encoded) == _pixels(jpeg)).all()
-        assert made[1:] == (32, 40, made.digest, "recoded")
+        assert made[1:] == (32, 40, made.digest, "recoded", b"")
         assert after == {k: v for k, v in before.items() if k != "image/encoded"}
 
     assert len(copies | {jpeg}) == 4
