@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from tfpipe import composition, errors
-from tfpipe.composition import WholeBatches
+from tfpipe import errors
+from tfpipe.composition import compose, paths
+from tfpipe.composition.paths import WholeBatches
 from tfpipe.native.op import CropOp
 from tfpipe.ops import boxes, mix
 from tfpipe.ops.basic import OneHot, Select
@@ -265,7 +266,7 @@ def _pipeline(
             crop_op=crop_op,
             jpeg_only=parse.as_converted,
         )
-    return composition.compose(
+    return compose.compose(
         source,
         parse=[*_parse_boxes(with_boxes, parse), parse],
         image=image,
@@ -304,7 +305,7 @@ def _require(
     if not isinstance(with_boxes, ParseBoxes):
         errors.require_bool("", "with_boxes", with_boxes)
     errors.require_bool("", "with_record_id", with_record_id)
-    composition.require_whole_batches(whole_batches)
+    paths.require_whole_batches(whole_batches)
 
 
 def _image_bytes(sides: tuple[int, int], dtype: str) -> int:

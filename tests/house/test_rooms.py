@@ -18,8 +18,8 @@ MAX_FILES_IN_A_ROOM = 12
 # All that may stand at the top of a package: what its users touch.
 AT_THE_TOP = {
     "tfpipe": {
-        *("pipeline", "presets", "composition", "recipes", "mixture", "tuning"),
-        *("view", "errors", "host", "at_exit"),
+        *("pipeline", "presets", "recipes", "mixture", "tuning", "view"),
+        *("errors", "host", "at_exit"),
     },
     "converters": {
         *("imagenet", "folder", "table", "webdataset", "tfrecord"),

@@ -1,8 +1,7 @@
-"""Composition: the stages of a preset, and which of the faster paths they take.
+"""The paths that the data take in the pipeline of a preset, each with the reason.
 
-In: a source and the ops of a preset. Out: a `Pipeline`, which knows for each path
-whether the data take it, and why not. The paths are whole batches, the native crop,
-entry points and native reading.
+In: a source, the ops of a preset and what the user asked for. Out: for whole batches,
+the native crop, entry points and reading, whether the data take the path, and why not.
 """
 
 import dataclasses
@@ -14,12 +13,9 @@ from tfpipe import errors, host
 from tfpipe.native import op as native_op
 from tfpipe.ops.crop import CROPS
 from tfpipe.ops.parse import EntryPoints
-from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.source import TFRecordSource
-from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
+from tfpipe.stages.basic import Batch
 from tfpipe.stages.element_fallback import EachExample
-from tfpipe.stages.faults import FaultLog
-from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
@@ -79,70 +75,7 @@ class Paths:
         }
 
 
-def compose(
-    source: TFRecordSource,
-    *,
-    parse: Sequence[Op],
-    image: Sequence[Op],
-    select: Op,
-    batch_ops: Sequence[Op],
-    device_ops: Sequence[Op],
-    cache: Wrapper | None,
-    whole_batches: WholeBatches,
-    batch_bytes: int,
-    tuning: Tuning | None,
-) -> Pipeline:
-    """Returns the pipeline of the stages that all presets share.
-
-    Args:
-        source: Where the records come from.
-        parse: Ops from a record to an example with its encoded image.
-        image: Ops after them, up to the pixels; none, or ops on the encoded image,
-            without a recipe.
-        select: The last op on examples.
-        batch_ops: Ops on each batch.
-        device_ops: Ops that the training step applies.
-        cache: A cache of the records.
-        whole_batches: Whether ops run on whole batches; "auto" if that pays.
-        batch_bytes: Bytes of the images of a batch.
-        tuning: Threads and memory.
-    """
-    tuning = tuning or Tuning()
-    crop = _crop(image)
-    points, entry_points = _entry_points(source, crop)
-    ops: list[Op] = [*parse, *points, *image, select]
-    paths = Paths(
-        whole_batches=_whole_batches(whole_batches, ops, crop, batch_bytes, tuning),
-        crop=crop,
-        entry_points=entry_points,
-        reading=_reading(),
-    )
-    budget = 0 if source.on_error == "raise" else source.max_faults
-    faults = FaultLog(budget, locate=source.locate)
-    batch = Batch(source.batch_size)
-    is_whole = paths.whole_batches.value == "yes"
-    made: list[Stage] = (
-        [batch, Map(*_on_batches(ops), faults=faults)]
-        if is_whole
-        else [Map(*ops, faults=faults), batch]
-    )
-    return Pipeline(
-        source,
-        stages=[
-            Interleave(faults=faults),
-            *([cache] if cache else []),
-            AssertCardinality(),
-            *made,
-            *([Map(*batch_ops)] if batch_ops else []),
-            Prefetch(),
-        ],
-        tuning=tuning,
-        device_ops=device_ops,
-        _paths=paths.of,
-    )
-
-
-def _crop(image: Sequence[Op]) -> Choice:
+def crop_kernel(image: Sequence[Op]) -> Choice:
     """Returns the kernel of the crop among the ops."""
     kernels = {op.crop_op for op in image if isinstance(op, CROPS)}
     if kernels == {"native"}:
@@ -155,7 +88,7 @@ def _crop(image: Sequence[Op]) -> Choice:
     return Choice("none", "no op of tfpipe decodes the images")
 
 
-def _entry_points(
+def entry_points(
     source: TFRecordSource, crop: Choice
 ) -> tuple[list[EntryPoints], Choice]:
     """Returns the op that reads entry points, if the crop can use them."""
@@ -168,12 +101,12 @@ def _entry_points(
     return [points], Choice("yes")
 
 
-def _reading() -> Choice:
+def reading() -> Choice:
     """Returns who reads the records."""
     return Choice("tensorflow")
 
 
-def _whole_batches(
+def whole_batches(
     wanted: WholeBatches,
     ops: Sequence[Op],
     crop: Choice,
@@ -187,8 +120,8 @@ def _whole_batches(
         return Choice("no", "whole_batches=False")
     if crop.value == "stock":
         return Choice("no", "they gain nothing without the native crop")
-    single = next((op for op in ops if not _takes_batches(op)), None)
-    before = itertools.takewhile(_takes_batches, ops)
+    single = next((op for op in ops if not takes_batches(op)), None)
+    before = itertools.takewhile(takes_batches, ops)
     if crop.value == "native" and not any(isinstance(op, CROPS) for op in before):
         return Choice("no", f"{single!r} comes before the crop and takes no batches")
     threads = tuning.private_threadpool_size or host.num_cores()
@@ -202,18 +135,8 @@ def _whole_batches(
     return Choice("yes")
 
 
-def _on_batches(ops: Sequence[Op]) -> list[Op]:
-    """Returns ops that do to a batch what `ops` do to each of its examples.
-
-    From the first op that takes no batches on, all ops run on each example: what such
-    an op leaves need not have one shape before the last op, `Select`.
-    """
-    leading = list(itertools.takewhile(_takes_batches, ops))
-    rest = ops[len(leading) :]
-    return [*leading, *([EachExample(*rest)] if rest else [])]
-
-
-def _takes_batches(op: Op) -> bool:
+def takes_batches(op: Op) -> bool:
+    """Checks whether an op takes batches as well as examples."""
     return bool(getattr(op, "takes_batches", False))
 
 
@@ -231,7 +154,7 @@ def _taken(stages: Sequence[Any]) -> dict[str, str]:
             ops += found
     return {
         "whole_batches": "yes" if is_whole else "no",
-        "crop": _crop(ops).value,
+        "crop": crop_kernel(ops).value,
         "entry_points": "yes"
         if any(isinstance(op, EntryPoints) for op in ops)
         else "no",
