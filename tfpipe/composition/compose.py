@@ -6,6 +6,7 @@ In: a source, the ops of a preset and its arguments. Out: a `Pipeline`.
 import itertools
 from collections.abc import Sequence
 
+from tfpipe import errors
 from tfpipe.composition import paths
 from tfpipe.composition.paths import Paths, WholeBatches
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
@@ -48,6 +49,7 @@ def compose(
         tuning: Threads and memory.
     """
     tuning = tuning or Tuning()
+    errors.require_kind("", "tuning", tuning, Tuning)
     crop = paths.crop_kernel(image)
     points, entry_points = paths.entry_points(source, crop)
     ops: list[Op] = [*parse, *points, *image, select]
