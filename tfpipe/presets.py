@@ -100,17 +100,15 @@ def imagenet_train(
             device; this is the cheapest. "float32", "bfloat16" or "float16" gives
             normalized pixels.
         quality: "fast" decodes at a smaller scale where that is enough, "exact" always
-            at full scale. None is "fast" if the images are large enough for it to pay,
-            see `_quality`.
+            at full scale. None is "fast" for images so large that it pays.
         crop_op: "native" is one C++ kernel, which `python -m tfpipe.native` builds;
             "stock" is TensorFlow's kernels, with the same pixels; "auto" is "native" if
             it is built.
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
-        whole_batches: Whether ops run on a whole batch: the same batches, cheaper with
-            the native op. Each thread then holds a batch of batch_size x height x width
-            x 3 x itemsize bytes. "auto" is True where it pays and takes at most a
-            quarter of the memory; `print(pipeline)` says why not. See `EachExample`.
+        whole_batches: Whether ops run on a whole batch: the same batches, cheaper, for
+            batch_size x height x width x 3 x itemsize bytes a thread. "auto" is where
+            it pays, in a quarter of the memory; `print(pipeline)` says why not.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
