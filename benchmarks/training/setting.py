@@ -29,7 +29,7 @@ from benchmarks.system.tiers.place import is_url
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
 _SYNTHETIC_CLASSES = 1000
-_BATCHES_IN_WORK = 3  # one that is being made, two that are on the way to the device
+_BATCHES_ON_THE_WAY = 2  # to the device
 
 _RECIPES = {
     "resnet": tfpipe.resnet,
@@ -74,6 +74,12 @@ class Setting:
     def steps_per_epoch(self) -> int:
         """Number of steps that each rank takes in an epoch."""
         return int(self.pipeline.source.steps_per_epoch)
+
+    @property
+    def has_whole_batches(self) -> bool:
+        """Whether the pipeline runs its ops on whole batches."""
+        path = self.pipeline.paths.get("whole_batches")
+        return path is not None and path.value == "yes"
 
     @property
     def files(self) -> list[str]:
@@ -158,8 +164,19 @@ class Setting:
         return steady_state.read_ahead(
             source.window_starts(state),
             source.batch_size,
-            num_batches=ready + _BATCHES_IN_WORK,
+            num_batches=ready + _BATCHES_ON_THE_WAY + self._num_batches_in_work,
         )
+
+    @property
+    def _num_batches_in_work(self) -> int:
+        """Number of batches that are made at the same time."""
+        if not self.has_whole_batches:
+            return 1
+        stages = self.pipeline.tuned_stages()
+        calls = (s.num_parallel_calls for s in stages if isinstance(s, tfpipe.Map))
+        threads = self.pipeline.tuning.num_threads
+        # AUTOTUNE, -1, takes up to a call for each thread.
+        return max(n if n > 0 else threads for n in calls)
 
 
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:
@@ -248,7 +265,8 @@ def _pipeline(
         image_size=config.image_size,
         cache=tfpipe.Cache("ram") if config.ram_cache == "records" else None,
         with_record_id=True,
-        whole_batches=config.whole_batches,
+        # Kept images are examples.
+        whole_batches=config.ram_cache != "images" and config.whole_batches,
         tuning=tuning,
     )
     if config.ram_cache == "images":
