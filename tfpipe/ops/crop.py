@@ -329,7 +329,7 @@ def crop_image(
         return native_op.load()[0].tfpipe_crop(
             encoded=encoded,
             window=crop_box,
-            flip=tf.zeros_like(encoded, tf.bool) if flip is None else flip,
+            flip=tf.zeros(tf.shape(encoded), tf.bool) if flip is None else flip,
             height=sides[0],
             width=sides[1],
             quality=quality,

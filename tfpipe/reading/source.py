@@ -42,7 +42,8 @@ class TFRecordSource(Progress):
         path: string [x], the shard of each extent
         origin: string [x], where a shard cache has each shard from; absent without one
         byte_offset, num_records, first_record: int64 [x], see `order.RecordRanges`
-        record_byte_offset: int64 [w], byte offset of each record, in reading order
+        record_byte_offset, record_num_bytes: int64 [w], where each record is in its
+            shard, and its size with header and footer; in reading order
         shuffle_seed: int64 [2], seed of the permutation; absent without shuffling
         skip, take: int64, the records to pass on, after the permutation
         is_real: bool, False if the records only fill up the last batch
