@@ -6,7 +6,7 @@ no source and no stage: it only calls those that it is given.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -57,6 +57,10 @@ class Pipeline(KerasMethods):
     # Shared with the pipelines that `dataclasses.replace` makes of this one.
     _reminder: Reminder = dataclasses.field(
         default_factory=Reminder, repr=False, compare=False
+    )
+    # From the stages to the paths that they take, see `paths`.
+    _paths: Callable[[Sequence[Any]], Mapping[str, Any]] | None = dataclasses.field(
+        default=None, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
@@ -243,6 +247,15 @@ class Pipeline(KerasMethods):
         ops = self.device_ops if is_applied else ()
         return preprocess.preprocess(self.source, self.stages, ops, images)
 
+    @property
+    def paths(self) -> Mapping[str, Any]:
+        """The paths that the data take in the pipeline of a preset; otherwise empty.
+
+        Each name, such as "whole_batches", has a `value` and a `reason`, which says why
+        the faster path is not taken.
+        """
+        return {} if self._paths is None else self._paths(self.stages)
+
     def prefix(self, num_stages: int) -> "Pipeline":
         """Returns the pipeline with its first `num_stages` stages only."""
         most = len(self.stages)
@@ -260,6 +273,8 @@ class Pipeline(KerasMethods):
             for number, stage in enumerate(self.tuned_stages(), start=1)
         ]
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
+        paths = (f"{n.replace('_', ' ')} {path}" for n, path in self.paths.items())
+        lines += [f"   paths: {', '.join(paths)}"] if self.paths else []
         return "\n".join([*lines, f"   {self.tuning!r}"])
 
 

@@ -5,28 +5,25 @@ as it is, or to take stages from it (`pipeline.stages`) for another pipeline.
 """
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import tensorflow as tf
+
 from tfpipe import errors
-from tfpipe.native import op as native_op
+from tfpipe.composition import compose, paths
+from tfpipe.composition.paths import WholeBatches
 from tfpipe.native.op import CropOp
 from tfpipe.ops import boxes, mix
 from tfpipe.ops.basic import OneHot, Select
 from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
-from tfpipe.ops.parse import EntryPoints, Parse
-from tfpipe.pipeline import Pipeline, Stage, Wrapper
+from tfpipe.ops.parse import Parse
+from tfpipe.pipeline import Pipeline, Wrapper
 from tfpipe.reading.order import Remainder
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
-from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
-from tfpipe.stages.element_fallback import EachExample
-from tfpipe.stages.faults import FaultLog
-from tfpipe.stages.interleave import Interleave
-from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
 
@@ -53,7 +50,7 @@ def imagenet_train(
     crop_op: CropOp = "auto",
     cache: Wrapper | None = None,
     with_record_id: bool = False,
-    whole_batches: bool = False,
+    whole_batches: WholeBatches = "auto",
     tuning: Tuning | None = None,
 ) -> Pipeline:
     """Returns a pipeline of shuffled batches, cropped at random as a recipe says.
@@ -157,7 +154,7 @@ def imagenet_eval(
     crop_op: CropOp = "auto",
     cache: Wrapper | None = None,
     with_record_id: bool = False,
-    whole_batches: bool = False,
+    whole_batches: WholeBatches = "auto",
     tuning: Tuning | None = None,
 ) -> Pipeline:
     """Returns a pipeline of the images' centers, every record exactly once.
@@ -246,7 +243,7 @@ def _pipeline(
     crop_op: CropOp,
     cache: Wrapper | None,
     with_record_id: bool,
-    whole_batches: bool,
+    whole_batches: WholeBatches,
     tuning: Tuning | None,
 ) -> Pipeline:
     """Returns the pipeline of a preset; see `imagenet_train`."""
@@ -269,15 +266,11 @@ def _pipeline(
             crop_op=crop_op,
             jpeg_only=parse.as_converted,
         )
-    return _compose(
+    return compose.compose(
         source,
-        ops=[
-            *_parse_boxes(with_boxes, parse),
-            parse,
-            *(_entry_points(source, crop_op) if made else ()),
-            *image,
-            Select(*names, *(["seed"] if batch_ops else [])),
-        ],
+        parse=[*_parse_boxes(with_boxes, parse), parse],
+        image=image,
+        select=Select(*names, *(["seed"] if batch_ops else [])),
         batch_ops=mix.on_batches(
             batch_ops,
             has_rows=parse.multi_label or any(isinstance(op, OneHot) for op in ops),
@@ -287,6 +280,7 @@ def _pipeline(
         device_ops=(made.normalize,) if made and dtype == "uint8" else (),
         cache=cache,
         whole_batches=whole_batches,
+        batch_bytes=_image_bytes(sides, dtype) * source.batch_size if made else 0,
         tuning=tuning,
     )
 
@@ -297,7 +291,8 @@ def _require(
     ops: Sequence[Op],
     batch_ops: Sequence[Op],
     with_boxes: bool | ParseBoxes,
-    *switches: bool,
+    with_record_id: bool,
+    whole_batches: WholeBatches,
 ) -> None:
     """Checks the arguments that would otherwise fail late, or with another message."""
     errors.require_callable("", "recipe", recipe, or_none=True)
@@ -309,55 +304,13 @@ def _require(
             errors.require_callable("", f"{name}, number {number},", op)
     if not isinstance(with_boxes, ParseBoxes):
         errors.require_bool("", "with_boxes", with_boxes)
-    for name, value in zip(("with_record_id", "whole_batches"), switches, strict=True):
-        errors.require_bool("", name, value)
+    errors.require_bool("", "with_record_id", with_record_id)
+    paths.require_whole_batches(whole_batches)
 
 
-def _compose(
-    source: TFRecordSource,
-    *,
-    ops: Sequence[Op],
-    batch_ops: Sequence[Op],
-    device_ops: Sequence[Op],
-    cache: Wrapper | None,
-    whole_batches: bool,
-    tuning: Tuning | None,
-) -> Pipeline:
-    """Returns the pipeline of the stages that all presets share."""
-    budget = 0 if source.on_error == "raise" else source.max_faults
-    faults = FaultLog(budget, locate=source.locate)
-    batch = Batch(source.batch_size)
-    made: list[Stage] = (
-        [batch, Map(*_on_batches(ops), faults=faults)]
-        if whole_batches
-        else [Map(*ops, faults=faults), batch]
-    )
-    return Pipeline(
-        source,
-        stages=[
-            Interleave(faults=faults),
-            *([cache] if cache else []),
-            AssertCardinality(),
-            *made,
-            *([Map(*batch_ops)] if batch_ops else []),
-            Prefetch(),
-        ],
-        tuning=tuning or Tuning(),
-        device_ops=device_ops,
-    )
-
-
-def _on_batches(ops: Sequence[Op]) -> list[Op]:
-    """Returns ops that do to a batch what `ops` do to each of its examples."""
-    made: list[Op] = []
-    for takes_batches, group in itertools.groupby(ops, _takes_batches):
-        neighbors = list(group)
-        made += neighbors if takes_batches else [EachExample(*neighbors)]
-    return made
-
-
-def _takes_batches(op: Op) -> bool:
-    return bool(getattr(op, "takes_batches", False))
+def _image_bytes(sides: tuple[int, int], dtype: str) -> int:
+    """Returns the bytes of the pixels of an image in a batch."""
+    return 3 * sides[0] * sides[1] * int(tf.as_dtype(dtype).size)
 
 
 def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
@@ -369,12 +322,6 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
         base = (parse.label_base or 0) - parse.label_offset
         op = dataclasses.replace(op, label_base=base)
     return [op]
-
-
-def _entry_points(source: TFRecordSource, crop_op: CropOp) -> list[Op]:
-    """Returns the op that reads entry points, if the crop can use them."""
-    points = EntryPoints.of(source)
-    return [points] if points and native_op.resolve(crop_op) == "native" else []
 
 
 def _num_classes(source: TFRecordSource, parse: Parse) -> int:

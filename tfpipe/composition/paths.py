@@ -1,0 +1,175 @@
+"""The paths that the data take in the pipeline of a preset, each with the reason.
+
+In: a source, the ops of a preset and what the user asked for. Out: for whole batches,
+the native crop, entry points and reading, whether the data take the path, and why not.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from tfpipe import errors, host
+from tfpipe.native import op as native_op
+from tfpipe.ops.crop import CROPS
+from tfpipe.ops.parse import EntryPoints
+from tfpipe.reading.source import TFRecordSource
+from tfpipe.stages.basic import Batch
+from tfpipe.stages.element_fallback import EachExample
+from tfpipe.stages.map import Map
+from tfpipe.stages.traced import Op
+from tfpipe.tuning import Tuning
+
+WholeBatches = bool | Literal["auto"]
+
+# Share of the memory of the host that the batches of all threads may take.
+_MEMORY_SHARE = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A path that the data take or do not take.
+
+    Args:
+        value: "yes" or "no"; for the crop "native", "stock" or "none"; for the reading
+            "native" or "tensorflow".
+        reason: Why the faster path is not taken; empty if it is.
+    """
+
+    value: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.reason})" if self.reason else self.value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Paths:
+    """The paths that were chosen for a pipeline.
+
+    Args:
+        whole_batches: Whether ops run on whole batches.
+        crop: The kernel of the crop.
+        entry_points: Whether the crop reads entry points.
+        reading: Who reads the records.
+    """
+
+    whole_batches: Choice
+    crop: Choice
+    entry_points: Choice
+    reading: Choice
+
+    def of(self, stages: Sequence[Any]) -> Mapping[str, Choice]:
+        """Returns the paths of some stages, by name.
+
+        A path that the stages do not take as it was chosen was changed later, by a
+        user or by a tuner.
+        """
+        found = _taken(stages)
+        chosen = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {
+            name: choice
+            if choice.value == found[name]
+            else Choice(found[name], "the stages were changed after the preset")
+            for name, choice in chosen.items()
+        }
+
+
+def crop_kernel(image: Sequence[Op]) -> Choice:
+    """Returns the kernel of the crop among the ops."""
+    kernels = {op.crop_op for op in image if isinstance(op, CROPS)}
+    if kernels == {"native"}:
+        return Choice("native")
+    if kernels:
+        module, reason = native_op.load()
+        if module is None:
+            return Choice("stock", f"{reason}; python -m tfpipe.native builds the op")
+        return Choice("stock", "crop_op='stock'")
+    return Choice("none", "no op of tfpipe decodes the images")
+
+
+def entry_points(
+    source: TFRecordSource, crop: Choice
+) -> tuple[list[EntryPoints], Choice]:
+    """Returns the op that reads entry points, if the crop can use them."""
+    if crop.value != "native":
+        return [], Choice("no", "only the native crop uses them")
+    points = EntryPoints.of(source)
+    if points is None:
+        command = "python -m converters.verify DIR --write_entry_points"
+        return [], Choice("no", f"the data set has none; {command} adds them")
+    return [points], Choice("yes")
+
+
+def reading() -> Choice:
+    """Returns who reads the records."""
+    return Choice("tensorflow")
+
+
+def whole_batches(
+    wanted: WholeBatches,
+    ops: Sequence[Op],
+    crop: Choice,
+    batch_bytes: int,
+    tuning: Tuning,
+) -> Choice:
+    """Returns whether ops run on whole batches."""
+    if wanted is True:
+        return Choice("yes")
+    if wanted is False:
+        return Choice("no", "whole_batches=False")
+    if crop.value == "stock":
+        return Choice("no", "they gain nothing without the native crop")
+    single = next((op for op in ops if not takes_batches(op)), None)
+    before = itertools.takewhile(takes_batches, ops)
+    if crop.value == "native" and not any(isinstance(op, CROPS) for op in before):
+        return Choice("no", f"{single!r} comes before the crop and takes no batches")
+    threads = tuning.private_threadpool_size or host.num_cores()
+    need, most = threads * batch_bytes, _MEMORY_SHARE * host.ram_bytes()
+    if need > most:
+        return Choice(
+            "no",
+            f"{threads} batches would need {need / 1e9:.1f} GB, more than a quarter "
+            "of the memory",
+        )
+    return Choice("yes")
+
+
+def takes_batches(op: Op) -> bool:
+    """Checks whether an op takes batches as well as examples."""
+    return bool(getattr(op, "takes_batches", False))
+
+
+def _taken(stages: Sequence[Any]) -> dict[str, str]:
+    """Returns which paths some stages take."""
+    is_whole, ops = False, []
+    has_batches = False
+    for stage in stages:
+        has_batches = has_batches or isinstance(stage, Batch)
+        if isinstance(stage, Map):
+            found = _within(stage.ops)
+            crops = [op for op in found if isinstance(op, CROPS)]
+            # Without a crop the map is the one of records.
+            is_whole |= has_batches and bool(crops or stage.faults is not None)
+            ops += found
+    return {
+        "whole_batches": "yes" if is_whole else "no",
+        "crop": crop_kernel(ops).value,
+        "entry_points": "yes"
+        if any(isinstance(op, EntryPoints) for op in ops)
+        else "no",
+        "reading": "tensorflow",
+    }
+
+
+def _within(ops: Sequence[Op]) -> list[Op]:
+    """Returns ops, those within `EachExample` too."""
+    return [
+        one for op in ops for one in (op.ops if isinstance(op, EachExample) else (op,))
+    ]
+
+
+def require_whole_batches(value: object) -> None:
+    """Checks the argument `whole_batches` of a preset."""
+    if value != "auto":
+        errors.require_bool("", "whole_batches", value)
