@@ -184,8 +184,7 @@ def given() -> dict[str, Fact]:
         if values[name].present:
             text = str(values[name].value)
             found[name] = facts.parse(name, text, f"--{name}")
-    if values["whole_batches"].present:
-        text = "yes" if values["whole_batches"].value else "no"
+    if (text := values["whole_batches"].value) != "auto":
         found["whole_batches"] = facts.parse("whole_batches", text, "--whole_batches")
     if (rate := _STORAGE_GBPS.value) is not None:
         if "storage" in found:

@@ -297,13 +297,20 @@ def _require_place(
 
 
 def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wrapper]:
-    """Sets every open knob of the stages; each `Map` may have a number of its own."""
+    """Sets every open knob of the stages; each `Map` may have a number of its own.
+
+    After `Batch`, one number for all maps is at most one call for each thread.
+    """
     tuned: list[Stage | Wrapper] = []
     num_maps = 0
+    has_batches = False
     for stage in stages:
         mine = tuning
+        has_batches = has_batches or hasattr(stage, "batch_size")
         if hasattr(stage, "num_parallel_calls"):
             calls = tuning.num_parallel_calls(num_maps)
+            if has_batches and isinstance(tuning.num_parallel_maps, int):
+                calls = min(calls, tuning.num_threads)
             mine = dataclasses.replace(tuning, num_parallel_maps=calls)
             num_maps += 1
         tuned.append(stage.with_tuning(mine) if isinstance(stage, Tunable) else stage)

@@ -37,8 +37,10 @@ class Tuning:
     Args:
         num_parallel_reads: Number of extents that Interleave reads at the same time.
         num_parallel_maps: Number of elements that each Map processes at the same time;
-            AUTOTUNE (-1) lets tf.data decide. A tuple has a number for each Map, in
-            order.
+            AUTOTUNE (-1) lets tf.data decide, up to one for each thread. Each call of a
+            Map after Batch holds a batch, so there the number is at most one for each
+            thread too. A tuple has a number for each Map, in order, which is taken as
+            it is.
         prefetch_buffer_size: Number of batches that Prefetch keeps ready; -1 lets
             tf.data decide.
         read_buffer_bytes: Bytes of the buffer of each open shard. TensorFlow's default
@@ -93,6 +95,11 @@ class Tuning:
                 f"got {len(calls)} and at least {number + 1} Maps."
             )
         return calls[number]
+
+    @property
+    def num_threads(self) -> int:
+        """Number of threads of the pipeline, its own or one for each core."""
+        return self.private_threadpool_size or host.num_cores()
 
     @classmethod
     def for_local_ranks(cls, num_local_ranks: int) -> "Tuning":

@@ -19,6 +19,7 @@ from tfpipe import errors
 from tfpipe.consumers import captions, records_of
 from tfpipe.ops.basic import Normalize
 from tfpipe.pipeline import Pipeline
+from tfpipe.stages.element_fallback import ops_within
 from tfpipe.stages.map import Map
 
 Pixels = npt.NDArray[Any]
@@ -124,10 +125,12 @@ def before_and_after(
     images = np.stack([example["image"] for example in examples])
     after = _as_uint8(images, _normalize(pipeline))
     _, height, width, _ = after.shape
-    stored = _parsing(pipeline).build(epoch=epoch).take(len(after))
+    stored = _parsing(pipeline).build(epoch=epoch)
+    if stored.element_spec["encoded"].shape.rank:
+        stored = stored.unbatch()
     before = [
         _fit(tf.io.decode_jpeg(example["encoded"], channels=3).numpy(), height, width)
-        for example in stored
+        for example in stored.take(len(after))
     ]
     gap = np.full((len(after), height, _MARGIN, 3), 255, np.uint8)
     pairs = np.concatenate([np.stack(before), gap, after], axis=2)
@@ -162,7 +165,7 @@ def _names(pipeline: Pipeline | None) -> Sequence[str]:
 
 def _normalize(pipeline: Pipeline) -> Normalize | None:
     """Returns the last normalization in the pipeline; None if there is none."""
-    ops = [op for stage in pipeline.stages for op in _ops(stage)]
+    ops = [op for stage in pipeline.stages for op in ops_within(_ops(stage))]
     found = (
         op if isinstance(op, Normalize) else getattr(op, "normalize", None)
         for op in [*ops, *pipeline.device_ops]

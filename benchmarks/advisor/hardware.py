@@ -167,7 +167,7 @@ def _add_data(found: dict[str, Fact]) -> None:
     source = "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images"
     found.setdefault("num_images", Fact(1_281_167.0, source))
     found.setdefault("record", Fact(float(feeds.IMAGENET_RECORD_BYTES), source))
-    found.setdefault("whole_batches", Fact(0.0, "default"))
+    found.setdefault("whole_batches", Fact(1.0, "default"))
     cost, source = cpu_milliseconds(facts_.number(found, "record")), CPU_SOURCE
     if facts_.number(found, "whole_batches"):
         cost, source = cost * WHOLE_BATCHES, f"{source}, whole batches"

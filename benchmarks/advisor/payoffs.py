@@ -224,7 +224,7 @@ def _whole_batches(known: Facts, before: Scenario) -> Payoff:
         "whole batches",
         before,
         _with_work(before, cpu=before.work.cpu_seconds * hardware.WHOLE_BATCHES),
-        cost="--whole_batches; memory of a batch for each parallel call; needs the "
+        cost="--whole_batches=yes; memory of a batch for each parallel call; needs the "
         "native op",
         source="2026-11-22-decode-native.json",
         is_possible=not facts.number(known, "whole_batches"),

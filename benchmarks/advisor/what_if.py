@@ -75,17 +75,21 @@ def apply(known: Facts, changes: Facts) -> dict[str, Fact]:
         for name, fact in known.items()
         if name not in stale or (fact.origin == "flag" and name != _NEVER_KEPT)
     }
-    if "cpu_ms" in kept and _turns_on(known, changes, "whole_batches"):
+    if "cpu_ms" in kept and (ratio := _cost_ratio(known, changes)) != 1:
         cost = kept["cpu_ms"]
         kept["cpu_ms"] = Fact(
-            float(cost.value) * hardware.WHOLE_BATCHES,
-            f"{cost.source}, times {hardware.WHOLE_BATCHES:.2f} for whole batches",
+            float(cost.value) * ratio,
+            f"{cost.source}, times {ratio:.2f} for "
+            f"{'whole batches' if ratio < 1 else 'single examples'}",
             cost.origin,
         )
     return {**kept, **changes}
 
 
-def _turns_on(known: Facts, changes: Facts, name: str) -> bool:
-    """Returns whether a change says yes where it was no before."""
-    was_on = name in known and bool(known[name].value)
-    return name in changes and bool(changes[name].value) and not was_on
+def _cost_ratio(known: Facts, changes: Facts) -> float:
+    """Returns by which a change of `whole_batches` multiplies the CPU time."""
+    was_on, is_on = (
+        "whole_batches" not in each or bool(each["whole_batches"].value)
+        for each in (known, {**known, **changes})
+    )
+    return float(hardware.WHOLE_BATCHES) ** (is_on - was_on)

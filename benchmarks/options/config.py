@@ -44,7 +44,7 @@ class Config:
     on_error: str = "raise"
     max_faults: int = 100
     tuning: str | None = None
-    whole_batches: bool = False
+    whole_batches: bool | str = "auto"
     num_classes: int | None = None
     precision: str = "float32"
     data_format: str = "NHWC"
@@ -179,8 +179,10 @@ def _check_caches(config: Config) -> None:
             f"--ram_cache={config.ram_cache} keeps what it read from --data_dir: it "
             "excludes --synthetic and --cache."
         )
-    if config.ram_cache == "images" and (config.whole_batches or config.read_only):
+    if config.ram_cache == "images" and (
+        config.whole_batches is True or config.read_only
+    ):
         raise ValueError(
             "--ram_cache=images decodes each image alone, and once: it excludes "
-            "--whole_batches and --read_only."
+            "--whole_batches=yes and --read_only."
         )

@@ -126,7 +126,7 @@ class InputConfig:
     any_order: bool = False
     demand: str | None = None
     tuning: str | None = None
-    whole_batches: bool = False
+    whole_batches: bool | str = "auto"
     report_dir: str | None = None
 
     def __post_init__(self) -> None:

@@ -71,11 +71,13 @@ _TUNING = flags.DEFINE_string(
     None,
     "JSON file of a tuning: benchmarks.input writes it, benchmarks.train reads it.",
 )
-_WHOLE_BATCHES = flags.DEFINE_bool(
+_WHOLE_BATCHES = flags.DEFINE_enum(
     "whole_batches",
-    False,
+    "auto",
+    ["auto", "yes", "no"],
     "Decode and crop whole batches at once: the same batches, which cost less with the "
-    "native op. Each parallel call takes the memory of a batch.",
+    "native op. Each parallel call takes the memory of a batch. auto: yes where it "
+    "pays; the result says what ran, and print(pipeline) why.",
 )
 
 
@@ -95,6 +97,6 @@ def shared() -> dict[str, Any]:
         "batch_size": _BATCH_SIZE.value,
         "seed": _SEED.value,
         "tuning": _TUNING.value,
-        "whole_batches": _WHOLE_BATCHES.value,
+        "whole_batches": {"yes": True, "no": False}.get(_WHOLE_BATCHES.value, "auto"),
         "report_dir": _REPORT_DIR.value,
     }

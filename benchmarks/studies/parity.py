@@ -131,6 +131,7 @@ def _rows(
             image_size=crop.image_size,
             batch_size=1,
             seed=config.seed,
+            whole_batches=False,
         )
         stages = [
             tfpipe.Map(stage.ops[0], _Compare(crop))

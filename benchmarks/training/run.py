@@ -101,7 +101,7 @@ def _result(setting: Setting, ranks: Ranks, required: Sequence[Gate]) -> dict[st
         "command": "benchmarks.train",
         "schema_version": SCHEMA_VERSION,
         "kind": config.kind,
-        "config": config.as_json(),
+        "config": config.as_json() | {"whole_batches": setting.has_whole_batches},
         "pipeline": str(setting.pipeline).splitlines(),
         "num_ranks": ranks.num_ranks,
         "emulation": setting.emulation and setting.emulation.as_json(),

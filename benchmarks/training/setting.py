@@ -76,6 +76,12 @@ class Setting:
         return int(self.pipeline.source.steps_per_epoch)
 
     @property
+    def has_whole_batches(self) -> bool:
+        """Whether the pipeline runs its ops on whole batches."""
+        path = self.pipeline.paths.get("whole_batches")
+        return path is not None and path.value == "yes"
+
+    @property
     def files(self) -> list[str]:
         """Paths of the files of this machine that the run reads.
 
@@ -248,7 +254,8 @@ def _pipeline(
         image_size=config.image_size,
         cache=tfpipe.Cache("ram") if config.ram_cache == "records" else None,
         with_record_id=True,
-        whole_batches=config.whole_batches,
+        # Kept images are examples.
+        whole_batches=config.ram_cache != "images" and config.whole_batches,
         tuning=tuning,
     )
     if config.ram_cache == "images":

@@ -226,7 +226,8 @@ def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, lis
             raise ValueError(
                 "Cache keeps one element for each record, so only Map, "
                 "AssertCardinality and Prefetch may stand between Interleave and it, "
-                f"got {stage!r}. Move it after Cache, or write it as an op of Map."
+                f"got {stage!r}. Move it after Cache, or write it as an op of Map. A "
+                "preset makes examples before batches with whole_batches=False."
             )
     maps = [stage for stage in stages if isinstance(stage, Map)]
     return stages[0], [op for stage in maps for op in stage.ops]

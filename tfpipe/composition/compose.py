@@ -11,7 +11,7 @@ from tfpipe.composition.paths import Paths, WholeBatches
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
-from tfpipe.stages.element_fallback import EachExample
+from tfpipe.stages.element_fallback import EachExample, takes_batches
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.map import Map
@@ -90,6 +90,6 @@ def _on_batches(ops: Sequence[Op]) -> list[Op]:
     From the first op that takes no batches on, all ops run on each example: what such
     an op leaves need not have one shape before the last op, `Select`.
     """
-    leading = list(itertools.takewhile(paths.takes_batches, ops))
+    leading = list(itertools.takewhile(takes_batches, ops))
     rest = ops[len(leading) :]
     return [*leading, *([EachExample(*rest)] if rest else [])]

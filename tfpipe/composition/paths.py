@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tfpipe import errors, host
+from tfpipe.cache.stage import Cache
 from tfpipe.native import op as native_op
 from tfpipe.ops.crop import CROPS
 from tfpipe.ops.parse import EntryPoints
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import Batch
-from tfpipe.stages.element_fallback import EachExample
+from tfpipe.stages.element_fallback import ops_within, takes_batches
 from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
@@ -66,11 +67,12 @@ class Paths:
         user or by a tuner.
         """
         found = _taken(stages)
+        change = "the stages were changed after the preset"
+        if _keeps_examples(stages):
+            change = "a Cache keeps the results of ops on examples"
         chosen = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
-            name: choice
-            if choice.value == found[name]
-            else Choice(found[name], "the stages were changed after the preset")
+            name: choice if choice.value == found[name] else Choice(found[name], change)
             for name, choice in chosen.items()
         }
 
@@ -124,7 +126,7 @@ def whole_batches(
     before = itertools.takewhile(takes_batches, ops)
     if crop.value == "native" and not any(isinstance(op, CROPS) for op in before):
         return Choice("no", f"{single!r} comes before the crop and takes no batches")
-    threads = tuning.private_threadpool_size or host.num_cores()
+    threads = tuning.num_threads
     need, most = threads * batch_bytes, _MEMORY_SHARE * host.ram_bytes()
     if need > most:
         return Choice(
@@ -135,11 +137,6 @@ def whole_batches(
     return Choice("yes")
 
 
-def takes_batches(op: Op) -> bool:
-    """Checks whether an op takes batches as well as examples."""
-    return bool(getattr(op, "takes_batches", False))
-
-
 def _taken(stages: Sequence[Any]) -> dict[str, str]:
     """Returns which paths some stages take."""
     is_whole, ops = False, []
@@ -147,7 +144,7 @@ def _taken(stages: Sequence[Any]) -> dict[str, str]:
     for stage in stages:
         has_batches = has_batches or isinstance(stage, Batch)
         if isinstance(stage, Map):
-            found = _within(stage.ops)
+            found = ops_within(stage.ops)
             crops = [op for op in found if isinstance(op, CROPS)]
             # Without a crop the map is the one of records.
             is_whole |= has_batches and bool(crops or stage.faults is not None)
@@ -162,11 +159,10 @@ def _taken(stages: Sequence[Any]) -> dict[str, str]:
     }
 
 
-def _within(ops: Sequence[Op]) -> list[Op]:
-    """Returns ops, those within `EachExample` too."""
-    return [
-        one for op in ops for one in (op.ops if isinstance(op, EachExample) else (op,))
-    ]
+def _keeps_examples(stages: Sequence[Any]) -> bool:
+    """Checks whether a cache comes after a map."""
+    kinds = [type(stage) for stage in stages if isinstance(stage, Map | Cache)]
+    return Cache in kinds and Map in kinds[: kinds.index(Cache)]
 
 
 def require_whole_batches(value: object) -> None:

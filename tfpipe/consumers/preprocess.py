@@ -26,7 +26,7 @@ from tfpipe.consumers import records_of
 from tfpipe.ops.basic import Example, Select
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch, Take
 from tfpipe.stages.building import Wrapper
-from tfpipe.stages.map import Map
+from tfpipe.stages.map import Map, by_examples
 from tfpipe.stages.shuffle import Shuffle
 
 Image = str | os.PathLike[str] | bytes
@@ -48,6 +48,7 @@ def preprocess(
 ) -> npt.NDArray[Any]:
     """Returns the images as the pipeline delivers them; see `Pipeline.preprocess`."""
     records = records_of.require_records(source, "preprocess")
+    stages = by_examples(stages)
     number, position, _ = records_of.find_parse(stages)
     is_one = isinstance(images, _Image)
     listed = _listed(images)

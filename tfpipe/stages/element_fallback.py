@@ -82,6 +82,18 @@ class EachExample:
         }
 
 
+def takes_batches(op: Op) -> bool:
+    """Checks whether an op takes batches as well as examples."""
+    return bool(getattr(op, "takes_batches", False))
+
+
+def ops_within(ops: Sequence[Op]) -> list[Op]:
+    """Returns ops that take examples: those within `EachExample` in place of it."""
+    return [
+        one for op in ops for one in (op.ops if isinstance(op, EachExample) else (op,))
+    ]
+
+
 def require_ops(owner: object, ops: Sequence[Op]) -> None:
     """Checks that there is an op, and that each one can be called."""
     if not ops:

@@ -7,6 +7,7 @@ example on which an op fails is replaced by another one and counted.
 import copy
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.stages.basic import (
     AssertCardinality,
+    Batch,
     Example,
     as_it_is,
     require_positive,
@@ -24,7 +26,9 @@ from tfpipe.stages.element_fallback import (
     batch_or_empty,
     batch_results,
     element_fallback,
+    ops_within,
     require_ops,
+    takes_batches,
 )
 from tfpipe.stages.faults import FaultLog, Uncounted
 from tfpipe.stages.stand_in import Spare, leave_out, stand_in
@@ -169,6 +173,29 @@ class Map:
             lambda: fill_up(chunk, positions=positions, results=results),
         )
         return complete
+
+
+def by_examples(stages: Sequence[Any]) -> list[Any]:
+    """Returns stages that run ops on single examples where they ran on whole batches.
+
+    The elements stay the same. A `Cache` of the results of ops, which keeps one element
+    for each record, can then stand between the ops.
+
+    Args:
+        stages: Stages of a pipeline. A `Batch` and a `Map` with faults right after it,
+            all ops of which take batches, change places.
+    """
+    made = list(stages)
+    for place, (batch, mapped) in enumerate(itertools.pairwise(stages)):
+        if (
+            isinstance(batch, Batch)
+            and isinstance(mapped, Map)
+            and mapped.faults is not None
+            and all(map(takes_batches, mapped.ops))
+        ):
+            single = Map(*ops_within(mapped.ops), faults=mapped.faults)
+            made[place : place + 2] = [single, batch]
+    return made
 
 
 def _once(ops: Sequence[Op], function: Callable[..., Any]) -> Callable[..., Any]:

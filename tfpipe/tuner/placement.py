@@ -18,7 +18,7 @@ from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
 from tfpipe.stages.basic import AssertCardinality
 from tfpipe.stages.interleave import Interleave
-from tfpipe.stages.map import Map
+from tfpipe.stages.map import Map, by_examples
 from tfpipe.stages.traced import Op
 
 # Relative difference of sizes below which two caches hold the same bytes.
@@ -32,6 +32,8 @@ class Placement:
     Args:
         where: "ram" or "disk".
         num_ops: Number of ops of all maps before the cache; 0 keeps encoded records.
+            With more, ops run on single examples, not on whole batches: a cache keeps
+            one element for each record.
         directory: Folder of a cache on disk.
     """
 
@@ -81,7 +83,8 @@ def without_cache(pipeline: Pipeline) -> Pipeline:
 def with_cache(pipeline: Pipeline, placement: Placement | None) -> Pipeline:
     """Returns the pipeline with a cache at that place and no other cache.
 
-    A map becomes two maps if the cache stands between its ops.
+    A map becomes two maps if the cache stands between its ops. A map of whole batches
+    becomes one of examples if a cache keeps the result of its ops.
 
     Raises:
         ValueError: If the pipeline has fewer ops than the placement says.
@@ -93,16 +96,21 @@ def with_cache(pipeline: Pipeline, placement: Placement | None) -> Pipeline:
     return dataclasses.replace(pipeline, stages=[*before, placement.cache, *after])
 
 
-def num_cached_stages(pipeline: Pipeline, placement: Placement) -> int:
-    """Counts the stages before a cache at that place, without a map that it parts."""
+def num_cached_maps(pipeline: Pipeline, placement: Placement) -> int:
+    """Counts the maps before a cache at that place, without a map that it parts."""
     _, after = _parted(pipeline.stages, placement.num_ops)
-    return len(pipeline.stages) - len(after)
+    return _num_maps(pipeline.stages) - _num_maps(after)
+
+
+def _num_maps(stages: Sequence[Any]) -> int:
+    return sum(isinstance(stage, Map) for stage in stages)
 
 
 def parted_map(pipeline: Pipeline, placement: Placement | None) -> int | None:
     """Returns the number of the map that the cache parts, from 0; None for none."""
     left = 0 if placement is None else placement.num_ops
-    for number, stage in enumerate(s for s in pipeline.stages if isinstance(s, Map)):
+    stages = by_examples(pipeline.stages)
+    for number, stage in enumerate(s for s in stages if isinstance(s, Map)):
         if 0 < left < len(stage.ops):
             return number
         left -= len(stage.ops)
@@ -120,7 +128,7 @@ def sizes(pipeline: Pipeline) -> dict[int, int]:
     encoded = _size(bare, 0)
     if not encoded:
         return {}
-    maps = [stage for stage in bare.stages if isinstance(stage, Map)]
+    maps = [stage for stage in by_examples(bare.stages) if isinstance(stage, Map)]
     num_ops = sum(len(stage.ops) for stage in maps)
     for number in range(num_ops, 0, -1):
         if size := _size(bare, number):
@@ -150,6 +158,7 @@ def _size(pipeline: Pipeline, num_ops: int) -> int | None:
 
 def _parted(stages: Sequence[Any], num_ops: int) -> tuple[list[Any], list[Any]]:
     """Splits the stages after that many ops; a map becomes two if needed."""
+    stages = by_examples(stages) if num_ops else stages
     before: list[Any] = []
     left = num_ops
     for number, stage in enumerate(stages):

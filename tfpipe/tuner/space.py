@@ -180,17 +180,17 @@ def closed_form(
     cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
     rate = budget.num_threads / max(cpu, 1e-9)
     seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
-    most = budget.num_threads * _MOST_CALLS
-    calls = {
-        number: min(max(1, math.ceil(_SLACK * rate * seconds[number])), most)
-        for number, stage in enumerate(pipeline.stages, start=1)
-        if isinstance(stage, Map)
-    }
+    numbers = [n for n, s in enumerate(pipeline.stages, 1) if isinstance(s, Map)]
+    maps = tuple(
+        min(max(1, math.ceil(_SLACK * rate * seconds[number])), most)
+        for number, most in zip(numbers, _most_calls(pipeline, budget), strict=True)
+    )
     if cache is not None:
-        cached = placement.num_cached_stages(pipeline, cache)
-        busy = _SLACK * budget.num_threads
-        calls |= {n: max(value, busy) for n, value in calls.items() if n > cached}
-    maps = tuple(calls.values())
+        cached = placement.num_cached_maps(pipeline, cache)
+        placed = placement.with_cache(pipeline, cache)
+        most = _most_calls(placed, budget)[-len(maps) :]
+        busy = [min(_SLACK * budget.num_threads, m) for m in most[cached:]]
+        maps = (*maps[:cached], *map(max, maps[cached:], busy))
     return Setting(
         cache=cache,
         tuning=Tuning(
@@ -200,6 +200,19 @@ def closed_form(
             ram_budget_bytes=budget.ram_bytes,
         ),
     )
+
+
+def _most_calls(pipeline: Pipeline, budget: Budget) -> list[int]:
+    """Returns the most calls of each map; after `Batch`, where each holds a batch, one
+    for each thread.
+    """
+    most, found = budget.num_threads * _MOST_CALLS, []
+    for stage in pipeline.stages:
+        if isinstance(stage, Batch):
+            most = budget.num_threads
+        elif isinstance(stage, Map):
+            found.append(most)
+    return found
 
 
 def most_batches(profile: Profile, budget: Budget) -> int:
@@ -218,8 +231,9 @@ def neighbors(
     steps: list[dict[str, object]] = []
     calls = tuning.num_parallel_maps
     if isinstance(calls, tuple):
-        most = budget.num_threads * _MOST_CALLS
+        most_calls = _most_calls(setting.of(pipeline), budget)[-len(calls) :]
         for number, value in enumerate(calls):
+            most = most_calls[number]
             for other in _around(value, tuple(2**k for k in range(12)), most):
                 steps.append({"num_parallel_maps": _put(calls, number, other)})
     if reads_files(pipeline):
@@ -261,15 +275,15 @@ def grid(
         budget: The budget of the pipeline.
         caches: The places where a cache may stand; None is no cache.
     """
-    num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
-    calls = sorted({1, budget.num_threads, 2 * budget.num_threads})
-    if num_maps > 1:
-        calls = [calls[0], calls[-1]]
+    calls = [
+        sorted({min(n, most) for n in (1, budget.num_threads, 2 * budget.num_threads)})
+        for most in _most_calls(pipeline, budget)
+    ]
+    if len(calls) > 1:
+        calls = [sorted({few, many}) for few, *_, many in ([c[0], *c] for c in calls)]
     fuse = (True, False) if can_fuse(pipeline) else (True,)
     reads = (1, 4) if reads_files(pipeline) else (1,)
-    points = itertools.product(
-        reads, itertools.product(calls, repeat=num_maps), (1, 4), fuse, caches
-    )
+    points = itertools.product(reads, itertools.product(*calls), (1, 4), fuse, caches)
     return [
         Setting(
             tuning=Tuning(

@@ -86,31 +86,35 @@ def table(found: Mapping[str, Mapping[str, float]]) -> str:
 def _pipelines(config: Any, address: str) -> dict[str, tfpipe.Pipeline]:
     import tfpipe
 
-    plain = tfpipe.imagenet_train(
-        tfpipe.TFRecordSource(
+    def preset(**options: bool) -> tfpipe.Pipeline:
+        source = tfpipe.TFRecordSource(
             config.data_dir,
             batch_size=config.batch_size or 64,
             sampling=tfpipe.Sampling(balance=0.0, num_draws=_num_draws()),
             # A multiple of the batch, and small: the workers share the last windows.
             window_size=4 * (config.batch_size or 64),
-        ),
-        image_size=config.image_size or 224,
-    )
-    batch = next(
-        n for n, stage in enumerate(plain.stages) if isinstance(stage, tfpipe.Batch)
-    )
+        )
+        return tfpipe.imagenet_train(
+            source, image_size=config.image_size or 224, **options
+        )
 
-    def with_service(place: int, **fields: bool) -> tfpipe.Pipeline:
-        stages = [*plain.stages]
+    def with_service(
+        given: tfpipe.Pipeline, place: int, **fields: bool
+    ) -> tfpipe.Pipeline:
+        stages = [*given.stages]
         stages.insert(place, tfpipe.Service(address, **fields))
-        return dataclasses.replace(plain, stages=stages)
+        return dataclasses.replace(given, stages=stages)
 
+    plain, single = preset(), preset(whole_batches=False)
     end = len(plain.stages)
+    batch = next(
+        n for n, stage in enumerate(single.stages) if isinstance(stage, tfpipe.Batch)
+    )
     return {
         "process": plain,
-        "service": with_service(end),
-        "compressed": with_service(end, compress=True),
-        "examples": with_service(batch),
+        "service": with_service(plain, end),
+        "compressed": with_service(plain, end, compress=True),
+        "examples": with_service(single, batch),
     }
 
 

@@ -61,23 +61,22 @@ def test_no_cache_for_what_is_not_of_records():
 @pytest.mark.parametrize(
     ("num_ops", "expected"),
     [
-        (0, ["Cache", "AssertCardinality", ["Parse", "CenterCrop", "Select"]]),
-        (2, ["AssertCardinality", ["Parse", "CenterCrop"], "Cache", ["Select"]]),
-        (3, ["AssertCardinality", ["Parse", "CenterCrop", "Select"], "Cache"]),
+        (0, ["Cache", "Batch", ["Parse", "CenterCrop", "Select"]]),
+        (2, [["Parse", "CenterCrop"], "Cache", ["Select"], "Batch"]),
+        (3, [["Parse", "CenterCrop", "Select"], "Cache", "Batch"]),
     ],
 )
-def test_a_cache_is_put_after_so_many_ops(pipelines, num_ops, expected):
+def test_a_cache_after_ops_ends_whole_batches(pipelines, num_ops, expected):
     place = placement.Placement(where="ram", num_ops=num_ops)
 
     made = placement.with_cache(pipelines["eval"], place)
 
     found = names(made)
-    if num_ops == 0:  # anywhere between reading and the first op
-        found.remove("AssertCardinality")
-        expected.remove("AssertCardinality")
-    assert found == ["Interleave", *expected, "Batch", "Prefetch"]
+    found.remove("AssertCardinality")  # anywhere between reading and the first batch
+    assert found == ["Interleave", *expected, "Prefetch"]
+    assert made.paths["whole_batches"].value == ("no" if num_ops else "yes")
     assert placement.of_pipeline(made) == place
-    assert names(placement.with_cache(made, None))[-2:] == ["Batch", "Prefetch"]
+    assert "Cache" not in names(placement.with_cache(made, None))
     assert placement.of_pipeline(placement.without_cache(made)) is None
 
 
