@@ -32,6 +32,7 @@ from tfpipe.shards.records import Ints
 from tfpipe.shards.subset import Chosen, Subset
 
 OnError = Literal["raise", "skip"]
+Reading = Literal["auto", "native", "tensorflow"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,8 @@ class TFRecordSource(Progress):
             decoded. "raise" stops at it and names it; "skip" puts another record in its
             place and counts it in `pipeline.faults`.
         max_faults: Number of records that may be skipped; one more raises an error.
+        reading: Who reads in a preset: "native" is the native op, for whole batches of
+            local shards; "auto" is "native" where it can read, or else TensorFlow.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
@@ -110,6 +113,7 @@ class TFRecordSource(Progress):
     sampling: Sampling | None = None
     on_error: OnError = "raise"
     max_faults: int = 100
+    reading: Reading = "auto"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -274,6 +278,8 @@ def _check(source: TFRecordSource) -> None:
     errors.settle_ints(source, sizes, least=1)
     errors.settle_ints(source, ["rank", "max_faults"], least=0)
     errors.require_choice(source, "on_error", source.on_error, ("raise", "skip"))
+    readers = ("auto", "native", "tensorflow")
+    errors.require_choice(source, "reading", source.reading, readers)
     errors.require_kind(source, "sampling", source.sampling, Sampling, or_none=True)
     errors.settle_ints(source, ["seed"], least=0, most=errors.MOST_SEED)
     if source.rank >= source.num_ranks:
