@@ -206,16 +206,16 @@ class TFRecordSource(Progress):
         )
 
     def in_order(self) -> "TFRecordSource":
-        """Returns a source of the same records on one rank, in disk order."""
-        return TFRecordSource(
-            self.data_dir,
-            self.split,
-            files=self.files,
-            shard_cache=self.shard_cache,
-            subset=self.subset,
-            shuffle="none",
-            window_size=self.window_size,
-        )
+        """Returns a source of the same records on one rank, in disk order.
+
+        Nothing is checked again: a shard may be damaged by now.
+        """
+        made = object.__new__(TFRecordSource)
+        kept = {n: v for n, v in vars(self).items() if n not in ("order", "digest")}
+        alone = {"rank": 0, "num_ranks": 1, "batch_size": 1}
+        in_order = {"shuffle": "none", "remainder": "drop", "sampling": None}
+        vars(made).update(kept | alone | in_order)
+        return made
 
     def locate(self, record_id: int) -> tuple[str, int]:
         """Returns the place of a record's shard and the record's byte offset in it."""
