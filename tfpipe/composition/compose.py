@@ -53,9 +53,7 @@ def compose(
     ops: list[Op] = [*parse, *points, *image, select]
     whole = paths.whole_batches(whole_batches, ops, crop, batch_bytes, tuning)
     is_whole = whole.value == "yes"
-    reading = paths.reading(
-        source, ops, has_cache=cache is not None, is_whole=is_whole
-    )
+    reading = paths.reading(source, ops, has_cache=cache is not None, is_whole=is_whole)
     chosen = Paths(
         whole_batches=whole, crop=crop, entry_points=entry_points, reading=reading
     )

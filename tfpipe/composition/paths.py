@@ -18,6 +18,7 @@ from tfpipe.ops.crop import CROPS
 from tfpipe.ops.parse import EntryPoints
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import Batch
+from tfpipe.stages.building import Wrapper
 from tfpipe.stages.element_fallback import ops_within, takes_batches
 from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
@@ -162,6 +163,7 @@ def _taken(stages: Sequence[Any]) -> dict[str, str]:
         else "no",
         "reading": "native"
         if any(isinstance(stage, ReadAhead) for stage in stages)
+        and not any(isinstance(stage, Wrapper) for stage in stages)
         else "tensorflow",
     }
 

@@ -5,7 +5,8 @@ native crop op reads, and a few numbers of each record; or a request to the kern
 read parts of shards into memory. `src/read_ops.h` has the ops.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,7 +17,7 @@ PATH, BYTE_OFFSET, NUM_BYTES = PLACE = ("path", "byte_offset", "num_bytes")
 
 
 def read(
-    place: Mapping[str, tf.Tensor], image_key: str, numbers: Mapping[str, bool]
+    place: Mapping[str, tf.Tensor], image_key: str, number_keys: Sequence[str]
 ) -> dict[str, tf.Tensor]:
     """Reads, checks and parses records.
 
@@ -24,8 +25,7 @@ def read(
         place: The path of the shard of each record, string [] or [n], its `byte_offset`
             and its `num_bytes` with header and footer, int64 of that shape.
         image_key: Key of the encoded image.
-        numbers: For the key of each number whether every record must have it; one that
-            a record lacks is 0.
+        number_keys: Keys of features of one int64 each.
 
     Returns:
         Under image_key, variant of that shape: the encoded image, for `crop_image`.
@@ -38,10 +38,11 @@ def read(
     encoded, found = _module().tfpipe_read_records(
         **{name: place[name] for name in PLACE},
         image_key=image_key,
-        number_keys=[*numbers],
-        required=[*numbers.values()],
+        number_keys=number_keys,
+        required=[True] * len(number_keys),
     )
-    values = dict(zip(numbers, tf.unstack(found, len(numbers), axis=-1), strict=True))
+    numbers = tf.unstack(found, len(number_keys), axis=-1)
+    values = dict(zip(number_keys, numbers, strict=True))
     return {image_key: encoded} | values
 
 
@@ -58,6 +59,6 @@ def read_ahead(path: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     return _module().tfpipe_read_ahead(path=path, begin=begin, end=end)
 
 
-def _module() -> object:
+def _module() -> Any:
     op.resolve("native")
     return op.load()[0]

@@ -15,6 +15,7 @@ from tfpipe.stages.element_fallback import batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.shuffle import shuffled
+from tfpipe.tuning import Tuning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class ReadAhead:
 
     def as_interleave(self) -> Interleave:
         """Returns the stage that reads the same records, in the same order."""
-        return Interleave(faults=self.faults)
+        return Interleave(faults=self.faults).with_tuning(Tuning())
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # The next window is asked for while the records of this one are read.
@@ -58,7 +59,7 @@ class ReadAhead:
 
 
 def _places(window: Example) -> Example:
-    """Returns the places of the records of a window, in the order they are passed on."""
+    """Returns the places of the records of a window, as they are passed on."""
     offsets, sizes = window["record_byte_offset"], window["record_num_bytes"]
     counts = window["num_records"]
     begin = window["byte_offset"]

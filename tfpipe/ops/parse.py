@@ -188,16 +188,21 @@ class Parse:
     def _parsed(self, example: Example) -> Example:
         if "record" in example:
             # Takes a scalar as well, as tf.io.parse_single_example does.
-            return tf.io.parse_example(example["record"], _features(self))
+            return dict(tf.io.parse_example(example["record"], _features(self)))
+        return record_op.read(example, self.image_key, self._number_keys)
+
+    @property
+    def _number_keys(self) -> list[str]:
         keys = (self.label_key, self.height_key, self.width_key)
-        return record_op.read(example, self.image_key, dict.fromkeys(keys, True))
+        return [key for key in keys if key is not None]
 
     @property
     def why_not_in_place(self) -> str:
-        """Why the op needs records, and cannot read them at their places; or ""."""
+        """Why the op must get whole records, and not only their places; or ""."""
         if not self.as_converted:
             return "the records are not as tfpipe's converters write them"
-        return f"{self!r} needs more than numbers" if self.extra or self.multi_label else ""
+        is_simple = not (self.extra or self.multi_label) and len(self._number_keys) == 3
+        return "" if is_simple else f"{self!r} reads more than an image and its label"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,3 @@
-import dataclasses
 import shutil
 
 import numpy as np
@@ -73,7 +72,7 @@ def damage_each_kind(folder):
     places = damage.places(folder)
     damage.flip(places[2][0], places[2][1] + 8)  # the length's CRC
     damage.flip(places[5][0], places[5][1] + records.HEADER_BYTES + 40)
-    path, offset, size, _ = places[10]
+    path, offset, *_ = places[10]
     whole = bytearray(path.read_bytes())
     huge = (1 << 60).to_bytes(8, "little")
     whole[offset : offset + 12] = huge + records._masked(
