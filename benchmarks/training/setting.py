@@ -29,7 +29,7 @@ from benchmarks.system.tiers.place import is_url
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
 _SYNTHETIC_CLASSES = 1000
-_BATCHES_IN_WORK = 3  # one that is being made, two that are on the way to the device
+_BATCHES_ON_THE_WAY = 2  # to the device
 
 _RECIPES = {
     "resnet": tfpipe.resnet,
@@ -164,8 +164,18 @@ class Setting:
         return steady_state.read_ahead(
             source.window_starts(state),
             source.batch_size,
-            num_batches=ready + _BATCHES_IN_WORK,
+            num_batches=ready + _BATCHES_ON_THE_WAY + self._num_batches_in_work,
         )
+
+    @property
+    def _num_batches_in_work(self) -> int:
+        """Number of batches that are made at the same time."""
+        if not self.has_whole_batches:
+            return 1
+        stages = self.pipeline.tuned_stages()
+        calls = (s.num_parallel_calls for s in stages if isinstance(s, tfpipe.Map))
+        threads = self.pipeline.tuning.num_threads
+        return max(threads if n == tfpipe.AUTOTUNE else n for n in calls)
 
 
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:

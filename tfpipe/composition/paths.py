@@ -5,11 +5,10 @@ the native crop, entry points and reading, whether the data take the path, and w
 """
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from tfpipe import errors, host
+from tfpipe import host
 from tfpipe.cache.stage import Cache
 from tfpipe.native import op as native_op
 from tfpipe.native_reading import choice
@@ -128,10 +127,8 @@ def whole_batches(
         return Choice("no", "whole_batches=False")
     if crop.value == "stock":
         return Choice("no", "they gain nothing without the native crop")
-    single = next((op for op in ops if not takes_batches(op)), None)
-    before = itertools.takewhile(takes_batches, ops)
-    if crop.value == "native" and not any(isinstance(op, CROPS) for op in before):
-        return Choice("no", f"{single!r} comes before the crop and takes no batches")
+    if (first := _first_before_crop(ops)) is not None:
+        return Choice("no", f"{first!r} works on single examples before any crop")
     threads = tuning.num_threads
     need, most = threads * batch_bytes, _MEMORY_SHARE * host.ram_bytes()
     if need > most:
@@ -141,6 +138,16 @@ def whole_batches(
             "of the memory",
         )
     return Choice("yes")
+
+
+def _first_before_crop(ops: Sequence[Op]) -> Op | None:
+    """Returns the first op that takes no batches, unless a crop comes before it."""
+    for op in ops:
+        if isinstance(op, CROPS):
+            return None
+        if not takes_batches(op):
+            return op
+    return None
 
 
 def _taken(stages: Sequence[Any]) -> dict[str, str]:
@@ -175,6 +182,11 @@ def _keeps_examples(stages: Sequence[Any]) -> bool:
 
 
 def require_whole_batches(value: object) -> None:
-    """Checks the argument `whole_batches` of a preset."""
-    if value != "auto":
-        errors.require_bool("", "whole_batches", value)
+    """Checks the argument `whole_batches` of a preset.
+
+    Raises:
+        ValueError: If it is neither True, False nor "auto".
+    """
+    if value == "auto" if isinstance(value, str) else isinstance(value, bool):
+        return
+    raise ValueError(f'whole_batches must be True, False or "auto", got {value!r}.')

@@ -324,17 +324,20 @@ def crop_image(
     sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
     encoded, crop_box = map(tf.convert_to_tensor, (encoded, crop_box))
     shared: dict[str, Any] = {"dtype": dtype, "layout": layout}
+    values = [encoded, crop_box, *([] if flip is None else [flip])]
+    num_stock = len(values)
+    values += [] if entry_points is None else [entry_points]
 
-    def native() -> tf.Tensor:
+    def native(*values: tf.Tensor) -> tf.Tensor:
         return native_op.load()[0].tfpipe_crop(
-            encoded=encoded,
-            window=crop_box,
-            flip=tf.zeros(tf.shape(encoded), tf.bool) if flip is None else flip,
+            encoded=values[0],
+            window=values[1],
+            flip=values[2] if flip is not None else tf.zeros(tf.shape(values[0]), bool),
             height=sides[0],
             width=sides[1],
             quality=quality,
             **shared,
-            entry_points=[] if entry_points is None else [entry_points],
+            entry_points=values[num_stock:],
             **({} if normalize is None else _scale_and_offset(normalize)),
         )
 
@@ -347,19 +350,16 @@ def crop_image(
         jpeg_only=jpeg_only,
     )
 
-    def stock() -> tf.Tensor:
+    def stock(*values: tf.Tensor) -> tf.Tensor:
         spec = tf.TensorSpec([*sides, 3] if layout == "NHWC" else [3, *sides], dtype)
-        values = [encoded, crop_box, *([] if flip is None else [flip])]
         is_batch = encoded.shape.rank > 0
-        return stateless_random.each(crop, values, spec, is_batch=is_batch)
+        return stateless_random.each(crop, values[:num_stock], spec, is_batch=is_batch)
 
     if native_op.resolve(crop_op) == "stock":
-        return stock()
+        return stock(*values)
     if jpeg_only:
-        return native()
-    return tf.cond(
-        other_formats.any_other(encoded), other_formats.one_node(stock), native
-    )
+        return native(*values)
+    return other_formats.by_format(native, stock, values)
 
 
 def _scale_and_offset(normalize: Normalize) -> dict[str, Any]:

@@ -6,7 +6,7 @@ BMP and WebP are refused with their names. Any other data is left to the JPEG de
 which refuses it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,9 +28,45 @@ def any_other(encoded: tf.Tensor) -> tf.Tensor:
     Returns:
         bool [].
     """
-    # Two ops: a comparison with each format would take 20 us an image.
-    is_other = tf.strings.regex_full_match(tf.strings.substr(encoded, 0, 2), _OTHER)
+    is_other = _is_other(encoded)
     return tf.reduce_any(is_other) if encoded.shape.rank else is_other
+
+
+def _is_other(encoded: tf.Tensor) -> tf.Tensor:
+    # Two ops: a comparison with each format would take 20 us an image.
+    return tf.strings.regex_full_match(tf.strings.substr(encoded, 0, 2), _OTHER)
+
+
+def by_format(
+    of_jpeg: Callable[..., tf.Tensor],
+    of_other: Callable[..., tf.Tensor],
+    values: Sequence[tf.Tensor],
+) -> tf.Tensor:
+    """Calls one function with the JPEGs, and another with images of other formats.
+
+    Args:
+        of_jpeg: Takes the values of an image or of a batch, and returns its pixels.
+        of_other: Returns the same for images of any format.
+        values: Encoded images, string [] or [n], and what else the functions take.
+
+    Returns:
+        The pixels of the image, or of each image in the order of the batch.
+    """
+
+    def mixed() -> tf.Tensor:
+        if not values[0].shape.rank:
+            return of_other(*values)
+        is_other = _is_other(values[0])
+        places = [tf.where(chosen)[:, 0] for chosen in (~is_other, is_other)]
+        made = [
+            function(*(tf.gather(value, place) for value in values))
+            for function, place in zip((of_jpeg, of_other), places, strict=True)
+        ]
+        order = tf.argsort(tf.concat(places, 0))
+        pixels = tf.gather(tf.concat(made, 0), order)
+        return tf.ensure_shape(pixels, values[0].shape + pixels.shape[1:])
+
+    return tf.cond(any_other(values[0]), one_node(mixed), lambda: of_jpeg(*values))
 
 
 def one_node(branch: Callable[[], Any]) -> Callable[[], Any]:

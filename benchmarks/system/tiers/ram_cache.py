@@ -45,6 +45,9 @@ def with_images(pipeline: tfpipe.Pipeline) -> tfpipe.Pipeline:
     image is kept instead: its central part, 1 / 0.875 times as large as the result. A
     random part of that, half of the time mirrored, takes the place of the crop.
 
+    Args:
+        pipeline: A preset's, with whole_batches=False: a cache keeps single examples.
+
     Raises:
         ValueError: If the pipeline has no map with a crop.
     """

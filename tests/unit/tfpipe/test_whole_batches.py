@@ -204,26 +204,56 @@ def batches(preset, data_dir, **options):
     return pipeline, dataset, list(dataset.as_numpy_iterator())
 
 
+def darkened(example):
+    """An op of a user, with Python's `if` on a tensor and a new feature."""
+    mean = tf.reduce_mean(tf.cast(example["image"], tf.float32))
+    image = example["image"]
+    if mean > 100.0:
+        image //= 2
+    return example | {"image": image, "mean": mean}
+
+
+def uneven(example):
+    """An op of a user that leaves features of many shapes and kinds, and no seed."""
+    rest = {name: value for name, value in example.items() if name != "seed"}
+    rows = example["image"][: example["label"] + 1]
+    return rest | {"rows": rows, "ragged": tf.RaggedTensor.from_row_lengths([1], [1])}
+
+
+def planar(image_size, dtype, quality):
+    """A recipe of a user: channels first."""
+    shared = {"image_size": image_size, "dtype": dtype, "quality": quality}
+    crop = tfpipe.RandomScaleCrop(**shared, short_side=(16, 24), layout="NCHW")
+    return tfpipe.Recipe(train=(crop,), evaluate=(crop,), normalize=tfpipe.Normalize())
+
+
 # The ops are compared above, so that each pipeline runs on one of them.
+EQUAL = {
+    "stock": (tfpipe.imagenet_train, {"crop_op": "stock", "whole_batches": True}),
+    "faults": (
+        tfpipe.imagenet_train,
+        {"recipe": tfpipe.vgg, "dtype": "float32", "on_error": "skip"},
+    ),
+    "encoded": (tfpipe.imagenet_train, {"recipe": None}),
+    "padded": (tfpipe.imagenet_eval, {"dtype": "float16", "with_boxes": True}),
+    "colors": (tfpipe.imagenet_train, {"recipe": tfpipe.inception, "dtype": "float32"}),
+    "alone": (tfpipe.imagenet_train, {"batch_size": 1, "cache": tfpipe.Cache("ram")}),
+    "planar": (tfpipe.imagenet_train, {"recipe": planar}),
+    "own ops": (
+        tfpipe.imagenet_eval,
+        {"ops": [uneven, tfpipe.OneHot(4), darkened], "dtype": "bfloat16"},
+    ),
+}
+
+
 @needs_native
-@pytest.mark.parametrize(
-    ("preset", "options"),
-    [
-        (tfpipe.imagenet_train, {"crop_op": "stock"}),
-        (
-            tfpipe.imagenet_train,
-            {"recipe": tfpipe.vgg, "dtype": "float32", "on_error": "skip"},
-        ),
-        (tfpipe.imagenet_train, {"recipe": None}),
-        (tfpipe.imagenet_eval, {"dtype": "float16"}),
-    ],
-    ids=["uint8", "vgg with faults", "encoded", "eval"],
-)
+@pytest.mark.parametrize(("preset", "options"), EQUAL.values(), ids=EQUAL)
 def test_whole_batches_are_the_same_batches(preset, options, data_dir):
-    _, dataset, whole = batches(preset, data_dir, whole_batches=True, **options)
+    pipeline, dataset, whole = batches(preset, data_dir, **options)
 
-    _, other, single = batches(preset, data_dir, **options)
+    _, other, single = batches(preset, data_dir, **options | {"whole_batches": False})
 
+    assert pipeline.paths["whole_batches"].value == "yes"
     assert len(whole) == len(single) > 0
     assert dataset.element_spec == other.element_spec
     assert dataset.cardinality() == len(single)
@@ -233,7 +263,7 @@ def test_whole_batches_are_the_same_batches(preset, options, data_dir):
             np.testing.assert_array_equal(one[name], two[name])
 
 
-DAMAGED = {"split": "train", "whole_batches": True, "batch_size": 12}
+DAMAGED = {"split": "train", "batch_size": 12}
 
 
 @needs_native
@@ -266,15 +296,6 @@ def test_a_damaged_image_is_named(data_dir, tmp_path):
         batches(tfpipe.imagenet_eval, folder, **DAMAGED)
 
 
-def darkened(example):
-    """An op of a user, with Python's `if` on a tensor and a new feature."""
-    mean = tf.reduce_mean(tf.cast(example["image"], tf.float32))
-    image = example["image"]
-    if mean > 100.0:
-        image //= 2
-    return example | {"image": image, "mean": mean}
-
-
 @needs_native
 def test_ops_that_take_examples_run_on_each_of_a_batch(data_dir, tmp_path):
     folder = shutil.copytree(data_dir, tmp_path / "copy")
@@ -283,10 +304,9 @@ def test_ops_that_take_examples_run_on_each_of_a_batch(data_dir, tmp_path):
     options = {"recipe": tfpipe.inception, "ops": [darkened]}
     options |= {"on_error": "skip", "dtype": "float32"}
 
-    one, _, whole = batches(
-        tfpipe.imagenet_train, folder, whole_batches=True, **options
-    )
+    one, _, whole = batches(tfpipe.imagenet_train, folder, **options)
 
+    options["whole_batches"] = False
     two, _, single = batches(tfpipe.imagenet_train, folder, **options)
     assert one.faults.num_faults_by_reason == two.faults.num_faults_by_reason
     for name in ("image", "label", "record_id"):

@@ -113,9 +113,11 @@ def test_names_that_no_table_has(texts, problem):
 def test_cpu_time_grows_with_the_bytes_and_meets_the_measured_points():
     measured = [hardware.cpu_milliseconds(size) for size in (103_564, 1e6)]
     assert measured == pytest.approx([1.436, 9.836])
-    whole = _complete(whole_batches="yes")["cpu_ms"]
-    assert whole.value == pytest.approx(1.2886, rel=1e-3)
-    assert "whole batches" in whole.source
+    costs = [_complete(**texts)["cpu_ms"] for texts in ({}, {"whole_batches": "no"})]
+    ratio = 1.198 / 1.436
+    assert costs[0].value == pytest.approx(1.2886, rel=1e-3)
+    assert costs[0].value / costs[1].value == pytest.approx(ratio)
+    assert ["whole batches" in cost.source for cost in costs] == [True, False]
 
 
 def test_a_change_forgets_what_hangs_on_it():
@@ -137,10 +139,13 @@ def test_a_change_forgets_what_hangs_on_it():
     assert changed["num_accelerators"].value == 24.0
     after = hardware.complete(changed, published.ACCELERATORS, "train")
     assert after["requests"].value == math.inf
-    whole_batches = what_if.apply(known, what_if.parse("whole_batches=yes", whole))
-    assert whole_batches["cpu_ms"].value == pytest.approx(2 * 1.198 / 1.436)
-    again = what_if.parse("whole_batches=yes", whole)
-    assert what_if.apply(whole_batches, again)["cpu_ms"] == whole_batches["cpu_ms"]
+    single = what_if.apply(known, what_if.parse("whole_batches=no", whole))
+    assert single["cpu_ms"].value == pytest.approx(2 * 1.436 / 1.198)
+    assert "1.20 for single examples" in single["cpu_ms"].source
+    again = what_if.apply(single, what_if.parse("whole_batches=no", whole))
+    assert again["cpu_ms"] == single["cpu_ms"]
+    back = what_if.apply(single, what_if.parse("whole_batches=yes", whole))
+    assert back["cpu_ms"].value == pytest.approx(2)
     own = {"images_per_second": Fact(900.0, "--images_per_second", "flag")}
     changes = what_if.parse("accelerator=v100", whole)
     assert "images_per_second" not in what_if.apply(own, changes)

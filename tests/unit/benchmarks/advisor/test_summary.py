@@ -28,10 +28,10 @@ def test_an_answer_says_what_binds_in_its_first_sentence():
 
     assert found["sentences"] == [
         "72 V100 training resnet50 are bound by the accelerators: 51,264 images/s, "
-        "100% busy; the storage must give 5.9 GB/s, and 79.2 of 360 cores (22%) are "
+        "100% busy; the storage must give 5.9 GB/s, and 66.1 of 360 cores (18%) are "
         "busy.",
-        "The next limit is the CPUs of the hosts, at 233,070 images/s.",
-        "360 cores at 647 images/s a core give 233,070 images/s, and the step takes "
+        "The next limit is the CPUs of the hosts, at 279,372 images/s.",
+        "360 cores at 776 images/s a core give 279,372 images/s, and the step takes "
         "51,264: a tfpipe.Service would not pay.",
     ]
     assert (found["num_ranks"], found["num_hosts"]) == (72, 9)
@@ -52,7 +52,7 @@ def test_an_answer_about_a_slow_storage():
         "72 V100 training resnet50 are bound by the storage: 51,236 images/s, 56% "
         "busy; the storage gives 5.9 GB/s,"
     )
-    assert "need 10.6 GB/s, 10,089 requests/s and 141.9 cores" in found["sentences"][1]
+    assert "need 10.6 GB/s, 10,089 requests/s and 118.4 cores" in found["sentences"][1]
     fast = _answer(**_DELL, storage="20GB/s", cached="0")
     assert (
         "which 136 accelerators take"
@@ -130,7 +130,7 @@ def test_remedies_of_a_slow_storage():
 
 
 def test_remedies_of_few_cores():
-    found = _payoffs(accelerator="h100", cores="4")
+    found = _payoffs(accelerator="h100", cores="4", whole_batches="no")
 
     assert {name for name, one in found.items() if one.pays} == {
         *("RAM cache of decoded images", "records", "restart markers"),
@@ -143,7 +143,7 @@ def test_remedies_of_few_cores():
     assert "25 cores on other hosts, and 2.15 GB/s" in remote.cost
     narrow = _payoffs(accelerator="h100", cores="4", link="1GB/s")
     assert narrow["preprocessing on other hosts"].binding == "link"
-    whole = _payoffs(accelerator="h100", cores="4", whole_batches="yes")
+    whole = _payoffs(accelerator="h100", cores="4")
     assert not whole["whole batches"].pays
 
 

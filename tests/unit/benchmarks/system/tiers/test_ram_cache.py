@@ -8,10 +8,12 @@ import pytest
 import tfpipe
 from benchmarks.system.tiers import ram_cache
 
+OPTIONS = {"image_size": 32, "batch_size": 4, "whole_batches": False}
+
 
 def _pipeline(data_dir: pathlib.Path, recipe=tfpipe.resnet) -> tfpipe.Pipeline:
     return tfpipe.imagenet_train(
-        str(data_dir), recipe=recipe, image_size=32, batch_size=4, with_record_id=True
+        str(data_dir), recipe=recipe, with_record_id=True, **OPTIONS
     )
 
 
@@ -49,7 +51,7 @@ def test_records_come_once_and_their_parts_differ_from_epoch_to_epoch(
 
 
 def test_a_center_crop_is_kept_as_it_is(data_dir: pathlib.Path) -> None:
-    plain = tfpipe.imagenet_eval(str(data_dir), image_size=32, batch_size=4)
+    plain = tfpipe.imagenet_eval(str(data_dir), **OPTIONS)
 
     kept = ram_cache.with_images(plain)
 
