@@ -2,7 +2,8 @@
 //
 // The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc): the last one
 // of several features with the same key counts, an empty feature is a missing one, and a
-// list of numbers is packed or not.
+// list of numbers is packed or not. Only a length that goes beyond the end is refused
+// here, and taken as the end there.
 #ifndef TFPIPE_NATIVE_EXAMPLE_H_
 #define TFPIPE_NATIVE_EXAMPLE_H_
 
