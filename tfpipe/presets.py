@@ -108,7 +108,9 @@ def imagenet_train(
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
         whole_batches: Whether ops run on a whole batch: the same batches, cheaper with
-            the native op, for the memory of a batch a call. See `EachExample` too.
+            the native op. Each thread then holds a batch of batch_size x height x width
+            x 3 x itemsize bytes. "auto" is True where it pays and takes at most a
+            quarter of the memory; `print(pipeline)` says why not. See `EachExample`.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:

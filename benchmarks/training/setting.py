@@ -175,7 +175,8 @@ class Setting:
         stages = self.pipeline.tuned_stages()
         calls = (s.num_parallel_calls for s in stages if isinstance(s, tfpipe.Map))
         threads = self.pipeline.tuning.num_threads
-        return max(threads if n == tfpipe.AUTOTUNE else n for n in calls)
+        # AUTOTUNE, -1, takes up to a call for each thread.
+        return max(n if n > 0 else threads for n in calls)
 
 
 def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> Setting:

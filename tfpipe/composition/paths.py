@@ -126,7 +126,7 @@ def whole_batches(
     if wanted is False:
         return Choice("no", "whole_batches=False")
     if crop.value == "stock":
-        return Choice("no", "they gain nothing without the native crop")
+        return Choice("no", "they gain little without the native crop")
     if (first := _first_before_crop(ops)) is not None:
         return Choice("no", f"{first!r} works on single examples before any crop")
     threads = tuning.num_threads

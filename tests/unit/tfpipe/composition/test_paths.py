@@ -38,7 +38,7 @@ def paths(data_dir, **options):
         ({"recipe": tfpipe.inception, "ops": [inverted]}, "yes"),
         ({"recipe": None}, "yes"),
         ({"whole_batches": False}, "no (whole_batches=False)"),
-        ({"crop_op": "stock"}, "no (they gain nothing without the native crop)"),
+        ({"crop_op": "stock"}, "no (they gain little without the native crop)"),
         ({"crop_op": "stock", "whole_batches": True}, "yes"),
         ({"recipe": decoding}, "on single examples before any crop)"),
         ({"recipe": None, "ops": [decoded]}, "on single examples before any crop)"),
@@ -76,7 +76,7 @@ def test_each_path_says_why_it_is_not_taken(data_dir, monkeypatch):
         "stock (nobody built it; python -m tfpipe.native builds the op)"
     )
     assert stock["entry_points"] == "no (only the native crop uses them)"
-    assert stock["whole_batches"].startswith("no (they gain nothing")
+    assert stock["whole_batches"].startswith("no (they gain little")
 
 
 @needs_native

@@ -199,7 +199,9 @@ def test_batches_of_the_same_records_are_mixed_alike(op):
 
 
 def test_ops_work_in_a_pipeline(data_dir):
-    train = tfpipe.imagenet_train(data_dir, image_size=12, batch_size=4)
+    train = tfpipe.imagenet_train(
+        data_dir, image_size=12, batch_size=4, whole_batches=False
+    )
     *read, map_stage, _, prefetch = train.stages
     *ops, select = map_stage.ops
     assert isinstance(select, tfpipe.Select)

@@ -142,6 +142,32 @@ def test_a_map_that_waits_gets_more_calls_than_threads_but_not_without_limit():
     assert setting.tuning.num_parallel_maps == (8, 16)
 
 
+def test_maps_of_batches_get_at_most_a_call_a_thread():
+    profile = FakeProfile([cost(number, 0.1, wall=9) for number in range(4)])
+    place = placement.Placement(where="ram", num_ops=0)
+    given = pipeline(MAP, tfpipe.Batch(1), MAP)
+    one_number = tfpipe.Tuning(num_parallel_maps=64, private_threadpool_size=4)
+
+    found = space.closed_form(given, profile, BUDGET, cache=place)
+    steps = space.neighbors(given, found, profile, BUDGET)
+    grid = space.grid(given, BUDGET, [None])
+
+    assert found.tuning.num_parallel_maps == (16, 4)
+    settings = [*steps, *grid]
+    assert max(s.tuning.num_parallel_maps[1] for s in settings) == 4
+    assert {s.tuning.num_parallel_maps for s in grid} == {
+        (1, 1),
+        (1, 4),
+        (8, 1),
+        (8, 4),
+    }
+    tuned = dataclasses.replace(given, tuning=one_number).tuned_stages()
+    assert [stage.num_parallel_calls for stage in tuned[::2]] == [64, 4]
+    as_given = dataclasses.replace(one_number, num_parallel_maps=(64, 64))
+    tuned = dataclasses.replace(given, tuning=as_given).tuned_stages()
+    assert [stage.num_parallel_calls for stage in tuned[::2]] == [64, 64]
+
+
 @pytest.mark.parametrize(
     ("size", "depth"), [(1000.0, 250), (200_000.0, 1), (10e6, 1), (math.nan, 16)]
 )
