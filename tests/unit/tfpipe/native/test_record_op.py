@@ -83,7 +83,7 @@ def all_examples():
         b"",
     ]
     pool = [*sound, *whole]
-    return [*pool, *(broken(rng.choice(pool) or b"\x0a", rng) for _ in range(600))]
+    return [*pool, *(broken(rng.choice(pool) or b"\x0a", rng) for _ in range(300))]
 
 
 def by_tensorflow(data):
@@ -144,8 +144,8 @@ def test_examples_are_read_as_tensorflow_reads_them(tmp_path):
     found = [by_the_op(place, number) for number in range(len(data))]
 
     expected = [by_tensorflow(one) for one in data]
-    assert sum(one is None for one in expected) > 50
-    assert sum(one is not None for one in expected) > 50
+    assert sum(one is None for one in expected) > 30
+    assert sum(one is not None for one in expected) > 30
     wrong = [
         (one, mine, other)
         for one, mine, other in zip(data, found, expected, strict=True)
