@@ -13,12 +13,14 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
 import tfpipe
 from benchmarks.studies import interleaved
+
+Reading = Literal["auto", "native", "tensorflow"]
 
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
@@ -180,11 +182,14 @@ def _tfpipe(
     crop_op: str = "stock",
     *,
     whole: bool = False,
+    reading: Reading = "auto",
 ) -> tf.data.Dataset:
+    source = tfpipe.TFRecordSource(
+        job.data_dir, batch_size=job.batch_size, reading=reading
+    )
     pipeline = tfpipe.imagenet_train(
-        job.data_dir,
+        source,
         image_size=job.image_size,
-        batch_size=job.batch_size,
         dtype=dtype,
         quality=quality,
         crop_op=crop_op,
@@ -200,17 +205,22 @@ def _other(
     dtype: str = "uint8",
     *,
     whole: bool = False,
+    reading: Reading = "auto",
 ) -> tf.data.Dataset:
     """Reads the folder of another kind of the same images."""
     folder = getattr(job, FOLDERS[kind])
     if folder is None:
         raise ValueError(f"A variant named {kind} needs --{FOLDERS[kind]}.")
     other = dataclasses.replace(job, data_dir=folder)
-    return _tfpipe(other, dtype, crop_op=crop_op, whole=whole)
+    return _tfpipe(other, dtype, crop_op=crop_op, whole=whole, reading=reading)
 
 
 def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
     return lambda job: _tfpipe(job, dtype, crop_op="native", whole=True)
+
+
+def _read_by_tensorflow(job: Job) -> tf.data.Dataset:
+    return _tfpipe(job, crop_op="native", whole=True, reading="tensorflow")
 
 
 def _on_one_core(
@@ -257,6 +267,7 @@ VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "tfpipe_whole_uint8": _whole("uint8"),
     "tfpipe_whole_float32": _whole("float32"),
     "tfpipe_whole_bfloat16": _whole("bfloat16"),
+    "tfpipe_whole_uint8_read_by_tensorflow": _read_by_tensorflow,
     "tfpipe_whole_uint8_one_core": _on_one_core(_whole("uint8")),
     "rewritten_uint8": lambda job: _other("rewritten_", job, "stock"),
     "rewritten_native_uint8": lambda job: _other("rewritten_", job),
@@ -264,6 +275,9 @@ VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "rewritten_native_float32": lambda job: _other("rewritten_", job, dtype="float32"),
     "entries_native_uint8": lambda job: _other("entries_", job),
     "entries_whole_uint8": lambda job: _other("entries_", job, whole=True),
+    "entries_whole_uint8_read_by_tensorflow": lambda job: _other(
+        "entries_", job, whole=True, reading="tensorflow"
+    ),
     "entries_whole_float32": lambda job: _other(
         "entries_", job, dtype="float32", whole=True
     ),

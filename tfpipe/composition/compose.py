@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from tfpipe import errors
 from tfpipe.composition import paths
 from tfpipe.composition.paths import Paths, WholeBatches
+from tfpipe.native_reading import choice
 from tfpipe.pipeline import Pipeline, Stage, Wrapper
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
 from tfpipe.stages.element_fallback import EachExample, takes_batches
 from tfpipe.stages.faults import FaultLog
-from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
@@ -53,18 +53,15 @@ def compose(
     crop = paths.crop_kernel(image)
     points, entry_points = paths.entry_points(source, crop)
     ops: list[Op] = [*parse, *points, *image, select]
+    whole = paths.whole_batches(whole_batches, ops, crop, batch_bytes, tuning)
+    is_whole = whole.value == "yes"
+    reading = paths.reading(source, ops, has_cache=cache is not None, is_whole=is_whole)
     chosen = Paths(
-        whole_batches=paths.whole_batches(
-            whole_batches, ops, crop, batch_bytes, tuning
-        ),
-        crop=crop,
-        entry_points=entry_points,
-        reading=paths.reading(),
+        whole_batches=whole, crop=crop, entry_points=entry_points, reading=reading
     )
     budget = 0 if source.on_error == "raise" else source.max_faults
     faults = FaultLog(budget, locate=source.locate)
     batch = Batch(source.batch_size)
-    is_whole = chosen.whole_batches.value == "yes"
     made: list[Stage] = (
         [batch, Map(*_on_batches(ops), faults=faults)]
         if is_whole
@@ -73,7 +70,7 @@ def compose(
     return Pipeline(
         source,
         stages=[
-            Interleave(faults=faults),
+            choice.stage(reading.reason, faults),
             *([cache] if cache else []),
             AssertCardinality(),
             *made,

@@ -11,10 +11,13 @@ from typing import Any, Literal
 from tfpipe import host
 from tfpipe.cache.stage import Cache
 from tfpipe.native import op as native_op
+from tfpipe.native_reading import choice
+from tfpipe.native_reading.read_ahead import ReadAhead
 from tfpipe.ops.crop import CROPS
 from tfpipe.ops.parse import EntryPoints
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.stages.basic import Batch
+from tfpipe.stages.building import Wrapper
 from tfpipe.stages.element_fallback import ops_within, takes_batches
 from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
@@ -102,9 +105,12 @@ def entry_points(
     return [points], Choice("yes")
 
 
-def reading() -> Choice:
+def reading(
+    source: TFRecordSource, ops: Sequence[Op], *, has_cache: bool, is_whole: bool
+) -> Choice:
     """Returns who reads the records."""
-    return Choice("tensorflow")
+    reason = choice.why_tensorflow(source, ops, has_cache=has_cache, is_whole=is_whole)
+    return Choice("tensorflow", reason) if reason else Choice("native")
 
 
 def whole_batches(
@@ -162,7 +168,10 @@ def _taken(stages: Sequence[Any]) -> dict[str, str]:
         "entry_points": "yes"
         if any(isinstance(op, EntryPoints) for op in ops)
         else "no",
-        "reading": "tensorflow",
+        "reading": "native"
+        if any(isinstance(stage, ReadAhead) for stage in stages)
+        and not any(isinstance(stage, Wrapper) for stage in stages)
+        else "tensorflow",
     }
 
 

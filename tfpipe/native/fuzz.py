@@ -1,11 +1,11 @@
 """Fuzzes the C++ of the crop op and of the JPEG rewriter under sanitizers.
 
 In: the number of broken images. Out: the number of images that were refused, rewritten,
-turned, varied and entered. An image is an error if the code reads or writes outside of
-its memory, leaks or overflows, if its pixels differ from those of libjpeg's own decoder
-or by entry points, or if they change when it is rewritten or varied, or turned and
-turned back. libjpeg is Pillow's and has no sanitizer in it, so that only those of its
-faults are found that corrupt the heap or crash.
+turned, varied, entered and parsed. An image is an error if the code reads or writes
+outside of its memory, leaks or overflows, if its pixels differ from those of libjpeg's
+own decoder or by entry points, or if they change when it is rewritten or varied, or
+turned and turned back. libjpeg is Pillow's and has no sanitizer in it, so that only
+those of its faults are found that corrupt the heap or crash.
 """
 
 import io
@@ -45,8 +45,8 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
     """Builds src/fuzz.cc and runs it.
 
     Returns:
-        `num_images`, `num_refused`, `num_rewritten`, `num_turned`, `num_varied` and
-        `num_entered`, the images with entry points.
+        `num_images`, `num_refused`, `num_rewritten`, `num_turned`, `num_varied`,
+        `num_entered`, the images with entry points, and `num_parsed`, the records.
 
     Raises:
         OSError: If there is no compiler, or a fault was found; carries the report.

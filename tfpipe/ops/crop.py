@@ -332,7 +332,7 @@ def crop_image(
         return native_op.load()[0].tfpipe_crop(
             encoded=values[0],
             window=values[1],
-            flip=tf.zeros_like(values[0], tf.bool) if flip is None else values[2],
+            flip=values[2] if flip is not None else tf.zeros(tf.shape(values[0]), bool),
             height=sides[0],
             width=sides[1],
             quality=quality,

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.native import entry_file, op as native_op
+from tfpipe.native import entry_file, op as native_op, record_op
 from tfpipe.ops import boxes, identity, other_formats
 from tfpipe.ops.basic import Example
 from tfpipe.reading.source import TFRecordSource
@@ -37,8 +37,9 @@ class Parse:
     """Parses a record into an example, or a batch of them into a batch.
 
     Element: record -> example.
-        in   record: string; record_id, epoch_seed: int64; is_real: bool
-        out  encoded: string, JPEG or PNG
+        in   record: string, or its place: path, byte_offset, num_bytes, which the
+                 native op reads; record_id, epoch_seed: int64; is_real: bool
+        out  encoded: string, JPEG or PNG; after a place a variant, for the native crop
              height, width: int32, pixels, from the record or from the image's header
              label: int32, label on disk - label_base + label_offset; with multi_label
                  float32 [num_classes], 1 for each such label and otherwise 0
@@ -170,8 +171,7 @@ class Parse:
                 "Parse(label_base=source.index.label_base), or "
                 "Parse(...).for_source(source)."
             )
-        # Takes a scalar as well, as tf.io.parse_single_example does.
-        parsed = tf.io.parse_example(example["record"], _features(self))
+        parsed = self._parsed(example)
         encoded = parsed[self.image_key]
         height, width = _sizes(self, parsed, encoded)
         return {name: example[name] for name in boxes.FEATURES if name in example} | {
@@ -184,6 +184,25 @@ class Parse:
             "seed": tf.stack([example["epoch_seed"], example["record_id"]], -1),
             **{key: parsed[key] for key in self.extra_names},
         }
+
+    def _parsed(self, example: Example) -> Example:
+        if "record" in example:
+            # Takes a scalar as well, as tf.io.parse_single_example does.
+            return dict(tf.io.parse_example(example["record"], _features(self)))
+        return record_op.read(example, self.image_key, self._number_keys)
+
+    @property
+    def _number_keys(self) -> list[str]:
+        keys = (self.label_key, self.height_key, self.width_key)
+        return [key for key in keys if key is not None]
+
+    @property
+    def why_not_in_place(self) -> str:
+        """Why the op must get whole records, and not only their places; or ""."""
+        if not self.as_converted:
+            return "the records are not as tfpipe's converters write them"
+        is_simple = not (self.extra or self.multi_label) and len(self._number_keys) == 3
+        return "" if is_simple else f"{self!r} reads more than an image and its label"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ from tfpipe.shards.records import Ints
 from tfpipe.shards.subset import Chosen, Subset
 
 OnError = Literal["raise", "skip"]
+Reading = Literal["auto", "native", "tensorflow"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,8 @@ class TFRecordSource(Progress):
         path: string [x], the shard of each extent
         origin: string [x], where a shard cache has each shard from; absent without one
         byte_offset, num_records, first_record: int64 [x], see `order.RecordRanges`
-        record_byte_offset: int64 [w], byte offset of each record, in reading order
+        record_byte_offset, record_num_bytes: int64 [w], where each record is in its
+            shard, and its size with header and footer; in reading order
         shuffle_seed: int64 [2], seed of the permutation; absent without shuffling
         skip, take: int64, the records to pass on, after the permutation
         is_real: bool, False if the records only fill up the last batch
@@ -83,6 +85,8 @@ class TFRecordSource(Progress):
             decoded. "raise" stops at it and names it; "skip" puts another record in its
             place and counts it in `pipeline.faults`.
         max_faults: Number of records that may be skipped; one more raises an error.
+        reading: Who reads in a preset: "native" is the native op, for whole batches of
+            local shards; "auto" is "native" where it can read, or else TensorFlow.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.
@@ -109,6 +113,7 @@ class TFRecordSource(Progress):
     sampling: Sampling | None = None
     on_error: OnError = "raise"
     max_faults: int = 100
+    reading: Reading = "auto"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -201,16 +206,16 @@ class TFRecordSource(Progress):
         )
 
     def in_order(self) -> "TFRecordSource":
-        """Returns a source of the same records on one rank, in disk order."""
-        return TFRecordSource(
-            self.data_dir,
-            self.split,
-            files=self.files,
-            shard_cache=self.shard_cache,
-            subset=self.subset,
-            shuffle="none",
-            window_size=self.window_size,
-        )
+        """Returns a source of the same records on one rank, in disk order.
+
+        Nothing is checked again: a shard may be damaged by now.
+        """
+        made = object.__new__(TFRecordSource)
+        kept = {n: v for n, v in vars(self).items() if n not in ("order", "digest")}
+        alone = {"rank": 0, "num_ranks": 1, "batch_size": 1}
+        in_order = {"shuffle": "none", "remainder": "drop", "sampling": None}
+        vars(made).update(kept | alone | in_order)
+        return made
 
     def locate(self, record_id: int) -> tuple[str, int]:
         """Returns the place of a record's shard and the record's byte offset in it."""
@@ -273,6 +278,8 @@ def _check(source: TFRecordSource) -> None:
     errors.settle_ints(source, sizes, least=1)
     errors.settle_ints(source, ["rank", "max_faults"], least=0)
     errors.require_choice(source, "on_error", source.on_error, ("raise", "skip"))
+    readers = ("auto", "native", "tensorflow")
+    errors.require_choice(source, "reading", source.reading, readers)
     errors.require_kind(source, "sampling", source.sampling, Sampling, or_none=True)
     errors.settle_ints(source, ["seed"], least=0, most=errors.MOST_SEED)
     if source.rank >= source.num_ranks:

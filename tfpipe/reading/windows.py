@@ -101,7 +101,7 @@ class Windows:
     def spec(self) -> dict[str, tf.TensorSpec]:
         """Returns the element_spec of a window."""
         extents = ("byte_offset", "num_records", "first_record")
-        lists = (*extents, "record_byte_offset", "epoch_seed")
+        lists = (*extents, "record_byte_offset", "record_num_bytes", "epoch_seed")
         spec = {"path": tf.TensorSpec([None], tf.string)}
         if self.cache is not None:
             spec["origin"] = tf.TensorSpec([None], tf.string)
@@ -135,6 +135,7 @@ class Windows:
             "num_records": ranges.length,
             "first_record": ranges.first,
             "record_byte_offset": offsets,
+            "record_num_bytes": self.num_bytes[records],
             "has_right_lengths": np.bool_(self.has_right_lengths(shard, ranges)),
             "skip": np.int64(window.skip),
             "take": np.int64(window.take),

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors, host
+from tfpipe.native_reading import choice
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Place
 from tfpipe.reading.source import TFRecordSource, windows_of
@@ -99,7 +100,7 @@ class Service:
             ValueError: If the source or a stage cannot be that of a worker.
         """
         run = self._run or _Run(State(), 1, False)
-        remote = OnWorkers(source, [*stages])
+        remote = OnWorkers(source, choice.interleaved(stages))
         remote.check()
         _require_dispatcher(self.address)
         host.keep_freed_memory()  # each message is larger than what glibc would keep

@@ -6,7 +6,6 @@ failure.
 """
 
 import contextlib
-import dataclasses
 import os
 from typing import Any
 
@@ -16,8 +15,14 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.reading import philox
-from tfpipe.shards import records
-from tfpipe.stages.faults import REMEDY, Fault, FaultLog, Uncounted
+from tfpipe.stages.faults import (
+    REMEDY,
+    Fault,
+    FaultLog,
+    Found,
+    Uncounted,
+    read_record,
+)
 from tfpipe.stages.stand_in import Spare
 
 Example = dict[str, tf.Tensor]
@@ -102,7 +107,7 @@ def _read_records(
     origins: list[bytes],
     offsets: list[int],
     ids: list[int],
-) -> "list[_Found]":
+) -> list[Found]:
     """Reads each record by itself and reports the damaged ones to the log."""
     found = []
     with contextlib.ExitStack() as open_files:
@@ -111,7 +116,7 @@ def _read_records(
             for path in sorted(set(paths))
         }
         for path, origin, *place in zip(paths, origins, offsets, ids, strict=True):
-            record = _read_record(files[path], place[0])
+            record = read_record(files[path], place[0])
             if record.reason:
                 _report(log, record, os.fsdecode(origin), *place)
             found.append(record)
@@ -135,35 +140,8 @@ def _first_sound(window: Any) -> tuple[bytes, int]:
     raise errors.BadRecordError(f"record {number} of {path}: {found.detail}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Found:
-    data: bytes
-    reason: str
-    detail: str
-
-
-def _read_record(file: Any, offset: int) -> _Found:
-    """Reads one record of an open shard, or finds out how it is damaged."""
-    try:
-        file.seek(offset)
-        header = file.read(records.HEADER_BYTES)
-        num_bytes = records.record_bytes(header)
-        if num_bytes is None:
-            return _Found(b"", "header", "the header (length and its CRC) is damaged")
-        rest = num_bytes - records.HEADER_BYTES
-        # A damaged length may be huge: the read is limited to the end of the file.
-        body = file.read(max(0, min(rest, file.size() - offset)))
-    except tf.errors.OpError as error:
-        return _Found(b"", "unreadable", f"it cannot be read: {error.message}")
-    if len(body) < rest:
-        return _Found(b"", "cut", f"it must have {rest} bytes more, got {len(body)}")
-    data = body[: -records.FOOTER_BYTES]
-    detail = records.data_fault(data, body[-records.FOOTER_BYTES :])
-    return _Found(data, "crc" if detail else "", detail)
-
-
 def _report(
-    log: FaultLog | None, found: _Found, path: str, offset: int, number: int
+    log: FaultLog | None, found: Found, path: str, offset: int, number: int
 ) -> None:
     fault = Fault(
         reason=found.reason,

@@ -10,12 +10,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.shards import index
+from tfpipe.shards import index, records
 
 # Each error about damaged records ends with this advice.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
@@ -163,6 +164,35 @@ class Uncounted(FaultLog):
 
     def add(self, fault: Fault) -> None:
         """Does nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A record that was read; `reason` and `detail` are those of `Fault`, or empty."""
+
+    data: bytes
+    reason: str
+    detail: str
+
+
+def read_record(file: Any, offset: int) -> Found:
+    """Reads one record of an open shard, or finds out how it is damaged."""
+    try:
+        file.seek(offset)
+        header = file.read(records.HEADER_BYTES)
+        num_bytes = records.record_bytes(header)
+        if num_bytes is None:
+            return Found(b"", "header", "the header (length and its CRC) is damaged")
+        rest = num_bytes - records.HEADER_BYTES
+        # A damaged length may be huge: the read is limited to the end of the file.
+        body = file.read(max(0, min(rest, file.size() - offset)))
+    except tf.errors.OpError as error:
+        return Found(b"", "unreadable", f"it cannot be read: {error.message}")
+    if len(body) < rest:
+        return Found(b"", "cut", f"it must have {rest} bytes more, got {len(body)}")
+    data = body[: -records.FOOTER_BYTES]
+    detail = records.data_fault(data, body[-records.FOOTER_BYTES :])
+    return Found(data, "crc" if detail else "", detail)
 
 
 def _filename(fault: Fault) -> str:

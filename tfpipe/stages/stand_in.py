@@ -6,6 +6,7 @@ has no sound example, the first sound one of the whole split replaces them. All 
 runs only after a failure.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.faults import REMEDY, Fault, FaultLog
+from tfpipe.stages.faults import REMEDY, Fault, FaultLog, read_record
 
 Example = dict[str, tf.Tensor]
 Array = npt.NDArray[Any]
@@ -182,15 +183,29 @@ def _report_failed(
             apply({name: value[position] for name, value in chunk.items()})
         except tf.errors.OpError as error:
             detail = f"an op failed on it: {error.message}"
+        reason, detail = _reason(chunk, position, detail)
         number = int(record_ids[position])
         assert log.locate is not None  # Map has checked it
         shard, offset = log.locate(number)
         log.add(
             Fault(
-                reason="decode",
+                reason=reason,
                 shard=shard,
                 byte_offset=offset,
                 record_id=number,
                 detail=detail,
             )
         )
+
+
+def _reason(chunk: Example, position: int, detail: str) -> tuple[str, str]:
+    """Returns why an op failed on an element, as `Fault.reason` and `Fault.detail`.
+
+    An op that reads the record at its place fails on a damaged one, see `ReadAhead`.
+    """
+    if "byte_offset" not in chunk:
+        return "decode", detail
+    path, offset = chunk["path"][position], chunk["byte_offset"][position]
+    with tf.io.gfile.GFile(os.fsdecode(path.numpy()), "rb") as file:
+        found = read_record(file, int(offset))
+    return (found.reason, found.detail) if found.reason else ("decode", detail)

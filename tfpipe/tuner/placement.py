@@ -13,6 +13,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfpipe.cache.stage import Cache
+from tfpipe.native_reading import choice
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
@@ -158,6 +159,8 @@ def _size(pipeline: Pipeline, num_ops: int) -> int | None:
 
 def _parted(stages: Sequence[Any], num_ops: int) -> tuple[list[Any], list[Any]]:
     """Splits the stages after that many ops; a map becomes two if needed."""
+    # A cache keeps whole records, not their places.
+    stages = choice.interleaved(stages)
     stages = by_examples(stages) if num_ops else stages
     before: list[Any] = []
     left = num_ops

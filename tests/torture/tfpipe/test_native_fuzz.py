@@ -14,3 +14,4 @@ def test_broken_images_do_no_harm_under_sanitizers():
     assert result["num_turned"] > 100
     assert result["num_varied"] > 100
     assert result["num_entered"] > 100
+    assert result["num_parsed"] > 100

@@ -4,6 +4,8 @@
 //   TfpipeRandomWindow  the crop boxes of RandomCrop, see draw.h
 //   TfpipeUniform       tf.random.stateless_uniform, with a seed for each example
 //   TfpipeEntryPoints   the tables of records, see entry_file.h
+//
+// and those of read_ops.h, which are compiled with them.
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,12 +14,14 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/util/work_sharder.h"
 
 #include "crop_core.h"
 #include "draw.h"
 #include "entry_file.h"
 #include "pool.h"
+#include "read_ops.h"
 
 namespace tfpipe {
 namespace {
@@ -78,11 +82,12 @@ Status SetImageShape(InferenceContext* context) {
 }
 
 REGISTER_OP("TfpipeCrop")
-    .Input("encoded: string")
+    .Input("encoded: T")
     .Input("window: int32")
     .Input("flip: bool")
     .Input("entry_points: num_entry_points * string")
     .Output("image: dtype")
+    .Attr("T: {string, variant} = DT_STRING")
     .Attr("num_entry_points: int >= 0 = 0")
     .Attr("height: int >= 1")
     .Attr("width: int >= 1")
@@ -116,6 +121,19 @@ struct Failure {
 
 const uint8_t* Bytes(const tensorflow::tstring& text) {
   return reinterpret_cast<const uint8_t*>(text.data());
+}
+
+// Returns an image, without its table: a string, or the tensor of TfpipeReadRecords.
+// Without bytes if the variant is another one.
+Source ImageAt(const Tensor& encoded, int64_t i) {
+  if (encoded.dtype() == tensorflow::DT_STRING) {
+    const auto& bytes = encoded.flat<tensorflow::tstring>()(i);
+    return {Bytes(bytes), bytes.size(), nullptr, 0};
+  }
+  const auto* bytes = encoded.flat<tensorflow::Variant>()(i).get<Tensor>();
+  if (bytes == nullptr || bytes->dtype() != tensorflow::DT_UINT8) return {};
+  return {static_cast<const uint8_t*>(bytes->data()), static_cast<size_t>(bytes->NumElements()),
+          nullptr, 0};
 }
 
 class CropOp : public tensorflow::OpKernel {
@@ -196,8 +214,7 @@ class CropOp : public tensorflow::OpKernel {
  private:
   void CropOne(const Tensor& encoded, const Tensor& box, const Tensor& flip,
                const Tensor* tables, int64_t i, Tensor* image, Failure* failure) const {
-    const auto& bytes = encoded.flat<tensorflow::tstring>()(i);
-    Source source = {Bytes(bytes), bytes.size(), nullptr, 0};
+    Source source = ImageAt(encoded, i);
     if (tables != nullptr) {
       const auto& table = tables->flat<tensorflow::tstring>()(i);
       source.table = Bytes(table);

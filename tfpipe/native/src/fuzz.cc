@@ -8,7 +8,9 @@
 // same result afterwards; so must an image that can be varied, and an image that can be
 // turned or mirrored, after it is turned back. Entry points must not change the result, be
 // they its own, those of the last image or damaged ones. Forged ones, whose digests are
-// right, may. Prints how many were decoded, refused, rewritten, turned, varied and entered.
+// right, may. Likewise for the tf.train.Example around an image: what is found in a broken
+// one must lie within it. Prints how many were decoded, refused, rewritten, turned, varied, entered and
+// parsed.
 #include <stdlib.h>
 
 #include <fstream>
@@ -17,6 +19,7 @@
 #include <random>
 
 #include "crop_core.h"
+#include "example.h"
 #include "rewrite.h"
 
 namespace {
@@ -186,6 +189,48 @@ int Differ(int64_t i, const char* what, const Outcome& one, const Outcome& other
   return 1;
 }
 
+void AddSpan(uint8_t tag, const Bytes& bytes, Bytes* to) {
+  to->push_back(tag);
+  size_t size = bytes.size();
+  for (; size > 0x7f; size >>= 7) to->push_back(static_cast<uint8_t>(size | 0x80));
+  to->push_back(static_cast<uint8_t>(size));
+  to->insert(to->end(), bytes.begin(), bytes.end());
+}
+
+// Adds a feature to the features of an example.
+void AddFeature(const std::string& key, uint8_t kind, const Bytes& list, Bytes* to) {
+  Bytes entry, feature;
+  AddSpan(kind, list, &feature);
+  AddSpan(tfpipe::kDelimited1, Bytes(key.begin(), key.end()), &entry);
+  AddSpan(tfpipe::kDelimited2, feature, &entry);
+  AddSpan(tfpipe::kDelimited1, entry, to);
+}
+
+// Parses a broken example. Returns whether what is found lies within it; counts the
+// examples in which all is found.
+bool Parse(const Bytes& image, int64_t* num_parsed) {
+  Bytes list, features, example;
+  const Bytes packed = {tfpipe::kDelimited1, 2, 0xac, 2}, single = {tfpipe::kVarint1, 7};
+  AddSpan(tfpipe::kDelimited1, image, &list);
+  AddFeature("label", tfpipe::kDelimited3, Draw(2) ? packed : single, &features);
+  AddFeature("image", tfpipe::kDelimited1, list, &features);
+  AddFeature("height", tfpipe::kDelimited3, packed, &features);
+  AddSpan(tfpipe::kDelimited1, features, &example);
+  const Bytes broken = Broken(example);
+  const Buffer bytes(new uint8_t[broken.size()]);
+  std::copy(broken.begin(), broken.end(), bytes.get());
+  const tfpipe::Span whole = {bytes.get(), bytes.get() + broken.size()};
+  tfpipe::Span found;
+  int64_t numbers[2];
+  if (!tfpipe::ReadExample(whole, {"image", {"label", "height"}, {true, false}}, &found,
+                           numbers)
+           .empty()) {
+    return true;
+  }
+  ++*num_parsed;
+  return found.begin >= whole.begin && found.end <= whole.end && found.begin <= found.end;
+}
+
 }  // namespace
 
 int main(int num_arguments, char** arguments) {
@@ -203,7 +248,7 @@ int main(int num_arguments, char** arguments) {
   // An image whose header claims a huge size would take seconds.
   setenv("JPEGMEM", "32M", 1);
   int64_t num_refused = 0, num_rewritten = 0, num_turned = 0, num_varied = 0,
-          num_entered = 0;
+          num_entered = 0, num_parsed = 0;
   Table last;
   for (int64_t i = 0; i < num_images; ++i) {
     const Bytes drawn = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
@@ -246,6 +291,7 @@ int main(int num_arguments, char** arguments) {
       with(Forged(table, bytes.get(), drawn.size()));
       last = std::move(table);
     }
+    if (!Parse(drawn, &num_parsed)) return Differ(i, "an example and its image", one, one);
     const bool mirror = Draw(2) == 0;
     if (Buffer varied = Vary(bytes.get(), drawn.size(), mirror, &size)) {
       ++num_varied;
@@ -264,6 +310,7 @@ int main(int num_arguments, char** arguments) {
   print("num_rewritten", num_rewritten, ", ");
   print("num_turned", num_turned, ", ");
   print("num_varied", num_varied, ", ");
-  print("num_entered", num_entered, "}\n");
+  print("num_entered", num_entered, ", ");
+  print("num_parsed", num_parsed, "}\n");
   return 0;
 }

@@ -1,0 +1,207 @@
+import random
+
+import pytest
+import tensorflow as tf
+
+from tests.support.data import make_jpeg
+from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tfpipe.native import record_op
+from tfpipe.ops.crop import crop_image
+from tfpipe.shards import records
+
+pytestmark = needs_native
+
+KEYS = ["label", "height"]
+JPEG = make_jpeg(0)
+
+
+def example(jpeg, **numbers):
+    values = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+        for name, value in numbers.items()
+    }
+    values["image"] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg]))
+    features = tf.train.Features(feature=values)
+    return tf.train.Example(features=features).SerializeToString(deterministic=True)
+
+
+def span(tag, data):
+    return bytes([tag, len(data)]) + data
+
+
+def feature(key, value):
+    return span(0x0A, span(0x0A, key) + span(0x12, value))
+
+
+def number(*bytes_of_list):
+    return span(0x1A, bytes(bytes_of_list))
+
+
+IMAGE = feature(b"image", span(0x0A, span(0x0A, b"jpeg")))
+PACKED, SINGLE = number(0x0A, 1, 5), number(0x08, 6)
+HEIGHT = feature(b"height", SINGLE)
+
+# Serialized features, as other writers may order and repeat them.
+ODD = {
+    "unpacked": IMAGE + HEIGHT + feature(b"label", SINGLE),
+    "the last one counts": IMAGE
+    + HEIGHT
+    + feature(b"label", SINGLE)
+    + feature(b"label", PACKED),
+    "an empty one does not": IMAGE
+    + HEIGHT
+    + feature(b"label", PACKED)
+    + feature(b"label", b""),
+    "two values": IMAGE + HEIGHT + feature(b"label", number(0x0A, 2, 5, 6)),
+    "no value": IMAGE + HEIGHT + feature(b"label", number()),
+    "none": IMAGE + HEIGHT,
+    "another type": IMAGE + HEIGHT + feature(b"label", span(0x0A, span(0x0A, b"x"))),
+    "no image": HEIGHT + feature(b"label", PACKED),
+    "negative": IMAGE + HEIGHT + feature(b"label", number(0x0A, 10, *[0xFF] * 9, 1)),
+}
+
+
+def broken(data, rng):
+    """The data with a few bytes changed, mostly outside of the image."""
+    changed = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        place = rng.randrange(len(changed))
+        changed[place] = rng.choice([changed[place] ^ 1 << rng.randrange(8), 0, 0xFF])
+    return bytes(changed)
+
+
+def all_examples():
+    rng = random.Random(0)
+    sound = [
+        example(b"\xff\xd8" * 9, label=[n], height=[300]) for n in (0, -1, 1 << 40)
+    ]
+    whole = [span(0x0A, data) for data in ODD.values()]
+    # Unknown fields around the features, and features in two parts.
+    whole += [
+        b"\x18\x07" + whole[0] + span(0x22, b"ab"),
+        span(0x0A, IMAGE + HEIGHT) + span(0x0A, feature(b"label", PACKED)),
+        b"",
+    ]
+    pool = [*sound, *whole]
+    return [*pool, *(broken(rng.choice(pool) or b"\x0a", rng) for _ in range(300))]
+
+
+def by_tensorflow(data):
+    scalar = tf.io.FixedLenFeature([], tf.int64)
+    features = dict.fromkeys(KEYS, scalar) | {
+        "image": tf.io.FixedLenFeature([], "string")
+    }
+    try:
+        found = tf.io.parse_single_example(data, features)
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # in the message
+        return None
+    return found["image"].numpy(), *(int(found[key]) for key in KEYS)
+
+
+def is_cut(data):
+    """Whether a length goes beyond the end, where tf.io.parse_example stops."""
+    try:
+        tf.train.Example.FromString(data)
+    except Exception as error:  # each implementation of protobuf has its own class
+        return "DecodeError" in type(error).__name__
+    return False
+
+
+def image_bytes(encoded):
+    """The bytes in a variant, which only the crop op reads otherwise."""
+    proto = tf.make_tensor_proto(0).FromString(tf.io.serialize_tensor(encoded).numpy())
+    # The length of the variant, below 128, and the variant.
+    (inner,) = proto.variant_val.add().FromString(proto.tensor_content[1:]).tensors
+    return bytes(tf.make_ndarray(inner))
+
+
+def places(path, data):
+    """Writes records; returns where they are."""
+    framed = [b"".join(records.frame([one])) for one in data]
+    path.write_bytes(b"".join(framed))
+    sizes = tf.constant([len(one) for one in framed], tf.int64)
+    return {
+        "path": tf.fill([len(data)], str(path)),
+        "byte_offset": tf.cumsum(sizes, exclusive=True),
+        "num_bytes": sizes,
+    }
+
+
+def by_the_op(place, number):
+    try:
+        found = record_op.read(
+            {name: value[number] for name, value in place.items()}, "image", KEYS
+        )
+    except tf.errors.DataLossError:
+        return None
+    return image_bytes(found["image"]), *(int(found[key]) for key in KEYS)
+
+
+def test_examples_are_read_as_tensorflow_reads_them(tmp_path):
+    data = all_examples()
+    place = places(tmp_path / "shard", data)
+
+    found = [by_the_op(place, number) for number in range(len(data))]
+
+    expected = [by_tensorflow(one) for one in data]
+    assert sum(one is None for one in expected) > 30
+    assert sum(one is not None for one in expected) > 30
+    wrong = [
+        (one, mine, other)
+        for one, mine, other in zip(data, found, expected, strict=True)
+        if mine != other and not (mine is None and is_cut(one))
+    ]
+    assert wrong == []
+
+
+def test_a_crop_of_a_record_is_that_of_its_image(tmp_path):
+    data = [example(make_jpeg(n), label=[n], height=[32]) for n in range(3)]
+    place = places(tmp_path / "shard", data)
+    boxes = tf.constant([[0, 0, 32, 40], [3, 5, 20, 9], [31, 39, 1, 1]])
+
+    found = record_op.read(place, "image", KEYS)
+
+    assert found["label"].numpy().tolist() == [0, 1, 2]
+    expected = tf.constant([make_jpeg(n) for n in range(3)])
+    images = [
+        crop_image(encoded, boxes, 8, crop_op="native", jpeg_only=True).numpy()
+        for encoded in (found["image"], expected)
+    ]
+    assert images[0].tolist() == images[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"byte_offset": -1}, "must be within the file"),
+        ({"byte_offset": 1 << 60}, "must be within the file"),
+        ({"num_bytes": 1 << 60}, "must be within the file"),
+        ({"num_bytes": -1}, "must be within the file"),
+        ({"num_bytes": 15}, "must be within the file"),
+        ({"num_bytes": 20}, "its length must be 4, got"),
+        ({"byte_offset": 1}, "header"),
+        ({"path": "/no/such/file"}, "No such file"),
+        ({"path": "/"}, "must be within the file|directory"),
+    ],
+)
+def test_a_wrong_place_is_an_error(tmp_path, change, message):
+    data = [example(JPEG, label=[1], height=[32])] * 2
+    place = {n: v[0] for n, v in places(tmp_path / "shard", data).items()}
+    place |= {
+        name: tf.constant(value, place[name].dtype) for name, value in change.items()
+    }
+
+    with pytest.raises(tf.errors.DataLossError, match=message):
+        record_op.read(place, "image", KEYS)
+
+
+def test_no_records_and_shapes_that_differ(tmp_path):
+    place = places(tmp_path / "shard", [example(JPEG, label=[1], height=[32])] * 2)
+    none = {name: value[:0] for name, value in place.items()}
+
+    assert record_op.read(none, "image", KEYS)["label"].shape == [0]
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        record_op.read(place | {"num_bytes": place["num_bytes"][:1]}, "image", KEYS)
+    assert int(record_op.read_ahead(*(value[:0] for value in place.values()))) == 0
+    size = int(place["num_bytes"][0])
+    assert int(record_op.read_ahead(place["path"], [0, -5], [size, 9])) == size

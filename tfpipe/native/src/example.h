@@ -1,0 +1,157 @@
+// Finds an image and some numbers in a serialized tf.train.Example, without copying it.
+//
+// The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc): the last one
+// of several features with the same key counts, an empty feature is a missing one, and a
+// list of numbers is packed or not. Only a length that goes beyond the end is refused
+// here, and taken as the end there.
+#ifndef TFPIPE_NATIVE_EXAMPLE_H_
+#define TFPIPE_NATIVE_EXAMPLE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <string>
+#include <vector>
+
+namespace tfpipe {
+
+// Bytes that are read from the front.
+struct Span {
+  const uint8_t* begin = nullptr;
+  const uint8_t* end = nullptr;
+
+  bool empty() const { return begin == end; }
+  size_t size() const { return static_cast<size_t>(end - begin); }
+
+  bool Equals(const std::string& text) const {
+    return size() == text.size() && memcmp(begin, text.data(), text.size()) == 0;
+  }
+
+  // Takes a byte, if it is the next one.
+  bool Take(uint8_t byte) {
+    if (empty() || *begin != byte) return false;
+    ++begin;
+    return true;
+  }
+
+  bool TakeNumber(uint64_t* number) {
+    *number = 0;
+    for (unsigned shift = 0; shift < 70 && !empty(); shift += 7) {
+      const uint8_t byte = *begin++;
+      if (shift < 64) *number |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+
+  // Takes that many bytes.
+  bool TakeBytes(uint64_t count, Span* taken) {
+    if (count > size()) return false;
+    *taken = {begin, begin + count};
+    begin += count;
+    return true;
+  }
+
+  // Takes a length and as many bytes.
+  bool TakeSpan(Span* taken) {
+    uint64_t count;
+    return TakeNumber(&count) && TakeBytes(count, taken);
+  }
+};
+
+// The keys that are looked for.
+struct Keys {
+  std::string image;
+  std::vector<std::string> numbers;
+  std::vector<bool> required;  // for each number; one that is not is 0 where it is missing
+};
+
+// The tags of fields: their number and the kind of what follows.
+constexpr uint8_t kVarint1 = 0x08, kDelimited1 = 0x0a, kDelimited2 = 0x12,
+                  kDelimited3 = 0x1a;
+
+// Skips a field that no reader knows. Returns false for a kind that does not exist.
+inline bool SkipField(uint64_t tag, Span* bytes) {
+  uint64_t number;
+  Span skipped;
+  switch (tag & 7) {
+    case 0: return bytes->TakeNumber(&number);
+    case 1: return bytes->TakeBytes(8, &skipped);
+    case 2: return bytes->TakeSpan(&skipped);
+    case 5: return bytes->TakeBytes(4, &skipped);
+    default: return false;
+  }
+}
+
+// Reads a feature that must be one byte string.
+inline bool ReadImage(Span feature, Span* image) {
+  Span list;
+  return feature.Take(kDelimited1) && feature.TakeSpan(&list) && list.Take(kDelimited1) &&
+         list.TakeSpan(image) && list.empty();
+}
+
+// Reads a feature that must be one int64.
+inline bool ReadInt(Span feature, int64_t* value) {
+  Span list, packed;
+  uint64_t number;
+  if (!feature.Take(kDelimited3) || !feature.TakeSpan(&list)) return false;
+  if (list.Take(kDelimited1)) {
+    if (!list.TakeSpan(&packed) || !packed.TakeNumber(&number) || !packed.empty()) {
+      return false;
+    }
+  } else if (!list.Take(kVarint1) || !list.TakeNumber(&number) || !list.empty()) {
+    return false;
+  }
+  *value = static_cast<int64_t>(number);
+  return true;
+}
+
+// The feature of each key, the image's last; empty where there is none.
+using Found = std::vector<Span>;
+
+inline bool FindInFeatures(Span features, const Keys& keys, Found* found) {
+  while (!features.empty()) {
+    Span entry, key, feature;
+    if (!features.Take(kDelimited1) || !features.TakeSpan(&entry)) return false;
+    if (!entry.Take(kDelimited1) || !entry.TakeSpan(&key)) return false;
+    if (!entry.Take(kDelimited2) || !entry.TakeSpan(&feature) || !entry.empty()) {
+      return false;
+    }
+    if (feature.empty()) continue;
+    for (size_t i = 0; i < keys.numbers.size(); ++i)
+      if (key.Equals(keys.numbers[i])) (*found)[i] = feature;
+    if (key.Equals(keys.image)) found->back() = feature;
+  }
+  return true;
+}
+
+// Reads an example. `values` has room for a number for each of `keys.numbers`. Returns an
+// empty string, or what is wrong.
+inline std::string ReadExample(Span bytes, const Keys& keys, Span* image, int64_t* values) {
+  Found found(keys.numbers.size() + 1);
+  while (!bytes.empty()) {
+    uint64_t tag;
+    Span features;
+    bool is_sound = bytes.TakeNumber(&tag);
+    if (is_sound && tag == kDelimited1) {
+      is_sound = bytes.TakeSpan(&features) && FindInFeatures(features, keys, &found);
+    } else if (is_sound) {
+      is_sound = SkipField(tag, &bytes);
+    }
+    if (!is_sound) return "its data is no tf.train.Example";
+  }
+  for (size_t i = 0; i < keys.numbers.size(); ++i) {
+    values[i] = 0;
+    if (found[i].empty() && !keys.required[i]) continue;
+    if (!ReadInt(found[i], values + i))
+      return "its feature " + keys.numbers[i] + " must be one int64";
+  }
+  if (!ReadImage(found.back(), image))
+    return "its feature " + keys.image + " must be one byte string";
+  return "";
+}
+
+}  // namespace tfpipe
+
+#endif
