@@ -178,10 +178,20 @@ inline bool End(Huffman* h) {
   return h->num_passed == 0 || EndsInMarker(*h);
 }
 
-// Returns whether this decoder can decode an image.
+// Returns whether this decoder can decode an image. A lossless one may lack tables.
 inline bool IsPlain(const jpeg_decompress_struct& info) {
-  return !info.progressive_mode && !info.arith_code &&
-         info.comps_in_scan == info.num_components;
+  if (info.progressive_mode || info.arith_code ||
+      info.comps_in_scan != info.num_components) {
+    return false;
+  }
+  for (int i = 0; i < info.comps_in_scan; ++i) {
+    const jpeg_component_info& component = *info.cur_comp_info[i];
+    if (info.dc_huff_tbl_ptrs[component.dc_tbl_no] == nullptr ||
+        info.ac_huff_tbl_ptrs[component.ac_tbl_no] == nullptr) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Starts at the first MCU; only the given columns of each row are wanted.
