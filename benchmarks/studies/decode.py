@@ -14,9 +14,12 @@ Variants named rewritten_ read --rewritten_data_dir=DIR2, which must hold the sa
 images, converted with --restart_rows. Those named entries_ read
 --entries_data_dir=DIR3, a copy of DIR with entry points.
 
-Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of hand_uint8 in the
-same round, the median of the rounds. Absolute figures hold for this machine, and
-images/s only where nothing else runs on it. The last line on stdout is one JSON object.
+Variants with _eval_ in their names crop the centers of the images in their order.
+
+Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of hand_uint8, or of
+hand_eval_uint8 for the _eval_ variants, in the same round, the median of the rounds.
+Absolute figures hold for this machine, and images/s only where nothing else runs on it.
+The last line on stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ absl_flags.adopt_module_key_flags(interleaved)
 _VARIANTS = absl_flags.DEFINE_list(
     "ways",
     None,
-    "Variants to measure, of benchmarks.studies.decode_variants; hand_uint8 is always "
-    "added. Default: all whose folder is given.",
+    "Variants to measure, of benchmarks.studies.decode_variants; the pipeline by hand "
+    "that they are compared with is added. Default: all whose folder is given.",
 )
 _REWRITTEN_DATA_DIR = absl_flags.DEFINE_string(
     "rewritten_data_dir",
@@ -62,9 +65,6 @@ _DECODE_RESULT = absl_flags.DEFINE_string(
     "decode_result", None, "File to write the JSON object to as well."
 )
 
-# The variant that the others are compared with.
-_BASE = "hand_uint8"
-
 _MODULE = "benchmarks.studies.decode_variants"
 
 
@@ -75,7 +75,7 @@ def compare(
 
     Args:
         job: The work of each run.
-        variants: Names of variants; the base variant is added.
+        variants: Names of variants; what they are compared with is added.
         num_rounds: Runs of each variant.
 
     Raises:
@@ -94,13 +94,17 @@ def compare(
         folder = decode_variants.folder_of(name)
         if folder is not None and getattr(job, folder) is None:
             raise ValueError(f"--{folder} must be given for {name}.")
-    names = [name for name in decode_variants.VARIANTS if name in {_BASE, *variants}]
+    bases = {decode_variants.base_of(name) for name in variants}
+    names = [name for name in decode_variants.VARIANTS if name in {*bases, *variants}]
     limit = interleaved.time_limit(job)
     runs: dict[str, list[interleaved.Run]] = {name: [] for name in names}
     for _ in range(num_rounds):
         for name in names:
             runs[name].append(interleaved.run(_MODULE, name, job, time_limit=limit))
-    return {name: interleaved.figures(runs[name], runs[_BASE]) for name in names}
+    return {
+        name: interleaved.figures(runs[name], runs[decode_variants.base_of(name)])
+        for name in names
+    }
 
 
 def _name(folder: str | None) -> str | None:

@@ -54,7 +54,9 @@ def measure(name: str, job: Job) -> interleaved.Run:
     return interleaved.measure(iter(VARIANTS[name](job)), job, time.process_time)
 
 
-def _records(job: Job, function: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:
+def _records(
+    job: Job, function: Callable[[tf.Tensor], Any], *, shuffled: bool = True
+) -> tf.data.Dataset:
     """Makes the tuned pipeline that people write by hand, around a map function."""
     paths = sorted(map(str, pathlib.Path(job.data_dir).glob("train-*-of-*")))
     dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
@@ -62,7 +64,9 @@ def _records(job: Job, function: Callable[[tf.Tensor], Any]) -> tf.data.Dataset:
         cycle_length=4,
         num_parallel_calls=4,
     )
-    dataset = dataset.repeat().shuffle(1024)
+    dataset = dataset.repeat()
+    if shuffled:
+        dataset = dataset.shuffle(1024)
     dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
@@ -147,6 +151,27 @@ def _hand(
     return _records(job, load)
 
 
+def _hand_eval(job: Job) -> tf.data.Dataset:
+    """Crops the center, as `_hand` crops at random."""
+    size = [job.image_size, job.image_size]
+
+    def load(record: tf.Tensor) -> Any:
+        parsed = _parse(record)
+        sides = tf.stack([parsed["image/height"], parsed["image/width"]])
+        side = tf.cast(0.875 * tf.cast(tf.reduce_min(sides), tf.float32), tf.int64)
+        image = tf.image.decode_and_crop_jpeg(
+            parsed["image/encoded"],
+            tf.cast(tf.concat([(sides - side) // 2, [side, side]], 0), tf.int32),
+            channels=3,
+            dct_method="INTEGER_FAST",
+            fancy_upscaling=False,
+        )
+        image = tf.ensure_shape(tf.image.resize(image, size), [*size, 3])
+        return _ROUND["round"](image), tf.cast(parsed["image/class/label"], tf.int32)
+
+    return _records(job, load, shuffled=False)
+
+
 def _quantize(image: tf.Tensor) -> tf.Tensor:
     options = {"mode": "SCALED", "round_mode": "HALF_TO_EVEN"}
     return tf.bitcast(
@@ -215,6 +240,19 @@ def _other(
     return _tfpipe(other, dtype, crop_op=crop_op, whole=whole, reading=reading)
 
 
+def _eval(job: Job, folder: str | None) -> tf.data.Dataset:
+    """Reads the train split in order and crops the centers."""
+    pipeline = tfpipe.imagenet_eval(
+        folder or job.data_dir,
+        split="train",
+        image_size=job.image_size,
+        batch_size=job.batch_size,
+        crop_op="native",
+        whole_batches=True,
+    )
+    return pipeline.build(num_epochs=None)
+
+
 def _whole(dtype: str) -> Callable[[Job], tf.data.Dataset]:
     return lambda job: _tfpipe(job, dtype, crop_op="native", whole=True)
 
@@ -281,7 +319,19 @@ VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "entries_whole_float32": lambda job: _other(
         "entries_", job, dtype="float32", whole=True
     ),
+    "hand_eval_uint8": _hand_eval,
+    "tfpipe_eval_uint8": lambda job: _eval(job, None),
+    "entries_eval_uint8": lambda job: _eval(job, job.entries_data_dir),
 }
+
+
+def base_of(name: str) -> str:
+    """Returns the variant that a variant is compared with: a pipeline by hand.
+
+    Args:
+        name: Name of a variant.
+    """
+    return "hand_eval_uint8" if "_eval_" in name else "hand_uint8"
 
 
 def folder_of(name: str) -> str | None:

@@ -66,9 +66,12 @@ const char* Start(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   jpeg_decompress_struct* info = &decoder->info;
   jpeg_read_header(info, TRUE);
   if (info->data_precision != 8) return "precision";
-  if (!IsPlain(*info)) return "not_baseline";
+  const bool together = info->comps_in_scan == info->num_components;
+  if (info->progressive_mode || info->arith_code || !together) return "not_baseline";
   if (info->restart_interval != 0) return "restart_markers";
   jpeg_start_decompress(info);
+  // A lossless image has no blocks of 8 x 8.
+  if (info->min_DCT_scaled_size != DCTSIZE || !IsPlain(*info)) return "not_baseline";
   Begin(*info, 0, 0, nullptr, decoder->huffman);
   return nullptr;
 }

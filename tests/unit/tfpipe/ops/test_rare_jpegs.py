@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.native_op import each_crop_op, native_op, needs_native, on_both_ops  # noqa: F401
+from tfpipe.native import entry_points
 from tfpipe.ops.crop import crop_image
 
 SIDE = 24
@@ -257,11 +258,16 @@ def test_images_that_no_op_can_read_are_refused(request, capfd):
                 assert reason in e.value.message, name
 
 
-def outcome(jpeg, crop_box, size, quality, crop_op):
+def outcome(jpeg, crop_box, size, quality, crop_op, table=None):
     """The pixels, or None if the op refuses the image."""
     try:
         image = crop_image(
-            jpeg, tf.constant(crop_box), size, quality=quality, crop_op=crop_op
+            jpeg,
+            tf.constant(crop_box),
+            size,
+            quality=quality,
+            crop_op=crop_op,
+            entry_points=table,
         )
     except tf.errors.InvalidArgumentError:
         return None
@@ -270,12 +276,12 @@ def outcome(jpeg, crop_box, size, quality, crop_op):
 
 def assert_alike(name, crop_box, size):
     jpeg = ALL[name]
+    own, others = (entry_points.find(of, distance=1).table for of in (jpeg, BASE))
     for quality in ("fast", "exact"):
-        one, other = (
-            outcome(jpeg, crop_box, size, quality, crop_op)
-            for crop_op in ("native", "stock")
-        )
-        np.testing.assert_equal(one, other, err_msg=name)
+        expected = outcome(jpeg, crop_box, size, quality, "stock")
+        for table in (None, own, others):
+            got = outcome(jpeg, crop_box, size, quality, "native", table)
+            np.testing.assert_equal(got, expected, err_msg=name)
 
 
 ALL = READABLE | {name: jpeg for name, (jpeg, _) in REFUSED.items()} | ODD
