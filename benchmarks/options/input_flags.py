@@ -68,14 +68,14 @@ _RAM_BUDGET_GB = flags.DEFINE_float(
     None,
     "Memory for buffers and caches of these pipelines, in GB. Default: half of the "
     "free memory.",
-    lower_bound=0.0,
+    lower_bound=1e-9,
 )
 _DISK_BUDGET_GB = flags.DEFINE_float(
     "disk_budget_gb",
-    0.0,
+    None,
     "Disk space for a cache in --cache_dir, in GB. tune tries a cache on disk only if "
     "both flags are given.",
-    lower_bound=0.0,
+    lower_bound=1e-9,
 )
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
@@ -121,7 +121,7 @@ class InputConfig:
     time_limit: float | None = None
     cpu_budget: int | None = None
     ram_budget_bytes: int | None = None
-    disk_budget_bytes: int = 0
+    disk_budget_bytes: int | None = None
     cache_dir: str | None = None
     any_order: bool = False
     demand: str | None = None
@@ -151,7 +151,7 @@ class InputConfig:
         if bool(self.disk_budget_bytes) != bool(self.cache_dir):
             raise ValueError(
                 "--disk_budget_gb and --cache_dir must be given together, got "
-                f"{self.disk_budget_bytes / 1e9} and {self.cache_dir}."
+                f"{(self.disk_budget_bytes or 0) / 1e9} and {self.cache_dir}."
             )
         _ = self.images_per_second_wanted  # checks itself
 
@@ -204,7 +204,7 @@ def config_from_flags() -> InputConfig:
     if "tune" not in _DO.value:
         names = [*GROUPS["How tune may search"], "tuning"]
         command.refuse(names, f"--do={','.join(_DO.value)}, which has no tune,")
-    ram = _RAM_BUDGET_GB.value
+    ram, disk = _RAM_BUDGET_GB.value, _DISK_BUDGET_GB.value
     return InputConfig(
         pipeline=_PIPELINE.value,
         preset=preset_flag.PRESET.value or PRESETS[0],
@@ -213,7 +213,7 @@ def config_from_flags() -> InputConfig:
         time_limit=_TIME_LIMIT.value,
         cpu_budget=_CPU_BUDGET.value,
         ram_budget_bytes=None if ram is None else int(ram * 1e9),
-        disk_budget_bytes=int(_DISK_BUDGET_GB.value * 1e9),
+        disk_budget_bytes=None if disk is None else int(disk * 1e9),
         cache_dir=_CACHE_DIR.value,
         any_order=_ANY_ORDER.value,
         demand=_DEMAND.value,

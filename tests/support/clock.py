@@ -1,5 +1,6 @@
 """Clocks that a test moves, in place of those of the machine."""
 
+from tfpipe.profiling.host_share import HostMeter
 from tfpipe.profiling.process_usage import ProcessMeter
 
 
@@ -28,6 +29,7 @@ class SimulatedMeter(ProcessMeter):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.now = 1000.0
         self.used: dict[str, float] = {}
         self.num_bytes = (0, 0)
@@ -48,6 +50,9 @@ class SimulatedMeter(ProcessMeter):
     def delay(self) -> float:
         return 0.0
 
+    def others(self) -> float:
+        return 0.0
+
     def bytes_read(self) -> tuple[int, int]:
         return self.num_bytes
 
@@ -62,4 +67,33 @@ class SimulatedMeter(ProcessMeter):
 
     def work(self, seconds: float) -> None:
         """Lets the time pass; a test may override what happens meanwhile."""
+        self.now += seconds
+
+
+class SimulatedHost(HostMeter):
+    """Two cores on which others do nothing unless a test says so.
+
+    Attributes:
+        now: Seconds of the clock.
+        own: CPU-seconds of this process.
+        others: CPU-seconds of others.
+        stolen: Seconds that the hypervisor took.
+    """
+
+    def __init__(self) -> None:
+        self.now, self.own, self.others, self.stolen = 1000.0, 0.0, 0.0, 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def num_cores(self) -> int:
+        return 2
+
+    def own_cpu(self) -> float:
+        return self.own
+
+    def busy(self) -> tuple[float, float]:
+        return self.own + self.others, self.stolen
+
+    def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -13,6 +13,10 @@ from tfpipe.profiling.limits import Host, Limit, Resource, StageCost, count_of
 # Fraction of the bandwidth of a copy: a stage that moves more mostly copies.
 _MOSTLY_COPIES = 0.5
 
+# A number of calls or cores is told up to this many times the present one. Costs are
+# not exact enough to say more, nor is any number that a busy host gives.
+_MOST_TIMES = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class Bottleneck:
@@ -46,6 +50,7 @@ class Situation:
         ram_left_bytes: Memory that was available for buffers.
         count: Number of examples or elements in an output.
         unit: The word for them.
+        is_quiet: Whether other processes left the host alone.
     """
 
     costs: Sequence[StageCost]
@@ -55,6 +60,7 @@ class Situation:
     ram_left_bytes: int
     count: int
     unit: str
+    is_quiet: bool = True
 
     def rate(self, limit: Limit) -> str:
         """Returns the rate of a limit in words."""
@@ -130,6 +136,8 @@ def _more_cores(situation: Situation, limit: Limit) -> str:
         return text + _next(situation, then)
     if then is None:
         return f"{text}: more cores would give more in proportion."
+    if not _can_tell(situation, limit, then):
+        return f"{text}: more cores would give more" + _next(situation, then)
     cores = math.ceil(host.num_cores * (then.rate / limit.rate - 1))
     return (
         f"{text}: {count_of(cores, 'more core')} would give "
@@ -144,7 +152,7 @@ def _more_calls(situation: Situation, limit: Limit) -> str:
         wait = cost.wait_seconds_per_output / cost.wall_seconds_per_output
         text += f" and waits {wait:.0%} of its time"
     calls = ""
-    if then is not None and cost.has_calls:
+    if then is not None and cost.has_calls and _can_tell(situation, limit, then):
         now = max(1, min(cost.parallelism, situation.host.num_threads))
         calls = f" {math.ceil(now * then.rate / limit.rate)}"
     if cost.has_calls:
@@ -158,6 +166,10 @@ def _more_calls(situation: Situation, limit: Limit) -> str:
     else:
         text += ": move its work into a Map before it, or put a Prefetch before it"
     return text + _next(situation, then)
+
+
+def _can_tell(situation: Situation, limit: Limit, then: Limit) -> bool:
+    return situation.is_quiet and then.rate <= _MOST_TIMES * limit.rate
 
 
 def _faster_storage(situation: Situation, limit: Limit) -> str:

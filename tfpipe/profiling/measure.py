@@ -23,7 +23,8 @@ import tqdm
 from tfpipe import errors, host
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes, profile_runs, stage_costs, timed_reader
-from tfpipe.profiling.process_usage import Spent
+from tfpipe.profiling.host_share import QUIET_SHARE, HostWatch
+from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.profile import Profile, Rate
 from tfpipe.profiling.timed_reader import TimedReader
 
@@ -41,6 +42,7 @@ class Throughput:
         num_elements: Elements in a repeat.
         examples_per_element: The batch size, if it is static: the first dimension of
             all tensors, one of which has no other dimension. None if it is unknown.
+        others_cores: Number of cores that other processes had meanwhile, on average.
     """
 
     elements_per_second: float
@@ -50,6 +52,7 @@ class Throughput:
     seconds_to_first_element: float
     num_elements: int
     examples_per_element: int | None
+    others_cores: float = 0.0
 
     @property
     def examples_per_second(self) -> float | None:
@@ -72,8 +75,13 @@ class Throughput:
             f"({self.elements_per_second_least * count:,.1f} to "
             f"{self.elements_per_second_most * count:,.1f}), "
             f"{self.cpu_seconds_per_element / count * 1e3:.3f} CPU-ms each, "
-            f"the first after {self.seconds_to_first_element:.2f} s"
+            f"the first after {self.seconds_to_first_element:.2f} s" + self._remark()
         )
+
+    def _remark(self) -> str:
+        if self.others_cores <= QUIET_SHARE * host.num_cores():
+            return ""
+        return f"; others had {self.others_cores:.1f} cores: the host was busy"
 
 
 def throughput(
@@ -110,8 +118,10 @@ def throughput(
     reader = TimedReader(dataset, num_elements // parts)
     warmup = num_elements / 2 if num_warmup is None else num_warmup
     reader.pull(math.ceil(warmup / reader.group))
+    watch = HostWatch()
     rate = _rate([reader.pull(parts) for _ in range(repeats)])
     return Throughput(
+        others_cores=watch.share().others_cores,
         elements_per_second=rate.median,
         elements_per_second_least=rate.least,
         elements_per_second_most=rate.most,
@@ -131,13 +141,14 @@ def profile(
     per_op: bool = False,
     consumer_seconds: float = 0.0,
     storage_bytes_per_second: float | None = None,
+    time_limit: float | None = None,
     progress: bool = True,
 ) -> Profile:
     """Measures what each stage of a pipeline costs and what limits the pipeline.
 
     It runs all prefixes of the pipeline in turns, then the whole pipeline as it is.
     Caches are filled first, so the stages before a cache cost nothing. A pipeline that
-    ends begins again. It takes about `(number of stages + 3) * repeats * seconds`.
+    ends begins again. It takes about `(number of stages + 4) * repeats * seconds`.
 
     Args:
         pipeline: A pipeline of any stages and elements.
@@ -150,15 +161,21 @@ def profile(
             unknown.
         storage_bytes_per_second: Bandwidth of the storage, if known. None takes the
             bandwidth of the reader alone, unless all comes from the page cache.
+        time_limit: Seconds after which the profile gives up, with the element that is
+            being made then; None is as many as it needs.
         progress: Whether to show a progress bar on stderr.
 
     Raises:
+        TimeoutError: If the profile did not end within `time_limit`.
         ValueError: If the pipeline has no elements, or a number is out of range.
     """
-    _require_profile(pipeline, consumer_seconds, storage_bytes_per_second)
+    _require_profile(
+        pipeline, consumer_seconds, storage_bytes_per_second, time_limit=time_limit
+    )
     _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
     ram_left, steps = host.ram_left(), prefixes.steps(pipeline, per_op=per_op)
-    num_runs = 5 + repeats * sum(step.is_measured for step in steps)
+    watch, begun = HostWatch(), time.perf_counter()
+    num_runs = 6 + repeats * sum(step.is_measured for step in steps)
     with _progress_bar(num_runs, is_shown=progress) as bar:
         task = profile_runs.Task(
             # The reminder of device ops must not stand among what is measured.
@@ -168,18 +185,15 @@ def profile(
             seconds=seconds,
             repeats=repeats,
             bar=bar,
+            meter=ProcessMeter(begun + (time_limit or math.inf)),
         )
-        bandwidth = profile_runs.bandwidth(task)
-        plan = profile_runs.plan(task, num_elements)
-        spent = profile_runs.rounds(task, plan)
-        whole = profile_runs.whole(task, plan)
-    if storage_bytes_per_second is not None:
-        bandwidth = (storage_bytes_per_second, math.nan)
+        bandwidth, plan, spent, whole = profile_runs.all_runs(task, num_elements)
+    known = storage_bytes_per_second and (storage_bytes_per_second, math.nan)
+    rate, share = _rate(whole.spent), watch.share()
     rows, here = stage_costs.judge(
         steps, plan, spent, whole, copy_bytes_per_second=_copy_bandwidth()
     )
-    rate = _rate(whole.spent)
-    storage = stage_costs.storage(spent[plan.reader], bandwidth)
+    storage = stage_costs.storage(spent[plan.reader], known or bandwidth)
     return Profile(
         stages=rows,
         rate=rate,
@@ -190,7 +204,9 @@ def profile(
         consumer_seconds=consumer_seconds,
         ram_left_bytes=ram_left,
         memory_bytes=whole.memory_bytes,
-        notes=stage_costs.notes(rows, rate, storage),
+        notes=stage_costs.notes(rows, rate, storage, share),
+        host_share=share,
+        one_thread=_rate(whole.on_one_thread),
         pipeline=pipeline,
     )
 
@@ -228,9 +244,14 @@ def _require_extent(
 
 
 def _require_profile(
-    pipeline: Pipeline, consumer_seconds: float, bandwidth: float | None
+    pipeline: Pipeline,
+    consumer_seconds: float,
+    bandwidth: float | None,
+    *,
+    time_limit: float | None,
 ) -> None:
     errors.require_kind("", "pipeline", pipeline, Pipeline)
+    errors.require_number("", "time_limit", time_limit, above=0, or_none=True)
     errors.require_number("", "consumer_seconds", consumer_seconds, least=0)
     errors.require_number(
         "", "storage_bytes_per_second", bandwidth, above=0, or_none=True

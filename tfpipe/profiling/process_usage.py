@@ -5,11 +5,15 @@ threads that are always busy. Where the kernel does not publish a figure, it is 
 """
 
 import dataclasses
+import math
 import os
 import pathlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+
+from tfpipe.profiling import host_share
+from tfpipe.profiling.host_share import QUIET_SHARE
 
 _PROC = pathlib.Path("/proc/self")
 
@@ -34,6 +38,8 @@ class Spent:
             does not tell.
         bytes_read: Bytes read from files, out of the page cache or from the device.
         device_bytes: Bytes read from the device.
+        others: CPU-seconds that other processes and machines had, for each core; 0 if
+            that is a small part of the time.
     """
 
     cpu: float
@@ -41,6 +47,7 @@ class Spent:
     delay: float = 0.0
     bytes_read: float = 0.0
     device_bytes: float = 0.0
+    others: float = 0.0
 
     def times(self, factor: float) -> "Spent":
         """Returns every figure multiplied by `factor`."""
@@ -48,12 +55,31 @@ class Spent:
 
     @property
     def wait(self) -> float:
-        """Seconds without work, if one thread was at work at a time."""
-        return max(0.0, self.wall - self.cpu - max(0.0, self.delay))
+        """Seconds that are certainly without work, if one thread worked at a time.
+
+        Seconds in which others had the cores may have been without work or not.
+        """
+        return max(0.0, self.wall - self.cpu - max(0.0, self.delay, self.others))
 
 
 class ProcessMeter:
-    """Reads what this process has used so far. Tests replace its methods."""
+    """Reads what this process has used so far. Tests replace its methods.
+
+    Args:
+        end: The `clock` after which `check_time` raises.
+    """
+
+    def __init__(self, end: float = math.inf) -> None:
+        self._end = end
+
+    def check_time(self) -> None:
+        """Raises if the time is over.
+
+        Raises:
+            TimeoutError: If it is.
+        """
+        if self.clock() > self._end:
+            raise TimeoutError("The measurement did not end within its time_limit.")
 
     def clock(self) -> float:
         """Returns the seconds of `time.perf_counter`."""
@@ -70,6 +96,10 @@ class ProcessMeter:
     def delay(self) -> float:
         """Returns the seconds that threads were ready to run but had no core."""
         return sum(_scheduled(thread)[1] for thread in self.threads()) / 1e9
+
+    def others(self) -> float:
+        """Returns the CPU-seconds of others, for each core of this process."""
+        return host_share.others_seconds()
 
     def bytes_read(self) -> tuple[int, int]:
         """Returns the bytes read from files, and from a device."""
@@ -105,12 +135,15 @@ class ProcessMeter:
         """Calls `work` and returns what the process spent meanwhile."""
         # The clocks are read last before the work and first after it: reading /proc
         # takes up to a millisecond.
-        delay, before = self.delay(), self.bytes_read()
+        delay, before, others = self.delay(), self.bytes_read(), self.others()
         wall, cpu = self.clock(), self.cpu()
         work()
         cpu, wall = self.cpu() - cpu, self.clock() - wall
+        others = self.others() - others
+        if others < QUIET_SHARE * wall:
+            others = 0.0
         read, device = (b - a for a, b in zip(before, self.bytes_read(), strict=True))
-        return Spent(cpu, wall, self.delay() - delay, read, device)
+        return Spent(cpu, wall, self.delay() - delay, read, device, others)
 
     def busy_threads(self) -> list[str]:
         """Returns the ids of the threads that are busy now.
@@ -129,7 +162,11 @@ class ProcessMeter:
         ]
 
     def wait_until_idle(
-        self, *, idle_seconds: float = 0.02, ignored: Sequence[str] = ()
+        self,
+        *,
+        idle_seconds: float = 0.02,
+        ignored: Sequence[str] = (),
+        most_seconds: float = math.inf,
     ) -> float:
         """Waits until the process is idle, as when datasets have filled their buffers.
 
@@ -141,9 +178,10 @@ class ProcessMeter:
             idle_seconds: How long the process must be idle. A dataset that waits for
                 storage must not be taken for one that is done.
             ignored: Ids of threads that are never idle, see `busy_threads`.
+            most_seconds: Seconds after which the wait ends anyway, at most 10.
 
         Returns:
-            The `clock` since when the process is idle; after 10 s the wait ends anyway.
+            The `clock` since when the process is idle.
         """
 
         not_counted = {*ignored, str(threading.get_native_id())}
@@ -154,7 +192,8 @@ class ProcessMeter:
 
         start = now = since = self.clock()
         cpu, read = used(), self.bytes_read()[0]
-        while now - since < idle_seconds and now - start < _MAX_WAIT_SECONDS:
+        most = min(most_seconds, _MAX_WAIT_SECONDS)
+        while now - since < idle_seconds and now - start < most:
             self.sleep(_GLANCE_SECONDS)
             before, cpu_before = now, cpu
             now, cpu = self.clock(), used()

@@ -12,8 +12,15 @@ from typing import Any
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import bottleneck, dataset_nodes
 from tfpipe.profiling.bottleneck import Bottleneck
+from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host, Limit, StageCost, limits, merged
 from tfpipe.tuning import AUTOTUNE, Tuning
+
+# CPU time of handing an element from thread to thread, and the part of the CPU time of
+# all stages from which it matters.
+_HANDOVER_SECONDS, _MUCH_HANDING = 10e-6, 0.15
+# Fraction of the CPU time from which the number of reads matters.
+_MUCH_READING = 0.25
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +92,9 @@ class Profile:
         memory_bytes: Bytes by which the process grew while the pipeline ran.
         notes: Remarks about the figures.
         pipeline: The pipeline that was measured.
+        one_thread: The rate with one thread in `Tuning.private_threadpool_size`; None
+            if it was not measured.
+        host_share: What other processes took of the host during the profile.
     """
 
     stages: Sequence[StageCost]
@@ -98,6 +108,8 @@ class Profile:
     memory_bytes: int
     notes: Sequence[str]
     pipeline: Pipeline = dataclasses.field(repr=False, compare=False)
+    one_thread: Rate | None = None
+    host_share: HostShare | None = None
 
     @property
     def cpu_seconds_per_output(self) -> float:
@@ -128,6 +140,7 @@ class Profile:
                 ram_left_bytes=self.ram_left_bytes,
                 count=count,
                 unit=unit,
+                is_quiet=self.host_share is None or self.host_share.is_quiet,
             )
         )
 
@@ -138,23 +151,43 @@ class Profile:
         pipeline as it is, the prediction scales the measured rate, which includes the
         time that cores wait for each other.
 
+        With one thread the prediction scales the measured rate of one thread.
+
+        Args:
+            tuning: The other tuning.
+            num_cores: Cores of the host; None is as many as this host has.
+
+        Raises:
+            ValueError: If the rate cannot be told, see `doubt`.
+        """
+        if doubt := self.doubt(tuning, num_cores=num_cores):
+            raise ValueError(doubt)
+        cores = num_cores or self.host.num_cores
+        rate, own = _rate_of(self, tuning, cores), self.pipeline.tuning
+        is_one = (tuning.private_threadpool_size or cores) == 1
+        if self.one_thread is None or not is_one or cores != self.host.num_cores:
+            return rate
+        one = dataclasses.replace(own, private_threadpool_size=1)
+        return self.one_thread.median * rate / _rate_of(self, one, cores)
+
+    def doubt(self, tuning: Tuning, *, num_cores: int | None = None) -> str:
+        """Returns why the rate of another tuning cannot be told; empty if it can.
+
+        Elements of microseconds cost less than handing them from thread to thread, and
+        the cost of that depends on the threads and calls. How much reads at the same
+        time help is known only from reading. The tuning of the profile can always be
+        told.
+
         Args:
             tuning: The other tuning.
             num_cores: Cores of the host; None is as many as this host has.
         """
-        cores = num_cores or self.host.num_cores
-        threads = tuning.private_threadpool_size or cores
-        here = _with_losses(self.host, self.limits[0], self.rate.median)
-        slowdown = here.slowdown_of(cores)
-        host = dataclasses.replace(
-            here, num_cores=cores, num_threads=threads, slowdown=slowdown
-        )
-        tuned = dataclasses.replace(self.pipeline, tuning=tuning).tuned_stages()
-        costs = [
-            _with_knobs(cost, tuned[cost.number - 1], threads) if cost.number else cost
-            for cost in self.stages
-        ]
-        return self._limits(costs, host)[0].rate
+        own = self.pipeline.tuning
+        one = dataclasses.replace(own, private_threadpool_size=1)
+        is_measured = tuning == own or (tuning == one and self.one_thread is not None)
+        if is_measured and num_cores in (None, self.host.num_cores):
+            return ""
+        return _doubt(merged(self.stages), tuning, own)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the profile as plain values, units in the names; None is unknown."""
@@ -177,6 +210,8 @@ class Profile:
             "bound_outputs_per_second": self.bound,
             "limits": [dataclasses.asdict(limit) for limit in self.limits],
             "bottleneck": dataclasses.asdict(self.bottleneck),
+            "outputs_per_second_one_thread": self.one_thread and self.one_thread.median,
+            "host_share": self.host_share and dataclasses.asdict(self.host_share),
             "notes": list(self.notes),
         }
         return {key: _finite(value) for key, value in values.items()}
@@ -204,6 +239,45 @@ class Profile:
             what = f"the consumer with {self.consumer_seconds * 1e3:.1f} ms for each"
             found.append(Limit("consumer", 1 / self.consumer_seconds, what))
         return sorted(found, key=lambda limit: limit.rate)
+
+
+def _doubt(costs: Sequence[StageCost], tuning: Tuning, own: Tuning) -> str:
+    """Returns why the costs do not tell the rate of a tuning; empty if they do."""
+    total = sum(cost.cpu_seconds_per_output for cost in costs)
+    passed = sum(
+        cost.visit_ratio
+        for cost in costs
+        if cost.kind == "parallel" and cost.visit_ratio > 0
+    )
+    if (handed := passed * _HANDOVER_SECONDS) > _MUCH_HANDING * total:
+        return (
+            f"The rate cannot be told: the stages take {total * 1e3:.3g} ms for an "
+            f"output, and handing {passed:.0f} elements from thread to thread takes "
+            f"about {handed * 1e3:.3g} ms. Measure the tuning with tfpipe.compare."
+        )
+    reading = sum(cost.share for cost in costs if cost.kind == "reader")
+    if reading > _MUCH_READING and tuning.num_parallel_reads != own.num_parallel_reads:
+        return (
+            f"The rate cannot be told: reading takes {reading:.0%} of the CPU, and was "
+            f"measured with {own.num_parallel_reads} reads at a time, not "
+            f"{tuning.num_parallel_reads}. Measure the tuning with tfpipe.compare."
+        )
+    return ""
+
+
+def _rate_of(profile: Profile, tuning: Tuning, cores: int) -> float:
+    threads = tuning.private_threadpool_size or cores
+    here = _with_losses(profile.host, profile.limits[0], profile.rate.median)
+    slowdown = here.slowdown_of(cores)
+    host = dataclasses.replace(
+        here, num_cores=cores, num_threads=threads, slowdown=slowdown
+    )
+    tuned = dataclasses.replace(profile.pipeline, tuning=tuning).tuned_stages()
+    costs = [
+        _with_knobs(cost, tuned[cost.number - 1], threads) if cost.number else cost
+        for cost in profile.stages
+    ]
+    return profile._limits(costs, host)[0].rate
 
 
 def _with_losses(host: Host, bound: Limit, rate: float) -> Host:

@@ -64,6 +64,7 @@ class Whole:
         num_cores: Cores that the pipeline may use.
         num_threads: Threads of the pipeline.
         on_all_cores: `spent` of the pipeline with a call for each core.
+        on_one_thread: `spent` of the pipeline with one thread in its pool.
         element_spec: The element_spec of an output.
     """
 
@@ -75,6 +76,7 @@ class Whole:
     num_cores: int
     num_threads: int
     on_all_cores: Sequence[Spent]
+    on_one_thread: Sequence[Spent]
     element_spec: Any
 
 
@@ -89,6 +91,7 @@ class Task:
         seconds: About how long a run of the last prefix takes.
         repeats: Number of rounds.
         bar: The progress bar; a run is an update of 1.
+        meter: Measures what the process spends, and ends runs that take too long.
     """
 
     pipeline: Pipeline
@@ -97,11 +100,21 @@ class Task:
     seconds: float
     repeats: int
     bar: Any
+    meter: ProcessMeter = dataclasses.field(default_factory=ProcessMeter)
 
     @property
     def first(self) -> int:
         """Number of the first stage that can be measured apart from those before it."""
         return prefixes.first_mark(self.pipeline)
+
+
+def all_runs(
+    task: Task, num_elements: int | None
+) -> tuple[tuple[float, float] | None, Plan, list[list[Spent]], Whole]:
+    """Makes all runs of a profile; returns what the functions below return."""
+    reading = bandwidth(task)
+    planned = plan(task, num_elements)
+    return reading, planned, rounds(task, planned), whole(task, planned)
 
 
 def bandwidth(task: Task) -> tuple[float, float] | None:
@@ -115,7 +128,8 @@ def bandwidth(task: Task) -> tuple[float, float] | None:
         return None
     number = task.steps[_reader(task)].number
     dataset = task.pipeline.prefix(number).build(num_epochs=None)
-    reader, read = TimedReader(dataset, 1), [Spent(0.0, 0.0)]
+    reader = TimedReader(dataset, 1, meter=task.meter)
+    read = [Spent(0.0, 0.0)]
     end = time.perf_counter() + task.seconds / 2
     # A reader of files reads at once; the meter itself reads a few bytes.
     while time.perf_counter() < end and (len(read) < 3 or read[1].bytes_read > 64):
@@ -157,10 +171,13 @@ def plan(task: Task, num_elements: int | None) -> Plan:
 def _num_elements(task: Task, tallied: tf.data.Dataset) -> int:
     """Returns the number of outputs that take about `task.seconds`."""
     last = task.prefixes[-1]
-    each = timed_reader.calibrate(last, task.seconds / 5)
+    each = timed_reader.calibrate(last, task.seconds / 5, meter=task.meter)
     if last.cardinality() != tf.data.INFINITE_CARDINALITY:
         # The dataset begins again and again, which takes longest where it is counted.
-        each = max(each, timed_reader.calibrate(tallied, task.seconds / 5))
+        each = max(
+            each,
+            timed_reader.calibrate(tallied, task.seconds / 5, meter=task.meter),
+        )
     return max(1, round(task.seconds / each))
 
 
@@ -174,7 +191,7 @@ def _tally(
 
     For the source it counts the bytes of an element of the source.
     """
-    reader = TimedReader(tallied, math.ceil(num_elements / _PULLS))
+    reader = TimedReader(tallied, math.ceil(num_elements / _PULLS), meter=task.meter)
     reader.pull()
     counted = [step.number >= max(1, task.first) for step in task.steps]
     before = after = _values(sums)
@@ -205,8 +222,7 @@ def rounds(task: Task, plan: Plan) -> list[list[Spent]]:
     for _ in range(task.repeats):
         for position, step in enumerate(task.steps):
             if step.is_measured:
-                dataset = task.prefixes[position]
-                spent[position].append(_run(dataset, plan, position))
+                spent[position].append(_run(task, plan, position))
                 task.bar.update()
     return spent
 
@@ -227,7 +243,7 @@ def whole(task: Task, plan: Plan) -> Whole:
     added = _added(made, len(stages))
     concurrency = [*map(dataset_nodes.concurrency, stages, added)]
     # A training step that is slower than the pipeline finds full buffers.
-    ProcessMeter().wait_until_idle()
+    task.meter.wait_until_idle()
     memory = process_usage.resident_bytes() - before
     held = None
     if dataset_nodes.can_tell_buffers():
@@ -235,11 +251,7 @@ def whole(task: Task, plan: Plan) -> Whole:
     del reader  # its threads would go on filling buffers
     threads = task.pipeline.tuning.private_threadpool_size or cores
     calls = [threads if c.calls == AUTOTUNE else c.calls for c in concurrency]
-    on_all_cores = spent
-    if min(threads, max(calls)) < cores:
-        on_all = _with_a_call_for_each(task.pipeline, cores)
-        _, on_all_cores = _repeated(task, on_all.build(num_epochs=None), group)
-    task.bar.update()
+    on_all, on_one = _on_other_threads(task, spent, group, threads, max(calls))
     return Whole(
         stages=stages,
         spent=spent,
@@ -248,9 +260,35 @@ def whole(task: Task, plan: Plan) -> Whole:
         concurrency=concurrency,
         num_cores=cores,
         num_threads=threads,
-        on_all_cores=on_all_cores,
+        on_all_cores=on_all,
+        on_one_thread=on_one,
         element_spec=dataset.element_spec,
     )
+
+
+def _on_other_threads(
+    task: Task, spent: list[Spent], group: int, threads: int, calls: int
+) -> tuple[list[Spent], list[Spent]]:
+    """Measures the pipeline with a call for each core, and with one thread.
+
+    Args:
+        task: The runs to make.
+        spent: What the pipeline as it is spent.
+        group: Outputs in a pull of the pipeline as it is.
+        threads: Threads of the pipeline as it is.
+        calls: Largest number of calls of its stages.
+    """
+    cores, on_all, on_one = host.num_cores(), spent, spent
+    if min(threads, calls) < cores:
+        wide = _with_a_call_for_each(task.pipeline, cores).build(num_epochs=None)
+        _, on_all = _repeated(task, wide, group)
+    task.bar.update()
+    if threads > 1:
+        one = dataclasses.replace(task.pipeline.tuning, private_threadpool_size=1)
+        alone = dataclasses.replace(task.pipeline, tuning=one).build(num_epochs=None)
+        _, on_one = _repeated(task, alone, max(1, group // cores))
+    task.bar.update()
+    return on_all, on_one
 
 
 def _added(
@@ -269,7 +307,7 @@ def _repeated(
     task: Task, dataset: tf.data.Dataset, group: int
 ) -> tuple[TimedReader, list[Spent]]:
     """Reads on in one reader; returns it and what the process spent in each repeat."""
-    reader = TimedReader(dataset, group)
+    reader = TimedReader(dataset, group, meter=task.meter)
     reader.pull(_PULLS)
     spent = [reader.pull(_PULLS) for _ in range(task.repeats)]
     task.bar.update()
@@ -303,12 +341,13 @@ def _values(sums: Sequence[tf.Variable]) -> Any:
     return np.array([item.numpy() for item in sums], np.float64)
 
 
-def _run(dataset: tf.data.Dataset, plan: Plan, position: int) -> Spent:
+def _run(task: Task, plan: Plan, position: int) -> Spent:
     """Runs a step from the beginning; returns what an output of the pipeline took."""
     visits = plan.visits[position]
     is_reading = position <= plan.reader
     outputs = plan.num_for_reader if is_reading else plan.num_elements
-    reader = TimedReader(dataset, max(1, round(outputs * visits / _PULLS)))
+    group = max(1, round(outputs * visits / _PULLS))
+    reader = TimedReader(task.prefixes[position], group, meter=task.meter)
     reader.pull()
     return reader.pull(_PULLS).times(visits)
 

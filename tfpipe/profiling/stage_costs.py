@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 
 from tfpipe.profiling import limits
+from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host, StageCost
 from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import Spent
@@ -176,9 +177,14 @@ def storage(
     )
 
 
-def notes(rows: Sequence[StageCost], rate: Rate, storage: Storage | None) -> list[str]:
+def notes(
+    rows: Sequence[StageCost],
+    rate: Rate,
+    storage: Storage | None,
+    share: HostShare | None,
+) -> list[str]:
     """Returns what a reader of the figures must know about them."""
-    notes = []
+    notes = [share.sentence] if share is not None and share.sentence else []
     if any(_BELOW_NOISE in row.note for row in rows):
         notes.append(
             "A cost below zero counts as 0: measure with more seconds or repeats."

@@ -62,6 +62,7 @@ class TimedReader:
         return self._meter.spent_by(read).times(1 / (num_groups * self.group))
 
     def _pull(self) -> None:
+        self._meter.check_time()
         try:
             next(self.iterator)
         except tf.errors.FailedPreconditionError as error:

@@ -6,6 +6,7 @@ compared by the ratios of their rates in the same round.
 """
 
 import dataclasses
+import math
 import statistics
 import threading
 import time
@@ -56,8 +57,11 @@ class Turns:
         return statistics.median(self.cpu_seconds_per_element)
 
     def ratios(self, other: "Turns") -> list[float]:
-        """Returns the rate divided by that of another dataset, for each round."""
-        pairs = zip(self.elements_per_second, other.elements_per_second, strict=True)
+        """Returns the rate divided by that of another dataset, for each round of both.
+
+        A dataset that left a race has fewer rounds.
+        """
+        pairs = zip(self.elements_per_second, other.elements_per_second, strict=False)
         return [mine / others for mine, others in pairs]
 
     def ratio(self, other: "Turns") -> float:
@@ -79,7 +83,6 @@ class Runner:
 
     Args:
         dataset: A dataset without end.
-        caches: Caches that only this dataset reads; they are closed with it.
         clock: Returns seconds.
 
     Attributes:
@@ -93,11 +96,9 @@ class Runner:
         self,
         dataset: tf.data.Dataset,
         *,
-        caches: Sequence[Cache] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.grows = dataset_nodes.has_growing_buffer(dataset)
-        self._caches = caches
         self._clock = clock
         self._iterator = iter(dataset)
         try:
@@ -108,8 +109,6 @@ class Runner:
     def close(self) -> None:
         """Ends the dataset, which cannot be read any more."""
         del self._iterator
-        for cache in self._caches:
-            cache.close()
 
     def pull(self, num_elements: int) -> None:
         """Reads `num_elements` elements and drops them."""
@@ -156,7 +155,8 @@ def run(
     *,
     seconds: float,
     num_rounds: int,
-    goes_on: Callable[[Mapping[str, Turns]], bool] = lambda turns: True,
+    goes_on: Callable[[Mapping[str, Turns]], Sequence[str]] = tuple,
+    time_left: Callable[[], float] = lambda: math.inf,
     ignored: Sequence[str] = (),
     meter: ProcessMeter | None = None,
 ) -> dict[str, Turns]:
@@ -170,28 +170,68 @@ def run(
         runners: The datasets.
         seconds: Seconds for which a dataset is read in a turn.
         num_rounds: Turns of each dataset, at most.
-        goes_on: Called with the turns so far; returns whether to run another round.
+        goes_on: Called with the turns so far; returns the names of the datasets that
+            run another round.
+        time_left: Returns the seconds that are left. The race ends with the turn in
+            which they are over, so some datasets may have a round less, or none.
         ignored: Threads that are never idle, see `ProcessMeter.busy_threads`.
         meter: Measures what the process spends.
     """
     meter = meter or ProcessMeter()
-
-    def take(runner: Runner, seconds: float) -> _Turn:
-        return _Turn.of(runner, seconds, ignored, meter)
-
+    track = _Track(seconds, time_left, ignored, meter)
     turns = dict.fromkeys(runners, Turns((), ()))
-    meter.wait_until_idle(ignored=ignored)
+    track.wait_until_idle()
+    before = {}
     # The turn before the first round empties the buffers.
-    before = {name: take(each, seconds / 2) for name, each in runners.items()}
+    for name, each in runners.items():
+        if not track.has_time():
+            return turns
+        before[name] = track.turn(each, seconds / 2)
     for number in range(num_rounds):
-        if number and not goes_on(turns):
-            break
-        for name, runner in runners.items():
-            turn = take(runner, seconds)
-            filling = before[name].filling if runner.grows else turn.filling
+        for name in goes_on(turns) if number else tuple(runners):
+            if not track.has_time():
+                return turns
+            turn = track.turn(runners[name], seconds)
+            filling = before[name].filling if runners[name].grows else turn.filling
             turns[name] = turns[name].and_one(*turn.made_in(filling))
             before[name] = turn
     return turns
+
+
+@dataclasses.dataclass(frozen=True)
+class _Track:
+    """Where turns are run: the arguments of `run` that all turns share."""
+
+    seconds: float
+    time_left: Callable[[], float]
+    ignored: Sequence[str]
+    meter: ProcessMeter
+
+    def has_time(self) -> bool:
+        """Checks whether a turn can end in time, if elements take no longer than it."""
+        return self.time_left() > self.seconds
+
+    def wait_until_idle(self, idle_seconds: float = _MIN_IDLE_SECONDS) -> float:
+        """Waits until the process is idle, or the time is over."""
+        return self.meter.wait_until_idle(
+            idle_seconds=idle_seconds,
+            ignored=self.ignored,
+            most_seconds=max(0.0, self.time_left()),
+        )
+
+    def turn(self, runner: Runner, seconds: float) -> "_Turn":
+        """Reads for some seconds, then waits until the buffers are full again."""
+        meter = self.meter
+        start, cpu = meter.clock(), meter.cpu()
+        count = runner.pull_for(seconds)
+        wall = meter.clock() - start
+        reading = Spent(cpu=meter.cpu() - cpu, wall=wall)
+        # The process must be idle for the time of two elements, because a thread may
+        # be waiting for one.
+        idle = min(max(2 * wall / count, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
+        filled = self.wait_until_idle(idle)
+        cpu = meter.cpu() - cpu - reading.cpu
+        return _Turn(count, reading, Spent(cpu=cpu, wall=filled - start - wall))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,21 +248,6 @@ class _Turn:
     reading: Spent
     filling: Spent
 
-    @classmethod
-    def of(
-        cls, runner: Runner, seconds: float, ignored: Sequence[str], meter: ProcessMeter
-    ) -> "_Turn":
-        start, cpu = meter.clock(), meter.cpu()
-        count = runner.pull_for(seconds)
-        wall = meter.clock() - start
-        reading = Spent(cpu=meter.cpu() - cpu, wall=wall)
-        # The process must be idle for the time of two elements, because a thread may
-        # be waiting for one.
-        idle = min(max(2 * wall / count, _MIN_IDLE_SECONDS), _MAX_IDLE_SECONDS)
-        filled = meter.wait_until_idle(idle_seconds=idle, ignored=ignored)
-        cpu = meter.cpu() - cpu - reading.cpu
-        return cls(count, reading, Spent(cpu=cpu, wall=filled - start - wall))
-
     def made_in(self, filling: Spent) -> tuple[float, float]:
         """Returns elements per second and CPU-seconds per element of making them.
 
@@ -237,25 +262,33 @@ class _Turn:
 
 
 def release(
-    runners: Mapping[str, Runner], before: threading.Thread | None
+    runners: Sequence[Runner],
+    before: threading.Thread | None,
+    *,
+    caches: Sequence[Cache] = (),
 ) -> threading.Thread:
     """Closes datasets in a thread of its own, and returns the thread.
 
     The thread of AUTOTUNE may sleep for many seconds before it ends. Datasets hold
-    buffers and caches meanwhile, so those of at most one race are left waiting.
+    buffers meanwhile. An element that blocks would hold up the end of the process, so
+    the thread is a daemon.
 
     Args:
         runners: The datasets.
-        before: The thread that the last call returned; this call waits for it.
+        before: The thread that the last call returned; the new thread waits for it.
+        caches: Caches that only these datasets and those before them read; they are
+            closed after them.
     """
-    if before is not None:
-        before.join()
 
     def end() -> None:
-        for runner in runners.values():
+        if before is not None:
+            before.join()
+        for runner in runners:
             runner.close()
+        for cache in caches:
+            cache.close()
 
-    thread = threading.Thread(target=end)
+    thread = threading.Thread(target=end, daemon=True)
     thread.start()
     return thread
 

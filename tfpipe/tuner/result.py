@@ -7,20 +7,19 @@ In: trials, from the races of `search`. Out: a table, a sentence, and a JSON fil
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfpipe import errors, host, tuning
 from tfpipe.pipeline import Pipeline
+from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.profile import Profile
 from tfpipe.service.paying import ServicePayoff
-from tfpipe.tuner import race, space
+from tfpipe.tuner import race, space, verdict
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Budget, Setting
+from tfpipe.tuner.verdict import AUTOTUNE, GAIN, GIVEN
 from tfpipe.tuning import Tuning
-
-# A setting must be this many times as fast to win: less is the noise of a race.
-GAIN = 1.03
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,38 +66,46 @@ class Search:
         autotuned: The setting of AUTOTUNE, within the same budgets.
         trials: All trials, in order.
         ratio: Rate of the winner divided by that of AUTOTUNE in the last race; 1 if
-            AUTOTUNE wins.
+            AUTOTUNE wins; None if the time was too short for a race of both.
         given_ratio: Rate of the winner divided by that of the pipeline as it was given;
-            None if that pipeline could not be run.
-        profile: The costs that the search began with.
+            None if that pipeline could not be run in time.
+        profile: The costs that the search began with; None if they could not be
+            measured in time.
         fingerprint: Fingerprint of the pipeline as it was given.
         is_as_given: Whether the pipeline is the one that was given, unchanged.
         given_excess: How the pipeline as it was given exceeds the budget; empty if it
             does not.
         service: Whether a `Service` would pay, from the rate of the winner and the
             demand; None if that is not known.
+        host_share: What other processes took of the host during the search.
+        notes: Remarks about the figures.
     """
 
     pipeline: Pipeline
     setting: Setting
     autotuned: Setting
     trials: Sequence[Trial]
-    ratio: float
+    ratio: float | None
     given_ratio: float | None
-    profile: Profile
+    profile: Profile | None
     fingerprint: str
     is_as_given: bool = False
     given_excess: str = ""
     service: ServicePayoff | None = None
+    host_share: HostShare | None = None
+    notes: Sequence[str] = ()
 
     def __str__(self) -> str:
         head = f"{'tried':50} {'elements/s':>10} {'CPU ms':>8}  ratio"
-        found = [head, *map(str, self.trials), self.sentence]
+        found = [head, *map(str, self.trials), *self.notes, self.sentence]
         return "\n".join([*found, self.service.sentence] if self.service else found)
 
     @property
     def sentence(self) -> str:
         """The result in words."""
+        if self.ratio is None:
+            kept = "stays as it was given" if self.is_as_given else "gets AUTOTUNE"
+            return f"The time limit was too short for a race: the pipeline {kept}."
         if self.is_as_given:
             return (
                 "The pipeline as it was is the fastest, as no setting is "
@@ -124,6 +131,8 @@ class Search:
             "given_excess": self.given_excess,
             "sentence": self.sentence,
             "service": self.service and self.service.as_json(),
+            "host_share": self.host_share and dataclasses.asdict(self.host_share),
+            "notes": list(self.notes),
             "trials": [dataclasses.asdict(trial) for trial in self.trials],
         }
 
@@ -140,6 +149,100 @@ class Search:
             is_as_given=self.is_as_given,
             evidence=self.as_json(),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The findings of a search so far.
+
+    Attributes:
+        given: The pipeline as it was given.
+        bare: The same pipeline without tuning.
+        autotune: The setting of AUTOTUNE.
+        turns: The turns of the race that decides; empty if there was none in time.
+        settings: The settings of that race, by name.
+        trials: All trials so far.
+        profile: The costs of the stages, if they are known.
+        budget: The budget of the pipeline.
+        excess: How the given pipeline exceeds the budget; empty if it does not.
+        share: What other processes took of the host.
+        is_done: Whether the search ended in time.
+    """
+
+    given: Pipeline
+    bare: Pipeline
+    autotune: Setting
+    turns: Mapping[str, race.Turns]
+    settings: Mapping[str, Setting | None]
+    trials: Sequence[Trial]
+    profile: Profile | None
+    budget: Budget
+    excess: str
+    share: HostShare
+    is_done: bool
+
+    def search(self, demand: float | None) -> Search:
+        """Returns the winner with the evidence; `demand` as of `search_tuning`."""
+        turns, setting = self.turns, self._setting()
+        winner = self._winner() if turns else None
+        mine = turns[winner] if winner else None
+        service = None
+        if mine and self.profile:
+            service = payoff(mine, self.profile, self.budget, demand)
+        return Search(
+            pipeline=setting.of(self.bare) if setting else self.given,
+            setting=setting or space.of_pipeline(self.given),
+            autotuned=self.autotune,
+            trials=self.trials,
+            ratio=mine.ratio(turns[AUTOTUNE]) if mine and AUTOTUNE in turns else None,
+            given_ratio=mine.ratio(turns[GIVEN]) if mine and GIVEN in turns else None,
+            profile=self.profile,
+            fingerprint=self.given.fingerprint,
+            is_as_given=setting is None,
+            given_excess=self.excess,
+            service=service,
+            host_share=self.share,
+            notes=self._notes(),
+        )
+
+    def _winner(self) -> str:
+        taken = self.share.taken
+        return verdict.chosen(self.turns, may_stay=not self.excess, taken=taken)
+
+    def _setting(self) -> Setting | None:
+        if self.turns:
+            return self.settings[self._winner()]
+        # Nothing is known, so the given pipeline stays, if it can.
+        cannot = any(trial.name == GIVEN and trial.error for trial in self.trials)
+        return self.autotune if self.excess or cannot else None
+
+    def _notes(self) -> list[str]:
+        notes = [self.share.sentence] if self.share.sentence else []
+        if self.profile is None:
+            notes.append("The costs of the stages could not be measured in time.")
+        if not self.is_done:
+            notes.append("An element took longer than the time that was left.")
+        return notes
+
+
+def trials(
+    turns: Mapping[str, race.Turns], settings: Mapping[str, Setting | None]
+) -> list[Trial]:
+    """Returns the trials of a race, each compared with the first one of the race."""
+    against = next(iter(turns), "")
+    if AUTOTUNE in turns:
+        against = AUTOTUNE
+    return [
+        Trial(
+            name=name,
+            setting=settings[name],
+            elements_per_second=mine.rate,
+            cpu_seconds_per_element=mine.cost,
+            against=against,
+            ratio=mine.ratio(turns[against]),
+        )
+        for name, mine in turns.items()
+    ]
 
 
 def payoff(

@@ -8,42 +8,43 @@ pipeline within the budgets stays as it was given unless a setting is 3 % faster
 """
 
 import dataclasses
-import itertools
+import functools
 import math
 import os
-import sys
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
-
-import tensorflow as tf
-import tqdm
 
 from tfpipe import errors, host
 from tfpipe.pipeline import Pipeline
-from tfpipe.profiling import measure, prefixes
+from tfpipe.profiling import host_share, measure
+from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter
 from tfpipe.profiling.profile import Profile
-from tfpipe.tuner import placement, race, result, space
+from tfpipe.stages.map import Map
+from tfpipe.tuner import memory, placement, result, space, verdict
 from tfpipe.tuner.placement import Placement
-from tfpipe.tuner.result import GAIN, Search, Trial
+from tfpipe.tuner.race import Turns
+from tfpipe.tuner.races import Candidates, Races
+from tfpipe.tuner.result import Search
 from tfpipe.tuner.space import Budget, Setting
+from tfpipe.tuner.time_limit import Deadline
+from tfpipe.tuner.verdict import AUTOTUNE, BEST, GIVEN
 
-# The settings of a race by name; None is the pipeline as it was given.
-_Candidates = Mapping[str, Setting | None]
+_COSTS, _START = "from the costs", "the first choice"
 
-_TURN_SECONDS = 0.4
-_GIVEN, _AUTOTUNE = "as given", "AUTOTUNE"
-_COSTS, _BEST = "from the costs", "the best so far"
+# Parts of the time limit after which the phases of a search end. The rest is for the
+# last race.
+_UNTIL_QUIET, _UNTIL_COSTS, _UNTIL_FIRST, _UNTIL_CLIMBED = 0.05, 0.25, 0.5, 0.75
+_MOST_WAIT_SECONDS = 5.0
 
-# The last race has 3 to 9 rounds, as time allows.
-_LAST_ROUNDS, _FEWEST_ROUNDS = 9, 3
-# Time is kept for three rounds of two settings, and for five of three in the last race.
-_KEPT_CANDIDATES, _KEPT_TURNS = 2 + 3, 3 * 2 + 5 * 3
+# A step is one of a few that race at the same time.
+_ROUNDS, _STEP_ROUNDS, _LAST_ROUNDS, _STEPS_AT_A_TIME = 7, 5, 15, 3
 
-# Part of the time limit: the pipeline as it was given may be slower than the others.
-_RESERVE = 0.08
+# Part of the rate of the best start from which a cache is tried again.
+_NEAR = 0.85
+
+# More threads than that are no budget but a mistake.
+_MOST_THREADS = 4096
 
 
 def tune(pipeline: Pipeline, **options: Any) -> Pipeline:
@@ -56,7 +57,7 @@ def search_tuning(
     *,
     cpu_budget: int | None = None,
     ram_budget_bytes: int | None = None,
-    disk_budget_bytes: int = 0,
+    disk_budget_bytes: int | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     num_local_ranks: int = 1,
     any_order: bool = False,
@@ -79,15 +80,17 @@ def search_tuning(
         cpu_budget: Threads for all ranks of the host; None is one for each core.
         ram_budget_bytes: Memory for buffers and caches, for all ranks of the host; None
             is half of the memory that is left.
-        disk_budget_bytes: Bytes for a cache on disk, for all ranks; 0 allows none.
-        cache_dir: Folder for a cache on disk.
+        disk_budget_bytes: Bytes for the caches on disk that a search makes, for all
+            ranks; None allows none.
+        cache_dir: Folder for a cache on disk; needs disk_budget_bytes.
         num_local_ranks: Number of processes that share the budgets equally.
         any_order: Whether to also try elements in the order in which they become ready,
             so that a slow element holds up no others. The order is not reproducible
             then, and a run that resumes within an epoch may read some elements twice
             or never.
-        time_limit: Seconds after which the best setting so far is taken. About 20 are
-            needed to try any.
+        time_limit: Seconds after which the best setting so far is taken, whatever the
+            pipeline does. About 20 are needed to try any. If nothing could be measured
+            in that time, the pipeline stays as it was given.
         exhaustive: Whether to try every setting of a coarse grid, however long that
             takes, to see what the search misses.
         demand: Images per second that the training step of this rank could take, for
@@ -101,36 +104,213 @@ def search_tuning(
     errors.require_number("", "time_limit", time_limit, above=0)
     errors.require_bools("", any_order=any_order, exhaustive=exhaustive)
     errors.require_number("", "demand", demand, above=0, or_none=True)
+    errors.require_int("", "disk_budget_bytes", disk_budget_bytes, least=1, also=[None])
     ram_left = host.ram_left()
     budget = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left // 2)
     # The cache of the given pipeline may use all memory that is left, unless a budget
     # says less.
     own = _share(cpu_budget, ram_budget_bytes, num_local_ranks, ram_left)
-    errors.require_int("", "disk_budget_bytes", disk_budget_bytes, least=0)
+    disk_bytes = disk_budget_bytes or 0
     budget = dataclasses.replace(
-        budget, disk_bytes=disk_budget_bytes, cache_dir=cache_dir, any_order=any_order
+        budget, disk_bytes=disk_bytes, cache_dir=cache_dir, any_order=any_order
     )
-    own = dataclasses.replace(own, disk_bytes=disk_budget_bytes, cache_dir=cache_dir)
-    deadline = _Deadline(None if exhaustive else time_limit)
-    searcher = _Searcher(pipeline, budget, deadline)
-    excess = _excess(pipeline, own)
-    return searcher.search(exhaustive=exhaustive, excess=excess, demand=demand)
+    own = dataclasses.replace(own, disk_bytes=disk_bytes, cache_dir=cache_dir)
+    deadline = Deadline(None if exhaustive else time_limit)
+    searcher = _Searcher(pipeline, budget, own, deadline)
+    with deadline.bar:
+        is_done = deadline.keep(functools.partial(searcher.run, exhaustive=exhaustive))
+    return searcher.result(is_done=is_done, demand=demand)
 
 
 def _share(
     cpu_budget: int | None, ram_bytes: int | None, num_ranks: int, ram_default: int
 ) -> Budget:
-    """Returns the budget of one of several ranks of a host."""
+    """Returns the budget of one of several ranks of a host.
+
+    Memory that the host does not have is not given away.
+    """
     errors.require_int("", "num_local_ranks", num_ranks, least=1)
-    errors.require_int("", "cpu_budget", cpu_budget, least=1, also=[None])
+    most = max(_MOST_THREADS, host.num_cores())
+    errors.require_int("", "cpu_budget", cpu_budget, least=1, most=most, also=[None])
     # Each rank needs a byte at least.
     least = num_ranks
     errors.require_int("", "ram_budget_bytes", ram_bytes, least=least, also=[None])
     threads = host.num_cores() if cpu_budget is None else cpu_budget
-    bytes_in_all = max(ram_default, num_ranks) if ram_bytes is None else ram_bytes
+    in_all = ram_default if ram_bytes is None else min(ram_bytes, host.ram_bytes())
     return Budget(
-        num_threads=max(1, threads // num_ranks), ram_bytes=bytes_in_all // num_ranks
+        num_threads=max(1, threads // num_ranks),
+        ram_bytes=max(in_all, num_ranks) // num_ranks,
     )
+
+
+class _Searcher:
+    """One search. Its thread writes the figures; `result` can be asked at any time."""
+
+    def __init__(
+        self, pipeline: Pipeline, budget: Budget, own: Budget, deadline: Deadline
+    ) -> None:
+        self._given, self._bare = pipeline, space.opened(pipeline)
+        self._budget, self._deadline = budget, deadline
+        self._autotune = space.autotuned(budget)
+        self._races = Races(pipeline, self._bare, deadline)
+        self._sizes: dict[int, int] = {}
+        self._caches: list[Placement] = []
+        self._profile: Profile | None = None
+        self._watch = HostWatch()
+        self._excess = _excess(pipeline, own)
+
+    def run(self, *, exhaustive: bool) -> None:
+        """Searches until all is tried, or the time is up."""
+        self._deadline.show("waiting for a quiet host")
+        most = min(_MOST_WAIT_SECONDS, self._deadline.left(_UNTIL_QUIET))
+        is_quiet = host_share.wait_until_quiet(most)
+        self._watch = HostWatch()
+        self._races.busy_threads = ProcessMeter().busy_threads()
+        self._sizes = placement.sizes(self._bare)
+        try:
+            self._deadline.show("costs of the stages")
+            bare = self._autotune.of(self._bare)
+            self._profile = _costs(bare, self._deadline, is_quiet=is_quiet)
+            if self._profile is not None:
+                self._races.lanes.fill_for(self._profile)
+            held = self._held(self._start(None))
+            self._caches, refused = memory.admitted(self._sizes, self._budget, held)
+            self._races.trials += refused
+            if exhaustive:
+                grid = space.grid(self._bare, self._budget, [None, *self._caches])
+                start = _best_of(grid, self._races)
+            else:
+                start = self._first()
+            best = start if exhaustive else self._climb(start)
+            last = {GIVEN: None, AUTOTUNE: self._autotune, BEST: best, _START: start}
+            self._races.decide(
+                last,
+                until=1.0,
+                num_rounds=_LAST_ROUNDS,
+                fewest=verdict.ENOUGH_BUSY,
+            )
+        finally:
+            self._races.lanes.close()
+
+    def result(self, *, is_done: bool, demand: float | None) -> Search:
+        """Returns the best pipeline so far, and the evidence for it."""
+        return result.Evidence(
+            given=self._given,
+            bare=self._bare,
+            autotune=self._autotune,
+            turns=dict(self._races.turns),
+            settings=dict(self._races.settings),
+            trials=[*self._races.trials],
+            profile=self._profile,
+            budget=self._budget,
+            excess=self._excess,
+            share=self._watch.share(),
+            is_done=is_done,
+        ).search(demand)
+
+    def _held(self, setting: Setting) -> int:
+        return memory.held_bytes(self._bare, setting, self._profile, self._sizes)
+
+    def _start(self, cache: Placement | None) -> Setting:
+        """Returns the setting that the costs ask for, or a usual one without costs."""
+        if self._profile is not None:
+            return space.closed_form(
+                self._bare, self._profile, self._budget, cache=cache
+            )
+        return _usual(self._bare, self._budget, cache)
+
+    def _first(self) -> Setting:
+        """Returns the best setting that the costs ask for, with or without a cache."""
+        caches = {f"cache of {cache}": cache for cache in self._caches}
+        starts = {name: self._start(cache) for name, cache in caches.items()}
+        starts = {_COSTS: self._start(None)} | starts
+        lanes: Candidates = {GIVEN: None, AUTOTUNE: self._autotune} | starts
+        decide = functools.partial(self._races.decide, lanes, num_rounds=_ROUNDS)
+        # On a slow host the time of the race may be over once all is built.
+        turns = decide(until=_UNTIL_FIRST) or decide(until=_UNTIL_CLIMBED)
+        if _COSTS not in turns:
+            return starts[_COSTS]
+        tried = {name: mine for name, mine in turns.items() if name in starts}
+        # A cache costs memory and must pay.
+        best = verdict.leader(tried, _COSTS, least=verdict.GAIN)
+        # A cache that lost by little is tried again beside other knobs.
+        self._caches = [
+            cache
+            for name, cache in caches.items()
+            if name in tried and tried[name].ratio(tried[best]) > _NEAR
+        ]
+        return starts[best]
+
+    def _climb(self, best: Setting) -> Setting:
+        """Returns the best setting that steps of one knob reach within the time.
+
+        Some steps race at the same time, so that the best setting runs once for all.
+        """
+        kept, tried, left = {None, self._autotune, best}, [best], self._steps(best)
+        while left and self._deadline.left(_UNTIL_CLIMBED) > 0:
+            now, left = left[:_STEPS_AT_A_TIME], left[_STEPS_AT_A_TIME:]
+            steps = {space.change(best, step): step for step in now}
+            tried += now
+            self._races.lanes.close_all_but({*kept, best})
+            name = self._races.winner(best, steps, until=_UNTIL_CLIMBED)
+            if name is not None:
+                best = steps[name]
+                left = [step for step in self._steps(best) if step not in tried]
+        self._races.lanes.close_all_but({*kept, best})
+        return best
+
+    def _steps(self, best: Setting) -> list[Setting]:
+        """Returns the settings beside the best one that the budgets allow."""
+        if self._profile is None:
+            return []
+        near = [dataclasses.replace(best, cache=cache) for cache in self._caches]
+        if best.cache is not None:
+            near.append(dataclasses.replace(best, cache=None))
+        near += space.neighbors(self._bare, best, self._profile, self._budget)
+        # A best setting above the budget may only become smaller.
+        most = max(self._held(best), self._budget.ram_bytes)
+        return [step for step in near if step != best and self._held(step) <= most]
+
+
+def _best_of(grid: Sequence[Setting], races: Races) -> Setting:
+    """Returns the best setting of a grid: one round each, then a race of four."""
+    names = {f"{n} of {len(grid)}": each for n, each in enumerate(grid, start=1)}
+    rates: dict[str, Turns] = {}
+    for name, setting in names.items():
+        rates |= races.race({name: setting}, until=1.0, num_rounds=1)
+        races.lanes.close_all_but(())
+    best = sorted(rates, key=lambda name: -rates[name].rate)[:4]
+    turns = races.race(
+        {name: names[name] for name in best}, until=1.0, num_rounds=_ROUNDS
+    )
+    return names[max(turns, key=lambda name: turns[name].rate)]
+
+
+def _costs(pipeline: Pipeline, deadline: Deadline, *, is_quiet: bool) -> Profile | None:
+    """Measures the costs of the stages; None if there is no time for that."""
+    most = deadline.left(_UNTIL_COSTS)
+    # On a busy host all takes longer.
+    seconds, repeats = (0.2, 2) if is_quiet else (0.1, 1)
+    try:
+        return measure.profile(
+            pipeline,
+            seconds=min(seconds, deadline.limit / 100),
+            repeats=repeats,
+            time_limit=max(most, 1e-3) if math.isfinite(most) else None,
+        )
+    except TimeoutError:
+        return None
+
+
+def _usual(pipeline: Pipeline, budget: Budget, cache: Placement | None) -> Setting:
+    """Returns a setting that suits most pipelines, for one of unknown costs."""
+    num_maps = sum(isinstance(stage, Map) for stage in pipeline.stages)
+    tuning = dataclasses.replace(
+        space.autotuned(budget).tuning,
+        num_parallel_maps=(2 * budget.num_threads,) * num_maps or 1,
+        prefetch_buffer_size=1,
+    )
+    return Setting(tuning=tuning, cache=cache)
 
 
 def _excess(pipeline: Pipeline, budget: Budget) -> str:
@@ -139,249 +319,3 @@ def _excess(pipeline: Pipeline, budget: Budget) -> str:
         return space.excess(pipeline, budget)
     except ValueError:
         return ""
-
-
-class _Deadline:
-    """The time that a search may take, shown as a progress bar.
-
-    Args:
-        limit: Seconds; None is as many as the search needs.
-        clock: Returns seconds.
-    """
-
-    def __init__(
-        self, limit: float | None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.clock = clock
-        self._start, self._limit = clock(), limit
-        self.end = math.inf if limit is None else self._start + limit
-        total = None if limit is None else round(limit)
-        self.bar = tqdm.tqdm(total=total, unit="s", file=sys.stderr, disable=None)
-
-    def show(self, what: str) -> None:
-        """Shows what is being done now."""
-        self.bar.set_description(what)
-        passed = min(self.clock(), self.end) - self._start
-        self.bar.update(round(passed) - int(self.bar.n))
-
-    def has(self, seconds: float) -> bool:
-        """Checks whether that many seconds are left besides the reserve."""
-        reserve = _RESERVE * (self._limit or 0.0)
-        return self.end - reserve - self.clock() > seconds
-
-
-class _Searcher:
-    """One search: holds the settings that were tried so far."""
-
-    def __init__(self, pipeline: Pipeline, budget: Budget, deadline: _Deadline) -> None:
-        self._given = pipeline
-        self._bare = space.opened(pipeline)
-        self._budget = budget
-        self._deadline = deadline
-        self._caches, self._trials = _caches(self._bare, budget)
-        self._released: threading.Thread | None = None
-        self._busy_threads = ProcessMeter().busy_threads()
-        self._seconds_kept = 0.0  # for one more race of two, and for the last race
-
-    def search(
-        self, *, exhaustive: bool, excess: str, demand: float | None = None
-    ) -> Search:
-        """Runs the search; `excess` says how the given pipeline exceeds the budget."""
-        autotune = space.autotuned(self._budget)
-        with self._deadline.bar:
-            self._deadline.show("costs of the stages")
-            profile = measure.profile(autotune.of(self._bare), seconds=0.2, repeats=2)
-            if exhaustive:
-                best = self._best_of_grid(autotune)
-            else:
-                best = self._climb(self._first(autotune, profile), profile)
-            candidates: _Candidates = {_AUTOTUNE: autotune, _BEST: best, _GIVEN: None}
-            turns = self._race(candidates, _AUTOTUNE, num_rounds=_LAST_ROUNDS)
-        winner, given = chosen(turns, may_stay=not excess), turns.get(_GIVEN)
-        setting = candidates[winner]
-        return Search(
-            pipeline=setting.of(self._bare) if setting else self._given,
-            setting=setting or space.of_pipeline(self._given),
-            autotuned=autotune,
-            trials=self._trials,
-            ratio=turns[winner].ratio(turns[_AUTOTUNE]),
-            given_ratio=turns[winner].ratio(given) if given else None,
-            profile=profile,
-            fingerprint=self._given.fingerprint,
-            is_as_given=setting is None,
-            given_excess=excess,
-            service=result.payoff(turns[winner], profile, self._budget, demand),
-        )
-
-    def _first(self, autotune: Setting, profile: Profile) -> Setting:
-        """Returns the best setting that the costs ask for, with or without a cache."""
-
-        def start(cache: Placement | None = None) -> Setting:
-            return space.closed_form(self._bare, profile, self._budget, cache=cache)
-
-        candidates = {_AUTOTUNE: autotune, _COSTS: start()}
-        candidates |= {f"cache of {cache}": start(cache) for cache in self._caches}
-        # Five rounds, because no later step brings back a cache that loses here.
-        turns = self._race(candidates, _AUTOTUNE, num_rounds=5)
-        gains = {name: mine.ratio(turns[_COSTS]) for name, mine in turns.items()}
-        # A cache costs memory and must pay. The last race corrects a win by chance.
-        best = max(gains, key=gains.__getitem__)
-        pays = best != _AUTOTUNE and gains[best] >= GAIN
-        return candidates[best if pays else _COSTS]
-
-    def _climb(self, best: Setting, profile: Profile) -> Setting:
-        """Returns the best setting that steps of one knob reach within the time."""
-        tried = [best]
-        left = space.neighbors(self._bare, best, profile, self._budget)
-        while left and self._deadline.has(self._seconds_kept):
-            step = left.pop(0)
-            if step in tried:
-                continue
-            tried.append(step)
-            name = space.change(best, step)
-            turns = self._race({_BEST: best, name: step}, _BEST, knock_out=True)
-            if name in turns and turns[name].beats(turns[_BEST], GAIN):
-                best = step
-                left = space.neighbors(self._bare, best, profile, self._budget)
-        return best
-
-    def _best_of_grid(self, autotune: Setting) -> Setting:
-        """Returns the best setting of the grid: one round each, then a race of four."""
-        grid = space.grid(self._bare, self._budget, [None, *self._caches])
-        rates = {}
-        for number, setting in enumerate(grid, start=1):
-            name = f"{number} of {len(grid)}"
-            rates[number] = self._race({name: setting}, name, num_rounds=1)[name].rate
-        best = sorted(rates, key=lambda number: -rates[number])[:4]
-        candidates = {f"{number} of {len(grid)}": grid[number - 1] for number in best}
-        turns = self._race(candidates | {_AUTOTUNE: autotune}, _AUTOTUNE)
-        return candidates[max(candidates, key=lambda name: turns[name].rate)]
-
-    def _race(
-        self,
-        candidates: Mapping[str, Setting | None],
-        against: str,
-        num_rounds: int = _FEWEST_ROUNDS,
-        *,
-        knock_out: bool = False,
-    ) -> dict[str, race.Turns]:
-        """Races the settings; returns the turns of those that can be run."""
-        runners = {}
-        start = self._deadline.clock()
-        for name, setting in candidates.items():
-            self._deadline.show(name)
-            pipeline = setting.of(self._bare) if setting else self._given
-            try:
-                runners[name] = _runner(pipeline, is_ours=setting is not None)
-            except (ValueError, OSError, tf.errors.OpError) as error:
-                if name == against:
-                    raise
-                reason = str(error).splitlines()[0]
-                self._trials.append(Trial(name=name, setting=setting, error=reason))
-        self._deadline.show(f"race of {len(runners)}")
-        built = self._deadline.clock()
-        turns = race.run(
-            runners,
-            seconds=_TURN_SECONDS,
-            num_rounds=num_rounds,
-            ignored=self._busy_threads,
-            goes_on=_goes_on(against, self._deadline, knock_out=knock_out),
-        )
-        num_turns = len(turns) * turns[against].num_rounds
-        self._seconds_kept = _KEPT_TURNS * (self._deadline.clock() - built) / num_turns
-        self._seconds_kept += _KEPT_CANDIDATES * (built - start) / len(candidates)
-        self._trials += _trials(turns, candidates, against)
-        self._released = race.release(runners, self._released)
-        return turns
-
-
-def chosen(turns: Mapping[str, race.Turns], *, may_stay: bool) -> str:
-    """Returns the name of the winner of the last race.
-
-    AUTOTUNE wins unless the best setting is 3 % faster. The pipeline as it was given
-    stays unless one of these two is 3 % faster than it.
-
-    Args:
-        turns: The turns of the last race. Those of the pipeline as it was given are
-            missing if it could not be run.
-        may_stay: Whether the pipeline as it was given is within the budget.
-    """
-    winner = _BEST if turns[_BEST].beats(turns[_AUTOTUNE], GAIN) else _AUTOTUNE
-    if not may_stay or _GIVEN not in turns:
-        return winner
-    faster = (n for n in (winner, _BEST) if turns[n].beats(turns[_GIVEN], GAIN))
-    return next(faster, _GIVEN)
-
-
-def _goes_on(
-    against: str, deadline: _Deadline, *, knock_out: bool
-) -> Callable[[Mapping[str, race.Turns]], bool]:
-    """Returns a function that says whether a race that begins now has another round.
-
-    A race ends after the fewest rounds if the time is up. With `knock_out` a race ends
-    when each of the others has lost a round: of so few rounds the winner must win all,
-    see `race.Turns.beats`.
-    """
-    marks = [deadline.clock()]
-
-    def goes_on(turns: Mapping[str, race.Turns]) -> bool:
-        marks.append(deadline.clock())
-        first = turns[against]
-        others = [mine for name, mine in turns.items() if name != against]
-        if knock_out and not any(min(mine.ratios(first)) > 1 for mine in others):
-            return False
-        longest = max(after - before for before, after in itertools.pairwise(marks))
-        return first.num_rounds < _FEWEST_ROUNDS or deadline.end - marks[-1] > longest
-
-    return goes_on
-
-
-def _runner(pipeline: Pipeline, *, is_ours: bool) -> race.Runner:
-    """Returns a runner of the pipeline, which closes its caches if they are ours.
-
-    The caches of the pipeline as it was given belong to the caller.
-    """
-    caches = placement.caches(pipeline) if is_ours else []
-    try:
-        raced = space.with_steady_buffers(placement.of_first_window(pipeline))
-        dataset = prefixes.endless(raced).build(num_epochs=None)
-        return race.Runner(dataset, caches=caches)
-    except BaseException:
-        for cache in caches:
-            cache.close()
-        raise
-
-
-def _trials(
-    turns: Mapping[str, race.Turns],
-    candidates: Mapping[str, Setting | None],
-    against: str,
-) -> list[Trial]:
-    return [
-        Trial(
-            name=name,
-            setting=candidates[name],
-            elements_per_second=mine.rate,
-            cpu_seconds_per_element=mine.cost,
-            against=against,
-            ratio=mine.ratio(turns[against]),
-        )
-        for name, mine in turns.items()
-    ]
-
-
-def _caches(pipeline: Pipeline, budget: Budget) -> tuple[list[Placement], list[Trial]]:
-    """Returns the places of caches that fit, and a trial for each that does not."""
-    found, refused = [], []
-    for num_ops, size in placement.sizes(pipeline).items():
-        rooms = [(Placement(where="ram", num_ops=num_ops), budget.ram_bytes)]
-        if (folder := budget.cache_dir) is not None:
-            room = Placement(where="disk", num_ops=num_ops, directory=folder)
-            rooms.append((room, budget.disk_bytes))
-        for room, most in rooms:
-            if size <= most:
-                found.append(room)
-                continue
-            error = f"it needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} MB are allowed"
-            refused.append(Trial(name=f"cache of {room}", setting=None, error=error))
-    return found, refused

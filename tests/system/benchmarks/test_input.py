@@ -15,7 +15,7 @@ from benchmarks.reporting import page
 from benchmarks.reporting.results import read
 from tests.support.rank_pool import RankPool
 from tests.support.warm_python import WarmPython
-from tfpipe.tuner import search
+from tfpipe.tuner import races
 
 # Enough that CPU time, which is counted in ticks of 10 ms, tells the threads apart.
 NUM_BATCHES = 200
@@ -25,8 +25,8 @@ TURN_SECONDS = 0.02
 QUICK_COMMAND = f"""
 from absl import app
 from benchmarks import input
-from tfpipe.tuner import search
-search._TURN_SECONDS = {TURN_SECONDS}
+from tfpipe.tuner import races
+races._TURN_SECONDS = {TURN_SECONDS}
 input._TUNE_SECONDS = 1.0
 app.run(input.main)
 """
@@ -81,7 +81,7 @@ def _use_tuned(ranks: Ranks, data_dir: pathlib.Path) -> tuple[int, int, int]:
         data_dir, "train", batch_size=4, shuffle="none", **place
     )
     pipeline = tfpipe.imagenet_train(source, image_size=96)
-    with mock.patch.object(search, "_TURN_SECONDS", TURN_SECONDS):
+    with mock.patch.object(races, "_TURN_SECONDS", TURN_SECONDS):
         found = tfpipe.search_tuning(
             pipeline,
             cpu_budget=2,

@@ -437,7 +437,7 @@ CALLED = [
             "pipeline": OBJECT,
             "cpu_budget": SIZE_OR_NONE,
             "ram_budget_bytes": SIZE_OR_NONE,
-            "disk_budget_bytes": (*INT, -1, None),
+            "disk_budget_bytes": (*INT, -1, 0),
             "num_local_ranks": SIZE,
             "any_order": SWITCH,
             "time_limit": SECONDS,

@@ -4,10 +4,12 @@ import os
 import threading
 
 import pytest
+import tensorflow as tf
 
 from tests.support.clock import SimulatedMeter
 from tfpipe.profiling import process_usage
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
+from tfpipe.profiling.timed_reader import TimedReader
 
 
 class Machine(SimulatedMeter):
@@ -35,10 +37,11 @@ def test_figures_are_multiplied_together():
         (Spent(cpu=1.0, wall=3.0, delay=0.5), 1.5),
         (Spent(cpu=1.0, wall=3.0, delay=-9.0), 2.0),  # threads have ended
         (Spent(cpu=3.0, wall=1.0), 0.0),  # of several threads
+        (Spent(cpu=1.0, wall=3.0, delay=0.5, others=1.8), 0.2),  # may be no wait
     ],
 )
 def test_wait_is_the_time_without_work_and_without_delay(spent, wait):
-    assert spent.wait == wait
+    assert spent.wait == pytest.approx(wait)
 
 
 def test_what_work_spends_is_measured():
@@ -167,3 +170,29 @@ def test_bytes_of_a_file_are_counted(tmp_path):
     spent = ProcessMeter().spent_by(path.read_bytes)
 
     assert spent.bytes_read >= 100_000
+
+
+@pytest.mark.parametrize(("others", "counted"), [(0.02, 0.0), (0.5, 0.5)])
+def test_what_others_have_counts_where_it_is_much(others, counted):
+    class Shared(Machine):
+        taken = 7.0
+
+        def others(self):
+            return self.taken
+
+    def happens(machine, now, seconds):
+        machine.taken += others * seconds
+
+    machine = Shared(happens)
+
+    assert machine.spent_by(lambda: machine.work(1.0)).others == pytest.approx(counted)
+
+
+def test_a_measurement_ends_with_its_time():
+    meter = ProcessMeter(end=ProcessMeter().clock() - 1)
+
+    with pytest.raises(TimeoutError, match="did not end within its time_limit"):
+        meter.check_time()
+    with pytest.raises(TimeoutError):
+        TimedReader(tf.data.Dataset.range(9), 2, meter=meter).pull()
+    ProcessMeter().check_time()

@@ -8,8 +8,9 @@ import pytest
 
 import tfpipe
 from tests.support.artificial import cost_of, made_profile
+from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host
-from tfpipe.profiling.profile import Storage
+from tfpipe.profiling.profile import Rate, Storage
 
 FIGURES = [
     cost_of(0, 0, kind="serial"),
@@ -194,3 +195,82 @@ def test_storage_is_a_line_of_the_table_and_no_limit_where_it_is_warm():
     assert "storage: 1 MB for each output" in table
     limits = made_profile(*FIGURES, storage=warm).limits
     assert "storage" not in {limit.resource for limit in limits}
+
+
+def rate_of(median):
+    return Rate(median=median, least=median, most=median, cpu_seconds_per_element=0.02)
+
+
+def test_rates_of_one_thread_follow_the_measured_one():
+    profile = made_profile(*FIGURES, one_thread=rate_of(44.0))
+
+    one = tfpipe.Tuning(private_threadpool_size=1)
+    ahead = dataclasses.replace(one, prefetch_buffer_size=9)
+
+    assert profile.predict(one) == pytest.approx(44.0)
+    assert profile.predict(ahead) == pytest.approx(44.0)
+    assert profile.predict(tfpipe.Tuning()) == pytest.approx(90.0)
+    # Of another host nothing was measured with one thread.
+    assert profile.predict(one, num_cores=1) == pytest.approx(45.0, rel=0.2)
+
+
+def test_rates_of_tiny_elements_cannot_be_told():
+    tiny = [
+        cost_of(0, 0),
+        cost_of(1, 5, calls=2, visit_ratio=512.0),
+        cost_of(2, 1),
+    ]
+    profile = made_profile(*tiny, one_thread=rate_of(44.0))
+
+    with pytest.raises(ValueError, match="handing 514 elements from thread"):
+        profile.predict(tfpipe.Tuning(num_parallel_maps=2))
+
+    # What was measured can be told.
+    assert profile.predict(tfpipe.Tuning()) > 0
+    one = tfpipe.Tuning(private_threadpool_size=1)
+    assert profile.predict(one) == pytest.approx(44.0)
+    assert "cannot be told" in profile.doubt(one, num_cores=8)
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(0.1, True), (0.5, False)])
+def test_rates_of_other_reads_cannot_be_told_where_reading_matters(share, is_told):
+    reader = cost_of(1, 5, calls=4, kind="reader", share=share)
+    profile = made_profile(cost_of(0, 0), reader, cost_of(2, 5, calls=2, share=0.5))
+
+    doubt = profile.doubt(tfpipe.Tuning(num_parallel_reads=1))
+
+    assert (doubt == "") is is_told
+    assert is_told or "measured with 4 reads at a time, not 1" in doubt
+    assert profile.doubt(tfpipe.Tuning(num_parallel_maps=2)) == ""
+
+
+@pytest.mark.parametrize(
+    ("wait", "others", "said"),
+    [
+        (4, 0.0, "let it work on 5 elements at a time"),
+        (4, 1.5, "let it work on more elements at a time"),  # the host was busy
+        # A hundred calls: the costs are not exact enough to say so.
+        (100, 0.0, "let it work on more elements at a time"),
+    ],
+)
+def test_no_number_of_calls_is_told_that_the_figures_do_not_bear(wait, others, said):
+    share = HostShare(
+        seconds=1.0, num_cores=2, others_cpu_seconds=others, stolen_seconds=0.0
+    )
+    costs = [
+        cost_of(0, 0, kind="serial"),
+        cost_of(1, 1),
+        cost_of(2, 0, wait=wait, calls=2),
+    ]
+
+    found = made_profile(*costs, host_share=share).bottleneck
+
+    assert said in found.sentence
+
+
+def test_no_number_of_cores_is_told_that_the_figures_do_not_bear():
+    costs = [cost_of(0, 0, kind="serial"), cost_of(1, 0.1), cost_of(2, 40, calls=2)]
+
+    sentence = made_profile(*costs).bottleneck.sentence
+
+    assert "more cores would give more. The next limit is" in sentence

@@ -44,6 +44,7 @@ def judge(spent, *, stages=None, reader=0, on_all=None, held=None, how=None):
         num_cores=4,
         num_threads=3,
         on_all_cores=[on_all or ms(1)],
+        on_one_thread=[ms(1)],
         element_spec=None,
     )
     return stage_costs.judge(steps, plan, spent, whole, copy_bytes_per_second=1e9)
@@ -71,7 +72,7 @@ def test_a_cost_below_zero_counts_as_nothing_and_is_noted():
     assert rows[1].cpu_seconds_per_output == 0
     assert rows[1].note == "-1.000 ms: below the measurement noise"
     rate = Rate(median=1.0, least=1.0, most=1.0, cpu_seconds_per_element=1.0)
-    (note,) = stage_costs.notes(rows, rate, None)
+    (note,) = stage_costs.notes(rows, rate, None, None)
     assert note.startswith("A cost below zero counts as 0")
 
 
@@ -162,6 +163,6 @@ def test_reading_faster_than_the_storage_came_from_the_page_cache(
         bytes_per_output=1e4, bytes_per_second=bandwidth, device_fraction=fraction
     )
 
-    notes = stage_costs.notes([], rate, storage)
+    notes = stage_costs.notes([], rate, storage, None)
 
     assert any("in the page cache by then" in note for note in notes) is is_told

@@ -92,7 +92,7 @@ def test_a_race_has_as_many_rounds_as_are_wanted():
         {"a": Producer(meter, 0.01, 1)},
         seconds=0.1,
         num_rounds=4,
-        goes_on=lambda turns: turns["a"].num_rounds < 2,
+        goes_on=lambda turns: [n for n in turns if turns[n].num_rounds < 2],
         meter=meter,
     )
 
@@ -221,10 +221,44 @@ def test_released_datasets_end_before_their_caches():
         def close(self):
             ended.append(not hasattr(runner, "_iterator"))
 
-    runner = race.Runner(tf.data.Dataset.range(10**9), caches=[Cache()])
+    runner = race.Runner(tf.data.Dataset.range(10**9))
 
-    first = race.release({"a": runner}, None)
-    race.release({}, first).join()
+    first = race.release([runner], None, caches=[Cache()])
+    race.release([], first).join()
 
     assert not first.is_alive()
     assert ended == [True]
+
+
+def test_a_race_ends_with_the_turn_in_which_the_time_is_over():
+    meter = Machine()
+    runners = {"a": Producer(meter, 0.01, 1), "b": Producer(meter, 0.01, 1)}
+    end = meter.now + 1.0
+
+    turns = race.run(
+        runners,
+        seconds=0.1,
+        num_rounds=100,
+        time_left=lambda: end - meter.now,
+        meter=meter,
+    )
+
+    assert meter.now <= end + 0.1
+    assert turns["a"].num_rounds - turns["b"].num_rounds in (0, 1)
+    assert turns["a"].num_rounds > 2
+    assert turns["a"].ratio(turns["b"]) == pytest.approx(1)
+
+
+def test_a_dataset_that_left_does_not_run_again():
+    meter = Machine()
+    runners = {n: Producer(meter, 0.01, 1) for n in ("a", "b", "c")}
+
+    turns = race.run(
+        runners,
+        seconds=0.1,
+        num_rounds=3,
+        goes_on=lambda turns: ["a", "b"],
+        meter=meter,
+    )
+
+    assert [mine.num_rounds for mine in turns.values()] == [3, 3, 1]

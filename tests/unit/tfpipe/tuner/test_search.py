@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import types
 
 import pytest
@@ -10,10 +11,12 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.artificial import cost_of, decoded_again_and_again
-from tests.support.clock import Clock
+from tests.support.clock import Clock, SimulatedHost
 from tfpipe import tuning
+from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter
-from tfpipe.tuner import placement, race, search, space
+from tfpipe.tuner import lanes, placement, race, search, space
+from tfpipe.tuner.time_limit import Deadline
 from tfpipe.tuning import AUTOTUNE
 
 
@@ -28,19 +31,25 @@ class Races:
         self.clock = Clock()
         self.sizes = []
 
-    def runner(self, pipeline, *, is_ours):
-        return types.SimpleNamespace(rate=self.rate(pipeline, is_ours))
+    def runner(self, lanes, setting):
+        pipeline = lanes.pipeline(setting)
+        return types.SimpleNamespace(rate=self.rate(pipeline, setting is not None))
 
-    def run(self, runners, *, seconds, num_rounds, ignored, goes_on):
+    def run(self, runners, *, seconds, num_rounds, ignored, goes_on, time_left):
         turns = dict.fromkeys(runners, race.Turns((), ()))
+        self.sizes.append(turns)
         for number in range(num_rounds):
-            if number and not goes_on(turns):
-                break
-            for name, runner in runners.items():
+            for name in goes_on(turns) if number else runners:
+                if time_left() <= seconds:
+                    return turns
                 self.clock.move(seconds)
-                turns[name] = turns[name].and_one(runner.rate, 1 / runner.rate)
-        self.sizes.append({name: mine.num_rounds for name, mine in turns.items()})
+                rate = runners[name].rate
+                turns[name] = turns[name].and_one(rate, 1 / rate)
         return turns
+
+    def rounds(self):
+        """The rounds of each setting, race by race."""
+        return [{n: mine.num_rounds for n, mine in t.items()} for t in self.sizes]
 
 
 @pytest.fixture
@@ -50,9 +59,15 @@ def races(monkeypatch):
     def install(rate):
         made = Races(rate)
         costs = [cost_of(number, 1, calls=2) for number in range(6)]
-        profile = types.SimpleNamespace(stages=costs, examples_per_output=4)
-        deadline = functools.partial(search._Deadline, clock=made.clock)
-        monkeypatch.setattr(search, "_runner", made.runner)
+        profile = types.SimpleNamespace(
+            stages=costs,
+            examples_per_output=4,
+            rate=types.SimpleNamespace(median=10.0),
+        )
+        deadline = functools.partial(Deadline, clock=made.clock)
+        monkeypatch.setattr(lanes.Lanes, "runner", lambda *args: made.runner(*args))
+        monkeypatch.setattr(search.host_share, "wait_until_quiet", lambda most: True)
+        monkeypatch.setattr(search, "HostWatch", lambda: HostWatch(SimulatedHost()))
         # In bytes, for no op and for all that are not random.
         sizes = {0: 10_000, 3: 5_000}
         monkeypatch.setattr(
@@ -60,9 +75,9 @@ def races(monkeypatch):
             "sizes",
             lambda pipeline: sizes if reads_records(pipeline) else {},
         )
-        monkeypatch.setattr(search, "_Deadline", deadline)
+        monkeypatch.setattr(search, "Deadline", deadline)
         monkeypatch.setattr(race, "run", made.run)
-        monkeypatch.setattr(race, "release", lambda runners, before: None)
+        monkeypatch.setattr(race, "release", lambda runners, before, caches=(): None)
         monkeypatch.setattr(search.measure, "profile", lambda *_, **__: profile)
         monkeypatch.setattr(ProcessMeter, "busy_threads", lambda meter: [])
         return made
@@ -189,32 +204,24 @@ def test_steps_of_one_knob_lead_to_the_best_setting(races):
 
     assert found.setting.tuning.prefetch_buffer_size == 4
     assert found.ratio == 1.3
-    last = made.sizes[-1]
-    assert last == {"AUTOTUNE": 9, "the best so far": 9, "as given": 9}
+    assert made.rounds()[-1]["the best so far"] >= 2
 
 
-def test_a_setting_that_loses_a_round_is_knocked_out(races):
-    made = races(lambda pipeline, is_ours: 100.0)
+def test_the_given_pipeline_wins_a_tie(races):
+    races(lambda pipeline, is_ours: 100.0)
 
     found = tfpipe.search_tuning(numbers_pipeline(), time_limit=100)
 
     assert found.is_as_given
-    first, *steps, _ = made.sizes
-    assert set(first.values()) == {5}
-    assert steps
-    assert all(set(rounds.values()) == {1} for rounds in steps)
 
 
 @pytest.mark.parametrize("time_limit", [1, 20, 60])
 def test_a_search_ends_in_time(races, time_limit):
-    """The fewest rounds of the first and the last race are always run."""
     made = races(rate_by_depth)
-    fewest = 0.4 * 3 * (2 + 3)
 
     tfpipe.search_tuning(numbers_pipeline(), time_limit=time_limit, cpu_budget=1)
 
-    assert made.clock.now - 1000 <= max(time_limit, fewest) + 0.4 * 3
-    assert set(made.sizes[-1].values()) <= set(range(3, 10))
+    assert made.clock.now - 1000 <= time_limit
 
 
 def test_every_setting_of_the_grid_is_tried(races):
@@ -231,7 +238,7 @@ def test_a_pipeline_that_ends_begins_again():
     source = tfpipe.SyntheticSource(batch_size=2, image_size=8)
     pipeline = tfpipe.Pipeline(source, [tfpipe.Take(3)])
 
-    runner = search._runner(pipeline, is_ours=False)
+    runner = lanes.made(pipeline)
 
     runner.pull(10)
 
@@ -248,36 +255,6 @@ def test_a_tuning_for_something_else_is_not_used(data_dir, tmp_path):
     with pytest.warns(UserWarning, match="made for pipeline"):
         loaded = tfpipe.load_tuned(path, other)
     assert str(loaded) == str(other)
-
-
-def turns(best, given=None):
-    """Rates of the last race, in which AUTOTUNE's is 100 in every round."""
-
-    def made(rates):
-        return race.Turns(tuple(rates), (1.0,) * len(rates))
-
-    lanes = {"AUTOTUNE": made([100.0] * len(best)), "the best so far": made(best)}
-    return lanes if given is None else lanes | {"as given": made(given)}
-
-
-@pytest.mark.parametrize(
-    ("best", "given", "winner"),
-    [
-        ([200, 200, 200], [50, 50, 50], "the best so far"),
-        ([101, 101, 101], [50, 50, 50], "AUTOTUNE"),  # too little to be taken
-        ([200, 200, 200], [900, 900, 900], "as given"),  # as with a cache of its own
-        ([101, 101, 101], [101, 101, 101], "as given"),
-        ([102, 102, 102], [98, 98, 98], "the best so far"),  # AUTOTUNE is 2 % faster
-        ([200, 200, 200], [190, 190, 201], "as given"),  # faster by chance
-        ([200, 200, 200], [198, 198, 198], "as given"),
-        ([200, 200, 200], None, "the best so far"),
-        ([90, 90, 90], None, "AUTOTUNE"),
-    ],
-)
-def test_the_given_pipeline_stays_unless_a_setting_is_faster(best, given, winner):
-    assert search.chosen(turns(best, given), may_stay=True) == winner
-    if winner == "as given":
-        assert search.chosen(turns(best, given), may_stay=False) != winner
 
 
 def cached_pipeline(pipeline, cache, *, at=1):
@@ -360,13 +337,21 @@ def test_a_place_in_a_folder_can_be_saved(tmp_path):
     [
         ({"time_limit": 0}, "time_limit must be a finite number > 0, got 0"),
         ({"num_local_ranks": 0}, "num_local_ranks must be .* >= 1, got 0"),
-        ({"cpu_budget": 0}, "cpu_budget must be .* >= 1 or None, got 0"),
+        ({"cpu_budget": 0}, "cpu_budget must be .* from 1 to 4096 or None, got 0"),
         ({"ram_budget_bytes": 0}, "ram_budget_bytes must be .* >= 1 or None, got 0"),
         (
             {"ram_budget_bytes": 3, "num_local_ranks": 4},
             "ram_budget_bytes must be .* >= 4 or None, got 3",  # a byte a rank
         ),
-        ({"disk_budget_bytes": -1}, "disk_budget_bytes must be .* >= 0, got -1"),
+        ({"disk_budget_bytes": 0}, "disk_budget_bytes must be .* >= 1 or None, got 0"),
+        ({"disk_budget_bytes": -1}, "disk_budget_bytes must be .* >= 1 or None, got"),
+        ({"time_limit": -1.0}, "time_limit must be a finite number > 0, got -1"),
+        ({"time_limit": math.nan}, "time_limit must be a finite number > 0, got nan"),
+        ({"time_limit": True}, "time_limit must be a finite number > 0, got True"),
+        ({"cpu_budget": True}, "cpu_budget must be .* got True"),
+        ({"cpu_budget": 10**12}, "cpu_budget must be .* from 1 to 4096"),
+        ({"ram_budget_bytes": math.nan}, "ram_budget_bytes must be .* got nan"),
+        ({"ram_budget_bytes": True}, "ram_budget_bytes must be .* got True"),
         ({"disk_budget_bytes": 9}, "both disk_bytes and cache_dir or neither"),
     ],
 )
@@ -375,22 +360,3 @@ def test_wrong_values_are_refused_before_any_work(values, said):
 
     with pytest.raises(ValueError, match=said):
         tfpipe.tune(pipeline, **values)
-
-
-@pytest.mark.parametrize(("is_ours", "num_closed"), [(True, 1), (False, 0)])
-def test_own_caches_of_what_cannot_be_built_are_closed(
-    data_dir, monkeypatch, is_ours, num_closed
-):
-    def refuse(example):
-        raise ValueError("not this")
-
-    closed = []
-    monkeypatch.setattr(tfpipe.Cache, "close", lambda cache: closed.append(cache))
-    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=4)
-    stages = [tfpipe.Interleave(), tfpipe.Map(refuse), tfpipe.Cache("ram")]
-    pipeline = tfpipe.Pipeline(source, stages)
-
-    with pytest.raises(ValueError, match="not this"):
-        search._runner(pipeline, is_ours=is_ours)
-
-    assert len(closed) == num_closed

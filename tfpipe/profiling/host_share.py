@@ -1,0 +1,149 @@
+"""Tells how much of the host other processes took while something was measured.
+
+In: the clocks of the kernel, as psutil reads them. Out: a `HostShare`: CPU-seconds of
+this process, of all others and of the hypervisor, on the cores of this process; and a
+wait until the host is quiet.
+"""
+
+import dataclasses
+import os
+import time
+
+import psutil  # type: ignore[import-untyped]
+
+from tfpipe.profiling.limits import count_of
+
+# Part of the cores: others always take a little, and the kernel counts in 10 ms.
+QUIET_SHARE = 0.1
+
+_LOOK_SECONDS = 0.25
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostShare:
+    """The use of the cores that this process may use, while something was measured.
+
+    Attributes:
+        seconds: Seconds by the clock.
+        num_cores: Number of these cores.
+        others_cpu_seconds: CPU-seconds of all other processes there.
+        stolen_seconds: Seconds in which the hypervisor gave the cores to other
+            machines.
+    """
+
+    seconds: float
+    num_cores: int
+    others_cpu_seconds: float
+    stolen_seconds: float
+
+    @property
+    def others_cores(self) -> float:
+        """Number of cores that others had, on average; stolen time included."""
+        taken = self.others_cpu_seconds + self.stolen_seconds
+        return taken / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def taken(self) -> float:
+        """Fraction of the cores that others had, 0 to 1."""
+        return min(1.0, self.others_cores / self.num_cores)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether others had so little that figures need no remark."""
+        return self.taken <= QUIET_SHARE
+
+    @property
+    def sentence(self) -> str:
+        """The share of others in words; empty if the host was quiet."""
+        if self.is_quiet:
+            return ""
+        stolen = ""
+        if self.stolen_seconds > QUIET_SHARE * self.num_cores * self.seconds:
+            cores = self.stolen_seconds / self.seconds
+            stolen = f", {cores:.1f} of them through the hypervisor"
+        return (
+            f"The host was busy: others took {self.others_cores:.1f} of "
+            f"{count_of(self.num_cores, 'core')}{stolen}. Rates and waits are those of "
+            "a busy host; CPU-seconds hold."
+        )
+
+
+class HostMeter:
+    """Reads what the cores of this process have done so far. Tests replace methods."""
+
+    def clock(self) -> float:
+        """Returns the seconds of `time.perf_counter`."""
+        return time.perf_counter()
+
+    def num_cores(self) -> int:
+        """Returns the number of cores that this process may use."""
+        return len(os.sched_getaffinity(0))
+
+    def own_cpu(self) -> float:
+        """Returns the CPU-seconds of this process."""
+        return time.process_time()
+
+    def busy(self) -> tuple[float, float]:
+        """Returns the busy and the stolen seconds of these cores, since the boot."""
+        allowed = os.sched_getaffinity(0)
+        times = psutil.cpu_times(percpu=True)
+        # A list that does not name the cores by their numbers is taken as a whole.
+        mine = [each for core, each in enumerate(times) if core in allowed] or times
+        busy = sum(each.user + each.nice + each.system for each in mine)
+        return busy, sum(getattr(each, "steal", 0.0) for each in mine)
+
+    def sleep(self, seconds: float) -> None:
+        """Lets the time pass."""
+        time.sleep(seconds)
+
+
+class HostWatch:
+    """Measures the share of others from its making on.
+
+    Args:
+        meter: Reads the host.
+    """
+
+    def __init__(self, meter: HostMeter | None = None) -> None:
+        self._meter = meter or HostMeter()
+        self._start = self._read()
+
+    def share(self) -> HostShare:
+        """Returns the share of others since the watch was made."""
+        wall, own, busy, stolen = (
+            now - then for now, then in zip(self._read(), self._start, strict=True)
+        )
+        return HostShare(
+            seconds=wall,
+            num_cores=self._meter.num_cores(),
+            others_cpu_seconds=max(0.0, busy - own),
+            stolen_seconds=max(0.0, stolen),
+        )
+
+    def _read(self) -> tuple[float, float, float, float]:
+        meter = self._meter
+        return meter.clock(), meter.own_cpu(), *meter.busy()
+
+
+def others_seconds() -> float:
+    """Returns the seconds that others had so far, for each core of this process."""
+    meter = HostMeter()
+    busy, stolen = meter.busy()
+    return (busy + stolen - meter.own_cpu()) / meter.num_cores()
+
+
+def wait_until_quiet(most_seconds: float, *, meter: HostMeter | None = None) -> bool:
+    """Waits until others leave the cores alone; returns whether they do.
+
+    Args:
+        most_seconds: Seconds after which the wait ends anyway.
+        meter: Reads the host.
+    """
+    meter = meter or HostMeter()
+    end = meter.clock() + most_seconds
+    while meter.clock() + _LOOK_SECONDS <= end:
+        watch = HostWatch(meter)
+        meter.sleep(_LOOK_SECONDS)
+        if watch.share().is_quiet:
+            return True
+    return False

@@ -1,0 +1,80 @@
+"""The time limit of a search, which holds whatever the pipeline does.
+
+In: a limit in seconds. Out: the seconds that are left, a progress bar, and work that is
+left alone when its time is over. An element that blocks cannot be interrupted, so the
+work runs in a thread of its own, which ends when its element has come.
+"""
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import tqdm
+
+# Part of the limit that is kept for ending a race and for the result.
+_RESERVE = 0.04
+
+
+class Deadline:
+    """The time that a search may take, shown as a progress bar.
+
+    Args:
+        limit: Seconds; None is as many as the search needs.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self, limit: float | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self.limit = math.inf if limit is None else limit
+        self.is_given_up = False
+        self._start = clock()
+        total = None if limit is None else max(1, math.ceil(limit))
+        self.bar = tqdm.tqdm(total=total, unit="s", file=sys.stderr, disable=None)
+
+    def show(self, what: str) -> None:
+        """Shows what is being done now."""
+        self.bar.set_description(what)
+        passed = min(self.clock() - self._start, self.limit)
+        self.bar.update(max(0, round(passed) - int(self.bar.n)))
+
+    def left(self, part: float = 1.0) -> float:
+        """Returns the seconds until that part of the limit is over, less a reserve.
+
+        Args:
+            part: 0 to 1.
+        """
+        if self.is_given_up:
+            return -math.inf
+        end = part * (1 - _RESERVE) * self.limit
+        return self._start + end - self.clock()
+
+    def keep(self, work: Callable[[], None]) -> bool:
+        """Runs the work in a thread; returns whether it ended in time.
+
+        Work that did not end is told by `left`, and goes on until it asks.
+
+        Raises:
+            BaseException: What the work raises.
+        """
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run, daemon=True, name="search")
+        thread.start()
+        try:
+            latest = self._start + self.limit - self.clock()
+            thread.join(max(0.0, min(latest, threading.TIMEOUT_MAX)))
+        finally:  # also after Ctrl-C
+            self.is_given_up = thread.is_alive()
+        if raised:
+            raise raised[0]
+        return not self.is_given_up
