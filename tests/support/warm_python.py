@@ -34,6 +34,9 @@ from tests.support import warm_client
 
 ROOT = pathlib.Path(__file__).parents[2]
 
+# With this variable a program clears all modules when it ends, as a new Python does.
+WHOLE_END = "WARM_PYTHON_WHOLE_END"
+
 # What the programs import of other projects; not DuckDB, which tells at the end of a
 # process what is left of it.
 LIBRARIES = (
@@ -141,7 +144,8 @@ def _keep(modules: dict[str, types.ModuleType]) -> None:
     """Takes modules out of those that Python clears when a program ends.
 
     To clear TensorFlow's takes longer than most programs, as a fork copies the pages.
-    The modules of the program itself, and all that it made, are cleared as ever.
+    The modules of the program itself, and all that it made, are cleared as ever. A test
+    about the end of a process sets WHOLE_END.
     """
     for name, module in modules.items():
         if sys.modules.get(name) is module:
@@ -235,6 +239,8 @@ def _run(program: Mapping[str, Any], files: list[int]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(program["environment"])
+    if WHOLE_END in os.environ:
+        atexit.unregister(_keep)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
