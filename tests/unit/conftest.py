@@ -42,8 +42,8 @@ FORBIDDEN: list[tuple[Any, str, str]] = [
 # runs in the tests of ranks, and here on the other versions of TensorFlow.
 if not os.environ.get("UNIT_TESTS_WITH_GRAPPLER"):
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    # A function of a test that `Dataset.map` is given calls the library: AutoGraph would
-    # parse and compile all functions of the library anew, which need it nowhere.
+    # AutoGraph gets the functions that tests give to `Dataset.map`. It would parse and
+    # compile all that these call in the library too, which needs it nowhere.
     config.CONVERSION_RULES = (
         config.DoNotConvert("tfpipe"),
         *config.CONVERSION_RULES,
