@@ -42,7 +42,7 @@ WHOLE_END = "WARM_PYTHON_WHOLE_END"
 LIBRARIES = (
     *("horovod.tensorflow", "keras", "tensorflow", "numpy.testing"),
     *("PIL.Image", "absl.app", "google_crc32c", "jinja2", "obstore.store"),
-    *("grpc", "psutil", "tqdm", "xxhash"),
+    *("psutil", "tqdm", "xxhash"),
 )
 
 # A program that `run` waits for and that takes longer is stuck.
