@@ -20,8 +20,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
   HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
-# Horovod's build type has -g, which takes a third of the compiler's time.
-HOROVOD_FLAGS := set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -DNDEBUG" CACHE STRING "")
+# Horovod's build type has -g, which takes a third of the compiler's time. It builds Gloo
+# twice, and TensorFlow of C++17 needs only the copy of that name.
+define HOROVOD_CMAKE
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -DNDEBUG" CACHE STRING "")
+cmake_language(DEFER CALL cmake_language EVAL CODE "
+  if(TARGET gloo AND TARGET compatible17_gloo)
+    set_target_properties(gloo PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+")
+endef
+export HOROVOD_CMAKE
 # --no-cache-dir: pip would reuse a wheel built for another TensorFlow, which fails late.
 INSTALL_HOROVOD := CMAKE_TOOLCHAIN_FILE=$(CURDIR)/$(VENV)/horovod.cmake \
   $(HOROVOD_BUILD) pip install --quiet --no-build-isolation \
@@ -33,9 +42,9 @@ TENSORFLOW_TESTS := $(TENSORFLOWS:%=test-tf-%)
 TENSORFLOW_VENVS := $(TENSORFLOWS:%=.venv-tf-%/ready)
 
 # uv needs a tenth of pip's time, but knows nothing of pip's configuration: where uv
-# fails, pip installs.
+# fails, pip installs. It trusts the certificates of the machine, as pip does.
 INSTALL = $(@D)/bin/pip install --quiet --constraint=$(CONSTRAINTS) pip setuptools uv wheel && \
-  ($(@D)/bin/uv pip install --quiet --python=$(@D)/bin/python $(WANTED) \
+  (UV_SYSTEM_CERTS=1 $(@D)/bin/uv pip install --quiet --python=$(@D)/bin/python $(WANTED) \
    || $(@D)/bin/pip install --quiet $(WANTED))
 WANTED = --constraint=$(CONSTRAINTS) --no-build-isolation --editable $(PACKAGES)
 
@@ -57,7 +66,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL)
 	@echo "Building Horovod for this TensorFlow: about 3 minutes on 2 cores."
-	@echo '$(HOROVOD_FLAGS)' > $(VENV)/horovod.cmake
+	@echo "$$HOROVOD_CMAKE" > $(VENV)/horovod.cmake
 	$(INSTALL_HOROVOD)
 	@$(MAKE) --no-print-directory check-horovod
 	touch $@

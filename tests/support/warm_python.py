@@ -1,4 +1,4 @@
-"""A Python that has imported TensorFlow, Keras and Horovod, and forks for each program.
+"""A Python that has imported TensorFlow and more, and forks for each program.
 
 In: a command line that begins with `WarmPython.command`, as if with `sys.executable`;
 then -m MODULE, -c CODE or a file, and arguments.
@@ -10,8 +10,11 @@ a session share one import. Tests of the import itself start a Python of their o
 the server, which forks; then it passes on signals, and ends as the fork ended.
 """
 
+import atexit
 import contextlib
+import ctypes
 import gc
+import importlib
 import json
 import os
 import pathlib
@@ -30,6 +33,17 @@ from typing import Any
 from tests.support import warm_client
 
 ROOT = pathlib.Path(__file__).parents[2]
+
+# With this variable a program clears all modules when it ends, as a new Python does.
+WHOLE_END = "WARM_PYTHON_WHOLE_END"
+
+# What the programs import of other projects; not DuckDB, which tells at the end of a
+# process what is left of it.
+LIBRARIES = (
+    *("horovod.tensorflow", "keras", "tensorflow", "numpy.testing"),
+    *("PIL.Image", "absl.app", "google_crc32c", "jinja2", "obstore.store"),
+    *("psutil", "tqdm", "xxhash"),
+)
 
 # A program that `run` waits for and that takes longer is stuck.
 MAX_SECONDS = 300
@@ -101,11 +115,14 @@ def serve(_: pathlib.Path) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     """Forks for each client, until the pipe on stdin ends."""
+    kept: dict[str, types.ModuleType] = {}
+    # Registered before any library registers its own, so called after all of those.
+    atexit.register(_keep, kept)
     # Only imported: threads that TensorFlow starts later would be lost in a fork.
-    import horovod.tensorflow  # noqa: F401
-    import keras  # noqa: F401
-    import tensorflow as tf  # noqa: F401
-
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    own = {*sys.stdlib_module_names, "__main__", "tests"}
+    kept |= {n: m for n, m in sys.modules.items() if n.partition(".")[0] not in own}
     gc.freeze()  # a collection in a fork would copy every page
     listener = socket.socket(fileno=int(sys.argv[1]))
     selector = selectors.DefaultSelector()
@@ -121,6 +138,19 @@ def main() -> None:
             _leave(selector)
             _run(*program)
             return
+
+
+def _keep(modules: dict[str, types.ModuleType]) -> None:
+    """Takes modules out of those that Python clears when a program ends.
+
+    To clear TensorFlow's takes longer than most programs, as a fork copies the pages.
+    The modules of the program itself, and all that it made, are cleared as ever. A test
+    about the end of a process sets WHOLE_END.
+    """
+    for name, module in modules.items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))  # for ever
 
 
 _Program = tuple[dict[str, Any], list[int]]
@@ -209,6 +239,8 @@ def _run(program: Mapping[str, Any], files: list[int]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(program["environment"])
+    if WHOLE_END in os.environ:
+        atexit.unregister(_keep)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy.testing  # noqa: F401  # Its import starts a process.
 import pytest
 import tensorflow as tf
+from tensorflow.python.autograph.core import config
 
 import tfpipe
 from tfpipe import host
@@ -41,6 +42,12 @@ FORBIDDEN: list[tuple[Any, str, str]] = [
 # runs in the tests of ranks, and here on the other versions of TensorFlow.
 if not os.environ.get("UNIT_TESTS_WITH_GRAPPLER"):
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # AutoGraph gets the functions that tests give to `Dataset.map`. It would parse and
+    # compile all that these call in the library too, which needs it nowhere.
+    config.CONVERSION_RULES = (
+        config.DoNotConvert("tfpipe"),
+        *config.CONVERSION_RULES,
+    )
 
 _is_armed = False
 

@@ -2,8 +2,15 @@
 
 import pathlib
 
+import pytest
+
 from tests.support.torture import rounds
-from tests.support.warm_python import WarmPython
+from tests.support.warm_python import WHOLE_END, WarmPython
+
+
+@pytest.fixture(autouse=True)
+def _whole_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WHOLE_END, "1")
 
 
 def test_a_process_ends_while_a_daemon_thread_waits(

@@ -46,14 +46,16 @@ def uncached(data_dir):
 
 
 @pytest.mark.parametrize(
-    ("stages", "where"),
-    [("records", "disk"), ("two maps", "ram"), ("selected", "disk")],
+    ("where", "names"), [("disk", ["records", "selected"]), ("ram", ["two maps"])]
 )
-def test_elements_are_those_without_it(data_dir, tmp_path, uncached, stages, where):
+def test_elements_are_those_without_it(data_dir, tmp_path, uncached, where, names):
+    """Also of two pipelines that have one cache."""
     cache = tfpipe.Cache(where, tmp_path if where == "disk" else None)
-    cached = make(data_dir, *UPSTREAM[stages], cache, batch_size=4).build(num_epochs=2)
+    for name in names:
+        cached = make(data_dir, *UPSTREAM[name], cache, batch_size=4)
+        dataset = cached.build(num_epochs=2)
 
-    assert (cached.element_spec, as_list(cached)) == uncached[stages]
+        assert (dataset.element_spec, as_list(dataset)) == uncached[name]
 
 
 @pytest.mark.parametrize(
@@ -88,9 +90,9 @@ def test_random_ops_after_it_draw_anew_each_epoch(data_dir, cache):
     assert all(len(set(images)) == 2 for images in by_record.values())
 
 
-def test_stages_before_it_see_each_record_once(data_dir, each_cache, tmp_path):
+def test_stages_before_it_see_each_record_once(data_dir, tmp_path):
     note = Note(str(tmp_path / "calls"))
-    pipeline = make(data_dir, tfpipe.Map(DECODE[0], note), each_cache)
+    pipeline = make(data_dir, tfpipe.Map(DECODE[0], note), tfpipe.Cache("ram"))
 
     as_list(pipeline.build())
     as_list(pipeline.build(epoch=1, num_epochs=2))
@@ -167,8 +169,7 @@ def test_only_what_is_missing_is_made(data_dir, cache, tmp_path):
     assert set(seen) <= set(noted(note.path))
 
 
-@pytest.mark.parametrize("shuffle", ["window", "none"])
-def test_damaged_records_are_stood_in_for_as_without_it(copy_dir, cache, shuffle):
+def test_damaged_records_are_stood_in_for_as_without_it(copy_dir, cache):
     damage(copy_dir, [2, 3, 13])
     logs = [tfpipe.FaultLog(3), tfpipe.FaultLog(3)]
     plain, cached = (
@@ -177,7 +178,6 @@ def test_damaged_records_are_stood_in_for_as_without_it(copy_dir, cache, shuffle
             tfpipe.Map(DECODE[0]),
             *caches,
             interleave=tfpipe.Interleave(faults=log),
-            shuffle=shuffle,
         )
         for log, caches in zip(logs, [[], [cache]], strict=True)
     )
@@ -325,23 +325,6 @@ def fingerprint(data_dir, directory, *ops, split="train", **options):
     return tfpipe.Cache("disk", directory)._open(source, ops, spec).folder.name
 
 
-def test_other_data_or_other_ops_have_a_folder_of_their_own(data_dir, tmp_path):
-    same = [
-        fingerprint(data_dir, tmp_path, *DECODE),
-        fingerprint(data_dir, tmp_path, *DECODE, seed=8, batch_size=3, rank=0),
-        fingerprint(data_dir, tmp_path, *DECODE, shuffle="full", window_size=9),
-    ]
-    others = [
-        fingerprint(data_dir, tmp_path, *DECODE, Add(1)),
-        fingerprint(data_dir, tmp_path, *DECODE, Add(2)),
-        fingerprint(data_dir, tmp_path, DECODE[0]),
-        fingerprint(data_dir, tmp_path, *DECODE, split="validation"),
-    ]
-
-    assert len(set(same)) == 1
-    assert len({*same, *others}) == 5
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Weigh:
     """An op that holds an array of more elements than its repr shows."""
@@ -352,23 +335,36 @@ class Weigh:
         return example | {"label": example["label"] + self.weights.argmax()}
 
 
-@pytest.fixture(scope="module")
-def printed_alike(data_dir):
-    """Maps that print alike, each with its elements without a cache."""
-    maps = [
-        tfpipe.Map(DECODE[0], Weigh(np.arange(5000) == position))
-        for position in (2000, 2001)
+PRINTED_ALIKE = [Weigh(np.arange(5000) == position) for position in (2000, 2001)]
+
+
+def test_other_data_or_other_ops_have_a_folder_of_their_own(data_dir, tmp_path):
+    same = [
+        fingerprint(data_dir, tmp_path, *DECODE),
+        fingerprint(data_dir, tmp_path, *DECODE, seed=8, batch_size=3, rank=0),
+        fingerprint(data_dir, tmp_path, *DECODE, shuffle="full", window_size=9),
     ]
-    return [(each, as_list(make(data_dir, each).build())) for each in maps]
+    others = [
+        fingerprint(data_dir, tmp_path, *DECODE, Add(1)),
+        fingerprint(data_dir, tmp_path, *DECODE, Add(2)),
+        *(fingerprint(data_dir, tmp_path, op) for op in PRINTED_ALIKE),
+        fingerprint(data_dir, tmp_path, DECODE[0]),
+        fingerprint(data_dir, tmp_path, *DECODE, split="validation"),
+    ]
+
+    assert len(set(same)) == 1
+    assert len({*same, *others}) == 7
 
 
-def test_ops_that_print_alike_do_not_share_a_cache(data_dir, each_cache, printed_alike):
-    (first, expected), (second, other) = printed_alike
-
+def test_ops_that_print_alike_do_not_share_a_cache(data_dir):
+    """Their folders differ too, see above."""
+    first, second = (tfpipe.Map(DECODE[0], op) for op in PRINTED_ALIKE)
+    cache = tfpipe.Cache("ram")
     assert repr(first) == repr(second)
-    assert as_list(make(data_dir, first, each_cache).build()) == expected
-    assert as_list(make(data_dir, second, each_cache).build()) == other
-    assert expected != other
+
+    given, other = (as_list(make(data_dir, m, cache).build()) for m in (first, second))
+
+    assert other == [e | {"label": e["label"] + 1} for e in given]
 
 
 def test_threads_fill_one_cache_of_strings_at_the_same_time(data_dir, cache):
@@ -402,13 +398,6 @@ def test_cache_that_met_damage_is_complete_and_takes_what_was_repaired(
 
     shutil.copytree(data_dir, copy_dir, dirs_exist_ok=True)
     assert read() == (as_list(make(data_dir, tfpipe.Map(DECODE[0])).build()), [])
-
-
-def test_one_cache_serves_two_pipelines(data_dir, cache, uncached):
-    for name in ("records", "two maps"):
-        cached = make(data_dir, *UPSTREAM[name], cache, batch_size=4)
-
-        assert as_list(cached.build(num_epochs=2)) == uncached[name][1]
 
 
 def test_prefix_and_text_of_a_pipeline_with_a_cache(data_dir, tmp_path):
