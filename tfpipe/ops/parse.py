@@ -259,10 +259,9 @@ def _keys(op: Parse) -> tuple[object, ...]:
 
 def _require_fits(op: Parse, source: TFRecordSource) -> None:
     """Checks the first record; see `for_source`."""
-    count = None if op.multi_label else 1
     wanted = {
         op.image_key: ("image_key", "bytes", 1),
-        op.label_key: ("label_key", "int64", count),
+        op.label_key: ("label_key", "int64", None if op.multi_label else 1),
     }
     for key, spec in op.extra:
         if spec.default_value is None:
@@ -277,10 +276,7 @@ def _require_fits(op: Parse, source: TFRecordSource) -> None:
 def _features(op: Parse) -> dict[str, Any]:
     """Returns what `tf.io.parse_example` is to parse."""
     scalar = tf.io.FixedLenFeature([], tf.int64)
-    found = {
-        op.image_key: tf.io.FixedLenFeature([], tf.string),
-        op.label_key: scalar,
-    }
+    found = {op.image_key: tf.io.FixedLenFeature([], tf.string), op.label_key: scalar}
     if op.multi_label:
         found[op.label_key] = tf.io.VarLenFeature(tf.int64)
     default = None if op.as_converted else 0
@@ -361,9 +357,7 @@ def _spec(spec: Any) -> Any:
     sides = tf.TensorShape(shape).as_list()
     if None in sides:
         raise ValueError(f"the shape {shape} is not known")
-    if isinstance(default, np.ndarray):
-        default = default.tolist()
-    default = _tupled(default)
+    default = _tupled(default.tolist() if isinstance(default, np.ndarray) else default)
     return tf.io.FixedLenFeature(
         shape=tuple(sides), dtype=tf.as_dtype(dtype), default_value=default
     )

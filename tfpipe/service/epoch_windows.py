@@ -124,7 +124,7 @@ def dataset(
     """Returns the windows of `EpochWindows.missing`, without a call of Python.
 
     Element: window. It has the features of an element of `source.TFRecordSource` but
-    `record_byte_offset`, and
+    `record_byte_offset` and `record_num_bytes`, and
         num_real: int64, the end of the real records after the permutation; whatever
             comes after it repeats the last one
         start: int64, the position in the epoch of the first record passed on

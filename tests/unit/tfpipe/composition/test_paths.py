@@ -43,7 +43,6 @@ def paths(data_dir, **options):
         ({"recipe": decoding}, "on single examples before any crop)"),
         ({"recipe": None, "ops": [decoded]}, "on single examples before any crop)"),
     ],
-    ids=str,
 )
 def test_whole_batches_where_they_pay(data_dir, options, expected):
     assert paths(data_dir, **options)["whole_batches"].endswith(expected)

@@ -126,6 +126,7 @@ def test_element_spec_is_that_of_a_window(data_dir, shuffle):
         "num_records": spec(tf.int64, None),
         "first_record": spec(tf.int64, None),
         "record_byte_offset": spec(tf.int64, None),
+        "record_num_bytes": spec(tf.int64, None),
         "skip": spec(tf.int64),
         "take": spec(tf.int64),
         "is_real": spec(tf.bool),
