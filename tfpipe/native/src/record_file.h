@@ -17,8 +17,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "tensorflow/core/lib/hash/crc32c.h"
-
+#include "crc32c.h"
 #include "example.h"
 
 namespace tfpipe {
@@ -151,8 +150,7 @@ class OpenFiles {
 inline bool IsCrcOf(const uint8_t* bytes, size_t size, const uint8_t* stored) {
   uint32_t masked;
   memcpy(&masked, stored, sizeof(masked));
-  const char* text = reinterpret_cast<const char*>(bytes);
-  return tensorflow::crc32c::Mask(tensorflow::crc32c::Value(text, size)) == masked;
+  return tensorflow::crc32c::Mask(Crc32c(bytes, size)) == masked;
 }
 
 // Checks a record of a known size. Returns an empty string, or what is wrong.

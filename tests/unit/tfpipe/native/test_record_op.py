@@ -154,6 +154,26 @@ def test_examples_are_read_as_tensorflow_reads_them(tmp_path):
     assert wrong == []
 
 
+def test_records_of_every_size_have_the_right_crc(tmp_path):
+    """The CRC is made in three parts of 2048 bytes; a changed bit is found in each."""
+    noise = random.Random(1).randbytes(20000)
+    sizes = [*range(0, 20), *range(6050, 6160), *range(12200, 12300, 7), 20000]
+    data = [example(noise[:size], label=[size], height=[1]) for size in sizes]
+    path = tmp_path / "shard"
+    place = places(path, data)
+
+    assert record_op.read(place, "image", KEYS)["label"].numpy().tolist() == sizes
+
+    last = {name: value[-1] for name, value in place.items()}
+    begin, sound = int(last["byte_offset"]), path.read_bytes()
+    for offset in range(begin + 12, len(sound), 997):
+        changed = bytearray(sound)
+        changed[offset] ^= 1 << offset % 8
+        path.write_bytes(changed)
+        with pytest.raises(tf.errors.DataLossError, match="the CRC of the data"):
+            record_op.read(last, "image", KEYS)
+
+
 def test_a_crop_of_a_record_is_that_of_its_image(tmp_path):
     data = [example(make_jpeg(n), label=[n], height=[32]) for n in range(3)]
     place = places(tmp_path / "shard", data)
