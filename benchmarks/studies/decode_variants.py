@@ -240,6 +240,14 @@ def _other(
     return _tfpipe(other, dtype, crop_op=crop_op, whole=whole, reading=reading)
 
 
+def _default(job: Job, folder: str | None) -> tf.data.Dataset:
+    """Makes the preset of a user who sets nothing but the sizes."""
+    pipeline = tfpipe.imagenet_train(
+        folder or job.data_dir, image_size=job.image_size, batch_size=job.batch_size
+    )
+    return pipeline.build(num_epochs=None)
+
+
 def _eval(job: Job, folder: str | None) -> tf.data.Dataset:
     """Reads the train split in order and crops the centers."""
     pipeline = tfpipe.imagenet_eval(
@@ -292,6 +300,8 @@ VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     "lean_uint8_accurate_fancy": lambda job: _hand(
         job, dct="INTEGER_ACCURATE", fancy=True, **_LEAN
     ),
+    "tfpipe_default_uint8": lambda job: _default(job, None),
+    "entries_default_uint8": lambda job: _default(job, job.entries_data_dir),
     "tfpipe_uint8": _tfpipe,
     "tfpipe_uint8_fast": lambda job: _tfpipe(job, quality="fast"),
     "tfpipe_float32": lambda job: _tfpipe(job, "float32"),
