@@ -25,9 +25,10 @@ TURN_SECONDS = 0.02
 QUICK_COMMAND = f"""
 from absl import app
 from benchmarks import input
-from tfpipe.tuner import races
+from tfpipe.tuner import races, search
+search._UNTIL_COSTS = search._UNTIL_FIRST = search._UNTIL_CLIMBED = 0.8
 races._TURN_SECONDS = {TURN_SECONDS}
-input._TUNE_SECONDS = 1.0
+input._TUNE_SECONDS = 12.0
 app.run(input.main)
 """
 
