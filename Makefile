@@ -22,7 +22,7 @@ HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_M
   HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
 # Horovod's build type has -g, which takes a third of the compiler's time. It builds Gloo
 # twice, and TensorFlow of C++17 needs only the copy of that name.
-define HOROVOD_CMAKE
+define TOOLCHAIN_LINES
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -DNDEBUG" CACHE STRING "")
 cmake_language(DEFER CALL cmake_language EVAL CODE "
   if(TARGET gloo AND TARGET compatible17_gloo)
@@ -30,7 +30,7 @@ cmake_language(DEFER CALL cmake_language EVAL CODE "
   endif()
 ")
 endef
-export HOROVOD_CMAKE
+export TOOLCHAIN_LINES
 # --no-cache-dir: pip would reuse a wheel built for another TensorFlow, which fails late.
 INSTALL_HOROVOD := CMAKE_TOOLCHAIN_FILE=$(CURDIR)/$(VENV)/horovod.cmake \
   $(HOROVOD_BUILD) pip install --quiet --no-build-isolation \
@@ -66,7 +66,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL)
 	@echo "Building Horovod for this TensorFlow: about 3 minutes on 2 cores."
-	@echo "$$HOROVOD_CMAKE" > $(VENV)/horovod.cmake
+	@echo "$$TOOLCHAIN_LINES" > $(VENV)/horovod.cmake
 	$(INSTALL_HOROVOD)
 	@$(MAKE) --no-print-directory check-horovod
 	touch $@
