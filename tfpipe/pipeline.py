@@ -320,6 +320,6 @@ def _tuned(stages: Sequence[Stage | Wrapper], tuning: Tuning) -> list[Stage | Wr
 def _fingerprint(source: Source, stages: Sequence[object], *others: object) -> str:
     data = getattr(source, "digest", None) or source
     # Who reads the records, and so the kind of the file system, does not count.
-    read = [s.as_interleave() if hasattr(s, "as_interleave") else s for s in stages]
+    read = building.interleaved(stages)
     opened = [s.without_tuning() if hasattr(s, "without_tuning") else s for s in read]
     return index.digest(identity.content((data, opened, *others)))

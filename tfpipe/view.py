@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.consumers import captions, records_of
-from tfpipe.native_reading import choice
 from tfpipe.ops.basic import Normalize
 from tfpipe.pipeline import Pipeline
+from tfpipe.stages import building
 from tfpipe.stages.element_fallback import ops_within
 from tfpipe.stages.map import Map
 
@@ -148,7 +148,7 @@ def _parsing(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline up to its Parse, with it."""
     number, position, _ = records_of.find_parse(pipeline.stages)
     ops = _ops(pipeline.stages[number])
-    before = choice.interleaved(pipeline.stages[:number])
+    before = building.interleaved(pipeline.stages[:number])
     stages: list[Any] = [*before, Map(*ops[: position + 1])]
     return dataclasses.replace(pipeline, stages=stages)
 

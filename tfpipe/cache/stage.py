@@ -19,10 +19,10 @@ from tfpipe import host
 from tfpipe.cache import cacheable, folders, store
 from tfpipe.cache.filled import Filled, features
 from tfpipe.errors import require_local_path, settle_ints
-from tfpipe.native_reading import choice
 from tfpipe.pipeline import Stage
 from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.shards import index
+from tfpipe.stages import building
 from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
 from tfpipe.stages.map import Map
@@ -220,7 +220,7 @@ def _upstream(source: object, stages: Sequence[object]) -> tuple[Interleave, lis
     if not isinstance(source, TFRecordSource):
         raise ValueError(f"Cache needs a TFRecordSource, got {source!r}.")
     known = (Map, AssertCardinality, Prefetch)
-    stages = choice.interleaved(stages)
+    stages = building.interleaved(stages)
     if not stages or not isinstance(stages[0], Interleave):
         raise ValueError(f"Cache must come after Interleave, got {[*stages]}.")
     for stage in stages[1:]:

@@ -5,7 +5,6 @@ empty text; and the stage that reads.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from tfpipe.native_reading.read_ahead import ReadAhead
 from tfpipe.ops.crop import CROPS
@@ -44,11 +43,6 @@ def why_tensorflow(
 def stage(reason: str, faults: FaultLog) -> ReadAhead | Interleave:
     """Returns the stage that reads, for the result of `why_tensorflow`."""
     return Interleave(faults=faults) if reason else ReadAhead(faults=faults)
-
-
-def interleaved(stages: Sequence[object]) -> list[Any]:
-    """Returns stages that read whole records, as a cache and workers need them."""
-    return [s.as_interleave() if isinstance(s, ReadAhead) else s for s in stages]
 
 
 def _obstacle(

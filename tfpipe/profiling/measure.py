@@ -193,7 +193,7 @@ def profile(
     rows, here = stage_costs.judge(
         steps, plan, spent, whole, copy_bytes_per_second=_copy_bandwidth()
     )
-    storage = stage_costs.storage(spent[plan.reader], known or bandwidth)
+    storage = stage_costs.storage(spent[plan.reader :], known or bandwidth)
     return Profile(
         stages=rows,
         rate=rate,

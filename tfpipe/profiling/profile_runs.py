@@ -21,6 +21,8 @@ from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.timed_reader import TimedReader
 from tfpipe.reading.state import State
+from tfpipe.stages import building
+from tfpipe.stages.building import AtPlaces
 from tfpipe.tuning import AUTOTUNE
 
 # A run is this many pulls; one pull before it is the warm-up.
@@ -126,8 +128,10 @@ def bandwidth(task: Task) -> tuple[float, float] | None:
     task.bar.update()
     if task.first:  # a cache keeps what it has read once
         return None
-    number = task.steps[_reader(task)].number
-    dataset = task.pipeline.prefix(number).build(num_epochs=None)
+    begin = task.pipeline.prefix(task.steps[_reader(task)].number)
+    # What reads at places would decode, too.
+    begin = dataclasses.replace(begin, stages=building.interleaved(begin.stages))
+    dataset = begin.build(num_epochs=None)
     reader = TimedReader(dataset, 1, meter=task.meter)
     read = [Spent(0.0, 0.0)]
     end = time.perf_counter() + task.seconds / 2
@@ -315,11 +319,12 @@ def _repeated(
 
 
 def _reader(task: Task) -> int:
-    """Returns the position of the step that reads files."""
+    """Returns the position of the step that reads files, or says where records are."""
     for position, step in enumerate(task.steps):
         stage = task.pipeline.stages[step.number - 1] if step.number else None
         if step.number == task.first != 0 or (
-            not task.first and hasattr(stage, "num_parallel_reads")
+            not task.first
+            and (hasattr(stage, "num_parallel_reads") or isinstance(stage, AtPlaces))
         ):
             return position
     return 0

@@ -158,16 +158,19 @@ def _shared(row: StageCost, total: float, here: Host) -> StageCost:
 
 
 def storage(
-    spent: Sequence[Spent], bandwidth: tuple[float, float] | None
+    spent: Sequence[Sequence[Spent]], bandwidth: tuple[float, float] | None
 ) -> Storage | None:
     """Returns what was read from files; None if nothing was.
 
     Args:
-        spent: What the process spent in the runs of the reader, for an output.
+        spent: What the process spent in the runs of each step from the reader on, for
+            an output. The first step that reads counts: where the reader only says
+            where records are, an op after it reads them.
         bandwidth: Bytes per second of the storage and the fraction from the device,
             see `profile_runs.bandwidth`.
     """
-    read = _Reading.of(spent).bytes_per_output
+    found = (_Reading.of(runs).bytes_per_output for runs in spent if runs)
+    read = next((num_bytes for num_bytes in found if num_bytes), 0.0)
     if not read or bandwidth is None:
         return None
     return Storage(

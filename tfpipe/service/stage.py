@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors, host
-from tfpipe.native_reading import choice
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.order import Place
 from tfpipe.reading.source import TFRecordSource, windows_of
@@ -22,6 +21,7 @@ from tfpipe.service import watched
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
 from tfpipe.service.received import Received
+from tfpipe.stages import building
 from tfpipe.stages.basic import AssertCardinality, Example, as_it_is
 
 _TIME_LIMIT = 10.0  # seconds in which the dispatcher must accept a connection
@@ -100,7 +100,7 @@ class Service:
             ValueError: If the source or a stage cannot be that of a worker.
         """
         run = self._run or _Run(State(), 1, False)
-        remote = OnWorkers(source, choice.interleaved(stages))
+        remote = OnWorkers(source, building.interleaved(stages))
         remote.check()
         _require_dispatcher(self.address)
         host.keep_freed_memory()  # each message is larger than what glibc would keep

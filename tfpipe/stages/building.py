@@ -30,6 +30,19 @@ class Tunable(Protocol):
 
 
 @runtime_checkable
+class AtPlaces(Protocol):
+    """A stage that passes on where records are, for an op that reads them later."""
+
+    def as_interleave(self) -> Stage:
+        """Returns the stage that reads the same records itself."""
+
+
+def interleaved(stages: Sequence[Any]) -> list[Any]:
+    """Returns stages that read whole records, as a cache and workers need them."""
+    return [s.as_interleave() if isinstance(s, AtPlaces) else s for s in stages]
+
+
+@runtime_checkable
 class Sized(Protocol):
     """A stage that needs the number of records that the source will give."""
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfpipe.cache.stage import Cache
-from tfpipe.native_reading import choice
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
+from tfpipe.stages import building
 from tfpipe.stages.basic import AssertCardinality
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.map import Map, by_examples
@@ -160,7 +160,7 @@ def _size(pipeline: Pipeline, num_ops: int) -> int | None:
 def _parted(stages: Sequence[Any], num_ops: int) -> tuple[list[Any], list[Any]]:
     """Splits the stages after that many ops; a map becomes two if needed."""
     # A cache keeps whole records, not their places.
-    stages = choice.interleaved(stages)
+    stages = building.interleaved(stages)
     stages = by_examples(stages) if num_ops else stages
     before: list[Any] = []
     left = num_ops
