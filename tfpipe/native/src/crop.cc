@@ -26,18 +26,6 @@
 namespace tfpipe {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::errors::InvalidArgument;
-using tensorflow::errors::ResourceExhausted;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-// TensorFlow 2.16 to 2.21 do not agree on what a shape function's result is called.
-using Status = decltype(InvalidArgument(""));
-
 // Returns the shape of a batch of values with those sizes for each example.
 TensorShape Each(TensorShape batch, const std::vector<int64_t>& sizes) {
   for (const int64_t size : sizes) batch.AddDim(size);
@@ -187,7 +175,7 @@ class CropOp : public tensorflow::OpKernel {
         Each(batch, ImageShape(format_.planar, format_.height, format_.width));
     Tensor image;
     if (batch.dims() > 0) {
-      image = Tensor(Pool::Get(), output_type(0), shape);
+      image = Tensor(Pool::OfImages(), output_type(0), shape);
       OP_REQUIRES(context, image.IsInitialized(),
                   ResourceExhausted("No memory for ", shape.DebugString(), "."));
     } else {

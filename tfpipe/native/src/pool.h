@@ -7,11 +7,14 @@
 #define TFPIPE_NATIVE_POOL_H_
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "tensorflow/core/framework/allocator.h"
 
@@ -19,25 +22,36 @@ namespace tfpipe {
 
 class Pool : public tensorflow::Allocator {
  public:
-  // Never destroyed: batches may outlive the last op.
-  static Pool* Get() {
-    static Pool* pool = new Pool;
+  // For batches of images, which have few sizes. A pool is never destroyed: batches may
+  // outlive the last op.
+  static Pool* OfImages() {
+    static Pool* pool = new Pool("tfpipe_images", 0);
     return pool;
   }
 
-  std::string Name() override { return "tfpipe"; }
+  // For the records of batches, each with another size: in huge pages, with room to grow.
+  static Pool* OfRecords() {
+    static Pool* pool = new Pool("tfpipe_records", size_t{1} << 21);
+    return pool;
+  }
+
+  std::string Name() override { return name_; }
 
   void* AllocateRaw(size_t alignment, size_t num_bytes) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto block = free_.begin(); block != free_.end(); ++block) {
-      if (sizes_[*block] != num_bytes) continue;
+      if (!Fits(sizes_[*block], num_bytes)) continue;
       void* found = *block;
       free_.erase(block);
       return found;
     }
+    size_t size = num_bytes;
+    // An eighth more, as the next batch may be a little larger.
+    if (page_ > 0) size = (num_bytes + num_bytes / 8 + page_) / page_ * page_;
     void* made = nullptr;
-    if (posix_memalign(&made, alignment, num_bytes) != 0) return nullptr;
-    sizes_[made] = num_bytes;
+    if (posix_memalign(&made, std::max(alignment, page_), size) != 0) return nullptr;
+    if (page_ > 0) madvise(made, size, MADV_HUGEPAGE);
+    sizes_[made] = size;
     return made;
   }
 
@@ -52,7 +66,17 @@ class Pool : public tensorflow::Allocator {
 
  private:
   static constexpr size_t kMaxFree = 4;  // batches; calls take and return them in turns
+  static constexpr size_t kMostTimes = 4;  // a buffer may be so much larger than needed
 
+  Pool(std::string name, size_t page) : name_(std::move(name)), page_(page) {}
+
+  bool Fits(size_t size, size_t num_bytes) const {
+    if (page_ == 0) return size == num_bytes;
+    return size >= num_bytes && size / kMostTimes <= std::max(num_bytes, page_);
+  }
+
+  const std::string name_;
+  const size_t page_;  // bytes; 0: buffers have just the size that is asked for
   std::mutex mutex_;
   std::deque<void*> free_;  // the oldest first
   std::unordered_map<void*, size_t> sizes_;

@@ -18,8 +18,8 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/variant.h"
 
+#include "pool.h"
 #include "record_file.h"
-#include "record_pool.h"
 
 namespace tfpipe {
 namespace {
@@ -114,7 +114,7 @@ class ReadRecordsOp : public tensorflow::OpKernel {
       OP_REQUIRES(context, fault.empty(), Fault(places, i, fault));
       total += places.second[i];
     }
-    Tensor bytes(RecordPool::Get(), tensorflow::DT_UINT8, TensorShape({total}));
+    Tensor bytes(Pool::OfRecords(), tensorflow::DT_UINT8, TensorShape({total}));
     OP_REQUIRES(context, total == 0 || bytes.IsInitialized(),
                 ResourceExhausted("No memory for ", total, " bytes of records."));
     Tensor *encoded, *numbers;
