@@ -26,6 +26,8 @@ class HostShare:
     Attributes:
         seconds: Seconds by the clock.
         num_cores: Number of these cores.
+        own_cores: Number of those that the pipeline has threads for. The ranks of a
+            host share its cores: others may have the rest.
         others_cpu_seconds: CPU-seconds of all other processes there.
         stolen_seconds: Seconds in which the hypervisor gave the cores to other
             machines.
@@ -33,6 +35,7 @@ class HostShare:
 
     seconds: float
     num_cores: int
+    own_cores: int
     others_cpu_seconds: float
     stolen_seconds: float
 
@@ -43,9 +46,14 @@ class HostShare:
         return taken / self.seconds if self.seconds > 0 else 0.0
 
     @property
+    def lost_cores(self) -> float:
+        """Number of `own_cores` that others had, on average."""
+        return max(0.0, self.others_cores - (self.num_cores - self.own_cores))
+
+    @property
     def taken(self) -> float:
-        """Fraction of the cores that others had, 0 to 1."""
-        return min(1.0, self.others_cores / self.num_cores)
+        """Fraction of `own_cores` that others had, 0 to 1."""
+        return min(1.0, self.lost_cores / self.own_cores)
 
     @property
     def is_quiet(self) -> bool:
@@ -101,11 +109,14 @@ class HostWatch:
     """Measures the share of others from its making on.
 
     Args:
+        own_cores: Number of cores that the pipeline has threads for; None is all.
         meter: Reads the host.
     """
 
-    def __init__(self, meter: HostMeter | None = None) -> None:
-        self._meter = meter or HostMeter()
+    def __init__(
+        self, *, own_cores: int | None = None, meter: HostMeter | None = None
+    ) -> None:
+        self._meter, self._own_cores = meter or HostMeter(), own_cores
         self._start = self._read()
 
     def share(self) -> HostShare:
@@ -115,7 +126,8 @@ class HostWatch:
         )
         return HostShare(
             seconds=wall,
-            num_cores=self._meter.num_cores(),
+            num_cores=(cores := self._meter.num_cores()),
+            own_cores=max(1, min(cores, self._own_cores or cores)),
             others_cpu_seconds=max(0.0, busy - own),
             stolen_seconds=max(0.0, stolen),
         )
@@ -126,23 +138,34 @@ class HostWatch:
 
 
 def others_seconds() -> float:
-    """Returns the seconds that others had so far, for each core of this process."""
+    """Returns a clock that runs while others take the last core of this process.
+
+    Its differences are the seconds that others had beyond all cores but one, and below
+    zero where they left more free. One thread is not held back by less.
+    """
     meter = HostMeter()
     busy, stolen = meter.busy()
-    return (busy + stolen - meter.own_cpu()) / meter.num_cores()
+    spare = (meter.num_cores() - 1) * meter.clock()
+    return busy + stolen - meter.own_cpu() - spare
 
 
-def wait_until_quiet(most_seconds: float, *, meter: HostMeter | None = None) -> bool:
+def wait_until_quiet(
+    most_seconds: float,
+    *,
+    own_cores: int | None = None,
+    meter: HostMeter | None = None,
+) -> bool:
     """Waits until others leave the cores alone; returns whether they do.
 
     Args:
         most_seconds: Seconds after which the wait ends anyway.
+        own_cores: Number of cores that the pipeline has threads for; None is all.
         meter: Reads the host.
     """
     meter = meter or HostMeter()
     end = meter.clock() + most_seconds
     while meter.clock() + _LOOK_SECONDS <= end:
-        watch = HostWatch(meter)
+        watch = HostWatch(own_cores=own_cores, meter=meter)
         meter.sleep(_LOOK_SECONDS)
         if watch.share().is_quiet:
             return True

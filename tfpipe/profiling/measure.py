@@ -27,6 +27,7 @@ from tfpipe.profiling.host_share import QUIET_SHARE, HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.profile import Profile, Rate
 from tfpipe.profiling.timed_reader import TimedReader
+from tfpipe.tuning import Tuning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,8 @@ class Throughput:
         num_elements: Elements in a repeat.
         examples_per_element: The batch size, if it is static: the first dimension of
             all tensors, one of which has no other dimension. None if it is unknown.
-        others_cores: Number of cores that other processes had meanwhile, on average.
+        others_cores: Number of the cores of the pipeline that other processes had
+            meanwhile, on average.
     """
 
     elements_per_second: float
@@ -118,10 +120,10 @@ def throughput(
     reader = TimedReader(dataset, num_elements // parts)
     warmup = num_elements / 2 if num_warmup is None else num_warmup
     reader.pull(math.ceil(warmup / reader.group))
-    watch = HostWatch()
+    watch = HostWatch(own_cores=dataset.options().threading.private_threadpool_size)
     rate = _rate([reader.pull(parts) for _ in range(repeats)])
     return Throughput(
-        others_cores=watch.share().others_cores,
+        others_cores=watch.share().lost_cores,
         elements_per_second=rate.median,
         elements_per_second_least=rate.least,
         elements_per_second_most=rate.most,
@@ -174,7 +176,7 @@ def profile(
     )
     _require_extent(num_elements, seconds, repeats, per_op=per_op, progress=progress)
     ram_left, steps = host.ram_left(), prefixes.steps(pipeline, per_op=per_op)
-    watch, begun = HostWatch(), time.perf_counter()
+    watch, begun = _watch(pipeline.tuning), time.perf_counter()
     num_runs = 6 + repeats * sum(step.is_measured for step in steps)
     with _progress_bar(num_runs, is_shown=progress) as bar:
         task = profile_runs.Task(
@@ -209,6 +211,11 @@ def profile(
         one_thread=_rate(whole.on_one_thread),
         pipeline=pipeline,
     )
+
+
+def _watch(tuning: Tuning) -> HostWatch:
+    """Watches what others take of the cores that a pipeline has threads for."""
+    return HostWatch(own_cores=tuning.private_threadpool_size)
 
 
 def _progress_bar(num_runs: int, *, is_shown: bool) -> "tqdm.tqdm[Any]":

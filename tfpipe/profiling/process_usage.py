@@ -38,8 +38,8 @@ class Spent:
             does not tell.
         bytes_read: Bytes read from files, out of the page cache or from the device.
         device_bytes: Bytes read from the device.
-        others: CPU-seconds that other processes and machines had, for each core; 0 if
-            that is a small part of the time.
+        others: Seconds in which other processes and machines had all cores but one, and
+            more; 0 if that is a small part of the time.
     """
 
     cpu: float
@@ -98,7 +98,7 @@ class ProcessMeter:
         return sum(_scheduled(thread)[1] for thread in self.threads()) / 1e9
 
     def others(self) -> float:
-        """Returns the CPU-seconds of others, for each core of this process."""
+        """Returns `host_share.others_seconds`."""
         return host_share.others_seconds()
 
     def bytes_read(self) -> tuple[int, int]:

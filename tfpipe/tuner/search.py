@@ -156,15 +156,15 @@ class _Searcher:
         self._sizes: dict[int, int] = {}
         self._caches: list[Placement] = []
         self._profile: Profile | None = None
-        self._watch = HostWatch()
+        self._watch = HostWatch(own_cores=budget.num_threads)
         self._excess = _excess(pipeline, own)
 
     def run(self, *, exhaustive: bool) -> None:
         """Searches until all is tried, or the time is up."""
         self._deadline.show("waiting for a quiet host")
         most = min(_MOST_WAIT_SECONDS, self._deadline.left(_UNTIL_QUIET))
-        is_quiet = host_share.wait_until_quiet(most)
-        self._watch = HostWatch()
+        is_quiet = host_share.wait_until_quiet(most, own_cores=self._budget.num_threads)
+        self._watch = HostWatch(own_cores=self._budget.num_threads)
         self._races.busy_threads = ProcessMeter().busy_threads()
         self._sizes = placement.sizes(self._bare)
         try:

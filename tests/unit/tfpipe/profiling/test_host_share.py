@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.clock import SimulatedHost
 from tfpipe.profiling import host_share
-from tfpipe.profiling.host_share import HostMeter, HostShare, HostWatch
+from tfpipe.profiling.host_share import HostShare, HostWatch
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from tfpipe.profiling.host_share import HostMeter, HostShare, HostWatch
 )
 def test_what_others_took_is_told(own, others, stolen, taken, said):
     host = SimulatedHost()
-    watch = HostWatch(host)
+    watch = HostWatch(meter=host)
     host.now, host.own = host.now + 10, host.own + own
     host.others, host.stolen = others, stolen
 
@@ -28,6 +28,16 @@ def test_what_others_took_is_told(own, others, stolen, taken, said):
     assert share.taken == pytest.approx(taken)
     assert share.is_quiet is (said == "")
     assert said in share.sentence
+
+
+@pytest.mark.parametrize(("others", "taken"), [(9.0, 0.0), (10.4, 0.04), (15.0, 0.5)])
+def test_another_rank_may_have_its_own_cores(others, taken):
+    host = SimulatedHost()
+    watch = HostWatch(own_cores=1, meter=host)
+    host.now, host.own, host.others = host.now + 10, host.own + 5, others
+
+    assert watch.share().taken == pytest.approx(taken)
+    assert watch.share().is_quiet is (taken < 0.1)
 
 
 def test_the_wait_for_quiet_ends_with_quiet_or_with_the_time():
@@ -50,15 +60,20 @@ def test_the_wait_for_quiet_ends_with_quiet_or_with_the_time():
 
 def test_no_time_is_no_share():
     share = HostShare(
-        seconds=0.0, num_cores=2, others_cpu_seconds=0.0, stolen_seconds=0.0
+        seconds=0.0,
+        num_cores=2,
+        own_cores=2,
+        others_cpu_seconds=0.0,
+        stolen_seconds=0.0,
     )
 
     assert share.is_quiet
 
 
 def test_this_host_is_read():
-    share = HostWatch(HostMeter()).share()
+    share = HostWatch().share()
 
     assert share.num_cores >= 1
     assert share.seconds >= 0
-    assert host_share.others_seconds() > 0
+    begun = host_share.others_seconds()
+    assert host_share.others_seconds() - begun < 1

@@ -255,7 +255,11 @@ def test_rates_of_other_reads_cannot_be_told_where_reading_matters(share, is_tol
 )
 def test_no_number_of_calls_is_told_that_the_figures_do_not_bear(wait, others, said):
     share = HostShare(
-        seconds=1.0, num_cores=2, others_cpu_seconds=others, stolen_seconds=0.0
+        seconds=1.0,
+        num_cores=2,
+        own_cores=2,
+        others_cpu_seconds=others,
+        stolen_seconds=0.0,
     )
     costs = [
         cost_of(0, 0, kind="serial"),

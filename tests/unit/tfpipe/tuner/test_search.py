@@ -66,8 +66,11 @@ def races(monkeypatch):
         )
         deadline = functools.partial(Deadline, clock=made.clock)
         monkeypatch.setattr(lanes.Lanes, "runner", lambda *args: made.runner(*args))
-        monkeypatch.setattr(search.host_share, "wait_until_quiet", lambda most: True)
-        monkeypatch.setattr(search, "HostWatch", lambda: HostWatch(SimulatedHost()))
+        monkeypatch.setattr(
+            search.host_share, "wait_until_quiet", lambda *_, **__: True
+        )
+        watch = functools.partial(HostWatch, meter=SimulatedHost())
+        monkeypatch.setattr(search, "HostWatch", watch)
         # In bytes, for no op and for all that are not random.
         sizes = {0: 10_000, 3: 5_000}
         monkeypatch.setattr(
