@@ -3,6 +3,7 @@
 The storage of rank 1 takes 0.2 s for 16 records.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from benchmarks.training.setting import make_setting
 from tests.support import slow_storage
 from tests.support.data import SYNSETS, convert
 from tests.support.rank_pool import RankPool
+from tfpipe.stages import building
 
 NUM_RECORDS = 64  # 32 for each rank, a whole shard: one shuffle window
 SECONDS_PER_RECORD = 0.2 / 16
@@ -74,10 +76,16 @@ def _seconds_per_step(result: dict[str, Any]) -> float:
 
 
 def _slowed(
-    ranks: RankPool, folder: pathlib.Path, *, tolerance: float, **fields: Any
+    ranks: RankPool,
+    folder: pathlib.Path,
+    *,
+    tolerance: float,
+    most: float = 1.0,
+    **fields: Any,
 ) -> tuple[dict[str, Any], float]:
     """Checks that rank 1 is named; returns the result and how much slower a step is.
 
+    The ratio that is named may be up to `most` times the one of the clock.
     Without slow storage both ranks take as long as rank 0, which waits for nothing.
     """
     fields |= {"num_warmup_steps": 16, "num_steps": 40}
@@ -85,7 +93,8 @@ def _slowed(
     result, _ = ranks.run(_run, folder, **fields)
     found, ratio = result["stragglers"], _seconds_per_step(result) / _mean_step(alone)
     assert (found["slowest_rank"], found["cause"]) == (1, "input")
-    assert found["slowest_over_others"] == pytest.approx(ratio, rel=tolerance)
+    named = found["slowest_over_others"] / ratio
+    assert 1 - tolerance < named < most * (1 + tolerance)
     return result, ratio
 
 
@@ -109,8 +118,10 @@ def test_slow_rank_of_a_real_training_is_named_with_its_ratio(
     fields = {"batch_size": 16, "image_size": 96}
 
     # Without slow storage both ranks compute at the same time. Here rank 1 computes
-    # later, so that a step of each may have all cores and be shorter.
-    result, _ = _slowed(uneven_ranks, noise_dir / "both", tolerance=0.4, **fields)
+    # later, so that a step of each may have both cores and take half of the time.
+    result, _ = _slowed(
+        uneven_ranks, noise_dir / "both", tolerance=0.2, most=2, **fields
+    )
 
     found, seconds = result["stragglers"], _seconds_per_step(result)
     _, slow = found["own_seconds_per_step_per_rank"]
@@ -128,7 +139,11 @@ def _train_alone(
         return None
     fields = {"model": "tiny", "image_size": 32, "batch_size": 1, **fields}
     config = Config(data_dir=str(folder), step_time_ms=1.0, **fields)
-    return loop.train(make_setting(config, Ranks()), Ranks())
+    setting = make_setting(config, Ranks())
+    # The native op reads a batch when it is wanted, and holds no window.
+    stages = building.interleaved(setting.pipeline.stages)
+    pipeline = dataclasses.replace(setting.pipeline, stages=stages)
+    return loop.train(dataclasses.replace(setting, pipeline=pipeline), Ranks())
 
 
 def test_what_was_read_ahead_is_not_the_rate_of_the_storage(

@@ -20,7 +20,7 @@ def found(data_dir):
     """A search where a cache of what is costly fits."""
     pipeline = decoded_again_and_again(data_dir)
     return pipeline, tfpipe.search_tuning(
-        pipeline, time_limit=12, ram_budget_bytes=10**9
+        pipeline, time_limit=40, ram_budget_bytes=10**9
     )
 
 
