@@ -273,8 +273,8 @@ class Pipeline(KerasMethods):
             for number, stage in enumerate(self.tuned_stages(), start=1)
         ]
         lines += [f"   on the device: {op!r}" for op in self.device_ops]
-        paths = (f"{n.replace('_', ' ')} {path}" for n, path in self.paths.items())
-        lines += [f"   paths: {', '.join(paths)}"] if self.paths else []
+        paths = [f"{n.replace('_', ' ')} {path}" for n, path in self.paths.items()]
+        lines += [f"   paths: {', '.join(paths)}"] if paths else []
         return "\n".join([*lines, f"   {self.tuning!r}"])
 
 

@@ -65,9 +65,10 @@ class Lanes:
         """
         if setting not in self._open:
             pipeline = self.pipeline(setting)
-            runner = made(pipeline, num_batches=self.num_batches)
+            first = first_records(pipeline, self.num_batches)
+            runner = made(pipeline, first)
             self._open[setting] = runner
-            self._fill(runner, first_records(pipeline, self.num_batches))
+            self._fill(runner, first)
         return self._open[setting]
 
     def close_all_but(self, kept: Collection[Setting | None]) -> None:
@@ -110,12 +111,16 @@ def first_records(pipeline: Pipeline, num_batches: int) -> TFRecordSource | None
     return dataclasses.replace(source, window_size=size)
 
 
-def made(pipeline: Pipeline, *, num_batches: int = _FEWEST_BATCHES) -> race.Runner:
+def made(pipeline: Pipeline, first: TFRecordSource | None) -> race.Runner:
     """Returns a runner of the pipeline, on the first records if there is a cache.
 
     Otherwise a cache would not be full in the time of a race, and would look useless.
+
+    Args:
+        pipeline: A pipeline.
+        first: What `first_records` returns for it.
     """
-    if (source := first_records(pipeline, num_batches)) is not None:
-        pipeline = dataclasses.replace(pipeline, source=source)
+    if first is not None:
+        pipeline = dataclasses.replace(pipeline, source=first)
     raced = space.with_steady_buffers(placement.of_first_window(pipeline))
     return race.Runner(prefixes.endless(raced).build(num_epochs=None))

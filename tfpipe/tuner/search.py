@@ -38,7 +38,7 @@ _UNTIL_QUIET, _UNTIL_COSTS, _UNTIL_FIRST, _UNTIL_CLIMBED = 0.05, 0.25, 0.5, 0.75
 _MOST_WAIT_SECONDS = 5.0
 
 # A step is one of a few that race at the same time.
-_ROUNDS, _STEP_ROUNDS, _LAST_ROUNDS, _STEPS_AT_A_TIME = 7, 5, 15, 3
+_ROUNDS, _LAST_ROUNDS, _STEPS_AT_A_TIME = 7, 15, 3
 
 # Part of the rate of the best start from which a cache is tried again.
 _NEAR = 0.85

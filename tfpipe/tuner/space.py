@@ -280,7 +280,7 @@ def grid(
         for most in _most_calls(pipeline, budget)
     ]
     if len(calls) > 1:
-        calls = [sorted({few, many}) for few, *_, many in ([c[0], *c] for c in calls)]
+        calls = [sorted({counts[0], counts[-1]}) for counts in calls]
     fuse = (True, False) if can_fuse(pipeline) else (True,)
     reads = (1, 4) if reads_files(pipeline) else (1,)
     points = itertools.product(reads, itertools.product(*calls), (1, 4), fuse, caches)

@@ -7,6 +7,7 @@ made-up figures.
 import statistics
 from collections.abc import Mapping
 
+from tfpipe.profiling.host_share import QUIET_SHARE
 from tfpipe.tuner.race import Turns
 
 GIVEN, AUTOTUNE, BEST = "as given", "AUTOTUNE", "the best so far"
@@ -24,8 +25,6 @@ _CLEARLY = 0.3
 _FEW = 3
 # Rounds without which the given pipeline is not replaced, on a quiet and a busy host.
 _ENOUGH, ENOUGH_BUSY = 3, 5
-# Fraction of the cores that others have on a busy host.
-_BUSY = 0.1
 
 
 def gain(taken: float) -> float:
@@ -120,7 +119,7 @@ def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) ->
 
 def _replaces(mine: Turns, given: Turns, taken: float) -> bool:
     ratios = mine.ratios(given)
-    if taken > _BUSY and (len(ratios) < ENOUGH_BUSY or min(ratios) <= 1):
+    if taken > QUIET_SHARE and (len(ratios) < ENOUGH_BUSY or min(ratios) <= 1):
         return False
     return len(ratios) >= _ENOUGH and mine.beats(given, gain(taken))
 

@@ -32,7 +32,7 @@ def built(monkeypatch):
     """The pipelines of all runners that were made, in order."""
     pipelines = []
 
-    def made(pipeline, *, num_batches):
+    def made(pipeline, first):
         pipelines.append(pipeline)
         return Runner()
 

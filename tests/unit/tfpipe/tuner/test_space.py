@@ -13,7 +13,7 @@ from tfpipe.tuner import placement, space
 
 @dataclasses.dataclass(frozen=True)
 class FakeProfile:
-    """What `space` asks a profile for."""
+    """Has the part of a profile that `space` reads."""
 
     stages: list
 
