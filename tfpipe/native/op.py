@@ -53,14 +53,24 @@ def _say_stock(reason: str) -> None:
 def load() -> tuple[Any, str]:
     """Returns the op's module and "", or None and the reason why there is no module.
 
-    The module has `tfpipe_crop`, `tfpipe_random_window`, `tfpipe_uniform` and
-    `tfpipe_entry_points`. Nothing is raised: a library that is damaged or does not load
-    is a reason as well.
+    The module has `tfpipe_crop`, `tfpipe_random_window`, `tfpipe_uniform`,
+    `tfpipe_entry_points`, `tfpipe_read_records` and `tfpipe_read_ahead`. Nothing is
+    raised: a library that is damaged or does not load is a reason as well.
     """
     try:
         return _load(library()), ""
     except OSError as error:
         return None, str(error)
+
+
+def module() -> Any:
+    """Returns the op's module.
+
+    Raises:
+        RuntimeError: If the native op cannot be used; says why.
+    """
+    resolve("native")
+    return load()[0]
 
 
 def library() -> pathlib.Path:

@@ -6,14 +6,13 @@ read parts of shards into memory. `src/read_ops.h` has the ops.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.native import op
 
 # Names of the features that say where a record is.
-PATH, BYTE_OFFSET, NUM_BYTES = PLACE = ("path", "byte_offset", "num_bytes")
+_PLACE = ("path", "byte_offset", "num_bytes")
 
 
 def read(
@@ -35,11 +34,10 @@ def read(
         tf.errors.DataLossError: When it runs, if a record cannot be read, is damaged
             or has no such feature; names its shard and byte offset.
     """
-    encoded, found = _module().tfpipe_read_records(
-        **{name: place[name] for name in PLACE},
+    encoded, found = op.module().tfpipe_read_records(
+        **{name: place[name] for name in _PLACE},
         image_key=image_key,
         number_keys=number_keys,
-        required=[True] * len(number_keys),
     )
     numbers = tf.unstack(found, len(number_keys), axis=-1)
     values = dict(zip(number_keys, numbers, strict=True))
@@ -56,9 +54,4 @@ def read_ahead(path: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     Returns:
         int64 [], the number of bytes.
     """
-    return _module().tfpipe_read_ahead(path=path, begin=begin, end=end)
-
-
-def _module() -> Any:
-    op.resolve("native")
-    return op.load()[0]
+    return op.module().tfpipe_read_ahead(path=path, begin=begin, end=end)

@@ -245,8 +245,7 @@ class EntryPoints:
         return None if found is None else cls(path=found)
 
     def __call__(self, example: Example) -> Example:
-        native_op.resolve("native")
-        tables = native_op.load()[0].tfpipe_entry_points(
+        tables = native_op.module().tfpipe_entry_points(
             record_id=example["record_id"], path=self.path
         )
         return example | {"entry_points": tables}

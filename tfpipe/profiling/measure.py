@@ -23,7 +23,7 @@ import tqdm
 from tfpipe import errors, host
 from tfpipe.pipeline import Pipeline
 from tfpipe.profiling import prefixes, profile_runs, stage_costs, timed_reader
-from tfpipe.profiling.host_share import QUIET_SHARE, HostWatch
+from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.profile import Profile, Rate
 from tfpipe.profiling.timed_reader import TimedReader
@@ -44,7 +44,7 @@ class Throughput:
         examples_per_element: The batch size, if it is static: the first dimension of
             all tensors, one of which has no other dimension. None if it is unknown.
         others_cores: Number of the cores of the pipeline that other processes had
-            meanwhile, on average.
+            meanwhile, on average; 0 if that is a small part of them.
     """
 
     elements_per_second: float
@@ -81,7 +81,7 @@ class Throughput:
         )
 
     def _remark(self) -> str:
-        if self.others_cores <= QUIET_SHARE * host.num_cores():
+        if not self.others_cores:
             return ""
         return f"; others had {self.others_cores:.1f} cores: the host was busy"
 
@@ -122,8 +122,9 @@ def throughput(
     reader.pull(math.ceil(warmup / reader.group))
     watch = HostWatch(own_cores=dataset.options().threading.private_threadpool_size)
     rate = _rate([reader.pull(parts) for _ in range(repeats)])
+    share = watch.share()
     return Throughput(
-        others_cores=watch.share().lost_cores,
+        others_cores=0.0 if share.is_quiet else share.lost_cores,
         elements_per_second=rate.median,
         elements_per_second_least=rate.least,
         elements_per_second_most=rate.most,

@@ -64,7 +64,6 @@ struct Span {
 struct Keys {
   std::string image;
   std::vector<std::string> numbers;
-  std::vector<bool> required;  // for each number; one that is not is 0 where it is missing
 };
 
 // The tags of fields: their number and the kind of what follows.
@@ -142,8 +141,6 @@ inline std::string ReadExample(Span bytes, const Keys& keys, Span* image, int64_
     if (!is_sound) return "its data is no tf.train.Example";
   }
   for (size_t i = 0; i < keys.numbers.size(); ++i) {
-    values[i] = 0;
-    if (found[i].empty() && !keys.required[i]) continue;
     if (!ReadInt(found[i], values + i))
       return "its feature " + keys.numbers[i] + " must be one int64";
   }

@@ -222,7 +222,7 @@ bool Parse(const Bytes& image, int64_t* num_parsed) {
   const tfpipe::Span whole = {bytes.get(), bytes.get() + broken.size()};
   tfpipe::Span found;
   int64_t numbers[2];
-  if (!tfpipe::ReadExample(whole, {"image", {"label", "height"}, {true, false}}, &found,
+  if (!tfpipe::ReadExample(whole, {"image", {"label", "height"}}, &found,
                            numbers)
            .empty()) {
     return true;

@@ -79,7 +79,6 @@ REGISTER_OP("TfpipeReadRecords")
     .Output("numbers: int64")
     .Attr("image_key: string")
     .Attr("number_keys: list(string)")
-    .Attr("required: list(bool)")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       ShapeHandle shape, numbers;
@@ -99,9 +98,6 @@ class ReadRecordsOp : public tensorflow::OpKernel {
   explicit ReadRecordsOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("image_key", &keys_.image));
     OP_REQUIRES_OK(context, context->GetAttr("number_keys", &keys_.numbers));
-    OP_REQUIRES_OK(context, context->GetAttr("required", &keys_.required));
-    OP_REQUIRES(context, keys_.required.size() == keys_.numbers.size(),
-                InvalidArgument("required must have a value for each of number_keys."));
   }
 
   void Compute(OpKernelContext* context) override {

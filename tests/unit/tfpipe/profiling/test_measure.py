@@ -1,12 +1,15 @@
 """tfpipe.profiling.measure: one profile and one rate of tiny pipelines."""
 
+import functools
 import json
 
 import pytest
 import tensorflow as tf
 
 import tfpipe
+from tests.support.clock import SimulatedHost
 from tfpipe.profiling import measure
+from tfpipe.profiling.host_share import HostWatch
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +117,26 @@ def test_throughput_is_told_in_examples_if_they_are_known(examples):
     assert result.cpu_seconds_per_element > 0
     assert json.loads(json.dumps(result.as_json()))["seconds_to_first_element"] > 0
     assert ("examples/s" in str(result)) == (examples is not None)
+
+
+@pytest.mark.parametrize(("threads", "lost"), [(1, 0.0), (2, 1.0), (None, 1.0)])
+def test_throughput_says_what_others_took_of_its_cores(monkeypatch, threads, lost):
+    class OneCoreTaken(SimulatedHost):
+        def clock(self):
+            self.now, self.others = self.now + 1, self.others + 1
+            return self.now
+
+    watch = functools.partial(HostWatch, meter=OneCoreTaken())
+    monkeypatch.setattr(measure, "HostWatch", watch)
+    options = tf.data.Options()
+    if threads is not None:
+        options.threading.private_threadpool_size = threads
+    dataset = tf.data.Dataset.range(8).with_options(options)
+
+    result = measure.throughput(dataset, num_elements=4, repeats=1)
+
+    assert result.others_cores == lost
+    assert ("the host was busy" in str(result)) == (lost > 0)
 
 
 def test_throughput_reads_exactly_what_it_says():
