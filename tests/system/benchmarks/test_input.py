@@ -20,15 +20,17 @@ from tfpipe.tuner import races
 # Enough that CPU time, which is counted in ticks of 10 ms, tells the threads apart.
 NUM_BATCHES = 200
 
-# Which setting is found does not matter here, so that races may be short.
+# Which setting is found does not matter here, so that races may be short, and no step
+# of one knob is tried. A slow host has time enough to measure the costs.
 TURN_SECONDS = 0.02
 QUICK_COMMAND = f"""
 from absl import app
 from benchmarks import input
 from tfpipe.tuner import races, search
-search._UNTIL_COSTS = search._UNTIL_FIRST = search._UNTIL_CLIMBED = 0.8
+search._UNTIL_COSTS = search._UNTIL_FIRST = 0.8
+search._UNTIL_CLIMBED = search._UNTIL_QUIET = 0.0
 races._TURN_SECONDS = {TURN_SECONDS}
-input._TUNE_SECONDS = 12.0
+input._TUNE_SECONDS = 60.0
 app.run(input.main)
 """
 
