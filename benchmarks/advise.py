@@ -40,7 +40,7 @@ GROUPS = {
     "What is asked": ("results", "what_if", "report_dir"),
     "What is trained": (
         *("model", "mode", "batch_size", "image_size", "whole_batches"),
-        *("num_images", "record", "cpu_ms"),
+        *("entry_points", "num_images", "record", "cpu_ms"),
     ),
     "Accelerators and hosts": (
         *("accelerator", "accelerators_file", "images_per_second"),
@@ -124,6 +124,12 @@ _TEXTS = [
         None,
         "Images of an epoch. Default: those of ILSVRC-2012.",
         allow_override=True,  # a flag of converters.synthesize too
+    ),
+    flags.DEFINE_string(
+        "entry_points",
+        None,
+        "yes: the data set has entry points, so that a crop decodes less. Default: no.",
+        allow_override=True,  # a flag of the converters too
     ),
     flags.DEFINE_string(
         "record", None, "Mean bytes of a record, such as 115kB. Default: ILSVRC-2012."

@@ -102,12 +102,6 @@ def make_pipeline(
     return pipeline
 
 
-def _whole_batches(pipeline: tfpipe.Pipeline) -> dict[str, Any]:
-    """Returns whether ops ran on whole batches; None if the pipeline is no preset's."""
-    path = pipeline.paths.get("whole_batches")
-    return {"whole_batches": None if path is None else path.value == "yes"}
-
-
 def _pipeline_of(name: str, world: Ranks) -> tfpipe.Pipeline:
     module_name, _, function_name = name.partition(":")
     sys.path.insert(0, os.getcwd())  # as python -m does for the script
@@ -266,7 +260,8 @@ def run(
     result = {
         "command": "benchmarks.input",
         "schema_version": 1,
-        "config": config.as_json() | _whole_batches(measured.pipeline),
+        "config": config.as_json(),
+        "paths": environment.paths(measured.pipeline),
         "pipeline": str(measured.pipeline).splitlines(),
         "num_ranks": world.num_ranks,
         **measured.results,

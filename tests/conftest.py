@@ -18,7 +18,7 @@ from tests.support.warm_python import WarmPython
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Lines of progress come every 10 s, so on a slow host only. Tests of them say how often.
+# Lines of progress come every 10 s, so on a slow host only. Their tests say how often.
 os.environ.setdefault("TFPIPE_PROGRESS_SECONDS", "3600")
 # Imports and test items stay until the end. To look through them for garbage took 15 %
 # of the time of collection, and each later round would look through them again.

@@ -39,6 +39,7 @@ KEYS = {
     "cpu_ms": Key("CPU time of an image", "milliseconds"),
     "num_images": Key("images of an epoch", "count"),
     "whole_batches": Key("whether whole batches are decoded at once", "yes"),
+    "entry_points": Key("whether the data set has entry points", "yes"),
     "record": Key("bytes of a record", "bytes"),
     "storage": Key("storage", "rate"),
     "shared_storage": Key("whether all hosts share the storage", "yes"),
@@ -55,6 +56,7 @@ KEYS = {
 }
 _MAY_BE_ZERO = {"cached", "exchange_ms", "shared_storage", "storage_cache", "ram"}
 _MAY_BE_ZERO |= {"page_cache", "local_disk_room", "whole_batches"}
+_MAY_BE_ZERO |= {"entry_points"}
 _MOST_ACCELERATORS = 1_000_000
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _NUMBER = re.compile(r"([0-9][0-9_.]*(?:e[+-]?[0-9]+)?)\s*([a-z/%]*)", re.IGNORECASE)

@@ -66,6 +66,15 @@ _PAGE_CACHE_SHARE = 0.8
 _CPU_SMALL = 103_564.0, 1.436
 _CPU_LARGE = 1e6, 9.836
 WHOLE_BATCHES = 1.198 / 1.436  # of that CPU time, at 104 kB
+# CPU time with and without entry points, at 104 kB and at 1 MB.
+_ENTRY_POINTS = 0.84, 0.70
+ENTRY_POINTS_SOURCE = "2026-11-23-decode-default.json, -large.json"
+_RECORD = Fact(
+    float(feeds.IMAGENET_RECORD_BYTES),
+    "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images",
+)
+# The faster paths of a pipeline, as the presets choose them.
+PATHS = {"whole_batches": Fact(1.0, "default"), "entry_points": Fact(0.0, "default")}
 CPU_SOURCE = "2026-11-22-decode-native.json, -large.json: native op on an AMD EPYC"
 
 
@@ -78,6 +87,33 @@ def cpu_milliseconds(record_bytes: float) -> float:
     (x0, y0), (x1, y1) = _CPU_SMALL, _CPU_LARGE
     slope = (y1 - y0) / (x1 - x0)
     return y0 + slope * (record_bytes - x0)
+
+
+def paths_ratio(known: Facts) -> float:
+    """Returns the CPU time of an image over that of single examples from end to end.
+
+    Args:
+        known: Facts, of which those of `PATHS` and the bytes of a record count.
+    """
+    known = {**PATHS, "record": _RECORD, **known}
+    ratio = 1.0
+    if facts_.number(known, "whole_batches"):
+        ratio *= WHOLE_BATCHES
+    if facts_.number(known, "entry_points"):
+        ratio *= entry_points_ratio(facts_.number(known, "record"))
+    return ratio
+
+
+def entry_points_ratio(record_bytes: float) -> float:
+    """Returns the CPU time of an image with entry points over that without them.
+
+    Args:
+        record_bytes: Mean bytes of a record.
+    """
+    x0, x1 = _CPU_SMALL[0], _CPU_LARGE[0]
+    place = min(1.0, max(0.0, (record_bytes - x0) / (x1 - x0)))
+    small, large = _ENTRY_POINTS
+    return small + (large - small) * place
 
 
 def complete(
@@ -164,13 +200,15 @@ def _add_machine(found: dict[str, Fact]) -> None:
 
 
 def _add_data(found: dict[str, Fact]) -> None:
-    source = "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images"
-    found.setdefault("num_images", Fact(1_281_167.0, source))
-    found.setdefault("record", Fact(float(feeds.IMAGENET_RECORD_BYTES), source))
-    found.setdefault("whole_batches", Fact(1.0, "default"))
-    cost, source = cpu_milliseconds(facts_.number(found, "record")), CPU_SOURCE
+    found.setdefault("num_images", Fact(1_281_167.0, _RECORD.source))
+    for name, fact in {"record": _RECORD, **PATHS}.items():
+        found.setdefault(name, fact)
+    cost = cpu_milliseconds(facts_.number(found, "record")) * paths_ratio(found)
+    source = CPU_SOURCE
     if facts_.number(found, "whole_batches"):
-        cost, source = cost * WHOLE_BATCHES, f"{source}, whole batches"
+        source += ", whole batches"
+    if facts_.number(found, "entry_points"):
+        source += f", entry points: {ENTRY_POINTS_SOURCE}"
     found.setdefault("cpu_ms", Fact(cost, source))
 
 

@@ -6,7 +6,7 @@ name. The newest result of each command counts, and the source of a fact names i
 
 from collections.abc import Sequence
 
-from benchmarks.advisor.facts import Fact
+from benchmarks.advisor.facts import KEYS, Fact
 from benchmarks.reporting.results import Collection, Result, as_number
 
 # A pipeline that keeps less of its cores busy waits for something else than cores.
@@ -37,10 +37,15 @@ def _by_time(results: Sequence[Result]) -> list[Result]:
 
 
 def _facts(result: Result, values: dict[str, float | str | None]) -> dict[str, Fact]:
-    """Returns the values that a result has, with its name as their source."""
+    """Returns the values that a result has, with its name as their source.
+
+    A figure of 0 was not measured, but a 0 for "no" is an answer.
+    """
     source = f"{result.text('command')}, {result.name}"
     return {
-        name: Fact(value, source, "result") for name, value in values.items() if value
+        name: Fact(value, source, "result")
+        for name, value in values.items()
+        if value or (value == 0 and KEYS[name].kind == "yes")
     }
 
 
@@ -78,7 +83,7 @@ def _of_input(result: Result) -> dict[str, Fact]:
         result,
         {
             "cpu_ms": (result.number("cpu_seconds_per_example") or 0) * 1e3,
-            "whole_batches": float(result.get("config.whole_batches") is True),
+            **_paths(result),
             **_host_and_data(result),
         },
     )
@@ -115,6 +120,7 @@ def _of_run(result: Result) -> dict[str, Fact]:
             "accelerator": result.text("config.emulate"),
             "batch_size": batch,
             "image_size": result.number("config.image_size"),
+            **_paths(result),
             "images_per_second": own or (batch and compute and batch / compute),
             "num_accelerators": ranks,
             "accelerators_per_host": _per_host(ranks, hosts),
@@ -123,6 +129,15 @@ def _of_run(result: Result) -> dict[str, Fact]:
             "record": consumed and rate and consumed * 1e6 / rate,
         },
     )
+
+
+def _paths(result: Result) -> dict[str, float | None]:
+    """Returns which of the faster paths ran; None if the result does not say."""
+    return {
+        name: None if path is None else float(path == "yes")
+        for name in ("whole_batches", "entry_points")
+        for path in [result.get(f"paths.{name}")]
+    }
 
 
 def _per_host(num_ranks: float | None, num_hosts: int) -> float | None:

@@ -79,17 +79,13 @@ def apply(known: Facts, changes: Facts) -> dict[str, Fact]:
         cost = kept["cpu_ms"]
         kept["cpu_ms"] = Fact(
             float(cost.value) * ratio,
-            f"{cost.source}, times {ratio:.2f} for "
-            f"{'whole batches' if ratio < 1 else 'single examples'}",
+            f"{cost.source}, times {ratio:.2f} for other paths of the pipeline",
             cost.origin,
         )
     return {**kept, **changes}
 
 
 def _cost_ratio(known: Facts, changes: Facts) -> float:
-    """Returns by which a change of `whole_batches` multiplies the CPU time."""
-    was_on, is_on = (
-        "whole_batches" not in each or bool(each["whole_batches"].value)
-        for each in (known, {**known, **changes})
-    )
-    return float(hardware.WHOLE_BATCHES) ** (is_on - was_on)
+    """Returns by which a change of the pipeline's paths multiplies the CPU time."""
+    was, now = ({**hardware.PATHS, **each} for each in (known, {**known, **changes}))
+    return hardware.paths_ratio(now) / hardware.paths_ratio(was)

@@ -75,6 +75,11 @@ def hosts(world: Ranks) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def paths(pipeline: tfpipe.Pipeline) -> dict[str, str]:
+    """Returns which of the faster paths a pipeline takes; {} for one of no preset."""
+    return {name: choice.value for name, choice in pipeline.paths.items()}
+
+
 def data(index: Any) -> dict[str, Any]:
     """Returns what identifies a data set: name, converter, size and digest.
 

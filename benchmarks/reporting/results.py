@@ -273,10 +273,13 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def settings(result: Result) -> dict[str, Any]:
-    """Returns the options and the number of ranks, which repeats have in common."""
+    """Returns options, paths and the number of ranks, which repeats have in common."""
     config = result.get("config")
     options = dict(config) if isinstance(config, Mapping) else {}
     kept = {key: options[key] for key in sorted(options.keys() - _NOT_SETTINGS)}
+    # Where an option is "auto", the path says what ran.
+    paths = result.get("paths")
+    kept |= paths if isinstance(paths, dict) else {}
     return {"num_ranks": result.get("num_ranks"), "kind": result.kind, **kept}
 
 

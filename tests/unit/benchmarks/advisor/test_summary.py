@@ -124,7 +124,7 @@ def test_remedies_of_a_slow_storage():
     assert not found["RAM cache of records"].pays
     assert "does not fit into 410 GB" in found["RAM cache of records"].cost
     assert found["records"].pays
-    for name in ("restart markers", "whole batches", "preprocessing on other hosts"):
+    for name in ("entry points", "whole batches", "preprocessing on other hosts"):
         assert not found[name].pays
         assert found[name].gain == pytest.approx(1, abs=2e-3)
 
@@ -133,11 +133,12 @@ def test_remedies_of_few_cores():
     found = _payoffs(accelerator="h100", cores="4", whole_batches="no")
 
     assert {name for name, one in found.items() if one.pays} == {
-        *("RAM cache of decoded images", "records", "restart markers"),
+        *("RAM cache of decoded images", "records", "entry points"),
         *("whole batches", "preprocessing on other hosts"),
     }
     assert found["whole batches"].gain == pytest.approx(1.436 / 1.198)
-    assert found["restart markers"].gain == pytest.approx(1 / 0.842, rel=3e-3)
+    ratio = hardware.entry_points_ratio(103_564)
+    assert found["entry points"].gain == pytest.approx(1 / ratio, rel=3e-3)
     remote = found["preprocessing on other hosts"]
     assert remote.binding == "accelerator"
     assert "25 cores on other hosts, and 2.15 GB/s" in remote.cost
@@ -145,6 +146,8 @@ def test_remedies_of_few_cores():
     assert narrow["preprocessing on other hosts"].binding == "link"
     whole = _payoffs(accelerator="h100", cores="4")
     assert not whole["whole batches"].pays
+    entries = _payoffs(accelerator="h100", cores="4", entry_points="yes")
+    assert not entries["entry points"].pays
 
 
 def test_no_remedy_is_worse_for_more_of_what_it_costs():
@@ -172,9 +175,9 @@ def test_results_give_facts_and_flags_come_first():
         "megabytes_per_second": 3350.0,
         "place": {"file_system": "nfs4", "mean_record_bytes": 115_000.0},
     }
-    found = measured.read(
-        _collect(run=emulated, input=sample_results.profile(), storage=probe)
-    )
+    paths = {"whole_batches": "no", "entry_points": "yes"}
+    profile = sample_results.profile() | {"paths": paths}
+    found = measured.read(_collect(run=emulated, input=profile, storage=probe))
 
     values = {name: fact.value for name, fact in found.items()}
     assert values == pytest.approx(
@@ -191,6 +194,8 @@ def test_results_give_facts_and_flags_come_first():
             "num_images": 1_281_167,
             # 5900 images/s kept 21.8 of 32 cores busy, which is too few to be bound.
             "cpu_ms": 3.7,
+            "whole_batches": 0.0,
+            "entry_points": 1.0,
             "record": 115_000.0,
             "storage": 3.35e9,
             "requests": 610e6 / 4096,
