@@ -13,6 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.support import long_conversion
 from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
+from tests.support.made_once import made_once
 from tests.support.shared_server import session_folder, shared
 from tests.support.warm_python import WarmPython
 
@@ -63,8 +64,12 @@ def job_digests(
 def uninterrupted(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> long_conversion.Uninterrupted:
-    """Folder of 1230 images, and digests of the files of a whole conversion of them."""
-    return long_conversion.make_input(tmp_path_factory.mktemp("uninterrupted"))
+    """Folder of 1230 images, and digests of the files of a whole conversion of them.
+
+    All workers of the session share it.
+    """
+    folder = made_once(tmp_path_factory, "uninterrupted", long_conversion.make_input)
+    return long_conversion.input_of(folder)
 
 
 @pytest.fixture(scope="session")
@@ -78,30 +83,43 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython
         yield WarmPython(document["address"])
 
 
-class FilesAndRanks(LoadFileScheduling):
-    """Gives a file to one worker, and all files that `is_with_ranks` to the same.
+# Tests that one worker runs one after the other, whatever their files.
+GROUPS = ("ranks", "page cache")
 
-    Ranks take CPU time also while they wait, so a pair in each worker is a waste. The
-    page cache of the host must not be dropped beside ranks that measure it.
+
+def group_of(item: pytest.Item) -> str | None:
+    """Returns the group of a test, if it has one.
+
+    A pair of ranks takes CPU time also while it waits, so a pair in each worker is a
+    waste. No test drops the page cache of the host beside a test that measures it.
     """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        return "ranks" if is_with_ranks(self.config.rootpath / file) else file
+    if is_about_the_page_cache(item.path):
+        return "page cache"
+    return "ranks" if "rank_pool" in getattr(item, "fixturenames", ()) else None
 
 
 @functools.cache
-def is_with_ranks(path: pathlib.Path) -> bool:
-    """Whether a file has tests on `rank_pool`, or says that it drops the page cache."""
-    text = path.read_text()
-    return "rank_pool: RankPool" in text or "drops the page cache" in text
+def is_about_the_page_cache(path: pathlib.Path) -> bool:
+    """Whether a file says that it drops or measures the page cache of this host."""
+    return "the page cache of this host." in path.read_text()
+
+
+class FilesAndGroups(LoadFileScheduling):
+    """Gives a file to one worker, without the tests of a group, and a group likewise.
+
+    The name of a test ends with that of its group, as with xdist's own groups.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = nodeid.rpartition("@")[2]
+        return group if group in GROUPS else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(
     config: pytest.Config, log: Producer
-) -> FilesAndRanks | None:
-    return FilesAndRanks(config, log) if config.option.dist == "loadfile" else None
+) -> FilesAndGroups | None:
+    return FilesAndGroups(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
@@ -129,15 +147,24 @@ LONG_FILES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests on the shared ranks are the longest group, and begin first."""
-    items.sort(key=lambda item: _turn(item.path))
+    """The groups are longer than any file, and begin first."""
+    groups = {item: group_of(item) for item in items}
+    items.sort(
+        key=lambda item: (
+            GROUPS.index(group)
+            if (group := groups[item])
+            else len(GROUPS) + _turn(item.path)
+        )
+    )
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for item in items:
+            if group := groups[item]:
+                item._nodeid = f"{item.nodeid}@{group}"
 
 
 @functools.cache
 def _turn(path: pathlib.Path) -> int:
     """When a file begins: a file with a lower number comes first."""
-    if is_with_ranks(path):
-        return -1
     turns = (n for n, end in enumerate(LONG_FILES) if path.as_posix().endswith(end))
     is_long = "tests/system/" in path.as_posix()
     return next(turns, len(LONG_FILES)) if is_long else len(LONG_FILES)

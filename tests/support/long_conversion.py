@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from converters.jobs import work_dir
 from tests.support.data import digests, make_tree
@@ -11,10 +12,22 @@ from tests.support.data import digests, make_tree
 Uninterrupted = tuple[pathlib.Path, dict[str, str]]
 
 
-def command(raw_dir: pathlib.Path, output_dir: pathlib.Path, *more: str) -> list[str]:
-    """Returns the command line of a conversion to 43 shards."""
+def command(
+    raw_dir: pathlib.Path,
+    output_dir: pathlib.Path,
+    *more: str,
+    python: Sequence[str] = (sys.executable,),
+) -> list[str]:
+    """Returns the command line of a conversion to 43 shards.
+
+    Args:
+        raw_dir: The images.
+        output_dir: Folder for the shards.
+        more: Further flags.
+        python: What starts Python, or a `WarmPython.command`.
+    """
     return [
-        sys.executable,
+        *python,
         *("-m", "converters.imagenet"),
         f"--input_dir={raw_dir}",
         f"--output_dir={output_dir}",
@@ -25,11 +38,15 @@ def command(raw_dir: pathlib.Path, output_dir: pathlib.Path, *more: str) -> list
     ]
 
 
-def make_input(folder: pathlib.Path) -> Uninterrupted:
+def make_input(folder: pathlib.Path) -> None:
     """Makes 1230 images and converts them."""
     raw_dir = make_tree(folder / "raw", num_images=1200, num_validation_images=30)
     subprocess.run(command(raw_dir, folder / "out"), check=True, capture_output=True)
-    return raw_dir, digests(folder / "out")
+
+
+def input_of(folder: pathlib.Path) -> Uninterrupted:
+    """Returns what `make_input` made in a folder."""
+    return folder / "raw", digests(folder / "out")
 
 
 def num_complete(output_dir: pathlib.Path) -> int:

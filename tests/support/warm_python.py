@@ -20,6 +20,7 @@ import os
 import pathlib
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -70,6 +71,13 @@ class WarmPython:
             cwd=ROOT,
             timeout=MAX_SECONDS,
         )
+
+    def program(self, folder: pathlib.Path) -> str:
+        """Writes a program that may take the place of `sys.executable`."""
+        path = folder / "python"
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(self.command)} "$@"\n')
+        path.chmod(0o755)
+        return str(path)
 
 
 def kill(process: "subprocess.Popen[Any]") -> None:

@@ -6,22 +6,28 @@ import pytest
 
 from converters import synthesize
 from tests.support.data import convert
+from tests.support.made_once import made_once
 
 
 @pytest.fixture(scope="session")
 def synthesized_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Synthesized images of 10 classes at a quarter of ImageNet's size."""
-    folder = tmp_path_factory.mktemp("synthesized")
+    """Synthesized images of 10 classes at a quarter of ImageNet's size.
+
+    All workers of the session share them.
+    """
+    return made_once(tmp_path_factory, "synthesized", _synthesize) / "raw"
+
+
+def _synthesize(folder: pathlib.Path) -> None:
     synthesize.synthesize(
         synthesize.Config(
-            output_dir=folder,
+            output_dir=folder / "raw",
             num_images=500,
             num_classes=10,
             num_validation_images=100,
             size_scale=0.25,
         )
     )
-    return folder
 
 
 @pytest.fixture(scope="session")

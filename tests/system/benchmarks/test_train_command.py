@@ -48,7 +48,7 @@ def test_two_ranks_share_each_epoch_and_report_it(records_dir: pathlib.Path) -> 
         horovodrun.command(
             2,
             *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
-            *("--batch_size=25", "--num_epochs=2"),
+            *("--image_size=32", "--batch_size=25", "--num_epochs=2"),
         ),
         capture_output=True,
         text=True,
@@ -209,18 +209,6 @@ def test_model_without_what_its_mode_needs_is_an_error(
 
     with pytest.raises(ValueError, match=message):
         _run(Ranks(), data_dir, **fields)
-
-
-def test_the_page_cache_before_and_after_is_told(data_dir: pathlib.Path) -> None:
-    fields = {"image_size": 32, "batch_size": 4, "num_steps": 20, "step_time_ms": 0.0}
-
-    result = _run(Ranks(), data_dir, cache="warm", **fields)
-
-    (before,), (after,) = result["cache"]["before"], result["cache"]["after"]
-    assert before["resident_fraction"] == after["resident_fraction"] == 1
-    text = result["cache"]["text"]
-    assert text.startswith("warm in the timed steps: storage gave 0.0% of the")
-    assert text.endswith("100.0% of the files were in memory before.")
 
 
 KILLED_RANK = """

@@ -12,7 +12,7 @@ import pytest
 
 from converters import synthesize, verify
 from tests.support.damage import flip
-from tests.support.data import SYNSETS, convert, digests, make_jpeg, make_tree
+from tests.support.data import SYNSETS, digests, make_jpeg, make_tree
 from tests.support.warm_python import WarmPython
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tfpipe.shards import index
@@ -75,15 +75,22 @@ def test_imagenet_ends_with_its_summary(
     assert summary["write_cpu_seconds"] > 0
 
 
-def test_same_bytes_for_any_number_of_workers(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    written = []
-    for workers in (1, 2, 5):
-        out = tmp_path / str(workers)
-        convert(raw_dir, out, num_train_shards=5, num_workers=workers)
-        written.append(digests(out))
+_BY_WORKERS = """
+import pathlib, sys
+from tests.support.data import convert
+raw_dir, out = map(pathlib.Path, sys.argv[1:])
+for workers in (1, 2, 5):
+    convert(raw_dir, out / str(workers), num_train_shards=5, num_workers=workers)
+"""
 
+
+def test_same_bytes_for_any_number_of_workers(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path, warm_python: WarmPython
+) -> None:
+    done = warm_python.run("-c", _BY_WORKERS, raw_dir, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    written = [digests(tmp_path / workers) for workers in "125"]
     assert written[0] == written[1] == written[2]
     assert "catalog.parquet" in written[0]
 
@@ -184,7 +191,9 @@ def test_folder_that_may_not_be_searched_is_named(
 # folder
 
 
-def test_folder_converts_and_says_so_in_its_last_line(tmp_path: pathlib.Path) -> None:
+def test_folder_converts_and_says_so_in_its_last_line(
+    tmp_path: pathlib.Path, warm_python: WarmPython
+) -> None:
     root = tmp_path / "raw"
     for number, name in enumerate(f"{c}/{n}.jpg" for c in "ab" for n in range(5)):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -193,15 +202,10 @@ def test_folder_converts_and_says_so_in_its_last_line(tmp_path: pathlib.Path) ->
     PIL.Image.new("RGB", (9, 8)).save(root / "b" / "6.png")
     out = tmp_path / "out"
 
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "converters.folder", f"--input_dir={root}"),
-            *(f"--output_dir={out}", "--label_base=0", "--validation_fraction=0.2"),
-            *("--num_train_shards=2", "--num_workers=2", "--drop_duplicates=all"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = warm_python.run(
+        *("-m", "converters.folder", f"--input_dir={root}"),
+        *(f"--output_dir={out}", "--label_base=0", "--validation_fraction=0.2"),
+        *("--num_train_shards=2", "--num_workers=2", "--drop_duplicates=all"),
     )
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -240,9 +244,10 @@ def test_wrong_use_of_folder_is_one_clear_error_and_exit_code_1(
 
 
 def test_verify_ends_with_the_summary_of_a_clean_data_set(
-    data_dir: pathlib.Path, raw_dir: pathlib.Path
+    data_dir: pathlib.Path, raw_dir: pathlib.Path, warm_python: WarmPython
 ) -> None:
-    done = _run("verify", data_dir, "--level=source", f"--input_dir={raw_dir}")
+    words = (data_dir, "--level=source", f"--input_dir={raw_dir}")
+    done = warm_python.run("-m", "converters.verify", *words)
 
     assert (done.returncode, done.stderr) == (0, "")
     summary = _summary(done)
@@ -261,11 +266,13 @@ def test_verify_ends_with_the_summary_of_a_clean_data_set(
     assert summary["seconds"] > 0
 
 
-def test_faults_are_printed_and_the_exit_code_is_1(copy_dir: pathlib.Path) -> None:
+def test_faults_are_printed_and_the_exit_code_is_1(
+    copy_dir: pathlib.Path, warm_python: WarmPython
+) -> None:
     flip(copy_dir / SHARD, 40, mask=1)
     (copy_dir / "validation-00000-of-00002").unlink()
 
-    done = _run("verify", copy_dir, "--num_workers=2")
+    done = warm_python.run("-m", "converters.verify", copy_dir, "--num_workers=2")
 
     assert (done.returncode, done.stderr) == (1, "")
     summary = _summary(done)
@@ -291,7 +298,7 @@ def test_number_of_workers_does_not_change_what_is_found(
         verify.verify(
             verify.Config(data_dir=str(copy_dir), num_workers=num_workers)
         ).faults
-        for num_workers in (1, 3)
+        for num_workers in (1, 2)
     ]
 
     assert len(found[0]) == 3
@@ -301,6 +308,7 @@ def test_number_of_workers_does_not_change_what_is_found(
 def test_names_that_standard_output_cannot_hold_are_printed(
     copy_dir: pathlib.Path,
 ) -> None:
+    """In a Python of its own, which chooses how standard output writes a name."""
     (copy_dir / os.fsdecode(b"train-caf\xe9")).write_bytes(b"")
 
     done = _run("verify", copy_dir, "--level=quick")
@@ -353,13 +361,15 @@ def tree(
 
 
 def test_synthesize_ends_with_its_summary_and_makes_the_same_bytes_with_workers(
-    tree: tuple[pathlib.Path, synthesize.Totals], tmp_path: pathlib.Path
+    tree: tuple[pathlib.Path, synthesize.Totals],
+    tmp_path: pathlib.Path,
+    warm_python: WarmPython,
 ) -> None:
     root, totals = tree
     counts = [f"--{name}={value}" for name, value in COUNTS.items()]
     options = [f"--output_dir={tmp_path}/raw", "--size_scale=0.1", "--num_workers=3"]
 
-    done = _run("synthesize", *options, *counts)
+    done = warm_python.run("-m", "converters.synthesize", *options, *counts)
 
     assert (done.returncode, done.stderr) == (0, "")
     summary = _summary(done)
@@ -371,9 +381,11 @@ def test_synthesize_ends_with_its_summary_and_makes_the_same_bytes_with_workers(
     assert digests(tmp_path / "raw") == digests(root)
 
 
-def test_synthesize_reports_an_error_in_one_line(tmp_path: pathlib.Path) -> None:
-    output = f"--output_dir={tmp_path}/raw"
-    done = _run("synthesize", output, "--num_images=2", "--num_classes=3")
+def test_synthesize_reports_an_error_in_one_line(
+    tmp_path: pathlib.Path, warm_python: WarmPython
+) -> None:
+    words = (f"--output_dir={tmp_path}/raw", "--num_images=2", "--num_classes=3")
+    done = warm_python.run("-m", "converters.synthesize", *words)
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: --num_images must be at least")

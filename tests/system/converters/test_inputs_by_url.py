@@ -39,7 +39,7 @@ def _folder_config(input_dir: object, output_dir: pathlib.Path) -> folder.Config
         fsync=False,
         split_fractions={"train": 0.5, "validation": 0.5},
         drop_duplicates="all",
-        num_workers=2,
+        num_workers=1,
     )
 
 
@@ -64,7 +64,7 @@ def test_a_tree_at_a_url_gives_the_bytes_of_a_tree_on_a_disk(
     assert (done.returncode, done.stderr) == (0, "")
     checked = verify.verify(
         verify.Config(
-            data_dir=str(tmp_path / "far"), level="source", num_workers=2, input_dir=url
+            data_dir=str(tmp_path / "far"), level="source", num_workers=1, input_dir=url
         )
     )
 

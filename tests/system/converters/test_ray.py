@@ -31,9 +31,9 @@ def nodes(s3_address: str) -> Iterator[ray_nodes.Cluster]:
 
 @pytest.fixture(scope="module")
 def raw_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a tree of 80 large images."""
+    """Returns a tree of 40 large images."""
     folder = tmp_path_factory.mktemp("raw")
-    for number in range(80):
+    for number in range(40):
         synset = SYNSETS[number % len(SYNSETS)]
         path = folder / "train" / synset / f"{synset}_{number}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,8 +96,6 @@ def test_a_lost_node_changes_no_byte(
     expected: dict[str, str],
     tmp_path: pathlib.Path,
 ) -> None:
-    convert(raw_dir, tmp_path / "three", num_workers=3, **OPTIONS)
-
     converter = _start(nodes, raw_dir, tmp_path / "ray")
     _, shard = _writer(nodes.nodes[1], converter)
     done = [path.stem for path in (tmp_path / "ray" / WORK_DIR_NAME).glob("*/*.done")]
@@ -108,7 +106,6 @@ def test_a_lost_node_changes_no_byte(
     assert json.loads(output.splitlines()[-1])["num_shards"] == 20
     assert shard not in done  # the other node has written it again
     assert shard in expected
-    assert digests(tmp_path / "three") == expected
     assert digests(tmp_path / "ray") == expected
 
 

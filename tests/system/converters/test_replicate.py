@@ -1,11 +1,8 @@
 """The command converters.replicate as users run it: killed, again, by URL, in tasks."""
 
 import json
-import os
 import pathlib
-import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -15,6 +12,7 @@ from converters import replicate, verify
 from converters.options.replicate import Config
 from tests.support.data import convert, digests, make_tree
 from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.warm_python import WarmPython, kill
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
 
@@ -31,64 +29,69 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder / "set"
 
 
-def _command(source: object, output: object, *flags: str) -> list[str]:
-    module = [sys.executable, "-m", "converters.replicate"]
-    return [*module, str(source), f"--output_dir={output}", *flags]
+def _words(source: object, output: object, *flags: str) -> list[str]:
+    return ["-m", "converters.replicate", str(source), f"--output_dir={output}", *flags]
 
 
-def _run(source: object, output: object, *flags: str, code: int = 0) -> Any:
-    done = subprocess.run(
-        _command(source, output, *flags), capture_output=True, text=True, check=False
-    )
+def _run(
+    python: WarmPython, source: object, output: object, *flags: str, code: int = 0
+) -> Any:
+    done = python.run(*_words(source, output, *flags))
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
 
 
-def _kill_half_way(source: pathlib.Path, output: pathlib.Path, *flags: str) -> int:
+def _kill_half_way(
+    python: WarmPython, source: pathlib.Path, output: pathlib.Path, *flags: str
+) -> int:
     """Kills a command after its first shards, and returns how many are complete."""
     process = subprocess.Popen(
-        _command(source, output, *flags), stderr=subprocess.DEVNULL
+        [*python.command, *_words(source, output, *flags)], stderr=subprocess.DEVNULL
     )
     end = time.monotonic() + 60
     while not any(output.glob(".converting/*/*.done")):
         assert process.poll() is None, "the command ended before it could be killed"
         assert time.monotonic() < end
         time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    kill(process)
     return len(list(output.glob(".converting/*/*.done")))
 
 
 def _require_sound(folder: object) -> None:
-    config = verify.Config(data_dir=str(folder), level="decode", num_workers=2)
+    config = verify.Config(data_dir=str(folder), level="decode", num_workers=1)
     assert verify.verify(config).faults == []
 
 
 def test_a_killed_replication_goes_on_and_has_the_bytes_of_any_other(
-    source: pathlib.Path, tmp_path: pathlib.Path
+    source: pathlib.Path, tmp_path: pathlib.Path, warm_python: WarmPython
 ) -> None:
     flags = (f"--copies={COPIES}", "--mirror", "--seed=5")
-    whole = _run(source, tmp_path / "whole", *flags, "--num_workers=1")
-    huge = _run(source, tmp_path / "huge", "--target_bytes=9PB", "--dry_run", code=2)
+    whole = _run(warm_python, source, tmp_path / "whole", *flags, "--num_workers=1")
+    too_large = ("--target_bytes=9PB", "--dry_run")
+    huge = _run(warm_python, source, tmp_path / "huge", *too_large, code=2)
     assert not huge["estimate"]["fits"]
     assert not (tmp_path / "huge").exists()
     killed = tmp_path / "killed"
-    complete = _kill_half_way(source, killed, *flags, "--num_workers=2")
+    complete = _kill_half_way(warm_python, source, killed, *flags, "--num_workers=2")
     assert 1 <= complete < whole["num_shards"]
     assert not (killed / index.INDEX_NAME).exists()
     kept = {path.name: path.stat().st_mtime_ns for path in killed.glob("*/*/*.done")}
 
-    other = _run(source, killed, f"--copies={COPIES}", "--seed=6", code=1)
+    others = (f"--copies={COPIES}", "--seed=6")
+    other = _run(warm_python, source, killed, *others, code=1)
     assert "unfinished conversion that differs" in other
     assert "options.seed was 5, is 6" in other
     assert {
         path.name: path.stat().st_mtime_ns for path in killed.glob("*/*/*.done")
     } == kept
-    again = _run(source, killed, *flags, "--num_workers=2")
+    again = _run(warm_python, source, killed, *flags, "--num_workers=2")
 
     # Two tasks; the last one to end publishes.
     tasks = [
-        _run(source, tmp_path / "tasks", *flags, "--num_tasks=2", f"--task_index={n}")
+        _run(
+            *(warm_python, source, tmp_path / "tasks", *flags),
+            *("--num_tasks=2", f"--task_index={n}"),
+        )
         for n in range(2)
     ]
     assert [task["finished"] for task in tasks] == [False, True]
@@ -99,7 +102,7 @@ def test_a_killed_replication_goes_on_and_has_the_bytes_of_any_other(
 
 
 def _copy(data_dir: object, output: object, **options: Any) -> dict[str, Any]:
-    values = {"copies": 2, "num_workers": 2} | options
+    values = {"copies": 2, "num_workers": 1} | options
     config = Config(data_dir=str(data_dir), output_dir=str(output), **values)
     return replicate.make_copies(config)
 
@@ -112,7 +115,7 @@ def test_copies_from_and_to_a_url_and_of_another_tools_records(
     _copy(source, s3_folder, identical=True, copies=1, work_dir=work_dir)
     _copy(s3_folder, tmp_path / "fetched")
     by_url = f"{s3_folder}-copies"
-    _copy(source, by_url, work_dir=work_dir)
+    _copy(source, by_url, work_dir=work_dir, num_workers=2)
 
     assert (tmp_path / "here" / index.INDEX_NAME).exists()
     for shard in index.load(tmp_path / "here").splits["train"]:

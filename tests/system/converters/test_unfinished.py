@@ -1,42 +1,49 @@
 """Conversions that are stopped, shared or continued: the command as a user runs it."""
 
+import dataclasses
 import os
 import pathlib
 import signal
 import subprocess
 import time
-from typing import Any
+from collections.abc import Sequence
+
+import pytest
 
 from converters.jobs import work_dir
 from tests.support.data import digests
 from tests.support.long_conversion import Uninterrupted, command, num_complete
+from tests.support.warm_python import WarmPython, kill
 
 
-def _run(
-    uninterrupted: Uninterrupted,
-    folder: pathlib.Path,
-    *more: str,
-    exit_code: int = 0,
-    **options: Any,
-) -> str:
-    """Runs the command to its end, and returns what it writes to stderr."""
-    raw_dir, _ = uninterrupted
-    done = subprocess.run(
-        command(raw_dir, folder, *more),
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
-    assert done.returncode == exit_code, done.stderr
-    return done.stderr
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """The command in a Python that has its imports, and what it must write."""
+
+    raw_dir: pathlib.Path
+    expected: dict[str, str]
+    python: Sequence[str]
+
+    def command(self, folder: pathlib.Path, *more: str) -> list[str]:
+        return command(self.raw_dir, folder, *more, python=self.python)
+
+    def run(self, folder: pathlib.Path, *more: str, exit_code: int = 0) -> str:
+        """Runs the command to its end, and returns what it writes to stderr."""
+        done = subprocess.run(
+            self.command(folder, *more), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == exit_code, done.stderr
+        return done.stderr
+
+    def finish(self, folder: pathlib.Path) -> None:
+        """Goes on to the files of an uninterrupted run."""
+        self.run(folder)
+        assert digests(folder) == self.expected
 
 
-def _finish(uninterrupted: Uninterrupted, folder: pathlib.Path, *more: str) -> None:
-    """Goes on to the files of an uninterrupted run."""
-    _, expected = uninterrupted
-    _run(uninterrupted, folder, *more)
-    assert digests(folder) == expected
+@pytest.fixture
+def conversion(uninterrupted: Uninterrupted, warm_python: WarmPython) -> Conversion:
+    return Conversion(*uninterrupted, warm_python.command)
 
 
 # Each signal, and the number of complete shards when it is sent.
@@ -44,11 +51,11 @@ STOPS = ((signal.SIGINT, 1), (signal.SIGTERM, 8), (signal.SIGKILL, 16))
 
 
 def _stop(
-    raw_dir: pathlib.Path, folder: pathlib.Path, number: signal.Signals, least: int
+    conversion: Conversion, folder: pathlib.Path, number: signal.Signals, least: int
 ) -> tuple[int, str]:
     """Starts the command and stops it; returns its exit code and its errors."""
     process = subprocess.Popen(
-        command(raw_dir, folder),
+        conversion.command(folder),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -57,20 +64,22 @@ def _stop(
     )
     while process.poll() is None and num_complete(folder) < least:
         time.sleep(0.005)
-    process.send_signal(number)
+    if number == signal.SIGKILL:
+        kill(process)
+    else:
+        process.send_signal(number)
     _, errors = process.communicate(timeout=20)
     return process.returncode, errors
 
 
 def test_stopped_it_says_how_to_go_on_and_writes_no_complete_shard_again(
-    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
+    conversion: Conversion, tmp_path: pathlib.Path
 ) -> None:
     """One conversion is stopped three times, by another signal each."""
-    raw_dir, _ = uninterrupted
     for attempt in range(10):
         folder, told = tmp_path / f"out-{attempt}", []
         for number, least in STOPS:
-            told.append(_stop(raw_dir, folder, number, least))
+            told.append(_stop(conversion, folder, number, least))
             if told[-1][0] == 0:  # on a busy host it may have ended before
                 break
         else:
@@ -84,24 +93,32 @@ def test_stopped_it_says_how_to_go_on_and_writes_no_complete_shard_again(
     markers = (folder / work_dir.WORK_DIR_NAME).glob("*/*.done")
     places = [path.with_suffix("") for path in markers]
     before = {path.name: path.stat().st_ino for path in places}
-    _finish(uninterrupted, folder)
+    conversion.finish(folder)
     assert 16 <= len(before) < 43
     after = {name: (folder / name).stat().st_ino for name in before}
     assert after == before
 
 
 def test_full_disk_is_an_error_and_can_be_gone_on_from(
-    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
+    conversion: Conversion, tmp_path: pathlib.Path
 ) -> None:
     """A limit on the size of a file stands for a full disk."""
     folder = tmp_path / "out"
 
-    errors = _run(uninterrupted, folder, exit_code=1, preexec_fn=_limit_file_size)
+    # A limit is for a Python of its own.
+    done = subprocess.run(
+        command(conversion.raw_dir, folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=_limit_file_size,
+    )
 
-    assert "File too large" in errors
-    assert "Traceback" not in errors
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
     assert not list(folder.glob("*-of-*"))
-    _finish(uninterrupted, folder)
+    conversion.finish(folder)
 
 
 def _limit_file_size() -> None:
@@ -112,32 +129,31 @@ def _limit_file_size() -> None:
 
 
 def test_tasks_share_a_job_and_the_last_one_finishes(
-    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
+    conversion: Conversion, tmp_path: pathlib.Path
 ) -> None:
-    raw_dir, expected = uninterrupted
     folder = tmp_path / "out"
     processes = [
         subprocess.Popen(
-            command(raw_dir, folder, f"--task_index={task}", "--num_tasks=3"),
+            conversion.command(folder, f"--task_index={task}", "--num_tasks=3"),
             stdout=subprocess.DEVNULL,
         )
         for task in range(3)
     ]
 
     assert [process.wait() for process in processes] == [0, 0, 0]
-    assert digests(folder) == expected
+    assert digests(folder) == conversion.expected
 
 
 def test_half_a_job_names_what_is_missing_or_was_changed_and_can_be_gone_on_from(
-    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
+    conversion: Conversion, tmp_path: pathlib.Path
 ) -> None:
     folder = tmp_path / "out"
-    _run(uninterrupted, folder, "--task_index=0", "--num_tasks=2")
+    conversion.run(folder, "--task_index=0", "--num_tasks=2")
 
-    missing = _run(uninterrupted, folder, "--finalize", exit_code=1)
-    changed = _run(uninterrupted, folder, "--seed=5", exit_code=1)
+    missing = conversion.run(folder, "--finalize", exit_code=1)
+    changed = conversion.run(folder, "--seed=5", exit_code=1)
 
     assert "21 are missing, the first is train-00001-of-00040" in missing
     assert "options.seed was 0, is 5" in changed
     assert os.listdir(folder) == [work_dir.WORK_DIR_NAME]
-    _finish(uninterrupted, folder)
+    conversion.finish(folder)

@@ -50,6 +50,7 @@ def _config(
     return Config(
         data_dir=str(records_dir),
         model="tiny",
+        image_size=48,
         batch_size=20,
         checkpoint_dir=str(folder),
         **fields,

@@ -9,12 +9,13 @@ from converters.jobs import work_dir
 from tests.support.data import digests
 from tests.support.long_conversion import Uninterrupted, command, num_complete
 from tests.support.torture import rounds
+from tests.support.warm_python import WarmPython, kill
 
 NUM_ROUNDS = rounds(few=2, many=200)
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    uninterrupted: Uninterrupted, tmp_path: pathlib.Path
+    uninterrupted: Uninterrupted, tmp_path: pathlib.Path, warm_python: WarmPython
 ) -> None:
     """Killed up to three times in a row, then left alone."""
     raw_dir, expected = uninterrupted
@@ -24,7 +25,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         folder = tmp_path / str(number)
         for _ in range(3):
             process = subprocess.Popen(
-                command(raw_dir, folder),
+                command(raw_dir, folder, python=warm_python.command),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -32,13 +33,16 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
             while process.poll() is None and num_complete(folder) < num_shards:
                 time.sleep(0.002)
             time.sleep(generator.uniform(0.0, 0.05))
-            process.kill()
-            if process.wait() == 0:
+            kill(process)
+            if process.returncode == 0:
                 break
             kills += 1
         else:
             done = subprocess.run(
-                command(raw_dir, folder), capture_output=True, text=True, check=False
+                command(raw_dir, folder, python=warm_python.command),
+                capture_output=True,
+                text=True,
+                check=False,
             )
             assert done.returncode == 0 or _was_done(done.stderr, folder), done.stderr
 

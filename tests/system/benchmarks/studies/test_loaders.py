@@ -23,6 +23,7 @@ from benchmarks.studies.loaders.images import Job
 from benchmarks.studies.loaders.peers import PEERS
 from tests.support.colors import COLORS, NUM_IMAGES, make_color_data
 from tests.support.torture import IS_LONG
+from tests.support.warm_python import WarmPython
 
 IMAGE_SIZE = 32
 
@@ -100,7 +101,11 @@ def test_tensorflow_peers_deliver(
 
 @pytest.mark.parametrize(("name", "dtype"), OTHER_PAIRS)
 def test_installed_peers_deliver(
-    name: str, dtype: str, color_dir: pathlib.Path, peer_dir: pathlib.Path
+    name: str,
+    dtype: str,
+    color_dir: pathlib.Path,
+    peer_dir: pathlib.Path,
+    warm_python: WarmPython,
 ) -> None:
     """Each in a process of its own: they do not all go together in one."""
     if reason := __main__.missing(name):
@@ -110,8 +115,10 @@ def test_installed_peers_deliver(
         data.make(PEERS[name].data, job)
     module = "tests.system.benchmarks.studies.test_loaders"
     code = f"import sys; from {module} import main; main(sys.argv)"
+    own = name.startswith("tfpipe")  # the others begin without TensorFlow
+    python = warm_python.command if own else [sys.executable]
     done = subprocess.run(
-        [sys.executable, "-c", code, name, json.dumps(vars(job))],
+        [*python, "-c", code, name, json.dumps(vars(job))],
         capture_output=True,
         text=True,
         timeout=300,
@@ -172,24 +179,27 @@ def test_without_a_folder_for_copies_their_readers_are_skipped(
     )
 
 
-def test_command_measures(color_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+# The command, which starts each of its runs with argv[1].
+_COMMAND = """
+import runpy, sys
+sys.executable = sys.argv.pop(1)
+runpy.run_module("benchmarks.studies.loaders", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_command_measures(
+    color_dir: pathlib.Path, tmp_path: pathlib.Path, warm_python: WarmPython
+) -> None:
     result = tmp_path / "result.json"
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.studies.loaders",
-        f"--data_dir={color_dir}",
-    ]
     flags = ["--peers=garden,ffcv", "--num_rounds=1", "--num_timed_images=400"]
     flags += ["--image_size=32", "--batch_size=4", "--dtype=uint8"]
 
-    done = subprocess.run(
-        [*command, *flags, f"--peers_result={result}"],
-        capture_output=True,
-        text=True,
-        check=True,
+    done = warm_python.run(
+        *("-c", _COMMAND, warm_python.program(tmp_path), f"--data_dir={color_dir}"),
+        *(*flags, f"--peers_result={result}"),
     )
 
+    assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert json.loads(result.read_text()) == report
     assert list(report["peers"]["uint8"]) == ["tfpipe", "garden"]

@@ -1,12 +1,22 @@
 """benchmarks.studies: the modules that studies start in processes of their own."""
 
 import pathlib
+import sys
+
+import pytest
 
 from benchmarks.studies import conversion_scale, decode, decode_variants, shuffle_memory
 from tests.support.data import convert, make_tree
+from tests.support.warm_python import WarmPython
 
 
-def test_decode_starts_its_variants(data_dir: pathlib.Path) -> None:
+def test_decode_starts_its_variants(
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
+    warm_python: WarmPython,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", warm_python.program(tmp_path))
     job = decode_variants.Job(
         data_dir=str(data_dir),
         image_size=16,

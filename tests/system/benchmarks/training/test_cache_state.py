@@ -1,4 +1,7 @@
-"""benchmarks.training.cache_state: what storage really gave, epoch by epoch."""
+"""benchmarks.training.cache_state: what storage really gave, epoch by epoch.
+
+It measures the page cache of this host.
+"""
 
 import os
 import pathlib
@@ -109,6 +112,18 @@ def test_warm_shard_cache_is_filled_before(
     assert _labels(result) == [(0, "warm"), (1, "warm")]
     assert result["storage"]["tier"] == "shard_cache"
     assert result["storage"]["bytes_from_server"] == 0
+
+
+def test_the_page_cache_before_and_after_is_told(data_dir: pathlib.Path) -> None:
+    fields = {"batch_size": 4, "num_steps": 20, "step_time_ms": 0.0}
+
+    result = _run(Ranks(), data_dir, cache="warm", **fields)
+
+    (before,), (after,) = result["cache"]["before"], result["cache"]["after"]
+    assert before["resident_fraction"] == after["resident_fraction"] == 1
+    text = result["cache"]["text"]
+    assert text.startswith("warm in the timed steps: storage gave 0.0% of the")
+    assert text.endswith("100.0% of the files were in memory before.")
 
 
 @pytest.fixture
