@@ -250,8 +250,10 @@ def _run(program: Mapping[str, Any], files: list[int]) -> None:
     if WHOLE_END in os.environ:
         atexit.unregister(_keep)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    # That of the server was a file, in which it would look for its place.
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
     if os.environ.get("PYTHONUNBUFFERED"):
-        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+        sys.stdout.reconfigure(write_through=True)
     own = [str(ROOT)] * 2  # of -m and of PYTHONPATH
     assert sys.path[:2] == own, sys.path
     places = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -22,7 +22,7 @@ from tests.support.data import convert
 from tests.support.warm_python import WarmPython
 
 RUN = (
-    *("--image_size=32", "--step_time_ms=0", "--num_steps=50", "--num_warmup_steps=1"),
+    *("--image_size=32", "--step_time_ms=0", "--num_steps=25", "--num_warmup_steps=1"),
     "--require=first_batch_seconds<=1000",  # in place of the gate of the preset
 )
 

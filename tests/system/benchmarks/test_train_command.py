@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
@@ -114,8 +115,9 @@ def test_evaluation_is_the_same_on_one_two_and_three_ranks(
 ) -> None:
     """100 records in batches of 7: the last batches of each rank are padded."""
     folder = str(tmp_path)
-    _run(Ranks(), records_dir, batch_size=50, num_epochs=1, checkpoint_dir=folder)
-    fields = {"mode": "eval", "batch_size": 7, "checkpoint_dir": folder}
+    fields = {"image_size": 32, "checkpoint_dir": folder}
+    _run(Ranks(), records_dir, batch_size=50, num_steps=2, **fields)
+    fields |= {"mode": "eval", "batch_size": 7}
 
     one = _run(Ranks(), records_dir, **fields)
     two, _ = rank_pool.run(_run, records_dir, **fields)
@@ -124,6 +126,7 @@ def test_evaluation_is_the_same_on_one_two_and_three_ranks(
             3,
             *("-m", "benchmarks.train", f"--data_dir={records_dir}", "--model=tiny"),
             *("--mode=eval", "--batch_size=7", f"--checkpoint_dir={folder}"),
+            "--image_size=32",
             python=warm_python.command,
         )
     )
@@ -167,9 +170,14 @@ def test_classes_are_learned_and_shuffled_labels_are_not(
 
 
 def _train_resnet50(ranks: Ranks, data_dir: pathlib.Path) -> dict[str, Any]:
-    fields = {"num_steps": 2, "num_warmup_steps": 1, "batch_size": 2}
+    """Trains eagerly: to trace and to optimize the graph takes much longer."""
+    fields = {"num_steps": 2, "num_warmup_steps": 0, "batch_size": 2}
     config = Config(data_dir=str(data_dir), model="resnet50", image_size=32, **fields)
-    return run.run(config, ranks)
+    tf.config.run_functions_eagerly(True)
+    try:
+        return run.run(config, ranks)
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def test_resnet50_trains_on_two_ranks(

@@ -20,6 +20,7 @@ from converters.replicas.source import Source, open_source
 from tests.support.clauses import Clause, Columns, Row, clauses
 from tests.support.data import make_jpeg
 from tests.support.tables import config
+from tests.support.torture import rounds
 from tfpipe.shards import index, records, subset
 from tfpipe.shards.example import decode_example
 
@@ -166,7 +167,9 @@ def test_a_view_of_a_random_clause_delivers_what_reading_everything_finds(
     asked: list[Asked] = []
     sizes: list[int] = []
 
-    @hypothesis.settings(max_examples=100, deadline=None, derandomize=True)
+    @hypothesis.settings(
+        max_examples=rounds(few=40, many=300), deadline=None, derandomize=True
+    )
     @hypothesis.given(
         clauses(COLUMNS, everything),
         st.sampled_from(["none", "none", "window", "full"]),

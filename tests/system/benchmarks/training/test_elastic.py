@@ -45,7 +45,7 @@ def test_other_rank_continues_and_each_record_is_used_once(
     hosts.write_text("#!/bin/sh\necho localhost:1\necho 127.0.0.1:1\n")
     hosts.chmod(0o755)
     saved = tmp_path / "saved"
-    num_epochs = 20
+    num_epochs = 8
     options = ("--min-np", "1", "--max-np", "2")
     command = horovodrun.command(
         2,
@@ -55,7 +55,8 @@ def test_other_rank_continues_and_each_record_is_used_once(
         options=(*options, "--host-discovery-script", str(hosts)),
         python=warm_python.command,
     )
-    environment = horovodrun.environment(TEST_OF=str(os.getpid()))
+    variables = {"TEST_OF": str(os.getpid()), "HOROVOD_CYCLE_TIME": "25"}
+    environment = horovodrun.environment(**variables)
 
     with subprocess.Popen(
         command,

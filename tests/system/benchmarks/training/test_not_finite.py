@@ -22,11 +22,17 @@ NUM_WARMUP_STEPS = 2
 
 
 def _train(
-    ranks: Ranks, data_dir: pathlib.Path, step: int, **values: Any
+    ranks: Ranks,
+    data_dir: pathlib.Path,
+    step: int,
+    *,
+    eagerly: bool = False,
+    **values: Any,
 ) -> tuple[int, str, str]:
     """Returns exit code, stdout and stderr; rank 1 has no finite loss in one step.
 
-    The gradients of that step are finite: no other loss becomes NaN by them.
+    The gradients of that step are finite: no other loss becomes NaN by them. Steps that
+    run eagerly have no graph that takes seconds to trace.
     """
     number = tf.Variable(0)
     sums_of = steps._sums
@@ -47,7 +53,11 @@ def _train(
         patch.setattr(steps, "_sums", sums)
         # The ranks of the pool stay as they are bound to cores.
         patch.setattr(numa, "take_seat", lambda _: None)
-        code = train.main(["train"])
+        tf.config.run_functions_eagerly(eagerly)
+        try:
+            code = train.main(["train"])
+        finally:
+            tf.config.run_functions_eagerly(False)
     return code, out.getvalue(), err.getvalue()
 
 
@@ -92,7 +102,7 @@ def test_both_ranks_end_at_the_step_and_keep_the_figures(
 def test_nothing_is_left_of_a_warm_up_that_fails(
     rank_pool: RankPool, data_dir: pathlib.Path
 ) -> None:
-    answers = rank_pool.run(_train, data_dir, NUM_WARMUP_STEPS)
+    answers = rank_pool.run(_train, data_dir, NUM_WARMUP_STEPS, eagerly=True)
 
     for code, _, errors in answers:
         assert code == 1
@@ -100,7 +110,9 @@ def test_nothing_is_left_of_a_warm_up_that_fails(
 
 
 def test_the_run_goes_on_if_it_may(rank_pool: RankPool, data_dir: pathlib.Path) -> None:
-    (code, printed, _), _ = rank_pool.run(_train, data_dir, 5, allow_nan=True)
+    (code, printed, _), _ = rank_pool.run(
+        _train, data_dir, 5, eagerly=True, allow_nan=True
+    )
 
     result = _result(printed)
     assert code == 0

@@ -1,15 +1,16 @@
 """Processes that fill one cache, at the same time or one after the other."""
 
-import multiprocessing
-import os
+import json
 import pathlib
 import signal
+import subprocess
 import time
 
 import pytest
 
 import tfpipe
 from tests.support.cached import DECODE, Note, as_list, make, noted
+from tests.support.warm_python import kill
 
 
 def fill(data_dir, directory, calls, rank, num_ranks, delay):
@@ -22,16 +23,16 @@ def fill(data_dir, directory, calls, rank, num_ranks, delay):
     pathlib.Path(f"{calls}.{rank}").write_text(repr(as_list(pipeline.build())))
 
 
-@pytest.fixture(scope="module")
-def start():
-    """Starts `fill` in a process: a fork of one that has imported TensorFlow."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+_FILL = f"import json, sys; from {__name__} import fill; fill(*json.loads(sys.argv[1]))"
 
-    def start(*arguments):
-        process = context.Process(target=fill, args=arguments)
-        process.start()
-        return process
+
+@pytest.fixture
+def start(warm_python):
+    """Starts `fill` in a process."""
+
+    def start(data_dir, directory, *arguments):
+        values = json.dumps([str(data_dir), str(directory), *arguments])
+        return subprocess.Popen([*warm_python.command, "-c", _FILL, values])
 
     return start
 
@@ -46,10 +47,8 @@ def test_processes_fill_one_cache_at_the_same_time(
         start(data_dir, directory, calls, number % num_ranks, num_ranks, 0.01)
         for number in range(2)
     ]
-    for process in processes:
-        process.join()
 
-    assert [process.exitcode for process in processes] == [0, 0]
+    assert [process.wait() for process in processes] == [0, 0]
     for rank in range(num_ranks):
         plain = make(data_dir, tfpipe.Map(*DECODE), rank=rank, num_ranks=num_ranks)
         got = pathlib.Path(f"{calls}.{rank}").read_text()
@@ -68,10 +67,9 @@ def test_killed_process_leaves_what_it_kept(start, data_dir, tmp_path):
     process = start(data_dir, directory, calls, 0, 1, 0.2)
     while len(noted(calls)) < 17:
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    kill(process)
     before = noted(calls)
-    assert process.exitcode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL
 
     cache = tfpipe.Cache("disk", directory)
     pipeline = make(data_dir, tfpipe.Map(*DECODE, Note(calls, 0.2)), cache)

@@ -88,7 +88,8 @@ def _slowed(
     The ratio that is named may be up to `most` times the one of the clock.
     Without slow storage both ranks take as long as rank 0, which waits for nothing.
     """
-    fields |= {"num_warmup_steps": 16, "num_steps": 40}
+    # Two windows of two steps are read before the first step.
+    fields |= {"num_warmup_steps": 8, "num_steps": 24}
     alone, _ = ranks.run(_run, None, synthetic=True, **fields)
     result, _ = ranks.run(_run, folder, **fields)
     found, ratio = result["stragglers"], _seconds_per_step(result) / _mean_step(alone)

@@ -17,11 +17,19 @@ from tfpipe.tuner import placement, races, search
 
 @pytest.fixture(scope="module")
 def found(data_dir):
-    """A search where a cache of what is costly fits."""
+    """A search where a cache of what is costly fits.
+
+    The cache saves most of the work, so that short turns tell it. A slow host needs
+    much of the time for the costs.
+    """
     pipeline = decoded_again_and_again(data_dir)
-    return pipeline, tfpipe.search_tuning(
-        pipeline, time_limit=40, ram_budget_bytes=10**9
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(races, "_TURN_SECONDS", 0.1)
+        patch.setattr(search, "_UNTIL_COSTS", 0.5)
+        patch.setattr(search, "_UNTIL_FIRST", 0.65)
+        return pipeline, tfpipe.search_tuning(
+            pipeline, time_limit=24, ram_budget_bytes=10**9
+        )
 
 
 def test_a_cache_of_what_is_costly_is_found(found):
