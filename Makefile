@@ -129,7 +129,7 @@ test-fast: venv  ## The unit tests and the rules of the house: two minutes
 
 .PHONY: test-slow
 test-slow: venv  ## Real ranks, wheels, training; kills and damage; real clocks, alone
-	pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/torture tests/system
+	pytest -q -n 4 --dist loadfile --no-loadscope-reorder tests/torture tests/system
 	pytest -q tests/timing
 
 .PHONY: torture

@@ -128,21 +128,30 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# The longest files of tests/system by CPU time: the last file to begin runs alone.
+# The longest files by CPU time, groups apart: the last file to begin runs alone.
 LONG_FILES = (
-    "converters/test_ray.py",
-    "benchmarks/test_sweep.py",
-    "converters/test_replicate.py",
-    "converters/test_commands.py",
-    "studies/test_loaders.py",
-    "models/test_models.py",
-    "cache/test_processes.py",
-    "tfpipe/test_native_build.py",
-    "converters/test_unfinished.py",
-    "converters/test_cut_off.py",
-    "training/test_loop.py",
-    "training/test_elastic.py",
-    "benchmarks/test_report.py",
+    "system/benchmarks/models/test_models.py",
+    "system/benchmarks/training/test_elastic.py",
+    "system/benchmarks/test_train_command.py",
+    "system/tfpipe/test_native_training.py",
+    "system/benchmarks/training/test_loop.py",
+    "system/benchmarks/test_sweep.py",
+    "system/benchmarks/test_input.py",
+    "system/converters/test_ray.py",
+    "system/benchmarks/test_report.py",
+    "system/tfpipe/service/test_service.py",
+    "system/tfpipe/remote/test_source.py",
+    "system/benchmarks/studies/test_loaders.py",
+    "torture/converters/test_kill_points.py",
+    "system/converters/test_replicate.py",
+    "system/benchmarks/training/test_steps.py",
+    "system/converters/test_commands.py",
+    "system/tfpipe/test_native_build.py",
+    "system/converters/test_unfinished.py",
+    "system/converters/test_cut_off.py",
+    "torture/tfpipe/test_native_fuzz.py",
+    "torture/test_lost_ranks.py",
+    "torture/tfpipe/test_caches_and_faults.py",
 )
 
 
@@ -166,5 +175,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(path: pathlib.Path) -> int:
     """When a file begins: a file with a lower number comes first."""
     turns = (n for n, end in enumerate(LONG_FILES) if path.as_posix().endswith(end))
-    is_long = "tests/system/" in path.as_posix()
-    return next(turns, len(LONG_FILES)) if is_long else len(LONG_FILES)
+    return next(turns, len(LONG_FILES))

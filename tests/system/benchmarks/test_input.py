@@ -42,7 +42,7 @@ def test_all_four_answers_and_their_page(
 
     done = warm_python.run(
         *("-c", QUICK_COMMAND, f"--data_dir={data_dir}"),
-        *("--model=tiny", "--image_size=32", "--batch_size=4", "--seconds=0.3"),
+        *("--model=tiny", "--image_size=32", "--batch_size=4", "--seconds=0.1"),
         *(f"--tuning={tuning}", f"--report_dir={results}", "--demand=1e6"),
     )
 
