@@ -96,9 +96,8 @@ def test_two_ranks_share_three_uneven_shards_with_a_prime_number_of_records(
     raw_dir = make_tree(tmp_path / "raw", num_images=101)
     convert(raw_dir, tmp_path / "records", num_train_shards=3)
 
-    results = rank_pool.run(
-        _run, tmp_path / "records", image_size=32, batch_size=4, num_epochs=1
-    )
+    fields = {"image_size": 32, "batch_size": 4, "num_epochs": 1, "step_time_ms": 1.0}
+    results = rank_pool.run(_run, tmp_path / "records", **fields)
 
     # 12 steps of 4 on each rank; records that do not fill a step on both are left out.
     for result in results:

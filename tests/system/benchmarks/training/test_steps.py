@@ -72,8 +72,8 @@ def test_float16_leaves_out_a_step_whose_gradients_overflow() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
+        # XLA with NHWC: see test_two_ranks_train_alike_with_xla.
         {"xla": True, "data_format": "NCHW"},
-        {"xla": True},
         {"xla": True, "data_format": "NCHW", "precision": "float16"},
     ],
     ids=str,
