@@ -1,5 +1,6 @@
 """Fixtures: raw trees of tiny images, and what is made of them, once a session."""
 
+import ast
 import functools
 import gc
 import os
@@ -87,32 +88,41 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython
 GROUPS = ("ranks", "page cache")
 
 
-def group_of(item: pytest.Item) -> str | None:
-    """Returns the group of a test, if it has one.
+def group_of(path: pathlib.Path, name: str) -> str | None:
+    """Returns the group of a test function of a file, if it has one.
 
     A pair of ranks takes CPU time also while it waits, so a pair in each worker is a
     waste. No test drops the page cache of the host beside a test that measures it.
     """
-    if is_about_the_page_cache(item.path):
+    if _is_about_the_page_cache(path):
         return "page cache"
-    return "ranks" if "rank_pool" in getattr(item, "fixturenames", ()) else None
+    return "ranks" if name in _on_ranks(path) else None
 
 
 @functools.cache
-def is_about_the_page_cache(path: pathlib.Path) -> bool:
+def _is_about_the_page_cache(path: pathlib.Path) -> bool:
     """Whether a file says that it drops or measures the page cache of this host."""
     return "the page cache of this host." in path.read_text()
 
 
-class FilesAndGroups(LoadFileScheduling):
-    """Gives a file to one worker, without the tests of a group, and a group likewise.
+@functools.cache
+def _on_ranks(path: pathlib.Path) -> frozenset[str]:
+    """Returns the functions of a file that take `rank_pool`; xdist knows no more."""
+    functions = (n for n in ast.parse(path.read_text()).body if hasattr(n, "args"))
+    return frozenset(
+        function.name
+        for function in functions
+        if "rank_pool" in [argument.arg for argument in function.args.args]
+    )
 
-    The name of a test ends with that of its group, as with xdist's own groups.
-    """
+
+class FilesAndGroups(LoadFileScheduling):
+    """Gives a file, without the tests of a group, to one worker; a group likewise."""
 
     def _split_scope(self, nodeid: str) -> str:
-        group = nodeid.rpartition("@")[2]
-        return group if group in GROUPS else super()._split_scope(nodeid)
+        file, _, name = nodeid.partition("::")
+        group = group_of(self.config.rootpath / file, name.partition("[")[0])
+        return group or super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -157,18 +167,12 @@ LONG_FILES = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The groups are longer than any file, and begin first."""
-    groups = {item: group_of(item) for item in items}
-    items.sort(
-        key=lambda item: (
-            GROUPS.index(group)
-            if (group := groups[item])
-            else len(GROUPS) + _turn(item.path)
-        )
-    )
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        for item in items:
-            if group := groups[item]:
-                item._nodeid = f"{item.nodeid}@{group}"
+
+    def turn(item: pytest.Item) -> int:
+        group = group_of(item.path, item.name.partition("[")[0])
+        return GROUPS.index(group) if group else len(GROUPS) + _turn(item.path)
+
+    items.sort(key=turn)
 
 
 @functools.cache
