@@ -195,7 +195,7 @@ def test_real_search_keeps_its_runs_until_the_data_change(
     shutil.copytree(data_dir, data)
     flags_ = [f"--data_dirs={data}", "--models=tiny", "--batch_sizes=4"]
     flags_ += ["--horovodrun_arguments=--cycle-time-ms 100"]
-    train = ["--step_time_ms=25", "--num_steps=40", "--image_size=32"]
+    train = ["--step_time_ms=25", "--num_steps=60", "--image_size=32"]
     gate = "au>=0.7"
 
     def sweep(*more: str) -> tuple[int, dict[str, Any]]:
