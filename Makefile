@@ -21,12 +21,23 @@ unexport PYTHONDONTWRITEBYTECODE
 HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
   HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
 # Horovod's build type has -g, which takes a third of the compiler's time. It builds Gloo
-# twice, and TensorFlow of C++17 needs only the copy of that name.
+# twice, and TensorFlow of C++17 needs only the copy of that name. Several sources in one
+# compilation take 40 % less; those that are skipped cannot be with others. Without CUDA:
+# CMake tries its compiler where there is one.
 define TOOLCHAIN_LINES
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -DNDEBUG" CACHE STRING "")
+set(CMAKE_CUDA_COMPILER NOTFOUND CACHE STRING "")
+set(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit ON)
 cmake_language(DEFER CALL cmake_language EVAL CODE "
   if(TARGET gloo AND TARGET compatible17_gloo)
     set_target_properties(gloo PROPERTIES EXCLUDE_FROM_ALL ON)
+    set_target_properties(compatible17_gloo tensorflow PROPERTIES UNITY_BUILD ON)
+    set_source_files_properties(
+      horovod/tensorflow/mpi_ops.cc horovod/tensorflow/xla_mpi_ops.cc
+      TARGET_DIRECTORY tensorflow PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    set_source_files_properties(
+      third_party/compatible17_gloo/gloo/allreduce_local.cc
+      TARGET_DIRECTORY compatible17_gloo PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 ")
 endef
@@ -65,7 +76,7 @@ $(VENV)/ready: setup.cfg pyproject.toml constraints.txt
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL)
-	@echo "Building Horovod for this TensorFlow: about 3 minutes on 2 cores."
+	@echo "Building Horovod for this TensorFlow: about 2 minutes on 2 cores."
 	@echo "$$TOOLCHAIN_LINES" > $(VENV)/horovod.cmake
 	$(INSTALL_HOROVOD)
 	@$(MAKE) --no-print-directory check-horovod

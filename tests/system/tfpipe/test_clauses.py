@@ -168,7 +168,10 @@ def test_a_view_of_a_random_clause_delivers_what_reading_everything_finds(
     sizes: list[int] = []
 
     @hypothesis.settings(
-        max_examples=rounds(few=40, many=300), deadline=None, derandomize=True
+        max_examples=rounds(few=40, many=300),
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],  # of a busy host
     )
     @hypothesis.given(
         clauses(COLUMNS, everything),
