@@ -22,7 +22,7 @@ HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_M
   HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
 # Horovod's build type has -g, which takes a third of the compiler's time. It builds Gloo
 # twice, and TensorFlow of C++17 needs only the copy of that name. Several sources in one
-# compilation take 40 % less; those that are skipped cannot be with others. Without CUDA:
+# compilation take a third less; those that are skipped cannot be with others. Without CUDA:
 # CMake tries its compiler where there is one.
 define TOOLCHAIN_LINES
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -DNDEBUG" CACHE STRING "")
