@@ -52,8 +52,9 @@ def _obstacle(
         return "the ops run on one example at a time"
     if has_cache:
         return "a cache keeps the records"
-    if source.split_index.storage.files is not None:
-        return "the shards are not in a folder that is read in place"
+    storage = source.split_index.storage
+    if storage.files is not None and storage.cache is None:
+        return "the shards are at a URL that is read directly, without a ShardCache"
     parse, *rest = ops
     if not isinstance(parse, Parse):
         return f"{parse!r} needs whole records"

@@ -38,7 +38,8 @@ class Parse:
 
     Element: record -> example.
         in   record: string, or its place: path, byte_offset, num_bytes, which the
-                 native op reads; record_id, epoch_seed: int64; is_real: bool
+                 native op reads, or held in place of num_bytes; record_id, epoch_seed:
+                 int64; is_real: bool
         out  encoded: string, JPEG or PNG; after a place a variant, for the native crop
              height, width: int32, pixels, from the record or from the image's header
              label: int32, label on disk - label_base + label_offset; with multi_label
@@ -189,7 +190,8 @@ class Parse:
         if "record" in example:
             # Takes a scalar as well, as tf.io.parse_single_example does.
             return dict(tf.io.parse_example(example["record"], _features(self)))
-        return record_op.read(example, self.image_key, self._number_keys)
+        read = record_op.parse if "held" in example else record_op.read
+        return read(example, self.image_key, self._number_keys)
 
     @property
     def _number_keys(self) -> list[str]:

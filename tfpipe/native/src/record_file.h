@@ -99,7 +99,9 @@ class RecordFile {
 
 using SharedFile = std::shared_ptr<const RecordFile>;
 
-// The files that were used last stay open. All ops of the process share them.
+// The files that were used last stay open. All ops of the process share them. A path of a
+// descriptor of this process is opened each time: its file is in memory, and must be freed
+// as soon as its owner closes it.
 class OpenFiles {
  public:
   static OpenFiles* Get() {
@@ -112,12 +114,14 @@ class OpenFiles {
     SharedFile file = Take(path);
     if (file == nullptr || !file->IsAt(path.c_str()))
       file = std::make_shared<const RecordFile>(path.c_str());
-    if (file->is_open()) Keep(path, file);
+    if (file->is_open() && path.compare(0, sizeof(kOfProcess) - 1, kOfProcess) != 0)
+      Keep(path, file);
     return file;
   }
 
  private:
   static constexpr size_t kMostOpen = 128;
+  static constexpr char kOfProcess[] = "/proc/self/";
 
   SharedFile Take(const std::string& path) {
     const std::lock_guard<std::mutex> lock(mutex_);
