@@ -1,7 +1,8 @@
-"""ReadAhead: the stage that says where records are, in place of reading them.
+"""ReadAhead: the stage that says where records are, or holds them without a copy.
 
 In: a dataset of windows. Out: a dataset of the places of their records, in the order of
-`stages.Interleave`. `ops.Parse` reads the records after `Batch`, with the native op.
+`stages.Interleave`, with the record itself where a shard cache may soon evict it.
+`ops.Parse` checks and parses the records after `Batch`, with the native op.
 """
 
 import dataclasses
@@ -16,7 +17,6 @@ from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.shuffle import shuffled
 from tfpipe.tuning import Tuning
-
 
 # Records that are read from a shard cache at once, and such groups that are read before
 # they are needed.

@@ -32,7 +32,7 @@ def small_pieces(monkeypatch):
 
 
 def both(folder, caches, *, max_bytes=None, preset=tfpipe.imagenet_train, **options):
-    """A pipeline through two caches, its records read by the native op and by TensorFlow."""
+    """A pipeline through two caches, read by the native op and by TensorFlow."""
     return [
         preset_over(
             preset,
@@ -57,9 +57,7 @@ def test_epochs_are_equal_through_a_small_cache(
 ):
     """Windows are evicted as soon as they may be, while later batches are made."""
     options = {"window_size": 4, "with_record_id": True} | options
-    native, stock = both(
-        data_dir, tmp_path, preset=preset, max_bytes=80_000, **options
-    )
+    native, stock = both(data_dir, tmp_path, preset=preset, max_bytes=80_000, **options)
 
     assert native.paths["reading"].value == "native"
     assert stock.paths["reading"].value == "tensorflow"
