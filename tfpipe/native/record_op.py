@@ -12,6 +12,11 @@ import tensorflow as tf
 
 from tfpipe.native import op
 
+Example = dict[str, tf.Tensor]
+
+# The feature of the encoded image beside a `record` without it.
+IMAGE = "image_in_place"
+
 # Names of the features that say where a record is.
 _PLACE = ("path", "byte_offset", "num_bytes")
 
@@ -35,7 +40,7 @@ def read(
         tf.errors.DataLossError: When it runs, if a record cannot be read, is damaged
             or has no such feature; names its shard and byte offset.
     """
-    encoded, found = op.module().tfpipe_read_records(
+    encoded, found, _ = op.module().tfpipe_read_records(
         **{name: place[name] for name in _PLACE},
         image_key=image_key,
         number_keys=number_keys,
@@ -44,7 +49,7 @@ def read(
 
 
 def hold(place: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Reads records into memory, whatever is in them.
+    """Reads records into memory, and checks their CRCs, whatever is in them.
 
     Args:
         place: As of `read`.
@@ -73,12 +78,40 @@ def parse(
         tf.errors.DataLossError: When it runs, as `read` does, also if a record could
             not be read when it was to be held.
     """
-    encoded, found = op.module().tfpipe_parse_held(
+    encoded, found, _ = op.module().tfpipe_parse_held(
         **{name: held[name] for name in ("held", "path", "byte_offset")},
         image_key=image_key,
         number_keys=number_keys,
     )
     return _named(encoded, found, image_key, number_keys)
+
+
+def with_record(example: Example, image_key: str) -> Example:
+    """Returns an example, or a batch, with its record, which TensorFlow can parse.
+
+    Args:
+        example: What `read` or `parse` takes, or an example with `record`.
+        image_key: Key of the encoded image.
+
+    Returns:
+        The example with `record`: string, a tf.train.Example. If it had none, the
+        record lacks the image, and the example has `IMAGE`: variant, see `read`.
+
+    Raises:
+        tf.errors.DataLossError: When it runs, as `read` does.
+    """
+    if "record" in example:
+        return example
+    is_held = "held" in example
+    made = op.module().tfpipe_parse_held if is_held else op.module().tfpipe_read_records
+    names = ("held", "path", "byte_offset") if is_held else _PLACE
+    image, _, rest = made(
+        **{name: example[name] for name in names},
+        image_key=image_key,
+        number_keys=[],
+        with_rest=True,
+    )
+    return example | {"record": rest, IMAGE: image}
 
 
 def held_bytes(held: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,8 @@
 //
 // An encoded image is a variant with a uint8 tensor, a part of the buffer into which all
 // records of the call were read. TfpipeCrop takes it without a copy. A record that is held
-// is such a variant too, or one with a string: why the record could not be read.
+// is such a variant too; one with an int8 tensor if it is damaged; or one with a string, why
+// it could not be read.
 #ifndef TFPIPE_NATIVE_READ_OPS_H_
 #define TFPIPE_NATIVE_READ_OPS_H_
 
@@ -75,7 +76,8 @@ class Files {
   std::map<std::string, SharedFile> files_;
 };
 
-// The outputs of the ops that parse: an image and some numbers for each record.
+// The outputs of the ops that parse: an image, some numbers and, if `with_rest`, all
+// features but the image, as a tf.train.Example, for each record.
 Status ParsedShapes(InferenceContext* context) {
   ShapeHandle shape, numbers;
   TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(1), &shape));
@@ -86,6 +88,7 @@ Status ParsedShapes(InferenceContext* context) {
   TF_RETURN_IF_ERROR(context->Concatenate(shape, context->Vector(count), &numbers));
   context->set_output(0, shape);
   context->set_output(1, numbers);
+  context->set_output(2, shape);
   return Status();
 }
 
@@ -95,8 +98,10 @@ REGISTER_OP("TfpipeReadRecords")
     .Input("num_bytes: int64")
     .Output("encoded: variant")
     .Output("numbers: int64")
+    .Output("rest: string")
     .Attr("image_key: string")
     .Attr("number_keys: list(string)")
+    .Attr("with_rest: bool = false")
     .SetIsStateful()
     .SetShapeFn(ParsedShapes);
 
@@ -148,28 +153,34 @@ class ParsingOp : public tensorflow::OpKernel {
   explicit ParsingOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("image_key", &keys_.image));
     OP_REQUIRES_OK(context, context->GetAttr("number_keys", &keys_.numbers));
+    OP_REQUIRES_OK(context, context->GetAttr("with_rest", &with_rest_));
   }
 
  protected:
   struct Outputs {
-    Tensor *encoded, *numbers;
+    Tensor *encoded, *numbers, *rest;
   };
 
   Status Allocate(OpKernelContext* context, Outputs* outputs) const {
     TensorShape shape = context->input(0).shape();
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &outputs->encoded));
+    TF_RETURN_IF_ERROR(context->allocate_output(2, shape, &outputs->rest));
     shape.AddDim(static_cast<int64_t>(keys_.numbers.size()));
     return context->allocate_output(1, shape, &outputs->numbers);
   }
 
-  // Checks and parses a record. Returns an empty string, or what is wrong.
+  // Parses a record that was checked. Returns an empty string, or what is wrong.
   std::string Parse(const Tensor& record, int64_t i, const Outputs& outputs) const {
     const auto num_keys = static_cast<int64_t>(keys_.numbers.size());
     int64_t* const numbers = outputs.numbers->flat<int64_t>().data() + i * num_keys;
-    Span data, image;
-    std::string fault = CheckRecord(BytesOf(record), record.NumElements(), &data);
-    if (fault.empty()) fault = ReadExample(data, keys_, &image, numbers);
+    const uint8_t* const bytes = BytesOf(record);
+    const Span data = {bytes + kHeaderBytes, bytes + record.NumElements() - kFooterBytes};
+    Span image;
+    std::string rest;
+    const std::string fault =
+        ReadExample(data, keys_, &image, numbers, with_rest_ ? &rest : nullptr);
     if (!fault.empty()) return fault;
+    if (with_rest_) outputs.rest->flat<tensorflow::tstring>()(i) = AsExample(rest);
     const int64_t begin = image.begin - BytesOf(record);
     outputs.encoded->flat<tensorflow::Variant>()(i) =
         record.Slice(begin, begin + static_cast<int64_t>(image.size()));
@@ -177,7 +188,17 @@ class ParsingOp : public tensorflow::OpKernel {
   }
 
  private:
+  // Returns an Example of serialized Features.
+  static std::string AsExample(const std::string& features) {
+    std::string example(1, static_cast<char>(kDelimited1));
+    uint64_t size = features.size();
+    for (; size >= 0x80; size >>= 7) example += static_cast<char>(size | 0x80);
+    example += static_cast<char>(size);
+    return example + features;
+  }
+
   Keys keys_;
+  bool with_rest_ = false;
 };
 
 class ReadRecordsOp : public ParsingOp {
@@ -204,6 +225,7 @@ class ReadRecordsOp : public ParsingOp {
       const Tensor record = buffer.Take(count);
       std::string fault =
           files.At(places.path[i]).Read(places.begin[i], count, BytesOf(record));
+      if (fault.empty()) fault = CheckRecord(BytesOf(record), count);
       if (fault.empty()) fault = Parse(record, i, outputs);
       OP_REQUIRES(context, fault.empty(), Fault(places.path[i], places.begin[i], fault));
     }
@@ -221,7 +243,8 @@ REGISTER_OP("TfpipeHoldRecords")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-// A record that cannot be read is no error here: the op that parses it says so.
+// A record that cannot be read or is damaged is no error here: the op that parses it says
+// so. It is checked here, as its bytes still are in the processor's caches.
 class HoldRecordsOp : public tensorflow::OpKernel {
  public:
   explicit HoldRecordsOp(OpKernelConstruction* context) : OpKernel(context) {}
@@ -250,6 +273,10 @@ class HoldRecordsOp : public tensorflow::OpKernel {
       if (!faults[i].empty()) {
         record = Tensor(tensorflow::DT_STRING, TensorShape({}));
         record.scalar<tensorflow::tstring>()() = faults[i];
+      } else if (!CheckRecord(BytesOf(record), places.second[i]).empty()) {
+        const Tensor sound = record;
+        record = Tensor(tensorflow::DT_INT8, sound.shape());
+        memcpy(record.data(), sound.data(), sound.NumElements());
       }
       held->flat<tensorflow::Variant>()(i) = record;
     }
@@ -266,9 +293,10 @@ std::string FindHeld(const Tensor& held, int64_t i, const Tensor** record) {
   if ((*record)->dtype() == tensorflow::DT_STRING) {
     return std::string((*record)->scalar<tensorflow::tstring>()());
   }
+  const auto type = (*record)->dtype();
+  const bool has_type = type == tensorflow::DT_UINT8 || type == tensorflow::DT_INT8;
   const bool has_size = (*record)->NumElements() >= kHeaderBytes + kFooterBytes;
-  const bool is_one = (*record)->dtype() == tensorflow::DT_UINT8 && has_size;
-  return is_one ? "" : "its variant holds no record";
+  return has_type && has_size ? "" : "its variant holds no record";
 }
 
 REGISTER_OP("TfpipeParseHeld")
@@ -277,8 +305,10 @@ REGISTER_OP("TfpipeParseHeld")
     .Input("byte_offset: int64")
     .Output("encoded: variant")
     .Output("numbers: int64")
+    .Output("rest: string")
     .Attr("image_key: string")
     .Attr("number_keys: list(string)")
+    .Attr("with_rest: bool = false")
     .SetShapeFn(ParsedShapes);
 
 class ParseHeldOp : public ParsingOp {
@@ -295,6 +325,8 @@ class ParseHeldOp : public ParsingOp {
     for (int64_t i = 0; i < held.NumElements(); ++i) {
       const Tensor* record;
       std::string fault = FindHeld(held, i, &record);
+      if (fault.empty() && record->dtype() == tensorflow::DT_INT8)
+        fault = CheckRecord(BytesOf(*record), record->NumElements());
       if (fault.empty()) fault = Parse(*record, i, outputs);
       OP_REQUIRES(context, fault.empty(),
                   Fault(path.flat<tensorflow::tstring>()(i), begin.flat<int64_t>()(i), fault));

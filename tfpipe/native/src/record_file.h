@@ -158,7 +158,7 @@ inline bool IsCrcOf(const uint8_t* bytes, size_t size, const uint8_t* stored) {
 }
 
 // Checks a record of a known size. Returns an empty string, or what is wrong.
-inline std::string CheckRecord(const uint8_t* record, int64_t num_bytes, Span* data) {
+inline std::string CheckRecord(const uint8_t* record, int64_t num_bytes) {
   uint64_t length;
   memcpy(&length, record, sizeof(length));
   if (!IsCrcOf(record, sizeof(length), record + sizeof(length)))
@@ -167,9 +167,8 @@ inline std::string CheckRecord(const uint8_t* record, int64_t num_bytes, Span* d
   if (length != static_cast<uint64_t>(expected))
     return "its length must be " + std::to_string(expected) + ", got " +
            std::to_string(length);
-  *data = {record + kHeaderBytes, record + kHeaderBytes + expected};
-  return IsCrcOf(data->begin, data->size(), data->end) ? ""
-                                                       : "the CRC of the data is wrong";
+  const uint8_t* const data = record + kHeaderBytes;
+  return IsCrcOf(data, length, data + length) ? "" : "the CRC of the data is wrong";
 }
 
 }  // namespace tfpipe
