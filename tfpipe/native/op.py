@@ -54,8 +54,8 @@ def load() -> tuple[Any, str]:
     """Returns the op's module and "", or None and the reason why there is no module.
 
     The module has `tfpipe_crop`, `tfpipe_random_window`, `tfpipe_uniform`,
-    `tfpipe_entry_points`, `tfpipe_read_records` and `tfpipe_read_ahead`. Nothing is
-    raised: a library that is damaged or does not load is a reason as well.
+    `tfpipe_entry_points` and the ops of `record_op`. Nothing is raised: a library that
+    is damaged or does not load is a reason as well.
     """
     try:
         return _load(library()), ""

@@ -7,9 +7,11 @@ empty text; and the stage that reads.
 from collections.abc import Sequence
 
 from tfpipe.native_reading.read_ahead import ReadAhead
+from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import CROPS
 from tfpipe.ops.parse import EntryPoints, Parse
 from tfpipe.reading.source import TFRecordSource
+from tfpipe.shards import image_record
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.traced import Op
@@ -52,13 +54,17 @@ def _obstacle(
         return "the ops run on one example at a time"
     if has_cache:
         return "a cache keeps the records"
-    if source.split_index.storage.files is not None:
-        return "the shards are not in a folder that is read in place"
-    parse, *rest = ops
+    storage = source.split_index.storage
+    if storage.files is not None and storage.cache is None:
+        return "the shards are at a URL that is read directly, without a ShardCache"
+    has_boxes = isinstance(ops[0], ParseBoxes)
+    parse, *rest = ops[1:] if has_boxes else ops
     if not isinstance(parse, Parse):
         return f"{parse!r} needs whole records"
     if reason := parse.why_not_in_place:
         return reason
+    if has_boxes and parse.image_key != image_record.ENCODED:
+        return f"boxes are read beside {image_record.ENCODED!r} alone"
     crop = next((op for op in rest if not isinstance(op, EntryPoints)), None)
     if not isinstance(crop, CROPS):
         return "no crop comes right after Parse"

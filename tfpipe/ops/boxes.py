@@ -17,6 +17,8 @@ from typing import ClassVar
 import tensorflow as tf
 
 from tfpipe import errors
+from tfpipe.native import record_op
+from tfpipe.shards import image_record
 
 Example = dict[str, tf.Tensor]
 
@@ -30,9 +32,10 @@ class ParseBoxes:
     """Reads the boxes of a record, or of a batch of them; stands before `Parse`.
 
     Element: record -> record. Adds `boxes` and `box_label`, see the module.
-        in   record: string, a tf.train.Example with image/object/bbox/ymin, xmin, ymax
-             and xmax: floats, shares of height and width; and image/object/class/label:
-             integers, absent in records whose boxes have no labels
+        in   record, or its place, as of `Parse`: a tf.train.Example with
+             image/object/bbox/ymin, xmin, ymax and xmax: floats, shares of height and
+             width; and image/object/class/label: integers, absent in records whose
+             boxes have no labels
 
     These are the keys of TensorFlow's object detection. Boxes are clipped to the image,
     and a box without an area is left out. A box without a label gets the label 0.
@@ -63,6 +66,7 @@ class ParseBoxes:
         label_key = "image/object/class/label"
         specs = {key: _list_of(tf.float32, 0.0) for key in keys}
         specs[label_key] = _list_of(tf.int64, base)
+        example = record_op.with_record(example, image_record.ENCODED)
         features = tf.io.parse_example(example["record"], specs)
         boxes = self._padded(tf.stack([features[key] for key in keys], -1), 0.0, -2)
         label = self._padded(features[label_key], base, -1) - base

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.native import entry_file, op as native_op, record_op
-from tfpipe.ops import boxes, identity, other_formats
+from tfpipe.ops import basic, boxes, identity, other_formats
 from tfpipe.ops.basic import Example
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import first_record, image_record
@@ -38,7 +38,8 @@ class Parse:
 
     Element: record -> example.
         in   record: string, or its place: path, byte_offset, num_bytes, which the
-                 native op reads; record_id, epoch_seed: int64; is_real: bool
+                 native op reads, or held in place of num_bytes; record_id, epoch_seed:
+                 int64; is_real: bool
         out  encoded: string, JPEG or PNG; after a place a variant, for the native crop
              height, width: int32, pixels, from the record or from the image's header
              label: int32, label on disk - label_base + label_offset; with multi_label
@@ -186,10 +187,16 @@ class Parse:
         }
 
     def _parsed(self, example: Example) -> Example:
-        if "record" in example:
-            # Takes a scalar as well, as tf.io.parse_single_example does.
-            return dict(tf.io.parse_example(example["record"], _features(self)))
-        return record_op.read(example, self.image_key, self._number_keys)
+        if "record" not in example and not self._reads_more:
+            read = record_op.parse if "held" in example else record_op.read
+            return read(example, self.image_key, self._number_keys)
+        example = record_op.with_record(example, self.image_key)
+        features, image = _features(self), example.get(record_op.IMAGE)
+        if image is not None:
+            del features[self.image_key]
+        # Takes a scalar as well, as tf.io.parse_single_example does.
+        parsed = dict(tf.io.parse_example(example["record"], features))
+        return parsed if image is None else parsed | {self.image_key: image}
 
     @property
     def _number_keys(self) -> list[str]:
@@ -197,12 +204,17 @@ class Parse:
         return [key for key in keys if key is not None]
 
     @property
+    def _reads_more(self) -> bool:
+        return bool(self.extra or self.multi_label)
+
+    @property
     def why_not_in_place(self) -> str:
         """Why the op must get whole records, and not only their places; or ""."""
         if not self.as_converted:
             return "the records are not as tfpipe's converters write them"
-        is_simple = not (self.extra or self.multi_label) and len(self._number_keys) == 3
-        return "" if is_simple else f"{self!r} reads more than an image and its label"
+        if len(self._number_keys) < 3:
+            return f"{self!r} reads sizes from the images' headers"
+        return ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -307,7 +319,7 @@ def _label(op: Parse, label: Any) -> tf.Tensor:
         return tf.cast(label, tf.int32) - op.label_base + op.label_offset
     places = label.values - op.label_base + op.label_offset
     assert op.num_classes is not None  # __call__ has checked it
-    return _rows(label.with_values(places), op.num_classes)
+    return basic.rows_of_labels(label.with_values(places), op.num_classes)
 
 
 def _settled(of: object, extra: Any, taken: Iterable[str | None]) -> tuple[Any, ...]:
@@ -364,36 +376,3 @@ def _spec(spec: Any) -> Any:
 
 def _tupled(value: Any) -> Any:
     return tuple(map(_tupled, value)) if isinstance(value, list | tuple) else value
-
-
-def _rows(labels: tf.SparseTensor, num_classes: int) -> tf.Tensor:
-    """Returns the labels of each record as a row of zeros and ones.
-
-    Args:
-        labels: int64 [k], or [n, k] for a batch, the labels of a record.
-        num_classes: Length of a row.
-
-    Returns:
-        float32 [num_classes], or [n, num_classes] for a batch; 1 for each label.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If a label is outside of 0..num_classes - 1.
-    """
-    values = labels.values
-    known = tf.reduce_all((values >= 0) & (values < num_classes))
-    asserted = tf.debugging.Assert(
-        known,
-        [
-            f"Parse: labels must be 0 to {num_classes - 1}, counted from label_offset; "
-            "num_classes and label_base have to fit the records. Got",
-            values,
-        ],
-    )
-    with tf.control_dependencies([asserted]):
-        places = tf.concat([labels.indices[:, :-1], values[:, tf.newaxis]], 1)
-    shape = tf.concat([labels.dense_shape[:-1], [num_classes]], 0)
-    counts = tf.scatter_nd(places, tf.ones_like(values, tf.float32), shape)
-    leading = labels.shape[:-1]
-    return tf.ensure_shape(
-        tf.minimum(counts, 1.0), leading.concatenate(tf.TensorShape([num_classes]))
-    )

@@ -85,8 +85,9 @@ class TFRecordSource(Progress):
             decoded. "raise" stops at it and names it; "skip" puts another record in its
             place and counts it in `pipeline.faults`.
         max_faults: Number of records that may be skipped; one more raises an error.
-        reading: Who reads in a preset: "native" is the native op, for whole batches of
-            local shards; "auto" is "native" where it can read, or else TensorFlow.
+        reading: Who reads in a preset: "native" is the native op, for whole batches,
+            in a folder or through a `ShardCache`; "auto" is "native" where it can read,
+            or else TensorFlow.
 
     Raises:
         BadIndexError: If the index or a shard is missing or wrong.

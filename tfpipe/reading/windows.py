@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,13 +62,12 @@ class Windows:
         run = Run(order=self.order, rank=self.rank, begin=place)
         first, later = run.num_windows(num_epochs)
         if self.cache is not None:
-            windows = _brought(self, self.cache, run, first, later, is_continued)
-        elif is_continued:
+            return _brought(self, self.cache, run, first, later, is_continued)
+        if is_continued:
             windows = self._mapped(run, counters(first, later))
         else:
             windows = self._mapped(run, tf.data.Dataset.range(first))
-        # The lengths of the next window are checked, or its records are brought, while
-        # this one is read.
+        # The lengths of the next window are checked while this one is read.
         return windows.prefetch(1)
 
     def require_room(self) -> None:
@@ -237,23 +236,85 @@ def _brought(
     later: int,
     is_continued: bool,
 ) -> tf.data.Dataset:
-    """Returns the windows, each as soon as the cache has its records."""
+    """Returns the windows, each as soon as the cache has its records.
+
+    The next window is brought while this one is read: a window stays until the one
+    after the next is asked for, and the last ones until the end is asked for.
+    """
     bounds = parts(first, later) if is_continued else lambda: (0, first)
-    found = tf.data.Dataset.from_generator(
-        lambda: _Iteration(windows, cache, run, *bounds()),
-        output_signature=windows.spec(),
+    iterations = _Iterations(lambda: _Iteration(windows, cache, run, *bounds()))
+
+    def ahead(number: tf.Tensor) -> tf.data.Dataset:
+        found = tf.data.Dataset.from_generator(
+            iterations.at, args=(number,), output_signature=windows.spec()
+        )
+        return found.prefetch(1)
+
+    # The outer dataset is asked for its end after the last window was read. The inner
+    # one is so before, by its `prefetch`.
+    numbers = tf.data.Dataset.from_generator(
+        lambda: _Open(iterations), output_signature=tf.TensorSpec([], tf.int64)
     )
+    found = numbers.flat_map(tf.autograph.experimental.do_not_convert(ahead))
     if is_continued:
         return found
     return found.apply(tf.data.experimental.assert_cardinality(first))
 
 
+class _Iterations:
+    """The iterations that are open, by number.
+
+    Args:
+        make: Function that begins an iteration.
+    """
+
+    def __init__(self, make: "Callable[[], _Iteration]") -> None:
+        self._make, self._numbers = make, itertools.count()
+        self._open: dict[int, _Iteration] = {}
+
+    def begin(self) -> int:
+        """Begins an iteration and returns its number."""
+        number = next(self._numbers)
+        self._open[number] = self._make()
+        return number
+
+    def at(self, number: npt.NDArray[np.int64]) -> "_Iteration":
+        """Returns the iteration of a number."""
+        return self._open[int(number)]
+
+    def end(self, number: int) -> None:
+        """Ends an iteration."""
+        del self._open[number]
+
+
+class _Open:
+    """An open iteration: a Python iterator over its number alone, which ends it."""
+
+    def __init__(self, iterations: _Iterations) -> None:
+        self._iterations = iterations
+        self._number = iterations.begin()
+        self._is_told = False
+
+    def __iter__(self) -> "_Open":
+        return self
+
+    def __next__(self) -> int:
+        if self._is_told:
+            raise StopIteration
+        self._is_told = True
+        return self._number
+
+    def __del__(self) -> None:
+        if hasattr(self, "_number"):
+            self._iterations.end(self._number)
+
+
 class _Iteration:
     """One iteration through a cache: a Python iterator over the features of windows.
 
-    An iteration has a reader of its own. TensorFlow drops the iteration together with
-    the iterator of the dataset. After an error the next call tries the same window
-    again, so that none is lost.
+    An iteration has a reader of its own, which is closed when `_Open` is dropped. That
+    is at the end, or together with the iterator of the dataset. After an error the next
+    call tries the same window again, so that none is lost.
     """
 
     def __init__(

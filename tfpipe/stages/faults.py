@@ -182,16 +182,44 @@ def read_record(file: Any, offset: int) -> Found:
         header = file.read(records.HEADER_BYTES)
         num_bytes = records.record_bytes(header)
         if num_bytes is None:
-            return Found(b"", "header", "the header (length and its CRC) is damaged")
+            return _BAD_HEADER
         rest = num_bytes - records.HEADER_BYTES
         # A damaged length may be huge: the read is limited to the end of the file.
         body = file.read(max(0, min(rest, file.size() - offset)))
     except tf.errors.OpError as error:
         return Found(b"", "unreadable", f"it cannot be read: {error.message}")
-    if len(body) < rest:
-        return Found(b"", "cut", f"it must have {rest} bytes more, got {len(body)}")
-    data = body[: -records.FOOTER_BYTES]
-    detail = records.data_fault(data, body[-records.FOOTER_BYTES :])
+    return _cut(rest, len(body)) if len(body) < rest else _checked(body)
+
+
+def check_record(record: bytes, num_left: int) -> Found:
+    """Finds out how a record is damaged that is in memory.
+
+    Args:
+        record: The bytes where the catalog says that the record is, with header.
+        num_left: Bytes of the shard from the beginning of the record on.
+    """
+    num_bytes = records.record_bytes(record[: records.HEADER_BYTES])
+    if num_bytes is None:
+        return _BAD_HEADER
+    if num_bytes > num_left:
+        header = records.HEADER_BYTES
+        return _cut(num_bytes - header, num_left - header)
+    if num_bytes != len(record):
+        detail = f"it must have {len(record)} bytes, its header says {num_bytes}"
+        return Found(b"", "header", detail)
+    return _checked(record[records.HEADER_BYTES :])
+
+
+_BAD_HEADER = Found(b"", "header", "the header (length and its CRC) is damaged")
+
+
+def _cut(wanted: int, got: int) -> Found:
+    return Found(b"", "cut", f"it must have {wanted} bytes more, got {got}")
+
+
+def _checked(body: bytes) -> Found:
+    data, tail = body[: -records.FOOTER_BYTES], body[-records.FOOTER_BYTES :]
+    detail = records.data_fault(data, tail)
     return Found(data, "crc" if detail else "", detail)
 
 

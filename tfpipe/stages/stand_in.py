@@ -16,7 +16,15 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.stages.faults import REMEDY, Fault, FaultLog, read_record
+from tfpipe.native import record_op
+from tfpipe.stages.faults import (
+    REMEDY,
+    Fault,
+    FaultLog,
+    Found,
+    check_record,
+    read_record,
+)
 
 Example = dict[str, tf.Tensor]
 Array = npt.NDArray[Any]
@@ -201,11 +209,27 @@ def _report_failed(
 def _reason(chunk: Example, position: int, detail: str) -> tuple[str, str]:
     """Returns why an op failed on an element, as `Fault.reason` and `Fault.detail`.
 
-    An op that reads the record at its place fails on a damaged one, see `ReadAhead`.
+    An op that parses the record fails on a damaged one, see `ReadAhead`.
     """
     if "byte_offset" not in chunk:
         return "decode", detail
-    path, offset = chunk["path"][position], chunk["byte_offset"][position]
-    with tf.io.gfile.GFile(os.fsdecode(path.numpy()), "rb") as file:
-        found = read_record(file, int(offset))
+    place = os.fsdecode(chunk["path"][position].numpy())
+    offset = int(chunk["byte_offset"][position])
+    found = _held(chunk, position, place, offset)
+    if found is None:
+        with tf.io.gfile.GFile(place, "rb") as file:
+            found = read_record(file, offset)
     return (found.reason, found.detail) if found.reason else ("decode", detail)
+
+
+def _held(chunk: Example, position: int, place: str, offset: int) -> Found | None:
+    """Returns what is wrong with a record in memory; None if it could not be read.
+
+    A shard cache may have evicted the record by now.
+    """
+    try:
+        record = record_op.held_bytes(chunk["held"][position]).numpy()
+        num_left = os.stat(place).st_size - offset
+    except (KeyError, OSError, tf.errors.DataLossError):
+        return None
+    return check_record(record, num_left)

@@ -109,14 +109,18 @@ inline bool ReadInt(Span feature, int64_t* value) {
 // The feature of each key, the image's last; empty where there is none.
 using Found = std::vector<Span>;
 
-inline bool FindInFeatures(Span features, const Keys& keys, Found* found) {
+inline bool FindInFeatures(Span features, const Keys& keys, Found* found,
+                           std::string* rest) {
   while (!features.empty()) {
     Span entry, key, feature;
+    const uint8_t* const begin = features.begin;
     if (!features.Take(kDelimited1) || !features.TakeSpan(&entry)) return false;
     if (!entry.Take(kDelimited1) || !entry.TakeSpan(&key)) return false;
     if (!entry.Take(kDelimited2) || !entry.TakeSpan(&feature) || !entry.empty()) {
       return false;
     }
+    if (rest != nullptr && !key.Equals(keys.image))
+      rest->append(reinterpret_cast<const char*>(begin), features.begin - begin);
     if (feature.empty()) continue;
     for (size_t i = 0; i < keys.numbers.size(); ++i)
       if (key.Equals(keys.numbers[i])) (*found)[i] = feature;
@@ -125,16 +129,18 @@ inline bool FindInFeatures(Span features, const Keys& keys, Found* found) {
   return true;
 }
 
-// Reads an example. `values` has room for a number for each of `keys.numbers`. Returns an
-// empty string, or what is wrong.
-inline std::string ReadExample(Span bytes, const Keys& keys, Span* image, int64_t* values) {
+// Reads an example. `values` has room for a number for each of `keys.numbers`. `rest` gets
+// the features without the image, which is most of an example, as a serialized Features;
+// nullptr if they are not needed. Returns an empty string, or what is wrong.
+inline std::string ReadExample(Span bytes, const Keys& keys, Span* image, int64_t* values,
+                               std::string* rest) {
   Found found(keys.numbers.size() + 1);
   while (!bytes.empty()) {
     uint64_t tag;
     Span features;
     bool is_sound = bytes.TakeNumber(&tag);
     if (is_sound && tag == kDelimited1) {
-      is_sound = bytes.TakeSpan(&features) && FindInFeatures(features, keys, &found);
+      is_sound = bytes.TakeSpan(&features) && FindInFeatures(features, keys, &found, rest);
     } else if (is_sound) {
       is_sound = SkipField(tag, &bytes);
     }

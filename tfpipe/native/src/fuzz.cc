@@ -222,12 +222,13 @@ bool Parse(const Bytes& image, int64_t* num_parsed) {
   const tfpipe::Span whole = {bytes.get(), bytes.get() + broken.size()};
   tfpipe::Span found;
   int64_t numbers[2];
-  if (!tfpipe::ReadExample(whole, {"image", {"label", "height"}}, &found,
-                           numbers)
+  std::string rest;
+  if (!tfpipe::ReadExample(whole, {"image", {"label", "height"}}, &found, numbers, &rest)
            .empty()) {
     return true;
   }
   ++*num_parsed;
+  if (rest.size() > whole.size()) return false;
   return found.begin >= whole.begin && found.end <= whole.end && found.begin <= found.end;
 }
 

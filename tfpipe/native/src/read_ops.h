@@ -1,10 +1,15 @@
 // The ops of tfpipe.native.record_op:
 //
 //   TfpipeReadRecords  reads records at known places, checks and parses them
+//   TfpipeHoldRecords  reads records at known places into memory, and holds them there
+//   TfpipeParseHeld    checks and parses records that are held
+//   TfpipeHeldBytes    copies the bytes of records that are held, to see what is wrong
 //   TfpipeReadAhead    asks the kernel to read parts of files into memory
 //
 // An encoded image is a variant with a uint8 tensor, a part of the buffer into which all
-// records of the batch were read. TfpipeCrop takes it without a copy.
+// records of the call were read. TfpipeCrop takes it without a copy. A record that is held
+// is such a variant too; one with an int8 tensor if it is damaged; or one with a string, why
+// it could not be read.
 #ifndef TFPIPE_NATIVE_READ_OPS_H_
 #define TFPIPE_NATIVE_READ_OPS_H_
 
@@ -71,34 +76,134 @@ class Files {
   std::map<std::string, SharedFile> files_;
 };
 
+// The outputs of the ops that parse: an image, some numbers and, if `with_rest`, all
+// features but the image, as a tf.train.Example, for each record.
+Status ParsedShapes(InferenceContext* context) {
+  ShapeHandle shape, numbers;
+  TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(1), &shape));
+  TF_RETURN_IF_ERROR(context->Merge(shape, context->input(2), &shape));
+  std::vector<std::string> keys;
+  TF_RETURN_IF_ERROR(context->GetAttr("number_keys", &keys));
+  const auto count = static_cast<int64_t>(keys.size());
+  TF_RETURN_IF_ERROR(context->Concatenate(shape, context->Vector(count), &numbers));
+  context->set_output(0, shape);
+  context->set_output(1, numbers);
+  context->set_output(2, shape);
+  return Status();
+}
+
 REGISTER_OP("TfpipeReadRecords")
     .Input("path: string")
     .Input("byte_offset: int64")
     .Input("num_bytes: int64")
     .Output("encoded: variant")
     .Output("numbers: int64")
+    .Output("rest: string")
     .Attr("image_key: string")
     .Attr("number_keys: list(string)")
+    .Attr("with_rest: bool = false")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* context) {
-      ShapeHandle shape, numbers;
-      TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(1), &shape));
-      TF_RETURN_IF_ERROR(context->Merge(shape, context->input(2), &shape));
-      std::vector<std::string> keys;
-      TF_RETURN_IF_ERROR(context->GetAttr("number_keys", &keys));
-      const auto count = static_cast<int64_t>(keys.size());
-      TF_RETURN_IF_ERROR(context->Concatenate(shape, context->Vector(count), &numbers));
-      context->set_output(0, shape);
-      context->set_output(1, numbers);
-      return Status();
-    });
+    .SetShapeFn(ParsedShapes);
 
-class ReadRecordsOp : public tensorflow::OpKernel {
+// Says what is wrong with a record.
+Status Fault(const tensorflow::tstring& path, int64_t begin, const std::string& fault) {
+  return DataLoss("The record at byte ", begin, " of ", std::string(path), ": ", fault,
+                  ".");
+}
+
+// The buffer of a call, with one part for each of its records.
+class Buffer {
  public:
-  explicit ReadRecordsOp(OpKernelConstruction* context) : OpKernel(context) {
+  Status Allocate(int64_t total) {
+    tensor_ = Tensor(Pool::OfRecords(), tensorflow::DT_UINT8, TensorShape({total}));
+    if (total == 0 || tensor_.IsInitialized()) return Status();
+    return ResourceExhausted("No memory for ", total, " bytes of records.");
+  }
+
+  // Returns room for that many bytes more. A part is not aligned, so that only its data()
+  // may be used.
+  Tensor Take(int64_t count) {
+    const int64_t begin = at_;
+    at_ += count;
+    return tensor_.Slice(begin, at_);
+  }
+
+ private:
+  Tensor tensor_;
+  int64_t at_ = 0;
+};
+
+inline uint8_t* BytesOf(const Tensor& part) { return static_cast<uint8_t*>(part.data()); }
+
+// Checks that a record is within its file, before memory is taken for it.
+std::string FindPlace(const RecordFile& file, int64_t begin, int64_t count) {
+  if (!file.is_open()) return std::string("it cannot be read: ") + file.error();
+  const int64_t size = file.Size();
+  if (begin < 0 || count < kHeaderBytes + kFooterBytes || size < count ||
+      begin > size - count) {
+    return "its " + std::to_string(count) + " bytes must be within the file, which has " +
+           std::to_string(size);
+  }
+  return "";
+}
+
+// What both ops that parse have in common: their outputs.
+class ParsingOp : public tensorflow::OpKernel {
+ public:
+  explicit ParsingOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("image_key", &keys_.image));
     OP_REQUIRES_OK(context, context->GetAttr("number_keys", &keys_.numbers));
+    OP_REQUIRES_OK(context, context->GetAttr("with_rest", &with_rest_));
   }
+
+ protected:
+  struct Outputs {
+    Tensor *encoded, *numbers, *rest;
+  };
+
+  Status Allocate(OpKernelContext* context, Outputs* outputs) const {
+    TensorShape shape = context->input(0).shape();
+    TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &outputs->encoded));
+    TF_RETURN_IF_ERROR(context->allocate_output(2, shape, &outputs->rest));
+    shape.AddDim(static_cast<int64_t>(keys_.numbers.size()));
+    return context->allocate_output(1, shape, &outputs->numbers);
+  }
+
+  // Parses a record that was checked. Returns an empty string, or what is wrong.
+  std::string Parse(const Tensor& record, int64_t i, const Outputs& outputs) const {
+    const auto num_keys = static_cast<int64_t>(keys_.numbers.size());
+    int64_t* const numbers = outputs.numbers->flat<int64_t>().data() + i * num_keys;
+    const uint8_t* const bytes = BytesOf(record);
+    const Span data = {bytes + kHeaderBytes, bytes + record.NumElements() - kFooterBytes};
+    Span image;
+    std::string rest;
+    const std::string fault =
+        ReadExample(data, keys_, &image, numbers, with_rest_ ? &rest : nullptr);
+    if (!fault.empty()) return fault;
+    if (with_rest_) outputs.rest->flat<tensorflow::tstring>()(i) = AsExample(rest);
+    const int64_t begin = image.begin - BytesOf(record);
+    outputs.encoded->flat<tensorflow::Variant>()(i) =
+        record.Slice(begin, begin + static_cast<int64_t>(image.size()));
+    return "";
+  }
+
+ private:
+  // Returns an Example of serialized Features.
+  static std::string AsExample(const std::string& features) {
+    std::string example(1, static_cast<char>(kDelimited1));
+    uint64_t size = features.size();
+    for (; size >= 0x80; size >>= 7) example += static_cast<char>(size | 0x80);
+    example += static_cast<char>(size);
+    return example + features;
+  }
+
+  Keys keys_;
+  bool with_rest_ = false;
+};
+
+class ReadRecordsOp : public ParsingOp {
+ public:
+  using ParsingOp::ParsingOp;
 
   void Compute(OpKernelContext* context) override {
     Places places;
@@ -106,66 +211,158 @@ class ReadRecordsOp : public tensorflow::OpKernel {
     Files files;
     int64_t total = 0;
     for (int64_t i = 0; i < places.count; ++i) {
-      const std::string fault = FindPlace(places, i, &files);
-      OP_REQUIRES(context, fault.empty(), Fault(places, i, fault));
+      const std::string fault =
+          FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
+      OP_REQUIRES(context, fault.empty(), Fault(places.path[i], places.begin[i], fault));
       total += places.second[i];
     }
-    Tensor bytes(Pool::OfRecords(), tensorflow::DT_UINT8, TensorShape({total}));
-    OP_REQUIRES(context, total == 0 || bytes.IsInitialized(),
-                ResourceExhausted("No memory for ", total, " bytes of records."));
-    Tensor *encoded, *numbers;
-    TensorShape shape = context->input(0).shape();
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &encoded));
-    shape.AddDim(static_cast<int64_t>(keys_.numbers.size()));
-    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &numbers));
-    auto* const buffer = static_cast<uint8_t*>(bytes.data());
-    const auto num_keys = static_cast<int64_t>(keys_.numbers.size());
-    for (int64_t i = 0, at = 0; i < places.count; at += places.second[i++]) {
-      Span image;
-      const std::string fault = ReadOne(places, i, &files, buffer + at, &image,
-                                        numbers->flat<int64_t>().data() + i * num_keys);
-      OP_REQUIRES(context, fault.empty(), Fault(places, i, fault));
-      // A part of the tensor is not aligned, so that only its data() may be used.
-      const int64_t begin = image.begin - buffer;
-      encoded->flat<tensorflow::Variant>()(i) =
-          bytes.Slice(begin, begin + static_cast<int64_t>(image.size()));
+    Buffer buffer;
+    OP_REQUIRES_OK(context, buffer.Allocate(total));
+    Outputs outputs;
+    OP_REQUIRES_OK(context, Allocate(context, &outputs));
+    for (int64_t i = 0; i < places.count; ++i) {
+      const int64_t count = places.second[i];
+      const Tensor record = buffer.Take(count);
+      std::string fault =
+          files.At(places.path[i]).Read(places.begin[i], count, BytesOf(record));
+      if (fault.empty()) fault = CheckRecord(BytesOf(record), count);
+      if (fault.empty()) fault = Parse(record, i, outputs);
+      OP_REQUIRES(context, fault.empty(), Fault(places.path[i], places.begin[i], fault));
     }
   }
-
- private:
-  // Checks that a record is within its file, before memory is taken for it.
-  static std::string FindPlace(const Places& places, int64_t i, Files* files) {
-    const RecordFile& file = files->At(places.path[i]);
-    if (!file.is_open()) return std::string("it cannot be read: ") + file.error();
-    const int64_t size = file.Size(), begin = places.begin[i], count = places.second[i];
-    if (begin < 0 || count < kHeaderBytes + kFooterBytes || size < count ||
-        begin > size - count) {
-      return "its " + std::to_string(count) + " bytes must be within the file, which has " +
-             std::to_string(size);
-    }
-    return "";
-  }
-
-  std::string ReadOne(const Places& places, int64_t i, Files* files, uint8_t* to,
-                      Span* image, int64_t* numbers) const {
-    Span data;
-    const int64_t count = places.second[i];
-    std::string fault = files->At(places.path[i]).Read(places.begin[i], count, to);
-    if (fault.empty()) fault = CheckRecord(to, count, &data);
-    if (fault.empty()) fault = ReadExample(data, keys_, image, numbers);
-    return fault;
-  }
-
-  static Status Fault(const Places& places, int64_t i, const std::string& fault) {
-    return DataLoss("The record at byte ", places.begin[i], " of ",
-                    std::string(places.path[i]), ": ", fault, ".");
-  }
-
-  Keys keys_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfpipeReadRecords").Device(tensorflow::DEVICE_CPU),
                         ReadRecordsOp);
+
+REGISTER_OP("TfpipeHoldRecords")
+    .Input("path: string")
+    .Input("byte_offset: int64")
+    .Input("num_bytes: int64")
+    .Output("held: variant")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
+
+// A record that cannot be read or is damaged is no error here: the op that parses it says
+// so. It is checked here, as its bytes still are in the processor's caches.
+class HoldRecordsOp : public tensorflow::OpKernel {
+ public:
+  explicit HoldRecordsOp(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    Places places;
+    OP_REQUIRES_OK(context, GetPlaces(context, &places));
+    Files files;
+    std::vector<std::string> faults(places.count);
+    int64_t total = 0;
+    for (int64_t i = 0; i < places.count; ++i) {
+      faults[i] = FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
+      if (faults[i].empty()) total += places.second[i];
+    }
+    Buffer buffer;
+    OP_REQUIRES_OK(context, buffer.Allocate(total));
+    Tensor* held;
+    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &held));
+    for (int64_t i = 0; i < places.count; ++i) {
+      Tensor record;
+      if (faults[i].empty()) {
+        record = buffer.Take(places.second[i]);
+        faults[i] = files.At(places.path[i])
+                        .Read(places.begin[i], places.second[i], BytesOf(record));
+      }
+      if (!faults[i].empty()) {
+        record = Tensor(tensorflow::DT_STRING, TensorShape({}));
+        record.scalar<tensorflow::tstring>()() = faults[i];
+      } else if (!CheckRecord(BytesOf(record), places.second[i]).empty()) {
+        const Tensor sound = record;
+        record = Tensor(tensorflow::DT_INT8, sound.shape());
+        memcpy(record.data(), sound.data(), sound.NumElements());
+      }
+      held->flat<tensorflow::Variant>()(i) = record;
+    }
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeHoldRecords").Device(tensorflow::DEVICE_CPU),
+                        HoldRecordsOp);
+
+// Finds a record that is held. Returns an empty string, or why it is not there.
+std::string FindHeld(const Tensor& held, int64_t i, const Tensor** record) {
+  *record = held.flat<tensorflow::Variant>()(i).get<Tensor>();
+  if (*record == nullptr) return "its variant holds no tensor";
+  if ((*record)->dtype() == tensorflow::DT_STRING) {
+    return std::string((*record)->scalar<tensorflow::tstring>()());
+  }
+  const auto type = (*record)->dtype();
+  const bool has_type = type == tensorflow::DT_UINT8 || type == tensorflow::DT_INT8;
+  const bool has_size = (*record)->NumElements() >= kHeaderBytes + kFooterBytes;
+  return has_type && has_size ? "" : "its variant holds no record";
+}
+
+REGISTER_OP("TfpipeParseHeld")
+    .Input("held: variant")
+    .Input("path: string")
+    .Input("byte_offset: int64")
+    .Output("encoded: variant")
+    .Output("numbers: int64")
+    .Output("rest: string")
+    .Attr("image_key: string")
+    .Attr("number_keys: list(string)")
+    .Attr("with_rest: bool = false")
+    .SetShapeFn(ParsedShapes);
+
+class ParseHeldOp : public ParsingOp {
+ public:
+  using ParsingOp::ParsingOp;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &held = context->input(0), &path = context->input(1),
+                 &begin = context->input(2);
+    OP_REQUIRES(context, path.shape() == held.shape() && begin.shape() == held.shape(),
+                InvalidArgument("The inputs must have one shape."));
+    Outputs outputs;
+    OP_REQUIRES_OK(context, Allocate(context, &outputs));
+    for (int64_t i = 0; i < held.NumElements(); ++i) {
+      const Tensor* record;
+      std::string fault = FindHeld(held, i, &record);
+      if (fault.empty() && record->dtype() == tensorflow::DT_INT8)
+        fault = CheckRecord(BytesOf(*record), record->NumElements());
+      if (fault.empty()) fault = Parse(*record, i, outputs);
+      OP_REQUIRES(context, fault.empty(),
+                  Fault(path.flat<tensorflow::tstring>()(i), begin.flat<int64_t>()(i), fault));
+    }
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeParseHeld").Device(tensorflow::DEVICE_CPU),
+                        ParseHeldOp);
+
+REGISTER_OP("TfpipeHeldBytes")
+    .Input("held: variant")
+    .Output("content: string")
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
+
+class HeldBytesOp : public tensorflow::OpKernel {
+ public:
+  explicit HeldBytesOp(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& held = context->input(0);
+    Tensor* content;
+    OP_REQUIRES_OK(context, context->allocate_output(0, held.shape(), &content));
+    for (int64_t i = 0; i < held.NumElements(); ++i) {
+      const Tensor* record;
+      const std::string fault = FindHeld(held, i, &record);
+      OP_REQUIRES(context, fault.empty(), DataLoss("A record that is held: ", fault, "."));
+      content->flat<tensorflow::tstring>()(i).assign(
+          reinterpret_cast<const char*>(BytesOf(*record)),
+          static_cast<size_t>(record->NumElements()));
+    }
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeHeldBytes").Device(tensorflow::DEVICE_CPU),
+                        HeldBytesOp);
 
 REGISTER_OP("TfpipeReadAhead")
     .Input("path: string")

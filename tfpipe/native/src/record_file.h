@@ -99,7 +99,9 @@ class RecordFile {
 
 using SharedFile = std::shared_ptr<const RecordFile>;
 
-// The files that were used last stay open. All ops of the process share them.
+// The files that were used last stay open. All ops of the process share them. A path of a
+// descriptor of this process is opened each time: its file is in memory, and must be freed
+// as soon as its owner closes it.
 class OpenFiles {
  public:
   static OpenFiles* Get() {
@@ -112,12 +114,14 @@ class OpenFiles {
     SharedFile file = Take(path);
     if (file == nullptr || !file->IsAt(path.c_str()))
       file = std::make_shared<const RecordFile>(path.c_str());
-    if (file->is_open()) Keep(path, file);
+    if (file->is_open() && path.compare(0, sizeof(kOfProcess) - 1, kOfProcess) != 0)
+      Keep(path, file);
     return file;
   }
 
  private:
   static constexpr size_t kMostOpen = 128;
+  static constexpr char kOfProcess[] = "/proc/self/";
 
   SharedFile Take(const std::string& path) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -154,7 +158,7 @@ inline bool IsCrcOf(const uint8_t* bytes, size_t size, const uint8_t* stored) {
 }
 
 // Checks a record of a known size. Returns an empty string, or what is wrong.
-inline std::string CheckRecord(const uint8_t* record, int64_t num_bytes, Span* data) {
+inline std::string CheckRecord(const uint8_t* record, int64_t num_bytes) {
   uint64_t length;
   memcpy(&length, record, sizeof(length));
   if (!IsCrcOf(record, sizeof(length), record + sizeof(length)))
@@ -163,9 +167,8 @@ inline std::string CheckRecord(const uint8_t* record, int64_t num_bytes, Span* d
   if (length != static_cast<uint64_t>(expected))
     return "its length must be " + std::to_string(expected) + ", got " +
            std::to_string(length);
-  *data = {record + kHeaderBytes, record + kHeaderBytes + expected};
-  return IsCrcOf(data->begin, data->size(), data->end) ? ""
-                                                       : "the CRC of the data is wrong";
+  const uint8_t* const data = record + kHeaderBytes;
+  return IsCrcOf(data, length, data + length) ? "" : "the CRC of the data is wrong";
 }
 
 }  // namespace tfpipe

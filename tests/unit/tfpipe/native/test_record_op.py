@@ -13,6 +13,10 @@ pytestmark = needs_native
 
 KEYS = ["label", "height"]
 JPEG = make_jpeg(0)
+# A variant of another kind.
+EMPTY_LIST = tf.raw_ops.EmptyTensorList(
+    element_shape=tf.constant([], tf.int32), max_num_elements=1, element_dtype="int64"
+)
 
 
 def example(jpeg, **numbers):
@@ -127,14 +131,34 @@ def places(path, data):
     }
 
 
+def with_tensorflow(place, image_key, keys):
+    """Reads all but the image with TensorFlow."""
+    found = record_op.with_record(place, image_key)
+    scalar = tf.io.FixedLenFeature([], tf.int64)
+    parsed = tf.io.parse_example(found["record"], dict.fromkeys(keys, scalar))
+    return parsed | {image_key: found[record_op.IMAGE]}
+
+
 def by_the_op(place, number):
-    try:
-        found = record_op.read(
-            {name: value[number] for name, value in place.items()}, "image", KEYS
+    one = {name: value[number] for name, value in place.items()}
+    ways = [(record_op.read, one)]
+    if number % 4 == 0:
+        ways.append((record_op.parse, one | {"held": record_op.hold(one)}))
+        ways.append((with_tensorflow, one))
+    found, said = [], []
+    for read, where in ways:
+        try:
+            values = read(where, "image", KEYS)
+        except tf.errors.OpError as error:
+            said.append(error.message.partition("The record")[2].partition(" [Op")[0])
+            continue
+        found.append(
+            (image_bytes(values["image"]), *(int(values[key]) for key in KEYS))
         )
-    except tf.errors.DataLossError:
-        return None
-    return image_bytes(found["image"]), *(int(found[key]) for key in KEYS)
+    assert len({*found}) <= 1
+    assert len(said) in (0, len(ways))
+    assert len({*said[:2]}) <= 1
+    return found[0] if found else None
 
 
 def test_examples_are_read_as_tensorflow_reads_them(tmp_path):
@@ -213,6 +237,9 @@ def test_a_wrong_place_is_an_error(tmp_path, change, message):
 
     with pytest.raises(tf.errors.DataLossError, match=message):
         record_op.read(place, "image", KEYS)
+    held = place | {"held": record_op.hold(place)}
+    with pytest.raises(tf.errors.DataLossError, match=message):
+        record_op.parse(held, "image", KEYS)
 
 
 def test_no_records_and_shapes_that_differ(tmp_path):
@@ -223,5 +250,16 @@ def test_no_records_and_shapes_that_differ(tmp_path):
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
         record_op.read(place | {"num_bytes": place["num_bytes"][:1]}, "image", KEYS)
     assert int(record_op.read_ahead(*(value[:0] for value in place.values()))) == 0
+    assert record_op.hold(none).shape == [0]
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        record_op.parse(place | {"held": record_op.hold(none)}, "image", KEYS)
+    with pytest.raises(tf.errors.DataLossError, match="holds no"):
+        record_op.held_bytes(
+            tf.raw_ops.EmptyTensorList(
+                element_shape=tf.constant([], tf.int32),
+                max_num_elements=1,
+                element_dtype=tf.int64,
+            )
+        )
     size = int(place["num_bytes"][0])
     assert int(record_op.read_ahead(place["path"], [0, -5], [size, 9])) == size

@@ -8,6 +8,7 @@ import tfpipe
 from tests.support import damage
 from tests.support.native_op import native_op, needs_native  # noqa: F401
 from tests.support.presets import preset_over
+from tests.unit.tfpipe.ops.test_boxes import boxes_dir  # noqa: F401
 from tfpipe.shards import records
 
 pytestmark = needs_native
@@ -65,6 +66,30 @@ def test_a_subset_is_equal(data_dir, tmp_path):
     native, stock = both(tfpipe.imagenet_train, data_dir, subset=subset)
 
     assert_equal(batches(native), batches(stock))
+
+
+EXTRA = {"image/filename": "string", "image/channels": ("int64", [1])}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "with_boxes": tfpipe.ParseBoxes(max_boxes=3),
+            "parse": tfpipe.Parse(extra=EXTRA),
+        },
+        {"parse": tfpipe.Parse(multi_label=True, extra=EXTRA), "on_error": "skip"},
+    ],
+)
+def test_all_features_of_a_record_are_equal(boxes_dir, options):  # noqa: F811
+    """TensorFlow parses what the native op leaves of a record without its image."""
+    native, stock = both(tfpipe.imagenet_train, boxes_dir, **options)
+
+    assert native.paths["reading"].value == "native"
+    found, expected = batches(native), batches(stock)
+    assert_equal(found, expected)
+    assert {*EXTRA} <= {*found[0]}
+    assert "boxes" not in found[0] or any(batch["boxes"].any() for batch in found)
 
 
 def damage_each_kind(folder):
