@@ -15,6 +15,7 @@ from tfpipe.stages.element_fallback import batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.shuffle import shuffled
+from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 
 
@@ -55,7 +56,7 @@ class ReadAhead:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # The next window is asked for while the records of this one are read.
-        return dataset.map(as_it_is(_places)).prefetch(1).unbatch()
+        return dataset.map(as_it_is(traced(_places))).prefetch(1).unbatch()
 
 
 def _places(window: Example) -> Example:

@@ -130,12 +130,14 @@ class Map:
             log=self.faults,
             spare=self._spare or Spare(lambda: dataset),
         )
-        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         if dataset.element_spec["record_id"].shape.rank:
+            # Runs only after a failure: nothing is gained by a look for another one.
+            replace = functools.partial(self._apply_and_fill, fill_up=fill_up)
             whole = functools.partial(
-                element_fallback, _once(self.ops, batch_results), apply_all
+                element_fallback, _once(self.ops, batch_results), replace
             )
             return dataset.map(as_it_is(whole), num_parallel_calls=calls)
+        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         mapped = self._chunks(dataset, apply_all)
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped
@@ -173,6 +175,13 @@ class Map:
             lambda: fill_up(chunk, positions=positions, results=results),
         )
         return complete
+
+    def _apply_and_fill(
+        self, batch: Example, fill_up: Callable[..., Example]
+    ) -> Example:
+        """Applies the ops to each element of a batch on which they failed."""
+        positions, results = _once(self.ops, _apply_to_each)(batch)
+        return fill_up(batch, positions=positions, results=results)
 
 
 def by_examples(stages: Sequence[Any]) -> list[Any]:
