@@ -121,9 +121,10 @@ class Map:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
-        apply = functools.partial(apply_ops, as_they_are(self.ops))
         if self.faults is None:
-            return dataset.map(as_it_is(apply), num_parallel_calls=calls)
+            once = _once(self.ops, apply_ops)
+            return dataset.map(as_it_is(once), num_parallel_calls=calls)
+        apply = functools.partial(apply_ops, as_they_are(self.ops))
         fill_up = functools.partial(
             stand_in,
             apply=apply,
@@ -151,10 +152,10 @@ class Map:
             log: Counts the elements that are left out. With None a failure raises
                 TensorFlow's error.
         """
-        apply = functools.partial(apply_ops, as_they_are(self.ops))
         if log is None or isinstance(log, Uncounted):
-            made = dataset.map(as_it_is(apply))
+            made = dataset.map(as_it_is(_once(self.ops, apply_ops)))
             return made if log is None else made.ignore_errors()
+        apply = functools.partial(apply_ops, as_they_are(self.ops))
         fill_up = functools.partial(leave_out, apply=apply, log=log)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         return self._chunks(dataset, apply_all)
