@@ -6,6 +6,7 @@ every epoch and for padding as for a real record; on disk it must also be the sa
 every process.
 """
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from tensorflow.python.framework import op_def_registry
 
 from tfpipe.ops import identity
 from tfpipe.stages.basic import Example
-from tfpipe.stages.traced import Op, as_they_are
+from tfpipe.stages.traced import Op, as_they_are, is_fixed
 
 # Features that come from the window and not from the record: never kept.
 OF_WINDOW = ("record_id", "is_real", "epoch_seed", "seed", "mask")
@@ -48,6 +49,14 @@ def repeatable(ops: Sequence[Op], spec: Example) -> Example:
         ValueError: If an op is random, depends on more than the record, or changes or
             drops record_id, is_real, epoch_seed, seed or mask.
     """
+    specs = tuple(spec.items())
+    find = _traced_once if is_fixed(ops) else _repeatable
+    return dict(find(tuple(ops), specs))
+
+
+def _repeatable(
+    ops: tuple[Op, ...], specs: tuple[tuple[str, tf.TypeSpec], ...]
+) -> Example:
     inputs: Example = {}
     results: list[Example] = []
     num_nodes: list[int] = []
@@ -61,7 +70,7 @@ def repeatable(ops: Sequence[Op], spec: Example) -> Example:
             results.append(dict(example))
         return example
 
-    traced = tf.function(trace, autograph=False).get_concrete_function(spec)
+    traced = tf.function(trace, autograph=False).get_concrete_function(dict(specs))
     definition = traced.graph.as_graph_def()
     functions = {f.signature.name: f.node_def for f in definition.library.function}
     bounds = itertools.pairwise([*num_nodes, None])
@@ -77,6 +86,9 @@ def repeatable(ops: Sequence[Op], spec: Example) -> Example:
             f"Cache must get record_id, got {', '.join(made)}: name it in Select."
         )
     return made
+
+
+_traced_once = functools.lru_cache(maxsize=64)(_repeatable)
 
 
 def _require_stateless(

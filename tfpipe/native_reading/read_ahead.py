@@ -16,6 +16,7 @@ from tfpipe.stages.element_fallback import batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.shuffle import shuffled
+from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 
 # Records that are read from a shard cache at once, and such groups that are read before
@@ -68,7 +69,7 @@ class ReadAhead:
             groups = dataset.flat_map(as_it_is(_held))
             return groups.prefetch(_NUM_GROUPS_AHEAD).unbatch()
         # The next window is asked for while the records of this one are read.
-        return dataset.map(as_it_is(_places)).prefetch(1).unbatch()
+        return dataset.map(as_it_is(traced(_places))).prefetch(1).unbatch()
 
 
 def _held(window: Example) -> tf.data.Dataset:

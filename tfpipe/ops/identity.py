@@ -227,10 +227,16 @@ def _file(name: str) -> pathlib.Path | None:
         except (ImportError, AttributeError, ValueError):
             spec = None
         found = spec.origin if spec is not None and spec.has_location else None
-    path = pathlib.Path(found or "").resolve()
+    path = _resolved(found or "")
     return path if path.is_file() else None
 
 
+@functools.lru_cache(maxsize=4096)  # each build of a pipeline with a cache calls it
+def _resolved(path: str) -> pathlib.Path:
+    return pathlib.Path(path).resolve()
+
+
+@functools.lru_cache(maxsize=4096)
 def _package(path: pathlib.Path, module: str) -> tuple[str, str] | None:
     """Returns name and version of the installed package that a file belongs to."""
     if not any(path.is_relative_to(folder) for folder in _PACKAGES):

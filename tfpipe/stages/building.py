@@ -5,6 +5,7 @@ In: a source, stages whose knobs are set, and the state at which a run begins. O
 of a protocol below: it is called before the stage is, with what the stage must know.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from tfpipe.reading.iterations import counters
 from tfpipe.reading.state import State
-from tfpipe.stages.basic import as_it_is
+from tfpipe.stages.basic import Batch, as_it_is
 from tfpipe.stages.faults import Uncounted
 from tfpipe.tuning import Tuning
 
@@ -282,6 +283,8 @@ def _sound(stages: Sequence[Any], source: Any) -> tf.data.Dataset:
         # A cache and an assertion of the number do not change elements.
         if isinstance(stage, (Wrapper, Sized)):
             continue
+        if isinstance(stage, Batch):  # the last records may be the only sound ones
+            stage = dataclasses.replace(stage, drop_remainder=False)
         if isinstance(stage, Filling):
             dataset = stage.sound(dataset, Uncounted())
         else:

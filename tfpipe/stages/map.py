@@ -121,21 +121,24 @@ class Map:
 
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         calls = self.num_parallel_calls
-        apply = functools.partial(apply_ops, as_they_are(self.ops))
         if self.faults is None:
-            return dataset.map(as_it_is(apply), num_parallel_calls=calls)
+            once = _once(self.ops, apply_ops)
+            return dataset.map(as_it_is(once), num_parallel_calls=calls)
+        apply = functools.partial(apply_ops, as_they_are(self.ops))
         fill_up = functools.partial(
             stand_in,
             apply=apply,
             log=self.faults,
             spare=self._spare or Spare(lambda: dataset),
         )
-        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         if dataset.element_spec["record_id"].shape.rank:
+            # Runs only after a failure: nothing is gained by a look for another one.
+            replace = functools.partial(self._apply_and_fill, fill_up=fill_up)
             whole = functools.partial(
-                element_fallback, _once(self.ops, batch_results), apply_all
+                element_fallback, _once(self.ops, batch_results), replace
             )
             return dataset.map(as_it_is(whole), num_parallel_calls=calls)
+        apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         mapped = self._chunks(dataset, apply_all)
         if dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             return mapped
@@ -149,10 +152,10 @@ class Map:
             log: Counts the elements that are left out. With None a failure raises
                 TensorFlow's error.
         """
-        apply = functools.partial(apply_ops, as_they_are(self.ops))
         if log is None or isinstance(log, Uncounted):
-            made = dataset.map(as_it_is(apply))
+            made = dataset.map(as_it_is(_once(self.ops, apply_ops)))
             return made if log is None else made.ignore_errors()
+        apply = functools.partial(apply_ops, as_they_are(self.ops))
         fill_up = functools.partial(leave_out, apply=apply, log=log)
         apply_all = functools.partial(self._apply_all, fill_up=fill_up)
         return self._chunks(dataset, apply_all)
@@ -173,6 +176,13 @@ class Map:
             lambda: fill_up(chunk, positions=positions, results=results),
         )
         return complete
+
+    def _apply_and_fill(
+        self, batch: Example, fill_up: Callable[..., Example]
+    ) -> Example:
+        """Applies the ops to each element of a batch on which they failed."""
+        positions, results = _once(self.ops, _apply_to_each)(batch)
+        return fill_up(batch, positions=positions, results=results)
 
 
 def by_examples(stages: Sequence[Any]) -> list[Any]:

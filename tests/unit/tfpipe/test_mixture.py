@@ -176,16 +176,16 @@ def test_elements_are_those_of_each_set_in_its_own_epochs(data_dir):
     assert small[:7] != small[7:14]
 
 
-@pytest.mark.parametrize("step", [6, 13])
-def test_going_on_at_any_step_gives_what_would_have_followed(data_dir, step):
+def test_going_on_at_any_step_gives_what_would_have_followed(data_dir):
     source = make_mixture(data_dir, batch_size=4, epoch_steps=6)
     whole = elements(source, num_epochs=3)
-    state = source.advance(tfpipe.State(), step)
+    for step in (6, 13):
+        state = source.advance(tfpipe.State(), step)
 
-    rest = elements(source, state, 3 - state.epoch)
+        rest = elements(source, state, 3 - state.epoch)
 
-    assert (state.epoch, state.step) == divmod(step, 6)
-    assert rest == whole[step * 4 :]
+        assert (state.epoch, state.step) == divmod(step, 6)
+        assert rest == whole[step * 4 :]
 
 
 def test_states_follow_each_other_and_parts_give_their_counts(data_dir):

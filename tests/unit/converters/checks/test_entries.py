@@ -1,6 +1,6 @@
 """converters.checks.entries and --entry_points: the side file of entry points."""
 
-import itertools
+import functools
 import os
 import pathlib
 import shutil
@@ -247,42 +247,56 @@ def test_each_way_to_read_uses_them_and_makes_the_same_batches(
     converted, tmp_path, monkeypatch, how
 ):
     monkeypatch.chdir(tmp_path)
-    options = {"num_ranks": 1, "subset": None, "cache": None, "whole_batches": False}
-    options |= READERS[how]
-    batches, numbers = {"plain": [], "entered": []}, set()
-    for name, rank in itertools.product(batches, range(options["num_ranks"])):
-        source = tfpipe.TFRecordSource(
-            converted / name,
-            batch_size=3,
-            rank=rank,
-            num_ranks=options["num_ranks"],
-            subset=options["subset"] and options["subset"](converted / name),
-        )
-        cache = options["cache"] and tfpipe.Cache(*options["cache"])
-        pipeline = tfpipe.imagenet_train(
-            source,
+    options = READERS[how]
+    batches, numbers = [], set()
+    for pipeline in pipelines(converted / "entered", **options):
+        assert "EntryPoints(" in str(pipeline)
+        # The second epoch comes from the cache.
+        batches += images_of(pipeline)
+        caches = [s for s in pipeline.stages if isinstance(s, tfpipe.Cache)]
+        numbers |= records_with_their_tables(pipeline.source, *caches)
+
+    # Neither a cache nor whole batches change the images.
+    order = {name: options.get(name) for name in ("num_ranks", "subset")}
+    assert batches == without_them(converted / "plain", **order)
+    # One JPEG of the seven is progressive.
+    assert len(numbers) >= (2 if order["subset"] else 5)
+
+
+def pipelines(folder, *, num_ranks=None, subset=None, cache=None, whole_batches=False):
+    """The pipeline of each rank."""
+    numbers = {"batch_size": 3, "num_ranks": num_ranks or 1}
+    for rank in range(numbers["num_ranks"]):
+        view = subset and subset(folder)
+        yield tfpipe.imagenet_train(
+            tfpipe.TFRecordSource(folder, rank=rank, subset=view, **numbers),
             image_size=16,
             crop_op="native",
-            cache=cache,
-            whole_batches=options["whole_batches"],
+            cache=cache and tfpipe.Cache(*cache),
+            whole_batches=whole_batches,
         )
-        assert ("EntryPoints(" in str(pipeline)) == (name == "entered")
-        # The second epoch comes from the cache.
-        for batch in pipeline.build(num_epochs=2).as_numpy_iterator():
-            batches[name].append(batch["image"].tolist())
-        if name == "entered":
-            numbers |= records_with_their_tables(source, cache)
-    assert batches["plain"] == batches["entered"]
-    # One JPEG of the seven is progressive.
-    assert len(numbers) >= (2 if options["subset"] else 5)
 
 
-def records_with_their_tables(source, cache):
+def images_of(pipeline):
+    """The images of two epochs."""
+    dataset = pipeline.build(num_epochs=2)
+    return [batch["image"].tolist() for batch in dataset.as_numpy_iterator()]
+
+
+@functools.cache
+def without_them(folder, **options):
+    """The images of each rank, from a data set without entry points."""
+    made = [*pipelines(folder, **options)]
+    assert not any("EntryPoints(" in str(pipeline) for pipeline in made)
+    return [image for pipeline in made for image in images_of(pipeline)]
+
+
+def records_with_their_tables(source, *caches):
     """Returns the records that come with the table of their JPEG; others have none."""
     parsed = tfpipe.Map(
         tfpipe.Parse().for_source(source), tfpipe.EntryPoints.of(source)
     )
-    stages = [tfpipe.Interleave(), *([cache] if cache else []), parsed]
+    stages = [tfpipe.Interleave(), *caches, parsed]
     found = set()
     for example in (
         tfpipe.Pipeline(source, stages=stages).build(num_epochs=2).as_numpy_iterator()

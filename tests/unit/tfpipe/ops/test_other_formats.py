@@ -32,10 +32,13 @@ def test_png_gives_the_pixels_of_its_jpeg_alone_and_in_a_mixed_batch(crop_op, dt
 
     images, flips = [PNG, JPEG, PNG], [False, True, True]
     batch = in_map(crop, tf.constant(images), tf.constant([BOX] * 3), flips)
-    for image, flip, made in zip(images, flips, batch, strict=True):
-        of_jpeg = in_map(crop, JPEG, BOX, flip)
+    singles = tf.data.Dataset.from_tensor_slices(
+        ([*images, *[JPEG] * 3], [BOX] * 6, flips * 2)
+    )
+    alone = list(singles.map(crop).as_numpy_iterator())
+    for made, single, of_jpeg in zip(batch, alone[:3], alone[3:], strict=True):
         np.testing.assert_array_equal(made, of_jpeg)
-        np.testing.assert_array_equal(in_map(crop, image, BOX, flip), of_jpeg)
+        np.testing.assert_array_equal(single, of_jpeg)
 
 
 @pytest.mark.parametrize("crop_op", CROP_OPS)

@@ -12,7 +12,7 @@ from tfpipe.reading import order
 from tfpipe.reading.order import Order, Phase, Place
 from tfpipe.shards.ranges import by_shard
 
-exhaustive = hypothesis.settings(max_examples=40, deadline=None)
+exhaustive = hypothesis.settings(max_examples=25, deadline=None)
 
 # Shards of one record, prime and even counts, and counts around a block's length.
 SHARD_SIZES = st.lists(

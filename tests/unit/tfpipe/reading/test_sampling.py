@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tfpipe.reading.order import Order, Phase, Place, epoch_seed
 from tfpipe.reading.sampling import Sampling
 
-exhaustive = hypothesis.settings(max_examples=40, deadline=None)
+exhaustive = hypothesis.settings(max_examples=25, deadline=None)
 
 CLASSES = [("n1", "cat"), ("n2", "dog"), ("n3", "crane"), ("n4", "crane")]
 EPOCHS = st.integers(0, 2**63 - 1)

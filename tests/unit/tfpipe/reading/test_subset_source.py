@@ -54,7 +54,7 @@ subsets = st.sets(st.integers(0, NUM_RECORDS - 1), min_size=1).map(sorted)
 
 
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=100, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
 def test_elements_are_those_found_by_reading_everything(data, data_dir, everything):
     numbers = data.draw(subsets)
     shuffle = data.draw(st.sampled_from(["none", "window", "full"]))
@@ -121,7 +121,7 @@ def test_records_come_through_the_reader_with_their_numbers_in_the_split(
 
 
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=200, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=80, deadline=None, derandomize=True)
 def test_every_epoch_of_any_ranks_covers_the_subset_exactly(data):
     sizes = np.array(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6)))
     hypothesis.assume(sizes.sum())

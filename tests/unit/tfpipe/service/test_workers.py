@@ -1,7 +1,7 @@
 """Addresses of workers, and how an epoch that waits for a lost one ends."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tfpipe.service.lost_workers import LostWorkers
 from tfpipe.service.workers import parse_workers
@@ -14,7 +14,8 @@ def _field(number: int, value: bytes) -> bytes:
     return bytes([number << 3 | 2]) + head + bytes([size]) + value
 
 
-@given(st.lists(st.text(max_size=300)))
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(max_size=150), max_size=4))
 def test_addresses_are_field_1_of_field_1(addresses: list[str]) -> None:
     """Other fields, such as a whole number of a later version, are passed over."""
     workers = [_field(1, each.encode()) + b"\x18\x96\x01" for each in addresses]
