@@ -27,6 +27,9 @@ constexpr int kWindows = 1 << kWindow;
 constexpr unsigned kEnds = 128, kNowhere = 255;
 constexpr int kBad = 1 << 10;  // places that a code advances which does not exist
 constexpr int kMostSkipped = 18;  // bits, so that a refill of 56 serves three look-ups
+// What a block that is skipped over advances by a code that is in no window. This bit is
+// also set in the place where a block ends without a code for its end.
+constexpr unsigned kStuck = 64;
 
 // Place of each coefficient in a block. A damaged run may point up to 15 past the last,
 // and the end of a block by kEnds.
@@ -79,10 +82,19 @@ struct FirstTable : CodeTable {
 // places are kNowhere, the bits are those of the code, and the number of bits of the value
 // stands in place of the coefficient. All but the places are 0 for a longer code.
 //
-// An entry of `skips` holds the bits to consume (8 bits) and the places to advance.
+// An entry of `skips` holds the bits to consume (8 bits) and the places to advance: kStuck
+// and no bits for what is in no window.
 struct OtherTable : CodeTable {
   uint32_t pairs[kWindows];
   uint16_t skips[kWindows];
+};
+
+// How blocks begin that are skipped over: the code of the first coefficient, and the next
+// one. Entries are as in `skips`.
+struct StartTable {
+  bool known = false;
+  JHUFF_TBL first, other;
+  uint16_t looks[kWindows];
 };
 
 // Returns a value of `size` bits, which begin at the highest bit.
@@ -99,11 +111,14 @@ inline unsigned PlacesOf(int symbol) {
   return static_cast<unsigned>(symbol >> 4) + 1;
 }
 
+inline bool IsSame(const JHUFF_TBL& one, const JHUFF_TBL& other) {
+  return memcmp(one.bits, other.bits, sizeof(one.bits)) == 0 &&
+         memcmp(one.huffval, other.huffval, sizeof(one.huffval)) == 0;
+}
+
 // Returns whether a table holds this source.
 inline bool Holds(const CodeTable& table, const JHUFF_TBL& source) {
-  return table.known &&
-         memcmp(table.source.bits, source.bits, sizeof(source.bits)) == 0 &&
-         memcmp(table.source.huffval, source.huffval, sizeof(source.huffval)) == 0;
+  return table.known && IsSame(table.source, source);
 }
 
 // Copies the source, and calls `fill` with each code, its length and its symbol.
@@ -189,27 +204,61 @@ inline void FillWindows(int code, int length, int symbol, const After& after,
   }
 }
 
-inline void FillTable(const JHUFF_TBL& source, OtherTable* table) {
-  if (Holds(*table, source)) return;
-  After after = {};
-  FillCodes(source, table, [&after](int code, int length, int symbol) {
+// Fills what may follow, from the codes of the other coefficients.
+inline void FillAfter(const JHUFF_TBL& source, After* after) {
+  CodeTable unused;
+  memset(after, 0, sizeof(*after));
+  FillCodes(source, &unused, [after](int code, int length, int symbol) {
     const int rest = kMostAfter - length, size = symbol & 15;
     const auto bits = static_cast<unsigned>(length + size);
     const unsigned places = PlacesOf(symbol);
     for (unsigned i = 0; rest >= 0 && i < 1u << rest; ++i) {
       const unsigned at = (1u << kMostAfter) + (static_cast<unsigned>(code) << rest) + i;
-      after.skips[at] = static_cast<unsigned>(length) << 16 | places << 8 | bits;
+      after->skips[at] = static_cast<unsigned>(length) << 16 | places << 8 | bits;
       if (size > rest) continue;
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
       if (value < -16 || value > 15) continue;
-      after.pairs[at] = static_cast<uint32_t>(value & 31) << 19 | places << 6 | bits;
+      after->pairs[at] = static_cast<uint32_t>(value & 31) << 19 | places << 6 | bits;
     }
   });
-  FillShorter(&after);
+  FillShorter(after);
+}
+
+inline void FillTable(const JHUFF_TBL& source, OtherTable* table) {
+  if (Holds(*table, source)) return;
+  After after;
+  FillAfter(source, &after);
   for (auto& pair : table->pairs) pair = kNowhere << 6;
-  for (auto& skip : table->skips) skip = kNowhere << 8;
+  for (auto& skip : table->skips) skip = kStuck << 8;
   FillCodes(source, table, [&](int code, int length, int symbol) {
     if (length <= kWindow) FillWindows(code, length, symbol, after, table);
+  });
+}
+
+inline void FillTable(const JHUFF_TBL& first, const JHUFF_TBL& other, StartTable* table) {
+  if (table->known && IsSame(table->first, first) && IsSame(table->other, other)) return;
+  table->known = true;
+  table->first = first;
+  table->other = other;
+  After after;
+  FillAfter(other, &after);
+  // One place more, since a block stands at place 0 here.
+  for (auto& look : table->looks) look = (kStuck + 1) << 8;
+  CodeTable unused;
+  FillCodes(first, &unused, [&](int code, int length, int size) {
+    const int rest = kWindow - length, left = rest - size;
+    const auto bits = static_cast<unsigned>(length + size);
+    if (rest < 0 || bits > kMostSkipped) return;
+    uint16_t* to = &table->looks[static_cast<unsigned>(code) << rest];
+    for (unsigned i = 0; i < 1u << rest; ++i) {
+      uint32_t next = 0;
+      if (left > 0) {
+        const int known = left < kMostAfter ? left : kMostAfter;
+        next = after.skips[(1u << known) + ((i & ((1u << left) - 1)) >> (left - known))];
+      }
+      const uint32_t alone = 1 << 8 | bits, both = alone + (next & 0xffff);
+      to[i] = static_cast<uint16_t>((both & 255) <= kMostSkipped ? both : alone);
+    }
   });
 }
 

@@ -339,7 +339,7 @@ inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* po
   for (; num_read < box.height; ++num_read)
     ReadRow(decoder, format, box, begin, false, scratch);
   const bool ours = info.entropy->decode_mcu == OnMcu;
-  if (ours && !End(&scratch->huffman)) longjmp(decoder->jump, kOdd);
+  if (ours && !End(&scratch->huffman, info)) longjmp(decoder->jump, kOdd);
   if (info.output_scanline < info.output_height) return;
   if (ours) {
     decoder->source.next_input_byte = scratch->huffman.bits.next;

@@ -37,24 +37,6 @@ class Packer {
 
 int BitsOf(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
 
-// Returns the place of the next bit. Unread whole bytes are given back; in the codes, a
-// zero after 0xff is a stuffed one.
-uint64_t Place(const Huffman& h) {
-  const int64_t unread = h.bits.count - h.missing;
-  const uint8_t* at = h.bits.next;
-  for (int64_t left = unread; left > 0; left -= 8) {
-    --at;
-    if (at > h.begin && at[0] == 0 && at[-1] == 0xff) --at;
-  }
-  return static_cast<uint64_t>(at - h.begin) * 8 + static_cast<uint64_t>(-unread & 7);
-}
-
-EntryPoint PointOf(const Huffman& h) {
-  EntryPoint point = {Place(h), {}};
-  std::copy(h.last_dc, h.last_dc + kMaxTableParts, point.dc);
-  return point;
-}
-
 // Starts the decoder. Returns null, or why there are no entry points. libjpeg may jump out
 // of this function, so nothing in it has a destructor.
 const char* Start(Decoder* decoder, const uint8_t* jpeg, size_t size) {
@@ -79,14 +61,14 @@ const char* Start(Decoder* decoder, const uint8_t* jpeg, size_t size) {
 // Reads all blocks, and notes where each `step`-th MCU begins. Returns null, or a word.
 const char* Collect(Huffman* h, const jpeg_decompress_struct& info, uint32_t num_mcus,
                     uint32_t step, std::vector<EntryPoint>* points) {
-  for (uint32_t mcu = 0, next = step; mcu < num_mcus; ++mcu) {
-    if (mcu == next) {
-      points->push_back(PointOf(*h));
-      next += step;
-    }
-    if (!TakeBlocks(h, info, nullptr)) return "damaged";
-  }
-  const uint8_t* marker = FindMarker(h->begin + (Place(*h) + 7) / 8, h->end);
+  Notes notes = {step, step, {}};
+  h->notes = &notes;
+  const bool sound = SkipMcus(h, info, num_mcus);
+  h->notes = nullptr;
+  if (!sound) return "damaged";
+  notes.points.resize((num_mcus - 1) / step);  // without one after the last MCU
+  points->swap(notes.points);
+  const uint8_t* marker = FindMarker(h->begin + (PlaceOfBits(*h) + 7) / 8, h->end);
   return marker != nullptr && marker[1] == JPEG_EOI ? nullptr : "damaged";
 }
 

@@ -1,6 +1,6 @@
 // Baseline Huffman decoding of the MCUs that a crop box needs: faster than libjpeg's.
 //
-// codes.h reads the blocks. Blocks outside the crop box are only skipped over; if a restart
+// codes.h reads the blocks. skip.h passes over those outside the crop box; if a restart
 // marker or an entry point (entry_points.h) comes before the next wanted block, the blocks
 // before it are not decoded at all. This decoder replaces libjpeg's decode_mcu; libjpeg has
 // checked the tables before.
@@ -15,10 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "external/libjpeg_turbo/jpeglib.h"
 
 #include "codes.h"
 #include "entry_points.h"
+#include "skip.h"
 
 // The start of libjpeg's private decoder object: its first two members, which have not
 // changed since 1991.
@@ -29,15 +33,30 @@ struct jpeg_entropy_decoder {
 
 namespace tfpipe {
 
+// Entry points to make: one before each `step`-th MCU that is passed over.
+struct Notes {
+  uint32_t step, left;  // MCUs from one to the next, and up to the next
+  std::vector<EntryPoint> points;
+};
+
 struct Huffman : CodesEnd {
   FirstTable dc[NUM_HUFF_TBLS];
   OtherTable ac[NUM_HUFF_TBLS];
+  StartTable starts[MAX_COMPS_IN_SCAN];
+  SkippedMcu skipped;
+  Piece piece;
+  unsigned begins[2 * (kNotedBlocks + kGroup)];  // of blocks in the piece
+  unsigned others[kNotedBlocks + kGroup];
+  uint64_t mcu_bytes;  // of the scan for each MCU, times 256
+  Notes* notes;        // or null
   Bits bits;
   // Where in the image.
   int column, num_columns, first_column, last_column;
-  // Restart intervals: MCUs of each, or 0; those to come of this one; those to come that
-  // were asked for and not looked at yet, as nobody wants them; the marker that follows.
-  unsigned restart_interval, before_restart, num_passed, restart;
+  // MCUs to come that were asked for and not looked at yet, as nobody wants them.
+  unsigned num_passed;
+  // Restart intervals: MCUs of each, or 0; those to come of this one; the marker that
+  // follows.
+  unsigned restart_interval, before_restart, restart;
   // Entry points, or null; the MCU before which `bits` stands; the first byte of the scan.
   const EntryPoints* points;
   uint32_t mcu;
@@ -91,6 +110,12 @@ inline bool PassInterval(Huffman* h) {
   return Restart(h);
 }
 
+// Returns whether the bits of the MCUs so far lie before the end of the data.
+inline bool IsBeforeEnd(const Huffman& h) {
+  if (h.end - h.bits.next < 32 && !EndsInMarker(h)) return false;
+  return h.bits.count >= h.missing;
+}
+
 // Reads or skips the blocks of an MCU. Returns whether they were sound.
 inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
                        JBLOCKROW* blocks) {
@@ -107,8 +132,97 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
     }
   }
   h->bits = bits;
-  if (h->end - bits.next < 32 && !EndsInMarker(*h)) return false;
-  return bits.count >= h->missing;
+  return IsBeforeEnd(*h);
+}
+
+// Returns the place of the next bit, in bits from the first byte of the scan. Unread whole
+// bytes are given back; in the codes, a zero after 0xff is a stuffed one.
+inline uint64_t PlaceOfBits(const Huffman& h) {
+  const int64_t unread = h.bits.count - h.missing;
+  const uint8_t* at = h.bits.next;
+  for (int64_t left = unread; left > 0; left -= 8) {
+    --at;
+    if (at > h.begin && at[0] == 0 && at[-1] == 0xff) --at;
+  }
+  return static_cast<uint64_t>(at - h.begin) * 8 + static_cast<uint64_t>(-unread & 7);
+}
+
+inline void MoveTo(Huffman* h, const uint8_t* next, unsigned bit) {
+  h->bits = {0, 0, next};
+  h->missing = 0;
+  Refill(h, &h->bits);
+  Drop(&h->bits, bit);
+}
+
+// Makes an entry point if one is due after these MCUs.
+inline void Note(Huffman* h, int num_mcus) {
+  Notes* notes = h->notes;
+  if (notes == nullptr) return;
+  notes->left -= static_cast<unsigned>(num_mcus);
+  if (notes->left > 0) return;
+  EntryPoint point = {PlaceOfBits(*h), {}};
+  memcpy(point.dc, h->last_dc, sizeof(point.dc));
+  notes->points.push_back(point);
+  notes->left = notes->step;
+}
+
+// Returns the part of the piece with these MCUs from the bit `begin` on, about.
+inline Stretch StretchOf(const Huffman& h, unsigned begin, unsigned count) {
+  const uint64_t bytes = std::min<uint64_t>(count * h.mcu_bytes / 256 + kPieceRest, kPieceBytes);
+  const auto rest = static_cast<unsigned>(h.piece.size) * 8 - begin;
+  const unsigned bits = std::min(rest, static_cast<unsigned>(bytes) * 8);
+  return {begin, begin + (bits < kTwoBits ? 0 : bits / 2), begin + bits};
+}
+
+// Moves to MCU `count` of those that `begins` tells, and makes entry points on the way.
+// Returns whether the DC values are in range.
+inline bool MovePast(Huffman* h, int count) {
+  const unsigned* begin = h->begins;
+  const int num_blocks = h->skipped.num_blocks;
+  while (count > 0) {
+    const auto part = h->notes != nullptr ? static_cast<int>(std::min<int64_t>(h->notes->left, count)) : count;
+    if (!AddDifferences(h->piece, h->skipped, begin, part, h->last_dc)) return false;
+    begin += part * num_blocks;
+    count -= part;
+    MoveTo(h, AddressOf(h->piece, *begin >> 3), *begin & 7);
+    Note(h, part);
+  }
+  return IsBeforeEnd(*h);
+}
+
+// Passes over MCUs in the piece of the scan that begins here. Returns how many these were,
+// perhaps none, or -1 if a DC value is out of range.
+inline int SkipInPiece(Huffman* h, unsigned count) {
+  if (h->missing > 0) return 0;
+  const int num_blocks = h->skipped.num_blocks;
+  const unsigned most = std::min(count, kNotedBlocks / static_cast<unsigned>(num_blocks));
+  const uint64_t place = PlaceOfBits(*h);
+  const uint8_t* const address = h->begin + (place >> 3);
+  Piece* piece = &h->piece;
+  if (address < piece->begin || piece->end - address < kPieceRest) {
+    if (h->end - address < kPieceRest) return 0;
+    FillPiece(address, h->end, piece);
+  }
+  const unsigned begin = ByteAt(*piece, address) * 8 + (place & 7);
+  const int num_skipped = SkipBlocks(*piece, h->skipped, StretchOf(*h, begin, most),
+                                     static_cast<int>(most) * num_blocks, h->begins, h->others);
+  const int num_mcus = std::min(num_skipped / num_blocks, static_cast<int>(count));
+  return MovePast(h, num_mcus) ? num_mcus : -1;
+}
+
+// Passes over MCUs. Returns whether they were sound.
+inline bool SkipMcus(Huffman* h, const jpeg_decompress_struct& info, unsigned count) {
+  while (count > 0) {
+    int num_mcus = count < kFewMcus ? 0 : SkipInPiece(h, count);
+    if (num_mcus < 0) return false;
+    if (num_mcus == 0) {
+      if (!TakeBlocks(h, info, nullptr)) return false;
+      Note(h, 1);
+      num_mcus = 1;
+    }
+    count -= static_cast<unsigned>(num_mcus);
+  }
+  return true;
 }
 
 // Moves to the last entry point before the next wanted MCU, if it is ahead. Returns whether
@@ -120,10 +234,7 @@ inline bool Jump(Huffman* h) {
   if (mcu <= h->mcu) return true;
   const EntryPoint point = PointAt(*h->points, number - 1);
   if (point.place >> 3 >= static_cast<uint64_t>(h->end - h->begin)) return false;
-  h->bits = {0, 0, h->begin + (point.place >> 3)};
-  h->missing = 0;
-  Refill(h, &h->bits);
-  Drop(&h->bits, point.place & 7);
+  MoveTo(h, h->begin + (point.place >> 3), point.place & 7);
   static_assert(sizeof(h->last_dc) == sizeof(point.dc), "one value for each component");
   memcpy(h->last_dc, point.dc, sizeof(h->last_dc));
   h->num_passed -= mcu - h->mcu;
@@ -135,15 +246,16 @@ inline bool Jump(Huffman* h) {
 inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
   if (h->points != nullptr) {
     if (!Jump(h)) return false;
-  } else {
+  } else if (h->restart_interval > 0) {
     while (h->num_passed >= h->before_restart) {
       if (!PassInterval(h)) return false;
     }
   }
-  for (; h->num_passed > 0; --h->num_passed, --h->before_restart, ++h->mcu) {
-    if (!TakeBlocks(h, info, nullptr)) return false;
-  }
-  return true;
+  const unsigned count = h->num_passed;
+  h->num_passed = 0;
+  h->before_restart -= count;
+  h->mcu += count;
+  return SkipMcus(h, info, count);
 }
 
 // Reads the blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
@@ -152,26 +264,25 @@ inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
   const bool wanted = blocks != nullptr && h->column >= h->first_column &&
                       h->column <= h->last_column;
   if (++h->column == h->num_columns) h->column = 0;
-  if (h->restart_interval > 0 || h->points != nullptr) {
-    if (!wanted) {
-      ++h->num_passed;
-      return true;
-    }
-    if (h->num_passed > 0 || h->restart_interval > 0) {
-      if (!CatchUp(h, info)) return false;
-    }
-    --h->before_restart;
-    ++h->mcu;
+  if (!wanted) {
+    ++h->num_passed;
+    return true;
   }
-  return TakeBlocks(h, info, wanted ? blocks : nullptr);
+  if (h->num_passed > 0 || h->restart_interval > 0) {
+    if (!CatchUp(h, info)) return false;
+  }
+  --h->before_restart;
+  ++h->mcu;
+  return TakeBlocks(h, info, blocks);
 }
 
 // Returns, after the last MCU, whether libjpeg would have come this far. libjpeg reads the
 // skipped MCUs too, and only the end of the data stops it.
 //
 // A JPEG with entry points is known to be sound up to EOI.
-inline bool End(Huffman* h) {
+inline bool End(Huffman* h, const jpeg_decompress_struct& info) {
   if (h->points != nullptr) return true;
+  if (h->restart_interval == 0) return CatchUp(h, info);
   while (h->num_passed > h->before_restart) {
     if (!PassInterval(h)) return false;
   }
@@ -194,15 +305,41 @@ inline bool IsPlain(const jpeg_decompress_struct& info) {
   return true;
 }
 
+// Fills the tables of the scan.
+inline void FillTables(const jpeg_decompress_struct& info, Huffman* h) {
+  SkippedMcu* mcu = &h->skipped;
+  for (int i = 0; i < info.comps_in_scan; ++i) {
+    const jpeg_component_info& component = *info.cur_comp_info[i];
+    FirstTable* first = &h->dc[component.dc_tbl_no];
+    OtherTable* other = &h->ac[component.ac_tbl_no];
+    FillTable(*info.dc_huff_tbl_ptrs[component.dc_tbl_no], first);
+    FillTable(*info.ac_huff_tbl_ptrs[component.ac_tbl_no], other);
+    SkippedPart* part = &mcu->parts[i];
+    *part = {{nullptr, other->skips}, first, other};
+    // Components with the same tables share them, for the sake of the L1 cache.
+    for (int j = 0; j < i; ++j) {
+      const SkippedPart& before = mcu->parts[j];
+      if (before.first == first && before.other == other) part->looks = before.looks;
+    }
+    if (part->looks.starts != nullptr) continue;
+    FillTable(first->source, other->source, &h->starts[i]);
+    part->looks.starts = h->starts[i].looks;
+  }
+  mcu->num_blocks = info.blocks_in_MCU;
+  mcu->cycle = mcu->num_blocks;
+  while (mcu->cycle < kGroup) mcu->cycle += mcu->num_blocks;
+  for (int i = 0; i <= mcu->cycle + kGroup; ++i) {
+    const int part = info.MCU_membership[i % info.blocks_in_MCU];
+    mcu->part_of[i] = part;
+    mcu->looks[i] = mcu->parts[part].looks;
+  }
+}
+
 // Starts at the first MCU; only the given columns of each row are wanted.
 // The entry points may be null, and are not used if they do not fit the image.
 inline void Begin(const jpeg_decompress_struct& info, int first_column, int last_column,
                   const EntryPoints* points, Huffman* h) {
-  for (int i = 0; i < info.comps_in_scan; ++i) {
-    const jpeg_component_info& component = *info.cur_comp_info[i];
-    FillTable(*info.dc_huff_tbl_ptrs[component.dc_tbl_no], &h->dc[component.dc_tbl_no]);
-    FillTable(*info.ac_huff_tbl_ptrs[component.ac_tbl_no], &h->ac[component.ac_tbl_no]);
-  }
+  FillTables(info, h);
   const uint8_t* data = info.src->next_input_byte;
   h->bits = {0, 0, data};
   h->end = data + info.src->bytes_in_buffer;
@@ -214,6 +351,10 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column, int last
   h->restart_interval = h->before_restart = info.restart_interval;
   h->num_passed = h->restart = 0;
   h->begin = data;
+  h->piece.begin = h->piece.end = data;
+  h->mcu_bytes = uint64_t{info.src->bytes_in_buffer} * 256 /
+                 (uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan);
+  h->notes = nullptr;
   h->mcu = 0;
   const bool fit = points != nullptr && info.restart_interval == 0 &&
                    points->num_parts == info.comps_in_scan &&

@@ -273,11 +273,16 @@ void Assemble(const uint8_t* jpeg, size_t size, const Work& work, uint8_t** made
 // Varies an image with one sequential scan. Returns whether it is sound and is one.
 bool VarySequential(const uint8_t* jpeg, size_t size, uint64_t seed, uint8_t** made,
                     size_t* made_size) {
-  const std::unique_ptr<Work> owner(new Work());
+  Header header;
+  Layout layout;
+  if (!ReadHeader(jpeg, size, &header) || !FillLayout(header, &layout)) return false;
+  // Not `Work()`: to clear the tables would take longer than the rest of a small image.
+  const std::unique_ptr<Work> owner(new Work);
   Work* work = owner.get();
-  const Header& header = work->header;
-  if (!ReadHeader(jpeg, size, &work->header)) return false;
-  if (!FillLayout(header, &work->layout)) return false;
+  work->header = header;
+  work->layout = layout;
+  memset(work->tokens.counts, 0, sizeof(work->tokens.counts));
+  memset(work->counts, 0, sizeof(work->counts));
   if (!ReadBytes(jpeg, size, header, &work->source)) return false;
   ForEachTable(header, [=](int kind, int number) {
     FillReading(work->header.tables[kind][number], kind == 0, TableOf(kind, number),

@@ -1,6 +1,9 @@
 """tfpipe.native.entry_points: the crop op begins at them, and ignores bad ones."""
 
+import io
+
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 import xxhash
@@ -80,6 +83,25 @@ def test_pixels_of_a_photograph_are_the_same(options):
         given = tf.constant([table] * 12)
         found = crop_image(*batch, crop_op="native", entry_points=given)
         np.testing.assert_array_equal(found, expected)
+
+
+# Most scans are longer than the pieces in which the op passes over them, 16 kB. With
+# quality 100, blocks end by their last coefficient; with quality 2, at each look-up.
+@pytest.mark.parametrize(
+    ("mode", "quality"), [("L", 100), ("L", 2), ("RGB", 97), ("CMYK", 85), ("RGB", 2)]
+)
+def test_the_last_rows_of_a_long_scan_are_the_same(mode, quality):
+    image = PIL.Image.open(io.BytesIO(photograph((560, 640), quality=95)))
+    out = io.BytesIO()
+    image.convert(mode).save(out, "JPEG", quality=quality)
+    boxes = [(530, 30 * i, 25, 90) for i in range(12)]
+    batch = [[out.getvalue()] * len(boxes), tf.constant(boxes), 16]
+    expected = crop_image(*batch, crop_op="stock")
+    for distance in (20, 1024):
+        table = tf.constant([table_of(out.getvalue(), distance)] * len(boxes))
+        found = crop_image(*batch, crop_op="native", entry_points=table)
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(crop_image(*batch, crop_op="native"), expected)
 
 
 def test_the_codes_above_the_crop_box_are_not_read():
