@@ -17,6 +17,7 @@
 
 #include "decoder.h"
 #include "huffman.h"
+#include "idct.h"
 
 // A second copy of the two hot loops for AVX2, chosen when the library is loaded. Plain
 // loops are enough for the compiler: without AVX2 it uses SSE2, on Arm NEON.
@@ -59,17 +60,26 @@ struct Step {
 // rows back from memory would take an eighth of the whole time, so rows are not aligned.
 constexpr int kLineOffset = 8;
 
+// Reads the blocks of an MCU and transforms them.
+struct Reader : Huffman {
+  BlockPairs pairs;
+};
+
 // Memory that a thread keeps from image to image; its size is that of a few rows.
 struct Scratch {
   std::vector<Step> columns, rows;
   std::vector<uint8_t> line;
   std::vector<float> values, lower, upper, mixed, scale, offset;
-  Huffman huffman;
+  Reader reader;
 };
 
 inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
   Decoder* decoder = static_cast<Decoder*>(info->client_data);
-  if (!TakeMcu(decoder->huffman, *info, blocks)) longjmp(decoder->jump, kOdd);
+  auto* reader = static_cast<Reader*>(decoder->huffman);
+  const bool wanted = blocks != nullptr && reader->column >= reader->first_column &&
+                      reader->column <= reader->last_column;
+  if (!TakeMcu(reader, *info, blocks)) longjmp(decoder->jump, kOdd);
+  if (wanted) TransformPairs(reader->pairs, blocks);
   return TRUE;
 }
 
@@ -135,6 +145,7 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
     Begin(*info, left / side, (left + width - 1) / side, points,
           decoder->huffman);
     info->entropy->decode_mcu = OnMcu;
+    FillPairs(info, &static_cast<Reader*>(decoder->huffman)->pairs);
   }
   const JDIMENSION top = box->top;
   if (top > 0 && jpeg_skip_scanlines(info, top) != top) OnEnd(info);
@@ -339,11 +350,11 @@ inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* po
   for (; num_read < box.height; ++num_read)
     ReadRow(decoder, format, box, begin, false, scratch);
   const bool ours = info.entropy->decode_mcu == OnMcu;
-  if (ours && !End(&scratch->huffman)) longjmp(decoder->jump, kOdd);
+  if (ours && !End(&scratch->reader)) longjmp(decoder->jump, kOdd);
   if (info.output_scanline < info.output_height) return;
   if (ours) {
-    decoder->source.next_input_byte = scratch->huffman.bits.next;
-    decoder->source.bytes_in_buffer = scratch->huffman.end - scratch->huffman.bits.next;
+    decoder->source.next_input_byte = scratch->reader.bits.next;
+    decoder->source.bytes_in_buffer = scratch->reader.end - scratch->reader.bits.next;
   }
   jpeg_finish_decompress(&decoder->info);
 }
@@ -367,7 +378,7 @@ inline bool Crop(const Source& source, const CropBox& box, bool flip, const Form
                      ReadEntryPoints(source.table, source.table_size, source.jpeg,
                                      source.size, &points);
   Decoder decoder;
-  Reset(&decoder, message, format.plain ? nullptr : &scratch.huffman);
+  Reset(&decoder, message, format.plain ? nullptr : &scratch.reader);
   switch (setjmp(decoder.jump)) {
     case kFailed:
       jpeg_destroy_decompress(&decoder.info);
