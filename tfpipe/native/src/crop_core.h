@@ -12,26 +12,16 @@
 #include <string.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "decoder.h"
 #include "huffman.h"
-
-// A second copy of the two hot loops for AVX2, chosen when the library is loaded. Plain
-// loops are enough for the compiler: without AVX2 it uses SSE2, on Arm NEON.
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && \
-    !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define TFPIPE_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define TFPIPE_CLONES
-#endif
+#include "mcu_rows.h"
+#include "resize.h"
 
 namespace tfpipe {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image; TensorFlow's limit
-
-enum class Pixel { kUint8, kFloat32, kBfloat16 };
 
 struct CropBox {
   int top, left, height, width;  // pixels of the whole image
@@ -49,29 +39,18 @@ struct Format {
   float scale[3], offset[3];
 };
 
-// The two input pixels next to an output pixel along one axis, and its place between.
-struct Step {
-  int lower, upper;
-  float fraction;
-};
-
 // libjpeg-turbo writes rows that are aligned to 32 bytes past the caches. Reading such
 // rows back from memory would take an eighth of the whole time, so rows are not aligned.
 constexpr int kLineOffset = 8;
 
 // Memory that a thread keeps from image to image; its size is that of a few rows.
 struct Scratch {
-  std::vector<Step> columns, rows;
+  std::vector<Step> rows;
+  Across across;
   std::vector<uint8_t> line;
-  std::vector<float> values, lower, upper, mixed, scale, offset;
-  Huffman huffman;
+  std::vector<float> lower, upper, mixed, scale, offset;
+  Reader reader;
 };
-
-inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
-  Decoder* decoder = static_cast<Decoder*>(info->client_data);
-  if (!TakeMcu(decoder->huffman, *info, blocks)) longjmp(decoder->jump, kOdd);
-  return TRUE;
-}
 
 // Fails where the stock op fails; the message says whether data or crop box is wrong.
 inline void Check(Decoder* decoder, const CropBox& box) {
@@ -120,7 +99,7 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
   if (ratio > 1) *box = Scaled(*box, ratio);
   const bool inks = info->jpeg_color_space == JCS_CMYK ||
                     info->jpeg_color_space == JCS_YCCK;
-  info->out_color_space = inks ? JCS_CMYK : format.bgr ? JCS_EXT_BGR : JCS_RGB;
+  info->out_color_space = inks ? JCS_CMYK : format.bgr ? JCS_EXT_BGRX : JCS_EXT_RGBX;
   info->scale_num = 1;
   info->scale_denom = ratio;
   info->dct_method = JDCT_ISLOW;
@@ -134,44 +113,11 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
                      (info->num_components == 1 ? 1 : info->max_h_samp_factor);
     Begin(*info, left / side, (left + width - 1) / side, points,
           decoder->huffman);
-    info->entropy->decode_mcu = OnMcu;
+    TakeOver(info);
   }
   const JDIMENSION top = box->top;
   if (top > 0 && jpeg_skip_scanlines(info, top) != top) OnEnd(info);
   return box->left - static_cast<int>(left);
-}
-
-// Half-pixel centers, without smoothing: compute_interpolation_weights of TensorFlow's
-// image_resizer_state.h and resize_bilinear_op.cc.
-inline void FillSteps(int from, int to, std::vector<Step>* steps) {
-  steps->resize(to);
-  const float scale = from / static_cast<float>(to);
-  for (int i = 0; i < to; ++i) {
-    const float at = (static_cast<float>(i) + 0.5f) * scale - 0.5f;
-    const float floor = std::floor(at);
-    (*steps)[i] = {std::max(static_cast<int>(floor), 0),
-                   std::min(static_cast<int>(std::ceil(at)), from - 1), at - floor};
-  }
-}
-
-// Fills the columns' steps as indices of values, right to left for a mirrored image.
-// Rounded results are mirrored after the resize and others before it, as in the stock
-// path: the last bits of a value depend on this order.
-inline void FillColumns(int from, bool flip, const Format& format,
-                        std::vector<Step>* columns) {
-  FillSteps(from, format.width, columns);
-  if (flip && format.pixel == Pixel::kUint8) {
-    std::reverse(columns->begin(), columns->end());
-  } else if (flip) {
-    for (Step& step : *columns) {
-      step.lower = from - 1 - step.lower;
-      step.upper = from - 1 - step.upper;
-    }
-  }
-  for (Step& step : *columns) {
-    step.lower *= 3;
-    step.upper *= 3;
-  }
 }
 
 // Turns inks into colors as TensorFlow does.
@@ -182,86 +128,8 @@ inline void InksToColors(bool inverted, bool bgr, int width, uint8_t* line) {
       inks[i] = inverted ? line[4 * x + i] : 255 - line[4 * x + i];
     }
     for (int i = 0; i < 3; ++i) {
-      line[3 * x + (bgr ? 2 - i : i)] = inks[3] * inks[i] / 255;
+      line[4 * x + (bgr ? 2 - i : i)] = static_cast<uint8_t>(inks[3] * inks[i] / 255);
     }
-  }
-}
-
-// Writes four values at once: the three of a pixel, and the first of the next pixel, which
-// the next store overwrites. The buffers are one value longer for this reason.
-typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
-
-inline Floats Load(const float* from) {
-  return *reinterpret_cast<const Floats*>(from);
-}
-
-// Resizes a decoded row along the columns.
-TFPIPE_CLONES
-static void ResizeRow(const uint8_t* line, int count, const Step* columns,
-                      int num_columns, float* __restrict values,
-                      float* __restrict row) {
-  for (int i = 0; i < count; ++i) values[i] = line[i];
-  for (int x = 0; x < num_columns; ++x) {
-    const Floats lower = Load(values + columns[x].lower);
-    const Floats upper = Load(values + columns[x].upper);
-    *reinterpret_cast<Floats*>(row + 3 * x) =
-        lower + (upper - lower) * columns[x].fraction;
-  }
-}
-
-// After adding 2^23 the last bits hold the value, rounded to even.
-inline void Put(float value, uint8_t* to) {
-  const float shifted = value + 8388608.0f;
-  uint32_t bits;
-  memcpy(&bits, &shifted, 4);
-  *to = static_cast<uint8_t>(bits);
-}
-
-struct Bfloat16 {
-  uint16_t bits;
-};
-
-// Rounds to even. Pixel values are never infinite and never NaN.
-inline void Put(float value, Bfloat16* to) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
-  to->bits = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-inline void Put(float value, float* to) { *to = value; }
-
-// Inputs of one row of the result: two resized rows, of one channel or of all channels.
-struct Blend {
-  const float *lower, *upper, *scale, *offset;
-  float fraction;
-  int count;
-};
-
-template <typename T>
-inline __attribute__((always_inline)) void PutRow(const Blend& blend,
-                                                  T* __restrict to) {
-  const float *__restrict lower = blend.lower, *__restrict upper = blend.upper;
-  const float *__restrict scale = blend.scale, *__restrict offset = blend.offset;
-  const float fraction = blend.fraction;
-  const int count = blend.count;
-  for (int i = 0; i < count; ++i) {
-    const float value = lower[i] + (upper[i] - lower[i]) * fraction;
-    Put(sizeof(T) == 1 ? value : value * scale[i] + offset[i], to + i);
-  }
-}
-
-TFPIPE_CLONES
-static void PutUint8(const Blend& blend, uint8_t* to) { PutRow(blend, to); }
-TFPIPE_CLONES
-static void PutFloat32(const Blend& blend, float* to) { PutRow(blend, to); }
-TFPIPE_CLONES
-static void PutBfloat16(const Blend& blend, Bfloat16* to) { PutRow(blend, to); }
-
-inline void PutValues(Pixel pixel, const Blend& blend, void* pixels, int64_t at) {
-  switch (pixel) {
-    case Pixel::kUint8: return PutUint8(blend, static_cast<uint8_t*>(pixels) + at);
-    case Pixel::kFloat32: return PutFloat32(blend, static_cast<float*>(pixels) + at);
-    case Pixel::kBfloat16: return PutBfloat16(blend, static_cast<Bfloat16*>(pixels) + at);
   }
 }
 
@@ -286,18 +154,19 @@ inline void Prepare(const Format& format, const CropBox& box, bool flip,
                     size_t line_bytes, Scratch* scratch) {
   const int width = format.width;
   FillSteps(box.height, format.height, &scratch->rows);
-  FillColumns(box.width, flip, format, &scratch->columns);
-  line_bytes += kLineOffset;
+  FillColumns(box.width, width, flip, format.pixel, &scratch->across);
+  line_bytes += kLineOffset + kDepth;
   if (scratch->line.size() < line_bytes) scratch->line.resize(line_bytes);
-  scratch->values.resize(3 * box.width + 1);
   for (auto* row : {&scratch->lower, &scratch->upper, &scratch->mixed})
-    row->resize(3 * width + 1);
+    row->resize(3 * width + kDepth);
   scratch->scale.resize(3 * width);
   scratch->offset.resize(3 * width);
-  for (int i = 0; i < 3 * width; ++i) {
-    const int channel = format.planar ? i / width : i % 3;
-    scratch->scale[i] = format.scale[channel];
-    scratch->offset[i] = format.offset[channel];
+  for (int x = 0; x < width; ++x) {
+    for (int channel = 0; channel < 3; ++channel) {
+      const int i = format.planar ? channel * width + x : 3 * x + channel;
+      scratch->scale[i] = format.scale[channel];
+      scratch->offset[i] = format.offset[channel];
+    }
   }
 }
 
@@ -315,8 +184,7 @@ inline void ReadRow(Decoder* decoder, const Format& format, const CropBox& box,
   scratch->lower.swap(scratch->upper);
   const int width = format.width;
   float* row = format.planar ? scratch->mixed.data() : scratch->upper.data();
-  ResizeRow(line, 3 * box.width, scratch->columns.data(), width,
-            scratch->values.data(), row);
+  Resize(line, box.width, row, &scratch->across);
   for (int i = 0; format.planar && i < 3 * width; ++i)
     scratch->upper[i % 3 * width + i / 3] = row[i];
 }
@@ -339,11 +207,11 @@ inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* po
   for (; num_read < box.height; ++num_read)
     ReadRow(decoder, format, box, begin, false, scratch);
   const bool ours = info.entropy->decode_mcu == OnMcu;
-  if (ours && !End(&scratch->huffman, info)) longjmp(decoder->jump, kOdd);
+  if (ours && !End(&scratch->reader, info)) longjmp(decoder->jump, kOdd);
   if (info.output_scanline < info.output_height) return;
   if (ours) {
-    decoder->source.next_input_byte = scratch->huffman.bits.next;
-    decoder->source.bytes_in_buffer = scratch->huffman.end - scratch->huffman.bits.next;
+    decoder->source.next_input_byte = scratch->reader.bits.next;
+    decoder->source.bytes_in_buffer = scratch->reader.end - scratch->reader.bits.next;
   }
   jpeg_finish_decompress(&decoder->info);
 }
@@ -367,7 +235,7 @@ inline bool Crop(const Source& source, const CropBox& box, bool flip, const Form
                      ReadEntryPoints(source.table, source.table_size, source.jpeg,
                                      source.size, &points);
   Decoder decoder;
-  Reset(&decoder, message, format.plain ? nullptr : &scratch.huffman);
+  Reset(&decoder, message, format.plain ? nullptr : &scratch.reader);
   switch (setjmp(decoder.jump)) {
     case kFailed:
       jpeg_destroy_decompress(&decoder.info);

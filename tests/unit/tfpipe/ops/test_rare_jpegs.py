@@ -212,6 +212,15 @@ REFUSED |= {
     for kind in (0xC3, 0xC5, 0xC6, 0xC7, 0xC8, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 }
 
+
+def overflowing(pixels):
+    """Divided by 1 and multiplied by 255: many products have more than 16 bits."""
+    out = io.BytesIO()
+    image = PIL.Image.fromarray(pixels.astype(np.uint8))
+    image.save(out, "JPEG", qtables=[[1] * 64], subsampling=0)
+    return changed(out.getvalue(), (0xDB,), 5, bytes([255] * 64))
+
+
 # Odd images: only the agreement of both ops is certain.
 ODD = {
     "junk after the start": BASE[:2] + b"junk" + BASE[2:],
@@ -220,6 +229,8 @@ ODD = {
     "a second start within": BASE[:-2] + BASE,
     "wider than the data": frame(BASE, 7, 0xFF, 0xDC),
     "higher than the data": frame(BASE, 5, 0xFF, 0xDC),
+    "large products": overflowing(INKS[..., :3]),
+    "large products in the first rows": overflowing(INKS[[0] * SIDE, :, :3]),
 }
 
 

@@ -1,0 +1,141 @@
+// Reads the MCUs of an image with several components, and transforms those that a crop box
+// needs, row by row, in place of libjpeg's decompress_data. libjpeg does all that follows.
+//
+// This takes AVX2. Without it, and for other images, libjpeg asks for each MCU and transforms
+// it. The pixels are equal.
+#ifndef TFPIPE_NATIVE_MCU_ROWS_H_
+#define TFPIPE_NATIVE_MCU_ROWS_H_
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "decoder.h"
+#include "huffman.h"
+#include "idct.h"
+
+// The first members of some of libjpeg's private objects, which have not changed since 1991.
+struct jpeg_inverse_dct {
+  void (*start_pass)(j_decompress_ptr info);
+  void (*inverse_DCT[MAX_COMPONENTS])(j_decompress_ptr info, jpeg_component_info* component,
+                                      JCOEFPTR block, JSAMPARRAY rows, JDIMENSION column);
+};
+
+struct jpeg_d_coef_controller {
+  void (*start_input_pass)(j_decompress_ptr info);
+  int (*consume_data)(j_decompress_ptr info);
+  void (*start_output_pass)(j_decompress_ptr info);
+  int (*decompress_data)(j_decompress_ptr info, JSAMPIMAGE output);
+};
+
+struct jpeg_input_controller {
+  int (*consume_input)(j_decompress_ptr info);
+  void (*reset_input_controller)(j_decompress_ptr info);
+  void (*start_input_pass)(j_decompress_ptr info);
+  void (*finish_input_pass)(j_decompress_ptr info);
+};
+
+namespace tfpipe {
+
+struct Reader : Huffman {
+  alignas(32) JBLOCK blocks[D_MAX_BLOCKS_IN_MCU];  // of one MCU; libjpeg wants them aligned
+};
+
+inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
+  Decoder* decoder = static_cast<Decoder*>(info->client_data);
+  if (!TakeMcu(decoder->huffman, *info, blocks)) longjmp(decoder->jump, kOdd);
+  return TRUE;
+}
+
+// A block of each MCU of a row.
+struct RowBlock : Block {
+  jpeg_component_info* component;
+  JDIMENSION step;  // columns from one MCU to the next one
+};
+
+struct RowBlocks {
+  int count;
+  RowBlock blocks[D_MAX_BLOCKS_IN_MCU];
+};
+
+// Lists the blocks of an MCU, but those that are beyond the edge of the image. `place` counts
+// the MCUs from the first wanted one of the row.
+inline void FillBlocks(const jpeg_decompress_struct& info, bool last_column,
+                       JDIMENSION place, JBLOCK* coefficients, JSAMPIMAGE output,
+                       RowBlocks* list) {
+  list->count = 0;
+  const bool last_row = info.input_iMCU_row + 1 == info.total_iMCU_rows;
+  for (int i = 0; i < info.comps_in_scan; ++i) {
+    jpeg_component_info* part = info.cur_comp_info[i];
+    const auto size = static_cast<JDIMENSION>(part->DCT_scaled_size);
+    const auto step = static_cast<JDIMENSION>(part->MCU_width) * size;
+    const int width = last_column ? part->last_col_width : part->MCU_width;
+    const int height = last_row ? part->last_row_height : part->MCU_height;
+    for (int y = 0; y < height; ++y) {
+      JSAMPARRAY rows = output[part->component_index] + static_cast<JDIMENSION>(y) * size;
+      for (int x = 0; x < width; ++x) {
+        const JDIMENSION column = place * step + static_cast<JDIMENSION>(x) * size;
+        list->blocks[list->count++] = {{coefficients[y * part->MCU_width + x],
+                                        part->quant_table->quantval, rows, column},
+                                       part, step};
+      }
+    }
+    coefficients += part->MCU_blocks;
+  }
+}
+
+// Transforms the blocks of an MCU, two by two, and moves to the next MCU.
+inline void TransformMcu(j_decompress_ptr info, RowBlocks* list) {
+  const Block* waiting = nullptr;
+  for (int i = 0; i < list->count; ++i) {
+    RowBlock* block = &list->blocks[i];
+    if (block->component->DCT_scaled_size != DCTSIZE) {
+      info->idct->inverse_DCT[block->component->component_index](
+          info, block->component, block->coefficients, block->rows, block->column);
+    } else if (waiting != nullptr) {
+      TransformPair(*waiting, *block);
+      waiting = nullptr;
+    } else {
+      waiting = block;
+    }
+  }
+  if (waiting != nullptr) TransformPair(*waiting, *waiting);
+  for (int i = 0; i < list->count; ++i) list->blocks[i].column += list->blocks[i].step;
+}
+
+// Reads a row of MCUs, and writes the pixels of the wanted ones.
+inline int OnRow(j_decompress_ptr info, JSAMPIMAGE output) {
+  Decoder* decoder = static_cast<Decoder*>(info->client_data);
+  auto* reader = static_cast<Reader*>(decoder->huffman);
+  JBLOCKROW blocks[D_MAX_BLOCKS_IN_MCU];
+  for (int i = 0; i < info->blocks_in_MCU; ++i) blocks[i] = &reader->blocks[i];
+  const size_t num_bytes = static_cast<size_t>(info->blocks_in_MCU) * sizeof(JBLOCK);
+  const int first = reader->first_column, end = static_cast<int>(info->MCUs_per_row);
+  RowBlocks list;
+  for (int i = 0; i < end; ++i) {
+    const bool wanted = i >= first && i <= reader->last_column;
+    if (wanted) memset(reader->blocks, 0, num_bytes);
+    OnMcu(info, wanted ? blocks : nullptr);
+    if (!wanted) continue;
+    if (i == first || i + 1 == end) {
+      FillBlocks(*info, i + 1 == end, static_cast<JDIMENSION>(i - first), reader->blocks,
+                 output, &list);
+    }
+    TransformMcu(info, &list);
+  }
+  ++info->output_iMCU_row;
+  if (++info->input_iMCU_row < info->total_iMCU_rows) return JPEG_ROW_COMPLETED;
+  info->inputctl->finish_input_pass(info);
+  return JPEG_SCAN_COMPLETED;
+}
+
+// Takes over the MCUs. Decoding must have started.
+inline void TakeOver(jpeg_decompress_struct* info) {
+  info->entropy->decode_mcu = OnMcu;
+  const bool known = info->comps_in_scan > 1 && info->min_DCT_scaled_size <= DCTSIZE;
+  if (known && HasAvx2()) info->coef->decompress_data = OnRow;
+}
+
+}  // namespace tfpipe
+
+#endif
