@@ -28,7 +28,7 @@ def found(data_dir):
         patch.setattr(search, "_UNTIL_COSTS", 0.5)
         patch.setattr(search, "_UNTIL_FIRST", 0.65)
         return pipeline, tfpipe.search_tuning(
-            pipeline, time_limit=24, ram_budget_bytes=10**9
+            pipeline, time_limit=40, ram_budget_bytes=10**9
         )
 
 
