@@ -172,7 +172,7 @@ class Parse:
                 "Parse(label_base=source.index.label_base), or "
                 "Parse(...).for_source(source)."
             )
-        parsed = self._parsed(example)
+        parsed = _parsed(self, example)
         encoded = parsed[self.image_key]
         height, width = _sizes(self, parsed, encoded)
         return {name: example[name] for name in boxes.FEATURES if name in example} | {
@@ -186,33 +186,12 @@ class Parse:
             **{key: parsed[key] for key in self.extra_names},
         }
 
-    def _parsed(self, example: Example) -> Example:
-        if "record" not in example and not self._reads_more:
-            read = record_op.parse if "held" in example else record_op.read
-            return read(example, self.image_key, self._number_keys)
-        example = record_op.with_record(example, self.image_key)
-        features, image = _features(self), example.get(record_op.IMAGE)
-        if image is not None:
-            del features[self.image_key]
-        # Takes a scalar as well, as tf.io.parse_single_example does.
-        parsed = dict(tf.io.parse_example(example["record"], features))
-        return parsed if image is None else parsed | {self.image_key: image}
-
-    @property
-    def _number_keys(self) -> list[str]:
-        keys = (self.label_key, self.height_key, self.width_key)
-        return [key for key in keys if key is not None]
-
-    @property
-    def _reads_more(self) -> bool:
-        return bool(self.extra or self.multi_label)
-
     @property
     def why_not_in_place(self) -> str:
         """Why the op must get whole records, and not only their places; or ""."""
         if not self.as_converted:
             return "the records are not as tfpipe's converters write them"
-        if len(self._number_keys) < 3:
+        if None in (self.height_key, self.width_key):
             return f"{self!r} reads sizes from the images' headers"
         return ""
 
@@ -282,6 +261,21 @@ def _require_fits(op: Parse, source: TFRecordSource) -> None:
         first_record.MAX_LOOKED_AT, numbers=source.record_numbers
     )
     first_record.require(records, owner="Parse", wanted=wanted)
+
+
+def _parsed(op: Parse, example: Example) -> Example:
+    """Returns the features of a record, under their keys."""
+    if "record" not in example and not (op.extra or op.multi_label):
+        read = record_op.parse if "held" in example else record_op.read
+        keys = (op.label_key, op.height_key, op.width_key)
+        return read(example, op.image_key, [key for key in keys if key is not None])
+    example = record_op.with_record(example, op.image_key)
+    features, image = _features(op), example.get(record_op.IMAGE)
+    if image is not None:
+        del features[op.image_key]
+    # Takes a scalar as well, as tf.io.parse_single_example does.
+    parsed = dict(tf.io.parse_example(example["record"], features))
+    return parsed if image is None else parsed | {op.image_key: image}
 
 
 def _features(op: Parse) -> dict[str, Any]:

@@ -49,7 +49,14 @@ def both(folder, caches, *, max_bytes=None, preset=tfpipe.imagenet_train, **opti
     ("preset", "options", "build"),
     [
         (tfpipe.imagenet_train, {}, {"epoch": 1, "num_epochs": 3, "start_step": 1}),
-        (tfpipe.imagenet_eval, {"rank": 1, "num_ranks": 2, "shuffle": "full"}, {}),
+        (
+            tfpipe.imagenet_eval,
+            {
+                **{"rank": 1, "num_ranks": 2, "shuffle": "full", "with_boxes": True},
+                "parse": tfpipe.Parse(extra={"image/filename": "string"}),
+            },
+            {},
+        ),
     ],
 )
 def test_epochs_are_equal_through_a_small_cache(
