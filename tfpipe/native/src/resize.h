@@ -132,7 +132,7 @@ TFPIPE_AVX2 static void ResizeRowFast(const uint8_t* line,
 }
 #endif
 
-// Resizes the pixels of a decoded row along the columns.
+// Resizes the pixels of a decoded row along the columns, in the faster way if it is there.
 inline void Resize(const uint8_t* line, int count, float* row, Across* across) {
 #ifdef TFPIPE_AVX2
   if (HasAvx2()) {
