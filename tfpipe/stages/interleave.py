@@ -99,27 +99,43 @@ class Interleave:
     def __call__(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # Two windows are in memory: one is passed on while the next one is read.
         stage = self if self._spare else self.with_spare(lambda: dataset)
-        return dataset.map(as_it_is(stage._read)).prefetch(1).unbatch()
+        return dataset.map(as_it_is(stage._reader())).prefetch(1).unbatch()
 
     def sound(self, dataset: tf.data.Dataset, log: FaultLog | None) -> tf.data.Dataset:
         """Returns the sound records; only `log` counts the damaged ones."""
         stage = dataclasses.replace(self, faults=log, _spare=None)
-        records = dataset.map(as_it_is(stage._read)).prefetch(1).unbatch()
+        records = dataset.map(as_it_is(stage._reader())).prefetch(1).unbatch()
         return records.filter(as_it_is(lambda record: record["is_real"]))
 
-    def _read(self, window: Example) -> Example:
-        num_records = tf.size(window["record_byte_offset"], tf.int64)
-        read = traced(read_extents, self.num_parallel_reads, self.read_buffer_bytes)
-        records = read(window)
-        records = tf.cond(
-            tf.size(records["record"], tf.int64) == num_records,
-            lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
-            lambda: read_damaged(window, self.faults, self._spare),
-        )
-        # tf.slice is one op; value[start:stop] with tensors is ten.
-        begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])
-        passed_on = {n: tf.slice(value, begin, size) for n, value in records.items()}
-        return passed_on | {"epoch_seed": window["epoch_seed"]}
+    def _reader(self) -> Callable[[Example], Example]:
+        """Returns the function from a window to its records."""
+        knobs = (self.num_parallel_reads, self.read_buffer_bytes)
+        if self.faults is None:
+            # A damaged record raises, so nothing of this pipeline is in the graph.
+            return traced(_read_window, *knobs, None, None)
+        return functools.partial(_read_window, *knobs, self.faults, self._spare)
+
+
+def _read_window(
+    num_parallel_reads: int | None,
+    read_buffer_bytes: int | None,
+    faults: FaultLog | None,
+    spare: Spare | None,
+    window: Example,
+) -> Example:
+    """Returns the records of a window that are passed on, as `Interleave` says."""
+    num_records = tf.size(window["record_byte_offset"], tf.int64)
+    read = traced(read_extents, num_parallel_reads, read_buffer_bytes)
+    records = read(window)
+    records = tf.cond(
+        tf.size(records["record"], tf.int64) == num_records,
+        lambda: records | {"is_real": tf.fill([num_records], window["is_real"])},
+        lambda: read_damaged(window, faults, spare),
+    )
+    # tf.slice is one op; value[start:stop] with tensors is ten.
+    begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])
+    passed_on = {n: tf.slice(value, begin, size) for n, value in records.items()}
+    return passed_on | {"epoch_seed": window["epoch_seed"]}
 
 
 def read_extents(

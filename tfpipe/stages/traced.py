@@ -3,7 +3,7 @@
 In: a function and the plain values that decide what it does, or ops. Out: a
 `tf.function`, the same object for equal values; the ops such that AutoGraph converts
 those of users alone. Tracing the ops took two thirds of the time of a build. A traced
-function refers to no pipeline: it must not call Python when it runs.
+function refers to no pipeline: Python that it calls must not either.
 """
 
 import functools

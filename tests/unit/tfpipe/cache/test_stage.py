@@ -90,16 +90,6 @@ def test_random_ops_after_it_draw_anew_each_epoch(data_dir, cache):
     assert all(len(set(images)) == 2 for images in by_record.values())
 
 
-def test_stages_before_it_see_each_record_once(data_dir, tmp_path):
-    note = Note(str(tmp_path / "calls"))
-    pipeline = make(data_dir, tfpipe.Map(DECODE[0], note), tfpipe.Cache("ram"))
-
-    as_list(pipeline.build())
-    as_list(pipeline.build(epoch=1, num_epochs=2))
-
-    assert sorted(noted(note.path)) == list(range(24))
-
-
 def test_disk_outlives_the_cache(data_dir, tmp_path, capfd):
     note = Note(str(tmp_path / "calls"))
 
@@ -411,10 +401,16 @@ def test_prefix_and_text_of_a_pipeline_with_a_cache(data_dir, tmp_path):
     assert len(list(pipeline.prefix(1).build())) == 24
 
 
-def test_closed_cache_gives_memory_back_and_can_be_opened_again(data_dir, each_cache):
-    pipeline = make(data_dir, tfpipe.Map(*DECODE), each_cache)
+def test_closed_cache_gives_memory_back_and_can_be_opened_again(
+    data_dir, each_cache, tmp_path
+):
+    note = Note(str(tmp_path / "calls"))
+    pipeline = make(data_dir, tfpipe.Map(*DECODE, note), each_cache)
     dataset = pipeline.build()
     before = as_list(dataset)
+    # The stages before the cache see each record once.
+    assert as_list(dataset) == before
+    assert sorted(noted(note.path)) == list(range(24))
     ((kept, _),) = each_cache._stores.values()
     columns = [weakref.ref(column) for column in kept._columns[:1]]
 

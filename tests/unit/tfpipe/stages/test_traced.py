@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.stages import traced
+from tfpipe.stages import interleave, traced
 
 
 def test_a_function_is_traced_once_for_equal_values():
@@ -111,3 +111,19 @@ class AddToTheSmall:
         if tf.reduce_max(batch["x"]) < 2:
             batch = batch | {"x": batch["x"] + 10}
         return batch
+
+
+def test_a_second_build_makes_no_graph_of_windows_again(data_dir, monkeypatch):
+    calls, real = [], interleave._read_window
+
+    def read_window(*values):
+        calls.append(values)
+        return real(*values)
+
+    monkeypatch.setattr(interleave, "_read_window", read_window)
+    source = tfpipe.TFRecordSource(data_dir, "train")
+    pipeline = tfpipe.Pipeline(source, [tfpipe.Interleave()])
+
+    for epoch in range(3):
+        assert len(list(pipeline.build(epoch=epoch))) == 24
+    assert len(calls) == 1
