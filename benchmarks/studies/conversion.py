@@ -2,11 +2,12 @@
 
   python -m benchmarks.studies.conversion --raw_dir=RAW --num_turns=5
 
-Question: what do inspecting, hashing, checksumming and cataloguing cost? Three variants
-convert the same images of RAW/train, interleaved: converters.imagenet without fsync,
-converters.imagenet with fsync (its default), and a loop that only reads files and
-passes `tf.train.Example`s to `tf.io.TFRecordWriter`, in as many processes. All files
-are read once before, so that they come from the page cache.
+Question: what do inspecting, hashing, checksumming, cataloguing and entry points cost?
+Four variants convert the same images of RAW/train, interleaved: converters.imagenet
+without fsync, the same with --entry_points, converters.imagenet with fsync (its
+default), and a loop that only reads files and passes `tf.train.Example`s to
+`tf.io.TFRecordWriter`, in as many processes. All files are read once before, so that
+they come from the page cache.
 
 Each run is measured in two ways. "whole" is the command from start to exit, with the
 CPU time of all its processes: for the loop that is mostly the import of TensorFlow, for
@@ -131,6 +132,9 @@ def compare(raw_dir: str, num_processes: int, num_turns: int) -> dict[str, Any]:
         variants: dict[str, Callable[[], Turn]] = {
             "bare_loop": lambda: _bare(script, raw_dir, out, num_processes),
             "converter": lambda: _convert(raw_dir, out, num_processes, "--nofsync"),
+            "entry_points": lambda: _convert(
+                *(raw_dir, out, num_processes), "--nofsync", "--entry_points"
+            ),
             "converter_fsync": lambda: _convert(raw_dir, out, num_processes),
         }
         turns: dict[str, list[Turn]] = {name: [] for name in variants}
@@ -154,6 +158,13 @@ def compare(raw_dir: str, num_processes: int, num_turns: int) -> dict[str, Any]:
             name: {part: _ratios(runs, bare, part) for part in PARTS}
             for name, runs in turns.items()
         },
+        "entry_points_cpu_seconds_per_1000_images": _spread(
+            (more["writing"].cpu_seconds - turn["writing"].cpu_seconds)
+            / (num_images / 1000)
+            for more, turn in zip(
+                turns["entry_points"], turns["converter"], strict=True
+            )
+        ),
         "verify_to_sha256sum_speed_ratio": statistics.median(verify),
     }
 
@@ -240,12 +251,14 @@ def _spread(values: Iterable[float]) -> dict[str, float]:
 
 def table(figures: Mapping[str, Any]) -> str:
     """Returns a table with a line for each variant and part of it."""
-    return "\n".join(
+    rows = [
         f"{name:<16} {part:<8} {row['images_per_second']['median']:9,.0f} images/s  "
         f"{row['cpu_seconds_per_1000_images']['median']:.3f} CPU-seconds per 1000"
-        for name in ("bare_loop", "converter", "converter_fsync")
+        for name in ("bare_loop", "converter", "entry_points", "converter_fsync")
         for part, row in figures[name].items()
-    )
+    ]
+    more = figures["entry_points_cpu_seconds_per_1000_images"]["median"]
+    return "\n".join([*rows, f"entry points add {more:.3f} CPU-seconds per 1000"])
 
 
 def main(argv: Sequence[str]) -> int:
