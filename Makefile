@@ -168,7 +168,7 @@ $(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.c
 	touch $@
 
 .PHONY: fuzz
-fuzz: venv  ## A million damaged images through the native op, under the sanitizers
+fuzz: venv  ## A million damaged images through the native op, under the sanitizers: about ten minutes
 	python -m tfpipe.native --fuzz=1000000
 
 .PHONY: format
