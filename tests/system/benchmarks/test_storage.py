@@ -217,7 +217,7 @@ def test_read_that_never_comes_back_ends_the_probe(tmp_path: pathlib.Path) -> No
     ):
         workers.run([job])
 
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 20
 
 
 def test_two_processes_read_each_their_share(tmp_path: pathlib.Path) -> None:

@@ -151,7 +151,7 @@ def test_a_server_that_is_gone_costs_the_stated_time_and_no_shard(
     bad_proxy.faults = []
     run.run(job)
 
-    assert seconds < 10
+    assert seconds < 30
     assert bad_proxy.num_requests("*/train-00000-of-00006", "PUT") == 2
     assert _at(s3_folder, tmp_path / "copy") == job_digests["X"]
 
