@@ -66,9 +66,9 @@ _PAGE_CACHE_SHARE = 0.8
 _CPU_SMALL = 103_564.0, 1.436
 _CPU_LARGE = 1e6, 9.836
 WHOLE_BATCHES = 1.198 / 1.436  # of that CPU time, at 104 kB
-# CPU time with and without entry points, at 104 kB and at 1 MB.
-_ENTRY_POINTS = 0.84, 0.70
-ENTRY_POINTS_SOURCE = "2026-11-23-decode-default.json, -large.json"
+# CPU time with entry points over that without them; of 1.3 MB it is 0.76.
+ENTRY_POINTS = 0.373 / 0.482
+ENTRY_POINTS_SOURCE = "2026-11-23-decode-seven-rounds.json"
 _RECORD = Fact(
     float(feeds.IMAGENET_RECORD_BYTES),
     "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images",
@@ -93,27 +93,15 @@ def paths_ratio(known: Facts) -> float:
     """Returns the CPU time of an image over that of single examples from end to end.
 
     Args:
-        known: Facts, of which those of `PATHS` and the bytes of a record count.
+        known: Facts, of which those of `PATHS` count.
     """
-    known = {**PATHS, "record": _RECORD, **known}
+    known = {**PATHS, **known}
     ratio = 1.0
     if facts_.number(known, "whole_batches"):
         ratio *= WHOLE_BATCHES
     if facts_.number(known, "entry_points"):
-        ratio *= entry_points_ratio(facts_.number(known, "record"))
+        ratio *= ENTRY_POINTS
     return ratio
-
-
-def entry_points_ratio(record_bytes: float) -> float:
-    """Returns the CPU time of an image with entry points over that without them.
-
-    Args:
-        record_bytes: Mean bytes of a record.
-    """
-    x0, x1 = _CPU_SMALL[0], _CPU_LARGE[0]
-    place = min(1.0, max(0.0, (record_bytes - x0) / (x1 - x0)))
-    small, large = _ENTRY_POINTS
-    return small + (large - small) * place
 
 
 def complete(

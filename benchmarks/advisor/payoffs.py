@@ -202,7 +202,7 @@ def _cached(known: Facts, data: Data) -> float:
 def _entry_points(known: Facts, before: Scenario) -> Payoff:
     return _faster_path(
         *("entry points", known, before),
-        ratio=hardware.entry_points_ratio(before.data.record_bytes),
+        ratio=hardware.ENTRY_POINTS,
         cost="python -m converters.verify DIR --write_entry_points, once; a side file "
         "of 0.6 % of the bytes; the records stay as they are; baseline JPEGs and the "
         "native op",
