@@ -5,6 +5,7 @@ Out: shared libraries in `libraries.folder()`, and beside each a JSON file with 
 compiler, its size and its digest.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -35,9 +36,13 @@ def build(*, force: bool) -> pathlib.Path:
     """
     sources = (path for path in libraries.REWRITE_SOURCES if path.suffix == ".cc")
     rewrite = libjpeg_flags(*sources)
-    _build(libraries.rewrite_library(), rewrite, force=force)
     crop = [*libjpeg_flags(libraries.SOURCES[0]), *tf.sysconfig.get_link_flags()]
-    return _build(op.library(), crop, force=force)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        path = libraries.rewrite_library()
+        rewriting = pool.submit(_build, path, rewrite, force=force)
+        made = _build(op.library(), crop, force=force)
+    rewriting.result()
+    return made
 
 
 def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Path:

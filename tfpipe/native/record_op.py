@@ -22,13 +22,15 @@ _PLACE = ("path", "byte_offset", "num_bytes")
 
 
 def read(
-    place: Mapping[str, tf.Tensor], image_key: str, number_keys: Sequence[str]
-) -> dict[str, tf.Tensor]:
+    where: Mapping[str, tf.Tensor], image_key: str, number_keys: Sequence[str]
+) -> Example:
     """Reads, checks and parses records.
 
     Args:
-        place: The path of the shard of each record, string [] or [n], its `byte_offset`
-            and its `num_bytes` with header and footer, int64 of that shape.
+        where: The path of the shard of each record, string [] or [n], its `byte_offset`
+            and its `num_bytes` with header and footer, int64 of that shape. With
+            `held`, variant of that shape, the result of `hold`, nothing is read:
+            `path` and `byte_offset` are for errors, and `num_bytes` is not needed.
         image_key: Key of the encoded image.
         number_keys: Keys of features of one int64 each.
 
@@ -37,60 +39,20 @@ def read(
         Under the other keys, int64 of that shape.
 
     Raises:
-        tf.errors.DataLossError: When it runs, if a record cannot be read, is damaged
-            or has no such feature; names its shard and byte offset.
+        tf.errors.DataLossError: When it runs, if a record cannot be read, now or when
+            it was to be held, is damaged, or has no such feature; names its shard and
+            byte offset.
     """
-    encoded, found, _ = op.module().tfpipe_read_records(
-        **{name: place[name] for name in _PLACE},
-        image_key=image_key,
-        number_keys=number_keys,
-    )
-    return _named(encoded, found, image_key, number_keys)
-
-
-def hold(place: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Reads records into memory, and checks their CRCs, whatever is in them.
-
-    Args:
-        place: As of `read`.
-
-    Returns:
-        variant of that shape, for `parse` and `held_bytes`: the record with header and
-        footer. Records of a call share a buffer, which is there as long as one of them.
-    """
-    return op.module().tfpipe_hold_records(**{name: place[name] for name in _PLACE})
-
-
-def parse(
-    held: Mapping[str, tf.Tensor], image_key: str, number_keys: Sequence[str]
-) -> dict[str, tf.Tensor]:
-    """Checks and parses records that are held, as `read` does with those of a file.
-
-    Args:
-        held: `held`, the result of `hold`, variant [] or [n]; and for errors the `path`
-            and the `byte_offset` of each record.
-        image_key, number_keys: As of `read`.
-
-    Returns:
-        The same as `read`.
-
-    Raises:
-        tf.errors.DataLossError: When it runs, as `read` does, also if a record could
-            not be read when it was to be held.
-    """
-    encoded, found, _ = op.module().tfpipe_parse_held(
-        **{name: held[name] for name in ("held", "path", "byte_offset")},
-        image_key=image_key,
-        number_keys=number_keys,
-    )
-    return _named(encoded, found, image_key, number_keys)
+    encoded, found, _ = _read(where, image_key, number_keys)
+    numbers = tf.unstack(found, len(number_keys), axis=-1)
+    return {image_key: encoded} | dict(zip(number_keys, numbers, strict=True))
 
 
 def with_record(example: Example, image_key: str) -> Example:
     """Returns an example, or a batch, with its record, which TensorFlow can parse.
 
     Args:
-        example: What `read` or `parse` takes, or an example with `record`.
+        example: What `read` takes, or an example with `record`.
         image_key: Key of the encoded image.
 
     Returns:
@@ -102,16 +64,42 @@ def with_record(example: Example, image_key: str) -> Example:
     """
     if "record" in example:
         return example
-    is_held = "held" in example
-    made = op.module().tfpipe_parse_held if is_held else op.module().tfpipe_read_records
-    names = ("held", "path", "byte_offset") if is_held else _PLACE
-    image, _, rest = made(
-        **{name: example[name] for name in names},
-        image_key=image_key,
-        number_keys=[],
-        with_rest=True,
-    )
+    image, _, rest = _read(example, image_key, [], with_rest=True)
     return example | {"record": rest, IMAGE: image}
+
+
+def _read(
+    where: Mapping[str, tf.Tensor],
+    image_key: str,
+    number_keys: Sequence[str],
+    *,
+    with_rest: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the images, the numbers [..., number] and, if wanted, all the rest."""
+    if "held" in where:
+        made, names = op.module().tfpipe_parse_held, ("held", "path", "byte_offset")
+    else:
+        made, names = op.module().tfpipe_read_records, _PLACE
+    found: tuple[tf.Tensor, tf.Tensor, tf.Tensor] = made(
+        **{name: where[name] for name in names},
+        image_key=image_key,
+        number_keys=number_keys,
+        with_rest=with_rest,
+    )
+    return found
+
+
+def hold(place: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Reads records into memory, and checks their CRCs, whatever is in them.
+
+    Args:
+        place: `path`, `byte_offset` and `num_bytes`, as of `read`.
+
+    Returns:
+        variant of that shape, for `read` and `held_bytes`: the record with header and
+        footer. Records of a call share a buffer, which is there as long as one of them.
+    """
+    return op.module().tfpipe_hold_records(**{name: place[name] for name in _PLACE})
 
 
 def held_bytes(held: tf.Tensor) -> tf.Tensor:
@@ -127,14 +115,6 @@ def held_bytes(held: tf.Tensor) -> tf.Tensor:
         tf.errors.DataLossError: When it runs, if a record could not be read.
     """
     return op.module().tfpipe_held_bytes(held=held)
-
-
-def _named(
-    encoded: tf.Tensor, found: tf.Tensor, image_key: str, number_keys: Sequence[str]
-) -> dict[str, tf.Tensor]:
-    numbers = tf.unstack(found, len(number_keys), axis=-1)
-    values = dict(zip(number_keys, numbers, strict=True))
-    return {image_key: encoded} | values
 
 
 def read_ahead(path: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:

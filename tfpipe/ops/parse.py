@@ -266,9 +266,9 @@ def _require_fits(op: Parse, source: TFRecordSource) -> None:
 def _parsed(op: Parse, example: Example) -> Example:
     """Returns the features of a record, under their keys."""
     if "record" not in example and not (op.extra or op.multi_label):
-        read = record_op.parse if "held" in example else record_op.read
         keys = (op.label_key, op.height_key, op.width_key)
-        return read(example, op.image_key, [key for key in keys if key is not None])
+        numbers = [key for key in keys if key is not None]
+        return record_op.read(example, op.image_key, numbers)
     example = record_op.with_record(example, op.image_key)
     features, image = _features(op), example.get(record_op.IMAGE)
     if image is not None:

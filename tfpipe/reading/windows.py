@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,79 +242,41 @@ def _brought(
     after the next is asked for, and the last ones until the end is asked for.
     """
     bounds = parts(first, later) if is_continued else lambda: (0, first)
-    iterations = _Iterations(lambda: _Iteration(windows, cache, run, *bounds()))
+    numbers, open_iterations = itertools.count(), dict[int, _Iteration]()
+
+    def opened() -> Iterator[int]:
+        number = next(numbers)
+        open_iterations[number] = _Iteration(windows, cache, run, *bounds())
+        try:
+            yield number
+        finally:
+            del open_iterations[number]
 
     def ahead(number: tf.Tensor) -> tf.data.Dataset:
         found = tf.data.Dataset.from_generator(
-            iterations.at, args=(number,), output_signature=windows.spec()
+            lambda number: open_iterations[int(number)],
+            args=(number,),
+            output_signature=windows.spec(),
         )
         return found.prefetch(1)
 
     # The outer dataset is asked for its end after the last window was read. The inner
     # one is so before, by its `prefetch`.
-    numbers = tf.data.Dataset.from_generator(
-        lambda: _Open(iterations), output_signature=tf.TensorSpec([], tf.int64)
+    outer = tf.data.Dataset.from_generator(
+        opened, output_signature=tf.TensorSpec([], tf.int64)
     )
-    found = numbers.flat_map(tf.autograph.experimental.do_not_convert(ahead))
+    found = outer.flat_map(tf.autograph.experimental.do_not_convert(ahead))
     if is_continued:
         return found
     return found.apply(tf.data.experimental.assert_cardinality(first))
 
 
-class _Iterations:
-    """The iterations that are open, by number.
-
-    Args:
-        make: Function that begins an iteration.
-    """
-
-    def __init__(self, make: "Callable[[], _Iteration]") -> None:
-        self._make, self._numbers = make, itertools.count()
-        self._open: dict[int, _Iteration] = {}
-
-    def begin(self) -> int:
-        """Begins an iteration and returns its number."""
-        number = next(self._numbers)
-        self._open[number] = self._make()
-        return number
-
-    def at(self, number: npt.NDArray[np.int64]) -> "_Iteration":
-        """Returns the iteration of a number."""
-        return self._open[int(number)]
-
-    def end(self, number: int) -> None:
-        """Ends an iteration."""
-        del self._open[number]
-
-
-class _Open:
-    """An open iteration: a Python iterator over its number alone, which ends it."""
-
-    def __init__(self, iterations: _Iterations) -> None:
-        self._iterations = iterations
-        self._number = iterations.begin()
-        self._is_told = False
-
-    def __iter__(self) -> "_Open":
-        return self
-
-    def __next__(self) -> int:
-        if self._is_told:
-            raise StopIteration
-        self._is_told = True
-        return self._number
-
-    def __del__(self) -> None:
-        if hasattr(self, "_number"):
-            self._iterations.end(self._number)
-
-
 class _Iteration:
     """One iteration through a cache: a Python iterator over the features of windows.
 
-    An iteration has a reader of its own, which is closed when `_Open` is dropped. That
-    is at the end, or together with the iterator of the dataset. After an error the next
-    call tries the same window again, so that none is lost.
+    An iteration has a reader of its own, which is closed when `_brought` drops the
+    iteration. That is at the end, or together with the iterator of the dataset. After
+    an error the next call tries the same window again, so that none is lost.
     """
 
     def __init__(

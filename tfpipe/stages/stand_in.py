@@ -227,9 +227,11 @@ def _held(chunk: Example, position: int, place: str, offset: int) -> Found | Non
 
     A shard cache may have evicted the record by now.
     """
+    if "held" not in chunk:
+        return None
     try:
         record = record_op.held_bytes(chunk["held"][position]).numpy()
         num_left = os.stat(place).st_size - offset
-    except (KeyError, OSError, tf.errors.DataLossError):
+    except (OSError, tf.errors.DataLossError):
         return None
     return check_record(record, num_left)

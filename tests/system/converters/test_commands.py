@@ -125,14 +125,20 @@ def test_wrong_use_of_imagenet_is_one_clear_error_and_exit_code_1(
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_without_tensorflow(raw_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """An import of TensorFlow fails here, in the parent and in the workers."""
+def test_forks_workers_and_runs_without_tensorflow(
+    raw_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """An import of TensorFlow fails here, in the parent and in the workers.
+
+    Nor may an import start a thread: workers would be new interpreters, not forks.
+    """
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     (blocked / "tensorflow.py").write_text("raise RuntimeError('TensorFlow imported')")
     code = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+        "import os, sys; sys.path.insert(0, sys.argv.pop(1)); "
         "from converters import imagenet; "
+        "assert os.listdir('/proc/self/task') == [str(os.getpid())]; "
         "config = imagenet.Config("
         "input_dir=sys.argv[1], output_dir=sys.argv[2], num_workers=2); "
         "imagenet.convert(config)"

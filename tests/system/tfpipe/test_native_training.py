@@ -60,7 +60,7 @@ def _config(
 def _losses(
     records_dir: pathlib.Path, folder: pathlib.Path, crop_op: str, *, seed: int = 0
 ) -> Losses:
-    """Mean loss of each epoch; the model is saved in the folder."""
+    """Returns the mean loss of each epoch; the model is saved in the folder."""
     config = _config(records_dir, folder, num_epochs=NUM_EPOCHS, seed=seed)
     setting = make_setting(config, Ranks())
     assert f"crop_op='{crop_op}'" in str(setting.pipeline)
@@ -69,7 +69,7 @@ def _losses(
 
 
 def _accuracy(records_dir: pathlib.Path, folder: pathlib.Path) -> float:
-    """That of the saved model on the validation split."""
+    """Returns the accuracy of the saved model on the validation split."""
     config = _config(records_dir, folder, mode="eval")
     accuracy: float = loop.evaluate(make_setting(config, Ranks()), Ranks())["accuracy"]
     return accuracy

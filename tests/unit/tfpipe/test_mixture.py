@@ -25,7 +25,7 @@ def part(data_dir, split="train", *, rank=0, num_ranks=1, number=0, **options):
 
 
 def make_mixture(data_dir, *, weights=(3, 2), rank=0, num_ranks=1, seed=0, **options):
-    """Of the 24 training and the 7 validation records."""
+    """Returns a mixture of the 24 training and the 7 validation records."""
     parts = [
         part(data_dir, split, rank=rank, num_ranks=num_ranks, number=number, seed=seed)
         for number, split in enumerate(("train", "validation"))

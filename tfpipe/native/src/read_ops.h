@@ -147,6 +147,37 @@ std::string FindPlace(const RecordFile& file, int64_t begin, int64_t count) {
   return "";
 }
 
+// Reads records into a buffer of their own, and checks them while their bytes still are in
+// the processor's caches. Calls use(i, record, unreadable, damage) after each record: if
+// `unreadable` says why it could not be read, there is no tensor; `damage` says what its
+// checksums found. Stops at the first error that `use` returns.
+template <typename Use>
+Status ReadEach(OpKernelContext* context, Use use) {
+  Places places;
+  TF_RETURN_IF_ERROR(GetPlaces(context, &places));
+  Files files;
+  std::vector<std::string> unreadable(places.count);
+  int64_t total = 0;
+  for (int64_t i = 0; i < places.count; ++i) {
+    unreadable[i] = FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
+    if (unreadable[i].empty()) total += places.second[i];
+  }
+  Buffer buffer;
+  TF_RETURN_IF_ERROR(buffer.Allocate(total));
+  for (int64_t i = 0; i < places.count; ++i) {
+    const int64_t begin = places.begin[i], count = places.second[i];
+    Tensor record;
+    std::string damage;
+    if (unreadable[i].empty()) {
+      record = buffer.Take(count);
+      unreadable[i] = files.At(places.path[i]).Read(begin, count, BytesOf(record));
+    }
+    if (unreadable[i].empty()) damage = CheckRecord(BytesOf(record), count);
+    TF_RETURN_IF_ERROR(use(i, record, unreadable[i], damage));
+  }
+  return Status();
+}
+
 // What both ops that parse have in common: their outputs.
 class ParsingOp : public tensorflow::OpKernel {
  public:
@@ -181,7 +212,7 @@ class ParsingOp : public tensorflow::OpKernel {
         ReadExample(data, keys_, &image, numbers, with_rest_ ? &rest : nullptr);
     if (!fault.empty()) return fault;
     if (with_rest_) outputs.rest->flat<tensorflow::tstring>()(i) = AsExample(rest);
-    const int64_t begin = image.begin - BytesOf(record);
+    const int64_t begin = image.begin - bytes;
     outputs.encoded->flat<tensorflow::Variant>()(i) =
         record.Slice(begin, begin + static_cast<int64_t>(image.size()));
     return "";
@@ -206,29 +237,17 @@ class ReadRecordsOp : public ParsingOp {
   using ParsingOp::ParsingOp;
 
   void Compute(OpKernelContext* context) override {
-    Places places;
-    OP_REQUIRES_OK(context, GetPlaces(context, &places));
-    Files files;
-    int64_t total = 0;
-    for (int64_t i = 0; i < places.count; ++i) {
-      const std::string fault =
-          FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
-      OP_REQUIRES(context, fault.empty(), Fault(places.path[i], places.begin[i], fault));
-      total += places.second[i];
-    }
-    Buffer buffer;
-    OP_REQUIRES_OK(context, buffer.Allocate(total));
     Outputs outputs;
     OP_REQUIRES_OK(context, Allocate(context, &outputs));
-    for (int64_t i = 0; i < places.count; ++i) {
-      const int64_t count = places.second[i];
-      const Tensor record = buffer.Take(count);
-      std::string fault =
-          files.At(places.path[i]).Read(places.begin[i], count, BytesOf(record));
-      if (fault.empty()) fault = CheckRecord(BytesOf(record), count);
+    const auto path = context->input(0).flat<tensorflow::tstring>();
+    const auto begin = context->input(1).flat<int64_t>();
+    OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
+                                                  const std::string& unreadable,
+                                                  const std::string& damage) {
+      std::string fault = unreadable.empty() ? damage : unreadable;
       if (fault.empty()) fault = Parse(record, i, outputs);
-      OP_REQUIRES(context, fault.empty(), Fault(places.path[i], places.begin[i], fault));
-    }
+      return fault.empty() ? Status() : Fault(path(i), begin(i), fault);
+    }));
   }
 };
 
@@ -250,36 +269,23 @@ class HoldRecordsOp : public tensorflow::OpKernel {
   explicit HoldRecordsOp(OpKernelConstruction* context) : OpKernel(context) {}
 
   void Compute(OpKernelContext* context) override {
-    Places places;
-    OP_REQUIRES_OK(context, GetPlaces(context, &places));
-    Files files;
-    std::vector<std::string> faults(places.count);
-    int64_t total = 0;
-    for (int64_t i = 0; i < places.count; ++i) {
-      faults[i] = FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
-      if (faults[i].empty()) total += places.second[i];
-    }
-    Buffer buffer;
-    OP_REQUIRES_OK(context, buffer.Allocate(total));
     Tensor* held;
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &held));
-    for (int64_t i = 0; i < places.count; ++i) {
-      Tensor record;
-      if (faults[i].empty()) {
-        record = buffer.Take(places.second[i]);
-        faults[i] = files.At(places.path[i])
-                        .Read(places.begin[i], places.second[i], BytesOf(record));
+    auto holds = held->flat<tensorflow::Variant>();
+    OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
+                                                  const std::string& unreadable,
+                                                  const std::string& damage) {
+      Tensor kept = record;
+      if (!unreadable.empty()) {
+        kept = Tensor(tensorflow::DT_STRING, TensorShape({}));
+        kept.scalar<tensorflow::tstring>()() = unreadable;
+      } else if (!damage.empty()) {
+        kept = Tensor(tensorflow::DT_INT8, record.shape());
+        memcpy(kept.data(), record.data(), record.NumElements());
       }
-      if (!faults[i].empty()) {
-        record = Tensor(tensorflow::DT_STRING, TensorShape({}));
-        record.scalar<tensorflow::tstring>()() = faults[i];
-      } else if (!CheckRecord(BytesOf(record), places.second[i]).empty()) {
-        const Tensor sound = record;
-        record = Tensor(tensorflow::DT_INT8, sound.shape());
-        memcpy(record.data(), sound.data(), sound.NumElements());
-      }
-      held->flat<tensorflow::Variant>()(i) = record;
-    }
+      holds(i) = kept;
+      return Status();
+    }));
   }
 };
 

@@ -18,6 +18,7 @@ from benchmarks.studies import (
     tuning,
 )
 from benchmarks.studies.advice import published, this_host
+from benchmarks.studies.cores import __main__ as cores
 from benchmarks.studies.loaders import __main__ as loaders
 from benchmarks.studies.query import __main__ as query
 from benchmarks.studies.replicas import __main__ as replicas
@@ -26,9 +27,9 @@ from benchmarks.studies.shard_cache import __main__ as shard_cache
 from benchmarks.studies.subset import __main__ as subset
 
 STUDIES = [
-    *(conversion, conversion_scale, decode, dlio, monitoring, parity),
-    *(published, this_host, query, realism, replicas, service),
-    *(shard_cache, shuffle_memory, subset, tuning, loaders),
+    *(conversion, conversion_scale, cores, decode, dlio),
+    *(monitoring, parity, published, this_host, query, realism),
+    *(replicas, service, shard_cache, shuffle_memory, subset, tuning, loaders),
 ]
 
 

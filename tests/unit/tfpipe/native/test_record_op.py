@@ -143,7 +143,7 @@ def by_the_op(place, number):
     one = {name: value[number] for name, value in place.items()}
     ways = [(record_op.read, one)]
     if number % 4 == 0:
-        ways.append((record_op.parse, one | {"held": record_op.hold(one)}))
+        ways.append((record_op.read, one | {"held": record_op.hold(one)}))
         ways.append((with_tensorflow, one))
     found, said = [], []
     for read, where in ways:
@@ -239,7 +239,7 @@ def test_a_wrong_place_is_an_error(tmp_path, change, message):
         record_op.read(place, "image", KEYS)
     held = place | {"held": record_op.hold(place)}
     with pytest.raises(tf.errors.DataLossError, match=message):
-        record_op.parse(held, "image", KEYS)
+        record_op.read(held, "image", KEYS)
 
 
 def test_no_records_and_shapes_that_differ(tmp_path):
@@ -252,7 +252,7 @@ def test_no_records_and_shapes_that_differ(tmp_path):
     assert int(record_op.read_ahead(*(value[:0] for value in place.values()))) == 0
     assert record_op.hold(none).shape == [0]
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        record_op.parse(place | {"held": record_op.hold(none)}, "image", KEYS)
+        record_op.read(place | {"held": record_op.hold(none)}, "image", KEYS)
     with pytest.raises(tf.errors.DataLossError, match="holds no"):
         record_op.held_bytes(
             tf.raw_ops.EmptyTensorList(
