@@ -11,6 +11,7 @@ Both are compared before the library is loaded: a library that was cut off kills
 process that loads it.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -105,8 +106,13 @@ def digest(sources: Iterable[pathlib.Path], others: Iterable[str]) -> str:
     Raises:
         OSError: If there is no libjpeg to link with; says why.
     """
-    made_of = [platform.machine(), *others, *FLAGS, str(libjpeg())]
-    made_of += [path.read_text() for path in sources]
+    made_of = (platform.machine(), *others, *FLAGS, str(libjpeg()))
+    return _digest(tuple(sources), made_of)
+
+
+@functools.cache  # each build of a pipeline asks several times, and takes 1 ms to read
+def _digest(sources: tuple[pathlib.Path, ...], others: tuple[str, ...]) -> str:
+    made_of = [*others, *(path.read_text() for path in sources)]
     return hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
 
 
@@ -127,7 +133,12 @@ def libjpeg() -> pathlib.Path:
     """
     if sys.platform != "linux":
         raise OSError(f"the native op is for Linux, this is {sys.platform}")
-    wheel = pathlib.Path(PIL.__file__).resolve().parent.parent / "pillow.libs"
+    return _libjpeg(PIL.__file__)
+
+
+@functools.cache  # an error is not cached
+def _libjpeg(pillow: str) -> pathlib.Path:
+    wheel = pathlib.Path(pillow).resolve().parent.parent / "pillow.libs"
     found = sorted(wheel.glob("libjpeg-*.so.62*"))
     if not found:
         raise OSError(f"no libjpeg*.so.62 in {wheel}; Pillow's wheel from PyPI has it")

@@ -68,7 +68,13 @@ def load(data_dir: Path) -> Index:
         BadIndexError: If it is missing, is not an index, or is of a later format.
     """
     path = pathlib.Path(data_dir) / INDEX_NAME
-    document = _as_bad_index(path, json.loads, _read(path))
+    return _decoded(path, _read(path))
+
+
+# A pipeline reads the index several times, and to decode it takes longer than to read it.
+@functools.lru_cache(maxsize=4)
+def _decoded(path: pathlib.Path, text: str) -> Index:
+    document = _as_bad_index(path, json.loads, text)
     version = document.get("format_version") if isinstance(document, dict) else None
     if version != FORMAT_VERSION:
         raise errors.BadIndexError(

@@ -244,6 +244,14 @@ def test_rates_of_other_reads_cannot_be_told_where_reading_matters(share, is_tol
     assert profile.doubt(tfpipe.Tuning(num_parallel_maps=2)) == ""
 
 
+def test_no_rate_can_be_told_where_little_but_reading_is_done():
+    reader = cost_of(1, 5, calls=4, kind="reader", share=0.7)
+    profile = made_profile(cost_of(0, 0), reader, cost_of(2, 5, calls=2, share=0.3))
+
+    with pytest.raises(ValueError, match="reading takes 70% of the CPU, and copying"):
+        profile.predict(tfpipe.Tuning())
+
+
 @pytest.mark.parametrize(
     ("wait", "others", "said"),
     [
