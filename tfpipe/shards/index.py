@@ -71,7 +71,7 @@ def load(data_dir: Path) -> Index:
     return _decoded(path, _read(path))
 
 
-# A pipeline reads the index several times, and to decode it takes longer than to read it.
+# A pipeline reads the index several times. To decode it takes longer than to read it.
 @functools.lru_cache(maxsize=4)
 def _decoded(path: pathlib.Path, text: str) -> Index:
     document = _as_bad_index(path, json.loads, text)
