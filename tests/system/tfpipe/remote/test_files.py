@@ -161,7 +161,7 @@ def _no_http(patch: pytest.MonkeyPatch) -> Files:
         (_wrong_key, "403 Forbidden, InvalidAccessKeyId.*Set AWS_ACCESS_KEY_ID"),
         (_no_credentials, "no credentials were found. Set AWS_ACCESS_KEY_ID"),
         (_no_server, r"http://127.0.0.1:1 cannot be reached \(Connection refused\)"),
-        (_no_http, "https://127.0.0.1:.* cannot be reached"),
+        (_no_http, "https://127.0.0.1:.* (cannot be reached|did not answer in time)"),
     ],
     ids=["bucket", "secret", "key", "no key", "no server", "no http"],
 )

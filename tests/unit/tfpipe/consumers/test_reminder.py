@@ -5,8 +5,15 @@ import dataclasses
 import pytest
 
 import tfpipe
+from tests.unit.conftest import REMINDER_AMONG
+from tfpipe.consumers.reminder import Reminder
 
 REMINDER = "nothing has normalized them so far"
+
+
+@pytest.fixture(autouse=True)
+def _reminder(monkeypatch):
+    monkeypatch.setattr(Reminder, "among", REMINDER_AMONG)
 
 
 @pytest.fixture
