@@ -127,10 +127,11 @@ class Filled:
             [window["num_records"], window["first_record"], window["is_real"], seed],
             (tf.int64, tf.bool),
         )
-        start, stop = window["skip"], window["skip"] + window["take"]
+        # tf.slice is one op; value[start:stop] with tensors is ten.
+        begin, size = tf.stack([window["skip"]]), tf.stack([window["take"]])
         return {
-            "record_id": tf.ensure_shape(records, [None])[start:stop],
-            "is_real": tf.ensure_shape(is_real, [None])[start:stop],
+            "record_id": tf.slice(tf.ensure_shape(records, [None]), begin, size),
+            "is_real": tf.slice(tf.ensure_shape(is_real, [None]), begin, size),
             "epoch_seed": window["epoch_seed"],
         }
 

@@ -136,20 +136,20 @@ def random_weights():
     return [random.integers(1, 40, size).tolist() for size in sizes]
 
 
-@pytest.mark.parametrize("weights", [*random_weights(), [1], [1000, 1], [1] * 9])
-def test_shares_are_exact_at_every_point(weights):
+def test_shares_are_exact_at_every_point():
     """Within Tijdeman's bound, which is less than one element."""
-    chosen = mixture.schedule(weights)
+    for weights in [*random_weights(), [1], [1000, 1], [1] * 9]:
+        chosen = mixture.schedule(weights)
 
-    numbers = np.arange(len(chosen) + 1)[:, None]
-    given = np.zeros((len(chosen) + 1, len(weights)), int)
-    given[1:] = np.cumsum(np.eye(len(weights), dtype=int)[chosen], axis=0)
-    # In units of 1 / sum: whole numbers, so compared without rounding.
-    total = sum(weights)
-    off = np.abs(given * total - numbers * np.array(weights)).max()
-    num_twice = 2 * max(len(weights), 2) - 2
-    assert off * num_twice <= total * (num_twice - 1)
-    assert given[-1].tolist() == mixture.integer_weights(weights)
+        numbers = np.arange(len(chosen) + 1)[:, None]
+        given = np.zeros((len(chosen) + 1, len(weights)), int)
+        given[1:] = np.cumsum(np.eye(len(weights), dtype=int)[chosen], axis=0)
+        # In units of 1 / sum: whole numbers, so compared without rounding.
+        total = sum(weights)
+        off = np.abs(given * total - numbers * np.array(weights)).max()
+        num_twice = 2 * max(len(weights), 2) - 2
+        assert off * num_twice <= total * (num_twice - 1)
+        assert given[-1].tolist() == mixture.integer_weights(weights)
 
 
 def test_elements_are_those_of_each_set_in_its_own_epochs(data_dir):
@@ -176,16 +176,21 @@ def test_elements_are_those_of_each_set_in_its_own_epochs(data_dir):
     assert small[:7] != small[7:14]
 
 
-def test_going_on_at_any_step_gives_what_would_have_followed(data_dir):
-    source = make_mixture(data_dir, batch_size=4, epoch_steps=6)
-    whole = elements(source, num_epochs=3)
+def test_pipeline_that_goes_on_at_any_step_gives_what_would_have_followed(data_dir):
+    pipeline = tfpipe.Pipeline(
+        make_mixture(data_dir, batch_size=4, epoch_steps=6),
+        [tfpipe.AssertCardinality(), tfpipe.Batch(4)],
+    )
+    whole = list(pipeline.build(num_epochs=3).as_numpy_iterator())
     for step in (6, 13):
-        state = source.advance(tfpipe.State(), step)
+        state = pipeline.source.advance(tfpipe.State(), step)
 
-        rest = elements(source, state, 3 - state.epoch)
+        rest = pipeline.build(state=state, num_epochs=3 - state.epoch)
 
         assert (state.epoch, state.step) == divmod(step, 6)
-        assert rest == whole[step * 4 :]
+        assert rest.cardinality() == 18 - step
+        for got, expected in zip(rest.as_numpy_iterator(), whole[step:], strict=True):
+            np.testing.assert_equal(got, expected)
 
 
 def test_states_follow_each_other_and_parts_give_their_counts(data_dir):
@@ -219,8 +224,8 @@ def test_first_set_decides_the_steps_of_an_epoch_unless_they_are_given(data_dir)
 
 def test_ranks_mix_their_own_shares_in_equal_steps(data_dir):
     sources = [
-        make_mixture(data_dir, rank=rank, num_ranks=3, weights=(4, 1))
-        for rank in range(3)
+        make_mixture(data_dir, rank=rank, num_ranks=2, weights=(4, 1))
+        for rank in range(2)
     ]
 
     shares = [elements(source) for source in sources]
@@ -230,25 +235,6 @@ def test_ranks_mix_their_own_shares_in_equal_steps(data_dir):
     assert len({source.digest for source in sources}) == 1
     seen = [record for number, record in itertools.chain(*shares) if number == 0]
     assert sorted(seen) == list(range(24))
-
-
-def test_pipeline_of_a_mixture_has_cardinality_and_goes_on_exactly(data_dir):
-    pipeline = tfpipe.Pipeline(
-        make_mixture(data_dir, batch_size=4, epoch_steps=5),
-        [tfpipe.AssertCardinality(), tfpipe.Batch(4)],
-    )
-    state = pipeline.source.advance(tfpipe.State(), 3)
-    whole = list(pipeline.build(num_epochs=2).as_numpy_iterator())
-
-    rest = pipeline.build(state=state, num_epochs=2)
-
-    assert pipeline.build().cardinality() == 5
-    assert rest.cardinality() == 7
-    for got, expected in zip(rest.as_numpy_iterator(), whole[3:], strict=True):
-        np.testing.assert_equal(got, expected)
-    assert pipeline.build(num_epochs=None).cardinality() == (
-        tf.data.INFINITE_CARDINALITY
-    )
 
 
 def test_mixture_of_mixtures(data_dir):

@@ -123,7 +123,6 @@ def _cropping(data_dir, *ops, device_ops=(), **options):
 @pytest.mark.parametrize(
     ("ops", "options"),
     [
-        ([], {"normalize": tfpipe.Normalize.caffe(), "dtype": "float32"}),
         ([tfpipe.Normalize.inception()], {"dtype": "float32"}),
         ([], {"device_ops": [tfpipe.Normalize.caffe()]}),
         ([], {"dtype": "float32"}),
@@ -163,15 +162,13 @@ def test_sheet_of_a_pipeline_has_its_class_names(data_dir):
     assert sheet.tobytes() != tfpipe.contact_sheet(batch).tobytes()
 
 
-def test_pairs_of_a_pipeline_have_its_class_names(data_dir):
-    pipeline = make_pipeline(data_dir)
-
-    named, without_names = (
-        tfpipe.before_and_after(pipeline, num_images=2, **options)
-        for options in ({}, {"class_names": []})
+def test_pairs_of_a_pipeline_have_its_class_names(data_dir, three_pairs):
+    without_names = tfpipe.before_and_after(
+        make_pipeline(data_dir), num_images=3, class_names=[]
     )
 
-    assert named.tobytes() != without_names.tobytes()
+    assert three_pairs.tobytes() != without_names.tobytes()
+    assert three_pairs.size == without_names.size
 
 
 def test_sheet_of_a_pipeline_without_names_has_numbers():
@@ -241,15 +238,14 @@ def first_three(data_dir):
     ]
 
 
-@pytest.mark.parametrize("batch", [False, True])
-def test_each_image_is_beside_what_became_of_it(data_dir, batch, first_three):
-    stages, size = ([tfpipe.Batch(2)], 2) if batch else ([], 1)
-    pipeline = make_pipeline(data_dir, *stages, batch_size=size)
+@pytest.fixture(scope="module")
+def three_pairs(data_dir):
+    return tfpipe.before_and_after(make_pipeline(data_dir), num_images=3)
 
-    sheet = tfpipe.before_and_after(pipeline, num_images=3)
 
-    assert sheet.size == (3 * (2 * 16 + 2 * 4) + 4, 16 + 4 + 14 + 4)
-    before, after = halves_of_pairs(sheet, 3)
+def test_each_image_is_beside_what_became_of_it(three_pairs, first_three):
+    assert three_pairs.size == (3 * (2 * 16 + 2 * 4) + 4, 16 + 4 + 14 + 4)
+    before, after = halves_of_pairs(three_pairs, 3)
     assert after.tolist() == [image for _, image in first_three]
     # The images are 40 pixels wide and 32 to 34 high: white above and below.
     assert (before[:, [0, -1]] == 255).all()
@@ -269,7 +265,7 @@ def test_pairs_of_a_preset(data_dir):
     assert tfpipe.before_and_after(preset, num_columns=2).size == (84, 8 * 34 + 4)
 
 
-def test_pairs_of_vectors_of_labels(data_dir):
+def test_pairs_of_batches_with_vectors_of_labels(data_dir, three_pairs):
     one_hot = make_pipeline(
         data_dir,
         tfpipe.Map(tfpipe.OneHot(num_classes=4)),
@@ -277,9 +273,9 @@ def test_pairs_of_vectors_of_labels(data_dir):
         batch_size=2,
     )
 
-    assert tfpipe.before_and_after(one_hot, num_images=2).tobytes() == (
-        tfpipe.before_and_after(make_pipeline(data_dir), num_images=2).tobytes()
-    )
+    sheet = tfpipe.before_and_after(one_hot, num_images=3)
+
+    assert sheet.tobytes() == three_pairs.tobytes()
 
 
 def test_epoch_is_that_of_the_pipeline(data_dir):

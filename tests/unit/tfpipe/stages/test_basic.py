@@ -34,22 +34,15 @@ def read_records(data_dir, interleave, **options):
     return [(int(e["record_id"]), e["record"]) for e in as_list(records)]
 
 
-@pytest.mark.parametrize("shuffle", ["none", "window", "full"])
-def test_interleave_reads_the_records_that_the_windows_name(data_dir, shuffle):
+@pytest.mark.parametrize(
+    ("shuffle", "num_parallel_reads"),
+    [("none", None), ("window", 1), ("window", 8), ("full", 8)],
+)
+def test_interleave_reads_the_records_of_the_windows_in_their_order(
+    data_dir, shuffle, num_parallel_reads
+):
     names = [str(data_dir / f"train-0000{shard}-of-00003") for shard in range(3)]
     on_disk = as_list(tf.data.TFRecordDataset(names))
-
-    result = read_records(data_dir, tfpipe.Interleave(), shuffle=shuffle)
-
-    assert result == [(number, on_disk[number]) for number, _ in result]
-    assert sorted(number for number, _ in result) == list(range(24))
-
-
-@pytest.mark.parametrize("num_parallel_reads", [1, 8])
-@pytest.mark.parametrize("shuffle", ["none", "window", "full"])
-def test_interleave_passes_records_on_in_the_order_of_the_windows(
-    data_dir, num_parallel_reads, shuffle
-):
     of = order.Order(
         shard_sizes=np.array([8, 8, 8]),
         seed=1,
@@ -63,14 +56,18 @@ def test_interleave_passes_records_on_in_the_order_of_the_windows(
     result = read_records(
         data_dir,
         tfpipe.Interleave(
-            num_parallel_reads=num_parallel_reads, read_buffer_bytes=1000
+            num_parallel_reads=num_parallel_reads,
+            read_buffer_bytes=num_parallel_reads and 1000,
         ),
         shuffle=shuffle,
     )
 
-    assert [number for number, _ in result] == [
-        number for window in windows for number in window.records().tolist()
+    assert result == [
+        (number, on_disk[number])
+        for window in windows
+        for number in window.records().tolist()
     ]
+    assert sorted(number for number, _ in result) == list(range(24))
 
 
 def test_interleave_carries_the_seed_of_the_epoch_and_what_is_real(data_dir):
