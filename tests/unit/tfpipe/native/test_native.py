@@ -44,7 +44,7 @@ def random_crop_boxes(size, count):
         yield top, left, height, width
 
 
-# Each kind of image meets each format, each crop box five of them.
+# Each kind of image meets each format, each crop box three of them.
 FORMATS = [
     (5, False, "uint8"),
     ((4, 23), True, "uint8"),
@@ -63,7 +63,7 @@ FORMATS = [
 def test_pixels_equal_the_stock_ones(kind, quality):
     formats = itertools.cycle(FORMATS)
     for crop_box in CROP_BOXES:
-        for size, flip, dtype in itertools.islice(formats, 5):
+        for size, flip, dtype in itertools.islice(formats, 3):
             one, other = crop_both(
                 KINDS[kind], crop_box, size, flip=flip, dtype=dtype, quality=quality
             )
@@ -86,7 +86,7 @@ def test_pixels_equal_the_stock_ones(kind, quality):
 )
 def test_pixels_of_a_photograph_equal_the_stock_ones(options, quality):
     jpeg = photograph(**options)
-    for crop_box in random_crop_boxes((240, 320), 8):
+    for crop_box in random_crop_boxes((240, 320), 5):
         one, other = crop_both(jpeg, crop_box, 24, flip=True, quality=quality)
 
         np.testing.assert_array_equal(one, other)
@@ -130,7 +130,7 @@ def test_threads_give_the_same_pixels():
     results = []
 
     def work():
-        for crop_box in [(9, 4, 200, 300), (0, 0, 17, 400)] * 20:
+        for crop_box in [(9, 4, 200, 300), (0, 0, 17, 400)] * 8:
             image = crop_image(LARGE, tf.constant(crop_box), 64, crop_op="native")
             results.append((crop_box, image.numpy()))
 
@@ -141,7 +141,7 @@ def test_threads_give_the_same_pixels():
         thread.join()
 
     images = [image for crop_box, image in results if crop_box == (9, 4, 200, 300)]
-    assert len(images) == 80
+    assert len(images) == 32
     assert all(np.array_equal(image, expected) for image in images)
 
 
@@ -218,7 +218,7 @@ def test_damaged_images_are_treated_as_by_the_stock_op(options):
     jpeg = photograph((64, 80), subsampling=2, **options)
     random = np.random.default_rng(2)
     refused = 0
-    for _ in range(100):
+    for _ in range(60):
         damaged = bytearray(jpeg)
         for at in random.integers(600, len(jpeg), 2):
             damaged[at] = random.integers(0, 256)
@@ -242,7 +242,7 @@ def test_damaged_images_are_treated_as_by_the_stock_op(options):
         assert (one is None) == (other is None)
         refused += one is None
         np.testing.assert_array_equal(one, other)
-    assert 7 < refused < 93
+    assert 4 < refused < 56
 
 
 @needs_native

@@ -30,7 +30,6 @@ OPS = [
     RandomErasing(),
     RandomErasing(probability=1, fill=(1, 2, 3)),
 ]
-each_op = pytest.mark.parametrize("op", OPS, ids=str)
 
 
 def seed(number):
@@ -47,11 +46,16 @@ def over_seeds(op, image, num_seeds, *, num_parallel_calls=None):
     return np.array([e["image"] for e in dataset.as_numpy_iterator()])
 
 
+def eagerly(op, image, num_seeds):
+    """As `over_seeds`, without a graph: cheaper for a few images."""
+    examples = ({"image": image, "seed": seed(number)} for number in range(num_seeds))
+    return np.array([op(example)["image"] for example in examples])
+
+
 @functools.cache
 def made_eagerly(number_of_op):
     """The images that one of OPS makes of IMAGE for the first 12 records."""
-    op = OPS[number_of_op]
-    return np.array([op({"image": IMAGE, "seed": seed(n)})["image"] for n in range(12)])
+    return eagerly(OPS[number_of_op], IMAGE, 12)
 
 
 def unknown_size(image):
@@ -92,31 +96,21 @@ def test_op_does_the_same_to_images_of_unknown_size_in_parallel(op):
     np.testing.assert_array_equal(mapped, made_eagerly(OPS.index(op)))
 
 
-@each_op
-@pytest.mark.parametrize("shape", [[2, 5, 3], [31, 7, 3]])
-def test_op_keeps_type_and_shape_of_any_image(op, shape):
-    image = tf.image.resize(IMAGE, shape[:2], method="nearest")
+@pytest.mark.parametrize("op", OPS, ids=str)
+def test_op_keeps_type_and_shape_of_any_image_and_what_it_does_not_know(op):
+    for number, shape in enumerate([[2, 5, 3], [31, 7, 3]] * 2):
+        image = tf.image.resize(IMAGE, shape[:2], method="nearest")
+        example = {"image": image, "seed": seed(number), "extra": tf.constant("kept")}
+        before = dict(example)
 
-    for number in range(3):
-        result = op({"image": image, "seed": seed(number)})["image"]
-        assert (result.dtype, result.shape) == (tf.uint8, shape)
+        result = op(example)
 
+        found = result["image"]
+        assert (found.dtype, found.shape) == (tf.uint8, shape)
+        assert result.keys() == example.keys()
+        assert all(example[name] is before[name] for name in before)
 
-@each_op
-def test_op_keeps_what_it_does_not_know_and_leaves_its_input_as_it_is(op):
-    example = {"image": IMAGE, "seed": seed(0), "extra": tf.constant("kept")}
-    before = dict(example)
-
-    result = op(example)
-
-    assert result.keys() == example.keys()
-    assert all(example[name] is before[name] for name in before)
-
-
-@each_op
-def test_op_refuses_normalized_images(op):
-    example = {"image": tf.cast(IMAGE, tf.float32), "seed": seed(0)}
-
+    example["image"] = tf.cast(image, tf.float32)
     with pytest.raises(ValueError, match=r"uint8, got float32: .* before Normalize"):
         op(example)
 
@@ -169,7 +163,7 @@ def test_color_jitter_turns_the_hue_both_ways():
 def test_color_jitter_of_no_strength_changes_nothing():
     op = ColorJitter(brightness=0, contrast=0, saturation=0)
 
-    np.testing.assert_array_equal(over_seeds(op, IMAGE, 2), [IMAGE, IMAGE])
+    np.testing.assert_array_equal(eagerly(op, IMAGE, 2), [IMAGE, IMAGE])
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -235,19 +229,7 @@ AT_9 = {
 }
 
 
-@pytest.mark.parametrize("name", AT_9)
-def test_randaugment_operations_have_the_strength_of_the_reference(name):
-    op = RandAugment(num_ops=1, translation=10, operations=[name])
-
-    results = {
-        op({"image": IMAGE, "seed": seed(n)})["image"].numpy().tobytes()
-        for n in range(12)
-    }
-
-    assert results == {change(IMAGE).numpy().tobytes() for change in AT_9[name]}
-
-
-def test_randaugment_draws_every_operation_equally_often_as_eagerly():
+def test_randaugment_draws_every_operation_equally_often_at_its_strength():
     """The one graph of all operations; the size of the image is unknown in it."""
     name_of = {
         change(IMAGE).numpy().tobytes(): name
@@ -259,6 +241,7 @@ def test_randaugment_draws_every_operation_equally_often_as_eagerly():
     results = mapped_with_unknown_size(OPS[4], 510)
 
     np.testing.assert_array_equal(results[:12], made_eagerly(4))
+    assert {*name_of} <= {image.tobytes() for image in results}  # signs both ways
     names = [name_of.get(image.tobytes(), "Cutout") for image in results]
     counts = {name: names.count(name) for name in augment.OPERATIONS}
     assert sum(counts.values()) == 510
@@ -268,7 +251,7 @@ def test_randaugment_draws_every_operation_equally_often_as_eagerly():
 def test_randaugment_applies_its_operations_one_after_the_other():
     op = RandAugment(num_ops=2, operations=["Invert"])
 
-    np.testing.assert_array_equal(over_seeds(op, IMAGE, 2), [IMAGE, IMAGE])
+    np.testing.assert_array_equal(eagerly(op, IMAGE, 2), [IMAGE, IMAGE])
 
 
 def test_randaugment_cuts_out_a_gray_square():
@@ -279,7 +262,7 @@ def test_randaugment_cuts_out_a_gray_square():
     assert changed.sum((1, 2)).max() == 10 * 10
 
 
-@pytest.mark.parametrize("magnitude", [0, 0.5, 10])
+@pytest.mark.parametrize("magnitude", [0, 10])
 def test_randaugment_has_every_operation_at_every_magnitude(magnitude):
     for name in augment.OPERATIONS:
         op = RandAugment(num_ops=1, magnitude=magnitude, operations=[name])
@@ -347,7 +330,7 @@ def test_random_erasing_fills_with_other_noise_for_each_image():
     op = RandomErasing(probability=1, area=(1, 1), ratio=(1, 1))
     image = tf.fill([50, 50, 3], tf.constant(100, tf.uint8))
 
-    first, second = over_seeds(op, image, 2).astype(float)
+    first, second = eagerly(op, image, 2).astype(float)
 
     for noise in (first, second):
         assert 125 < noise.mean() < 130
@@ -358,13 +341,13 @@ def test_random_erasing_fills_with_other_noise_for_each_image():
 def test_random_erasing_leaves_an_image_in_which_nothing_fits():
     op = RandomErasing(probability=1, area=(0.9, 1), ratio=(3, 4))
 
-    np.testing.assert_array_equal(over_seeds(op, IMAGE, 2), [IMAGE, IMAGE])
+    np.testing.assert_array_equal(eagerly(op, IMAGE, 2), [IMAGE, IMAGE])
 
 
 def test_ops_of_one_kind_draw_alike_and_others_with_another_salt():
     op = Cutout(size=6)
     ops = [op, *(tfpipe.Reseed(op, salt) for salt in (0, 1, 2))]
-    examples = [{"image": GRAY, "seed": seed(n)} for n in range(25)]
+    examples = [{"image": GRAY, "seed": seed(n)} for n in range(15)]
     images = np.array([[one(e)["image"] for e in examples] for one in ops])
 
     alone, *places = (rectangles(made, 100)[:, :2].ravel() for made in images)

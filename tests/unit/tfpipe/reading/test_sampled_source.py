@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.data import SYNSETS, convert
+from tests.unit.tfpipe.reading.test_source import passed_on, windows
 from tfpipe.shards import index
 
 COUNTS = {0: 6, 1: 3, 2: 2, 3: 1}
@@ -51,11 +52,27 @@ def make_pipeline(data_dir, *before_batch, **options):
 def elements(pipeline, **options):
     """(label, record, its seed) of each real element."""
     names = ("label", "record_id", "seed", "mask")
+    dataset = pipeline.build(**options)
+    shape = [pipeline.source.batch_size, 2]
+    assert dataset.element_spec["seed"] == tf.TensorSpec(shape, tf.int64)
     return [
         (int(label), int(record), tuple(seed))
-        for batch in pipeline.build(**options).as_numpy_iterator()
+        for batch in dataset.as_numpy_iterator()
         for label, record, seed, mask in zip(*(batch[n] for n in names), strict=True)
         if mask
+    ]
+
+
+def drawn(source, state=None, num_epochs=1):
+    """As `elements`, from the windows of a source: no record is read."""
+    labels = index.load_catalog(source.data_dir, "train", ["label"])["label"] - 1
+    return [
+        (int(labels[record]), record, (seed, record))
+        for window in windows(source, state, num_epochs)
+        if window["is_real"]
+        for record, seed in zip(
+            passed_on(window), window["epoch_seed"].tolist(), strict=True
+        )
     ]
 
 
@@ -84,21 +101,21 @@ def test_balanced_classes_are_delivered_equally_often_each_epoch(
 
 
 def test_weights_by_name_and_by_record(unbalanced):
-    only = make_pipeline(
+    only = make_source(
         unbalanced,
         sampling=tfpipe.Sampling(
             class_weights={SYNSETS[0]: 1, 1: 0, 2: 3.0, SYNSETS[3]: 0}, num_draws=24
         ),
     )
     weights = np.arange(NUM_RECORDS)
-    by_record = make_pipeline(
+    by_record = make_source(
         unbalanced,
         sampling=tfpipe.Sampling(record_weights=weights, num_draws=132),
     )
 
-    found = collections.Counter(label for label, _, _ in elements(only))
+    found = collections.Counter(label for label, _, _ in drawn(only))
     assert found == {0: 12, 2: 12}
-    found = collections.Counter(record for _, record, _ in elements(by_record))
+    found = collections.Counter(record for _, record, _ in drawn(by_record))
     assert [found[record] for record in range(NUM_RECORDS)] == (2 * weights).tolist()
 
 
@@ -116,10 +133,10 @@ def test_copies_of_a_record_are_augmented_differently(unbalanced):
 
 @pytest.mark.parametrize("step", [2, 6])  # within a window; at the end of an epoch
 def test_a_resumed_run_gets_the_rest(unbalanced, two_epochs, step):
-    pipeline = make_pipeline(unbalanced)
-    state = pipeline.source.advance(tfpipe.State(), step)
+    source = make_source(unbalanced)
+    state = source.advance(tfpipe.State(), step)
 
-    rest = elements(pipeline, state=state, num_epochs=2 if step < 6 else 1)
+    rest = drawn(source, state, 2 if step < 6 else 1)
 
     assert rest == two_epochs[4 * step :]
 
@@ -129,9 +146,8 @@ def test_three_ranks_read_the_rest_of_two(unbalanced, two_epochs):
         found = []
         for rank in range(num_ranks):
             ranks = {"rank": rank, "num_ranks": num_ranks, "batch_size": batch_size}
-            pipeline = make_pipeline(unbalanced, **ranks)
             count = num_steps and num_steps * batch_size
-            found += elements(pipeline, state=state)[:count]
+            found += drawn(make_source(unbalanced, **ranks), state)[:count]
         return found
 
     state = make_source(unbalanced, num_ranks=2, batch_size=3).advance(
@@ -145,10 +161,10 @@ def test_three_ranks_read_the_rest_of_two(unbalanced, two_epochs):
 
 def test_a_batch_may_be_larger_than_the_data(unbalanced):
     sampling = tfpipe.Sampling(balance=0.5, num_draws=100)
-    pipeline = make_pipeline(unbalanced, sampling=sampling, batch_size=50)
+    source = make_source(unbalanced, sampling=sampling, batch_size=50)
 
-    assert pipeline.source.steps_per_epoch == 2
-    assert len(set(elements(pipeline))) == 100
+    assert source.steps_per_epoch == 2
+    assert len(set(drawn(source))) == 100
 
 
 def test_steps_records_and_windows_count_the_draws(unbalanced):
@@ -169,7 +185,7 @@ def test_a_cache_changes_nothing(unbalanced, remainder):
 
     found = elements(cached, num_epochs=2)
 
-    assert found == elements(make_pipeline(unbalanced, **options), num_epochs=2)
+    assert found == drawn(make_source(unbalanced, **options), num_epochs=2)
     assert len(found) == {"drop": 40, "pad": 48}[remainder]
 
 
@@ -282,10 +298,6 @@ def test_ranks_must_sample_alike(unbalanced):
 
 def test_seeds_of_first_copies_are_those_without_sampling(unbalanced, two_epochs):
     sampled = {(record, seed) for _, record, seed in two_epochs[:24]}
-    once = elements(make_pipeline(unbalanced, sampling=None))
+    once = drawn(make_source(unbalanced, sampling=None))
 
     assert {(record, seed) for _, record, seed in once} < sampled
-    assert (
-        tf.TensorSpec([4, 2], tf.int64)
-        == (make_pipeline(unbalanced).build().element_spec["seed"])
-    )

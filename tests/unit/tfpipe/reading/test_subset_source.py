@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tfpipe
 from tests.support.cached import DECODE, Note, as_list, make, noted
 from tests.support.damage import flip
+from tests.unit.tfpipe.reading.test_source import passed_on, record_ids, windows
 from tfpipe.reading.order import Order, Phase, Place
 from tfpipe.reading.source import windows_of
 from tfpipe.shards import index, records, subset
@@ -54,16 +55,16 @@ subsets = st.sets(st.integers(0, NUM_RECORDS - 1), min_size=1).map(sorted)
 
 
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=25, deadline=None, derandomize=True)
 def test_elements_are_those_found_by_reading_everything(data, data_dir, everything):
     numbers = data.draw(subsets)
     shuffle = data.draw(st.sampled_from(["none", "window", "full"]))
     window_size = data.draw(st.sampled_from([1, 3, 1024]))
 
     source = source_of(data_dir, numbers, shuffle=shuffle, window_size=window_size)
-    windows, order = windows_of(source), source.order
+    of_source, order = windows_of(source), source.order
     elements = [
-        windows.features(0, order.window(0, Place(), number))
+        of_source.features(0, order.window(0, Place(), number))
         for number in order.windows(0, Place())
     ]
     found = [
@@ -111,12 +112,12 @@ def test_records_come_through_the_reader_with_their_numbers_in_the_split(
     assert (order == CHOSEN * 2) == (shuffle == "none")
     # A run that is resumed goes on, and another number of ranks reads what is left.
     state = source.advance(tfpipe.State(), 2)
-    assert [n for n, _ in elements(source, state=state)] == order[4:7]
+    assert record_ids(source, state) == order[4:7]
     ranks = [
         source_of(data_dir, shuffle=shuffle, remainder="pad", rank=rank, num_ranks=3)
         for rank in range(3)
     ]
-    rest = [n for one in ranks for n, _ in elements(one, state=state)]
+    rest = [number for one in ranks for number in record_ids(one, state)]
     assert sorted(rest) == sorted(order[4:7])
 
 
@@ -162,19 +163,21 @@ def _read(order, place, count=None):
 def test_random_ops_of_a_record_have_the_seeds_that_they_have_without_a_subset(
     data_dir,
 ):
+    """A seed is the seed of the epoch and the number of the record: see Parse."""
+
     def seeds(source):
-        dataset = tfpipe.Pipeline(
-            source,
-            [tfpipe.Interleave(), tfpipe.Map(tfpipe.Parse(label_base=1))],
-        ).build(num_epochs=2)
-        found = collections.defaultdict(set)
-        for one in dataset.as_numpy_iterator():
-            found[int(one["record_id"])].add(tuple(one["seed"].tolist()))
-        return found
+        return {
+            (epoch, number, seed)
+            for epoch in range(2)
+            for window in windows(source, tfpipe.State(epoch=epoch))
+            for number, seed in zip(
+                passed_on(window), window["epoch_seed"].tolist(), strict=True
+            )
+        }
 
     whole = seeds(tfpipe.TFRecordSource(data_dir, "train", seed=3))
 
-    assert seeds(source_of(data_dir)) == {number: whole[number] for number in CHOSEN}
+    assert seeds(source_of(data_dir)) == {one for one in whole if one[1] in CHOSEN}
 
 
 def test_digest_is_that_of_the_records_and_not_of_the_file(data_dir, tmp_path):

@@ -169,14 +169,14 @@ def test_a_record_damaged_in_the_store_is_named_by_its_place_there(
 
 
 def test_a_cache_in_front_of_a_folder_changes_no_element(data_dir, tmp_path):
-    shard_cache = tfpipe.ShardCache(tmp_path)
-    ram = tfpipe.Cache("ram")
-    for stages in ([], [tfpipe.Map(*DECODE), ram]):
-        plain, cached = (
-            make(data_dir, *stages, shard_cache=choice).build(num_epochs=2)
-            for choice in ("auto", shard_cache)
-        )
-        assert as_list(cached) == as_list(plain)
+    """Nor does a cache in RAM, which the first epoch fills with what it reads."""
+    decode, ram = tfpipe.Map(*DECODE), tfpipe.Cache("ram")
+    cached = make(data_dir, decode, ram, shard_cache=tfpipe.ShardCache(tmp_path))
+    plain = make(data_dir, decode)
+
+    found, expected = (as_list(p.build(num_epochs=2)) for p in (cached, plain))
+
+    assert found == expected
 
 
 def test_what_a_cache_cannot_hold_is_refused_when_the_source_is_made(
