@@ -100,34 +100,35 @@ def _misplaced(path: pathlib.Path) -> Iterator[str]:
         yield "imports Horovod"
 
 
-def test_what_needs_no_tensorflow_imports_none() -> None:
-    """The contract sees what is written; this sees what is loaded.
+def test_converters_and_shards_import_without_tensorflow() -> None:
+    """The contract sees what is written; this sees what is loaded."""
+    code = "import sys, importlib\n"
+    for path in MODULES:
+        parts = path.relative_to(ROOT).parts
+        if parts[0] == "converters" or parts[:2] in NO_TENSORFLOW:
+            module = name_of(path).removesuffix(".py").replace("/", ".")
+            code += f"importlib.import_module({module.removesuffix('.__init__')!r})\n"
+    code += "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"
 
-    Commands of benchmarks parse their flags before heavy imports: their help comes
-    within 2 s, and these packages take seconds to import.
-    """
-    light = [
-        name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for path in MODULES
-        if (parts := path.relative_to(ROOT).parts)[0] == "converters"
-        or parts[:2] in NO_TENSORFLOW
-    ]
-    commands = [f"benchmarks.{name}" for name in sorted(AT_THE_TOP["benchmarks"])]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_commands_of_benchmarks_parse_flags_before_heavy_imports() -> None:
+    """Their help comes within 2 s, because these packages take seconds to import."""
+    names = [f"benchmarks.{name}" for name in sorted(AT_THE_TOP["benchmarks"])]
     for path in (ROOT / "benchmarks/studies").rglob("*.py"):
         if "command.run(main" in path.read_text():
-            commands.append(name_of(path).removesuffix(".py").replace("/", "."))
-    code = f"""import importlib, importlib.util, sys
-for name in {light}:
-    importlib.import_module(name)
-assert not {{"tensorflow", "keras", "horovod"}} & set(sys.modules)
-for name in {commands}:
+            module = name_of(path).removesuffix(".py").replace("/", ".")
+            names.append(module)
+    code = f"""import importlib.util, sys
+for name in {names}:
     importlib.import_module(name)
     for heavy in ("tensorflow", "keras", "horovod", "matplotlib"):
         found = type(sys.modules.get(heavy))
         assert found in (type(None), importlib.util._LazyModule), (name, heavy)
 """
 
-    assert len(commands) > 12
+    assert len(names) > 12
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
