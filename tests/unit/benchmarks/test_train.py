@@ -277,9 +277,7 @@ def test_accelerator_of_a_file_is_named_in_the_result(
 def test_run_that_only_reads_says_so(
     data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    code, result, printed = _result(
-        data_dir, read_only=True, report_dir=str(tmp_path)
-    )
+    code, result, printed = _result(data_dir, read_only=True, report_dir=str(tmp_path))
 
     text = "Records are read and not decoded: what storage benchmarks measure\n"
     assert (code, result["emulation"]) == (0, None)

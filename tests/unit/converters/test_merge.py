@@ -146,7 +146,9 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     base.close()
     (root / "parquet").mkdir()
     with index.catalog_connection() as connection:
-        connection.execute("CREATE TEMP TABLE t (image BLOB, label VARCHAR, part VARCHAR)")
+        connection.execute(
+            "CREATE TEMP TABLE t (image BLOB, label VARCHAR, part VARCHAR)"
+        )
         values = [(data, CLASSES[number], "val") for _, number, data in rows]
         connection.executemany("INSERT INTO t VALUES (?, ?, ?)", values)
         connection.execute(f"COPY t TO '{root}/parquet/a.parquet'")
