@@ -31,8 +31,8 @@ def _paths(
 ) -> list[str]:
     with index.catalog_connection() as connection:
         connection.execute(
-            "CREATE TEMP TABLE chosen (split VARCHAR, shard INT, record INT, label INT, "
-            "synset VARCHAR, filename VARCHAR)"
+            "CREATE TEMP TABLE chosen (split VARCHAR, shard INT, record INT, "
+            "label INT, synset VARCHAR, filename VARCHAR)"
         )
         connection.executemany("INSERT INTO chosen VALUES (?, ?, ?, ?, ?, ?)", rows)
         naming.add_paths(connection, style)
