@@ -108,7 +108,10 @@ def _is_about_the_page_cache(path: pathlib.Path) -> bool:
 @functools.cache
 def _on_ranks(path: pathlib.Path) -> frozenset[str]:
     """Returns the functions of a file that take `rank_pool`; xdist knows no more."""
-    functions = (n for n in ast.parse(path.read_text()).body if hasattr(n, "args"))
+    text = path.read_text()
+    if "rank_pool" not in text:  # parsing all files takes seconds
+        return frozenset()
+    functions = (n for n in ast.parse(text).body if hasattr(n, "args"))
     return frozenset(
         function.name
         for function in functions

@@ -51,7 +51,7 @@ def add_paths(connection: "duckdb.DuckDBPyConnection", style: Style) -> None:
         ValueError: If equal paths cannot be numbered.
     """
     connection.execute(
-        f"CREATE OR REPLACE TABLE named AS SELECT *, {_expression(style)} AS path "
+        f"CREATE OR REPLACE TEMP TABLE named AS SELECT *, {_expression(style)} AS path "
         f"FROM (SELECT *, {_SAFE} AS safe, {_SAFE_CLASS} AS class FROM chosen)"
     )
     for _ in range(_MAX_ROUNDS):
@@ -86,7 +86,7 @@ def _number_equal_paths(connection: "duckdb.DuckDBPyConnection") -> bool:
         return False
     # a.jpg, a-2.jpg, a-3.jpg; the suffix follows the last dot behind the last slash.
     connection.execute(
-        r"""CREATE OR REPLACE TABLE named AS SELECT * EXCLUDE (path, turn),
+        r"""CREATE OR REPLACE TEMP TABLE named AS SELECT * EXCLUDE (path, turn),
         CASE WHEN turn = 1 THEN path ELSE
             regexp_replace(path, '(\.[^./]*)?$', format('-{}', turn) || '\1')
         END AS path

@@ -13,7 +13,6 @@ from typing import Any
 from converters.exports.items import Item
 from converters.exports.plan import Part, Plan
 from converters.jobs import side_files
-from tfpipe.shards import index
 from tfpipe.shards.subsets.sql_text import quoted
 
 _GROUP_BYTES = 16_000_000
@@ -43,7 +42,8 @@ def write_part(
     contents = _Contents(items, plan.source.known.label_base)
     sizes = [row.num_bytes for row in plan.rows(part)]
     metadata = quoted(json.dumps(_metadata(plan)))
-    with index.catalog_connection() as connection:
+    # The function belongs to a whole database.
+    with duckdb.connect(config={"threads": 1}) as connection:
         connection.create_function(
             "content", contents.of, ["BIGINT"], _CONTENT, side_effects=True
         )

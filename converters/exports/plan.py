@@ -148,14 +148,18 @@ def _choose(
     """Makes the table `chosen`: the catalog's rows of the records to export."""
     columns = ", ".join(["split", "shard", *Row._fields[:-1]])
     splits = list(source.known.splits)
-    query = f"CREATE TABLE chosen AS SELECT {columns} FROM read_parquet(?) AS catalog "
+    query = (
+        f"CREATE TEMP TABLE chosen AS SELECT {columns} FROM read_parquet(?) AS catalog "
+    )
     catalog = one_file(source.folder / index.CATALOG_NAME)
     if subset is None:
         connection.execute(
             query + "WHERE split IN (SELECT unnest(?))", [catalog, splits]
         )
         return
-    connection.execute("CREATE TABLE wanted (split VARCHAR, shard INT, record INT)")
+    connection.execute(
+        "CREATE TEMP TABLE wanted (split VARCHAR, shard INT, record INT)"
+    )
     for split in splits:
         if not len(subset.splits.get(split, ())):
             continue

@@ -18,15 +18,15 @@ MAX_DISTANCE = 8
 
 # One row an image of other bytes than all before it; then one row a hash.
 _IMAGES = """
-CREATE TABLE images AS SELECT hash, min((name, split, synset)) AS image
+CREATE TEMP TABLE images AS SELECT hash, min((name, split, synset)) AS image
 FROM found GROUP BY hash, digest
 """
 _HASHES = """
-CREATE TABLE hashes AS SELECT hash, list(image ORDER BY image) AS images
+CREATE TEMP TABLE hashes AS SELECT hash, list(image ORDER BY image) AS images
 FROM images GROUP BY hash
 """
 _BANDS = """
-CREATE TABLE bands AS SELECT hash, band,
+CREATE TEMP TABLE bands AS SELECT hash, band,
     (hash >> (band * $width)) & ((1::UBIGINT << $width) - 1) AS bits
 FROM hashes, range($count) AS bands(band)
 """

@@ -1,5 +1,6 @@
 """Tiny images, trees and data sets for the tests."""
 
+import functools
 import hashlib
 import io
 import json
@@ -23,6 +24,7 @@ JOB_Y = JOB_X | {"seed": 2}
 JobDigests = dict[str, dict[str, str]]
 
 
+@functools.cache
 def make_jpeg(
     seed: int, *, height: int = 32, width: int = 40, mode: str = "RGB"
 ) -> bytes:

@@ -8,7 +8,6 @@ import sqlite3
 import tarfile
 from typing import Any, NamedTuple
 
-import duckdb
 import xxhash
 
 from converters import table
@@ -53,9 +52,9 @@ def write_tables(folder: pathlib.Path, rows: list[Row]) -> dict[str, dict[str, s
         sqlite.execute("CREATE TABLE photos (path TEXT, img BLOB, label TEXT, score)")
         sqlite.executemany("INSERT INTO photos VALUES (?, ?, ?, ?)", rows)
     sqlite.close()
-    with duckdb.connect() as connection:
+    with index.catalog_connection() as connection:
         connection.execute(
-            "CREATE TABLE t (path VARCHAR, img BLOB, label VARCHAR, score DOUBLE)"
+            "CREATE TEMP TABLE t (path VARCHAR, img BLOB, label VARCHAR, score DOUBLE)"
         )
         connection.executemany(
             "INSERT INTO t VALUES (?, ?, ?, ?)", [list(row) for row in rows]

@@ -3,6 +3,7 @@
 A test that needs more belongs in tests/system, tests/timing or tests/torture.
 """
 
+import importlib
 import multiprocessing.process
 import os
 import socket
@@ -14,13 +15,9 @@ from typing import Any
 
 import numpy.testing  # noqa: F401  # Its import starts a process.
 import pytest
-import tensorflow as tf
-from tensorflow.python.autograph.core import config
-from tensorflow.python.util import tf_stack
 
 import tfpipe
 from tfpipe import host
-from tfpipe.consumers.reminder import Reminder
 
 REVISION = "0" * 40
 MAX_CPU_SECONDS = 2.0
@@ -40,29 +37,16 @@ FORBIDDEN: list[tuple[Any, str, str]] = [
     (socket.socket, "listen", "listen on a port"),
 ]
 
-# Grappler prepares the graph of each iterator for longer than these few images take. It
-# runs in the tests of ranks, and here on the other versions of TensorFlow.
-if not os.environ.get("UNIT_TESTS_WITH_GRAPPLER"):
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    # AutoGraph gets the functions that tests give to `Dataset.map`. It would parse and
-    # compile all that these call in the library too, which needs it nowhere.
-    config.CONVERSION_RULES = (
-        config.DoNotConvert("tfpipe"),
-        *config.CONVERSION_RULES,
-    )
-    # Each node of a graph keeps the stack of Python calls that made it, for messages
-    # that no test reads. Below pytest these stacks are long: 6 % of the CPU time.
-    _stack = tf_stack.extract_stack()
-    tf_stack.extract_stack = lambda stacklevel=1: _stack
-
-# The reminder takes a sixth of the time of a build; its own tests put it back.
-REMINDER_AMONG = Reminder.among
-
 _is_armed = False
 
 
 class NotAUnitTestError(BaseException):
     """No `except Exception` of the code under test may swallow it."""
+
+
+def pytest_pycollect_makemodule() -> None:
+    """Sets TensorFlow up before a test file imports it."""
+    importlib.import_module("tests.unit.quick")
 
 
 def _guarded(call: Callable[..., Any], what: str) -> Callable[..., Any]:
@@ -98,11 +82,9 @@ def _guard() -> Generator[None]:
         for owner, name, what in FORBIDDEN:
             patch.setattr(owner, name, _guarded(getattr(owner, name), what))
         patch.setattr(time, "sleep", _sleep)
-        patch.setattr(Reminder, "among", lambda self, stages: [*stages])
         for owner in (tfpipe, host):  # both names stay the same function
             patch.setattr(owner, "git_revision", _git_revision)
-        # AutoGraph loads itself once a process; no test shall pay for it.
-        tf.data.Dataset.range(1).map(lambda number: number if number > 0 else -number)
+        importlib.import_module("tests.unit.quick").set_up(patch)
         yield
 
 

@@ -95,12 +95,10 @@ class MoreColumns:
         Raises:
             ValueError: If a value cannot be a feature.
         """
-        import duckdb
-
         if not self.in_records:
             return {}
         wanted = ", ".join(map(sql.identifier, self.in_records))
-        with duckdb.connect(config={"threads": 1}) as connection:
+        with index.catalog_connection() as connection:
             rows = connection.execute(
                 f"SELECT filename, {wanted} FROM read_parquet(?) "
                 "WHERE filename IN (SELECT unnest(?))",

@@ -1,8 +1,11 @@
 """python -m benchmarks.train without a model: its errors, lines and exit codes."""
 
+import contextlib
+import io
 import json
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,21 +30,39 @@ HOST = residency.HostStatus(
 )
 
 
-@pytest.fixture(autouse=True)
-def _page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _page_cache() -> Iterator[None]:
     """One host with all files in memory, in place of a process that looks."""
-    monkeypatch.setattr(residency, "prepare", lambda *_, **__: (HOST,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(residency, "prepare", lambda *_, **__: (HOST,))
+        yield
 
 
-def _result(
-    capsys: pytest.CaptureFixture[str], data_dir: pathlib.Path, **values: object
-) -> tuple[int, dict[str, Any], str]:
+Result = tuple[int, dict[str, Any], str]
+
+
+def _result(data_dir: pathlib.Path, **values: object) -> Result:
     """Returns exit code, JSON line and output of a run with an emulated accelerator."""
     flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(model="tiny", data_dir=str(data_dir), **EMULATED | values):
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        flagsaver.flagsaver(model="tiny", data_dir=str(data_dir), **EMULATED | values),
+    ):
         code = train.main(["train"])
-    printed = capsys.readouterr().out
+    printed = out.getvalue()
     return code, json.loads(printed.splitlines()[-1]), printed
+
+
+@pytest.fixture(scope="module")
+def short(data_dir: pathlib.Path) -> Result:
+    """A run of 10 steps."""
+    return _result(data_dir, require=["au>=0%"])
+
+
+@pytest.fixture(scope="module")
+def steady(data_dir: pathlib.Path) -> Result:
+    """A run that is long enough for its gates."""
+    return _result(data_dir, require=["p50_step_ms>=5", "au>=0%"], **STEADY)
 
 
 def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, str]:
@@ -141,24 +162,27 @@ def test_damaged_record_is_one_line_that_names_it(
 
 
 def test_gates_make_the_exit_code(
-    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    data_dir: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    steady: Result,
 ) -> None:
+    code, figures, _ = steady
+    met = [gate["passed"] for gate in figures["gates"]]
+    monkeypatch.setattr(run, "_measure", lambda *_: figures)
     gates = ["examples_per_second>1", "p50_step_ms>=5", "au<=1%"]
-
-    code, result, printed = _result(capsys, data_dir, require=gates, **STEADY)
-    good = [gate["passed"] for gate in result["gates"]]
+    other_code, result, printed = _result(data_dir, require=gates, **STEADY)
     _, errors = _main(capsys, data_dir=str(data_dir), require=["speed>9"])
 
-    assert code == 2
-    assert good == [True, True, False]
+    assert (code, met) == (0, [True, True])
+    assert other_code == 2
+    assert [gate["passed"] for gate in result["gates"]] == [True, True, False]
     assert "Gate au<=1% is not met" in printed
     assert "speed" in errors
 
 
-def test_gates_are_not_met_by_a_run_that_is_too_short(
-    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, result, printed = _result(capsys, data_dir, require=["au>=0%"])
+def test_gates_are_not_met_by_a_run_that_is_too_short(short: Result) -> None:
+    code, result, printed = short
 
     steady = result["steady_state"]
     assert code == 2
@@ -169,13 +193,10 @@ def test_gates_are_not_met_by_a_run_that_is_too_short(
     assert "Gate au>=0% is not met: got " in printed
 
 
-def test_emulated_accelerator_takes_its_time_and_is_reported(
-    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, result, printed = _result(capsys, data_dir, require=["au>=0%"], **STEADY)
+def test_emulated_accelerator_takes_its_time_and_is_reported(steady: Result) -> None:
+    _, result, printed = steady
 
     compute, wait = (result[f"{part}_seconds_per_step"] for part in ("compute", "wait"))
-    assert code == 0
     assert result["emulated_seconds_per_step"] == 0.005 <= compute
     assert result["accelerator_utilization"] == pytest.approx(
         compute / (compute + wait), rel=1e-6
@@ -204,20 +225,17 @@ def test_run_in_another_state_of_the_page_cache_than_claimed_is_an_error(
 
 
 def test_three_bars_of_repeated_runs(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    data_dir: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch, data_dir: pathlib.Path, short: Result
 ) -> None:
     """Two repeats of three runs whose rates are made up."""
     rates = iter([500.0, 100.0, 98.0, 500.0, 100.0, 99.0])
-    _, one, _ = _result(capsys, data_dir)
 
     def measure(setting: Setting, ranks: Ranks) -> dict[str, Any]:
-        return one | {"examples_per_second": next(rates)}
+        return short[1] | {"examples_per_second": next(rates)}
 
     monkeypatch.setattr(run, "_measure", measure)
 
-    code, result, printed = _result(capsys, data_dir, bars=True, repeat=2)
+    code, result, printed = _result(data_dir, bars=True, repeat=2)
 
     assert code == 0
     # The result is the slower one of two.
@@ -229,13 +247,12 @@ def test_three_bars_of_repeated_runs(
 
 
 def test_accelerator_of_a_file_is_named_in_the_result(
-    capsys: pytest.CaptureFixture[str], data_dir: pathlib.Path, tmp_path: pathlib.Path
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "own.toml"
     path.write_text('[own]\nsource = "measured here"\n[own.train]\ntiny = 2000\n')
 
     _, result, printed = _result(
-        capsys,
         data_dir,
         emulate="own",
         accelerators_file=str(path),
@@ -258,11 +275,9 @@ def test_accelerator_of_a_file_is_named_in_the_result(
 
 
 def test_run_that_only_reads_says_so(
-    capsys: pytest.CaptureFixture[str], data_dir: pathlib.Path, tmp_path: pathlib.Path
+    data_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    code, result, printed = _result(
-        capsys, data_dir, read_only=True, report_dir=str(tmp_path)
-    )
+    code, result, printed = _result(data_dir, read_only=True, report_dir=str(tmp_path))
 
     text = "Records are read and not decoded: what storage benchmarks measure\n"
     assert (code, result["emulation"]) == (0, None)
@@ -272,28 +287,23 @@ def test_run_that_only_reads_says_so(
 
 
 def test_runs_that_disagree_are_exit_code_2(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    data_dir: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch, data_dir: pathlib.Path, short: Result
 ) -> None:
     rates = iter([100.0, 110.0])
-    _, one, _ = _result(capsys, data_dir)
     monkeypatch.setattr(
-        run, "_measure", lambda *_: one | {"examples_per_second": next(rates)}
+        run, "_measure", lambda *_: short[1] | {"examples_per_second": next(rates)}
     )
 
-    code, result, printed = _result(capsys, data_dir, repeat=2)
+    code, result, printed = _result(data_dir, repeat=2)
 
     assert code == 2
     assert not result["reproducibility"]["reproducible"]
     assert "NOT within the 5%" in printed
 
 
-def test_padding_of_batches_is_told(
-    capsys: pytest.CaptureFixture[str], data_dir: pathlib.Path
-) -> None:
+def test_padding_of_batches_is_told(data_dir: pathlib.Path) -> None:
     """7 records fill 2 batches of 4: 10 steps after the first one pad 5 of 40."""
-    _, result, printed = _result(capsys, data_dir, mode="infer")
+    _, result, printed = _result(data_dir, mode="infer")
 
     assert result["padding_fraction"] == pytest.approx(1 / 8)
     assert "Padding: 12.5% of the batches were no records" in printed

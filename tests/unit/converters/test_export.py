@@ -7,7 +7,6 @@ import shlex
 import tarfile
 from typing import Any
 
-import duckdb
 import pytest
 import xxhash
 
@@ -106,7 +105,7 @@ def _read(kind: str, out: pathlib.Path) -> list[tuple[str, str, int]]:
                 found.append(row)
         elif kind == "parquet":
             query = "SELECT image.bytes, label, boxes FROM read_parquet(?)"
-            with duckdb.connect() as connection:
+            with index.catalog_connection() as connection:
                 rows = connection.execute(query, [str(out / name)]).fetchall()
             found += [(_digest(b), SYNSETS[label], len(x)) for b, label, x in rows]
         else:
@@ -193,7 +192,7 @@ def test_a_format_holds_the_same_records_and_is_the_same_again(
 def test_a_subset_and_splits(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
     known = index.load(source)
     query = "SELECT split, shard, record FROM read_parquet(?) WHERE label = 2"
-    with duckdb.connect() as connection:
+    with index.catalog_connection() as connection:
         path = str(source / index.CATALOG_NAME)
         rows = connection.execute(query, [path]).fetchnumpy()
     chosen = tmp_path / "subset.parquet"

@@ -8,7 +8,6 @@ import sqlite3
 import tarfile
 from typing import Any
 
-import duckdb
 import pytest
 
 from converters import merge
@@ -146,8 +145,10 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         base.executemany("INSERT INTO photos VALUES (?, ?, ?)", rows)
     base.close()
     (root / "parquet").mkdir()
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE t (image BLOB, label VARCHAR, part VARCHAR)")
+    with index.catalog_connection() as connection:
+        connection.execute(
+            "CREATE TEMP TABLE t (image BLOB, label VARCHAR, part VARCHAR)"
+        )
         values = [(data, CLASSES[number], "val") for _, number, data in rows]
         connection.executemany("INSERT INTO t VALUES (?, ?, ?)", values)
         connection.execute(f"COPY t TO '{root}/parquet/a.parquet'")

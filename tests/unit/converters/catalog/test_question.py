@@ -35,7 +35,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 @functools.cache
 def _read(folder: pathlib.Path) -> list[dict[str, Any]]:
     path = str(folder / "catalog.parquet").replace("[", "[[]").replace("*", "[*]")
-    found = duckdb.execute(f"SELECT {COLUMNS} FROM read_parquet(?)", [path]).fetchall()
+    with index.catalog_connection() as connection:
+        query = f"SELECT {COLUMNS} FROM read_parquet(?)"
+        found = connection.execute(query, [path]).fetchall()
     return [dict(zip(COLUMNS.split(", "), row, strict=True)) for row in found]
 
 
@@ -209,13 +211,13 @@ def _write_scores(path: pathlib.Path, rows: list[dict[str, Any]]) -> pathlib.Pat
         texts = [f"{line['filename']},{line['score']}" for line in lines]
         path.write_text("\n".join(["filename,score", *texts]))
     else:
-        table = duckdb.connect()
-        table.execute("CREATE TABLE t (digest TEXT, score INTEGER)")
-        table.executemany(
-            "INSERT INTO t VALUES (?, ?)",
-            [[row["digest"], n] for n, row in enumerate(rows)],
-        )
-        table.table("t").write_parquet(str(path))
+        columns = [[row["digest"] for row in rows], [*range(len(rows))]]
+        with index.catalog_connection() as connection:
+            connection.execute(
+                "COPY (SELECT unnest(?) AS digest, unnest(?)::INTEGER AS score) TO "
+                f"'{path}' (FORMAT parquet)",
+                columns,
+            )
     return path
 
 
@@ -299,7 +301,8 @@ def test_a_catalog_that_is_none(source: Source, tmp_path: pathlib.Path) -> None:
             path.write_bytes(content)
         with pytest.raises(errors.BadIndexError, match="cannot be read"):
             _chosen(broken)
-    duckdb.sql("SELECT 1 AS split").write_parquet(str(path))
+    with index.catalog_connection() as connection:
+        connection.sql("SELECT 1 AS split").write_parquet(str(path))
     with pytest.raises(errors.BadIndexError, match="got none named shard"):
         _chosen(broken)
 

@@ -5,7 +5,6 @@ import pathlib
 import shutil
 from collections.abc import Callable
 
-import duckdb
 import pytest
 
 from converters import verify
@@ -29,8 +28,8 @@ def copy(data_dir: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 def edit(data_dir: pathlib.Path, query: str) -> None:
     """Replaces the catalog with the result of a query of the table `old`."""
     path = str(data_dir / index.CATALOG_NAME)
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE old AS FROM read_parquet(?)", [path])
+    with index.catalog_connection() as connection:
+        connection.execute("CREATE TEMP TABLE old AS FROM read_parquet(?)", [path])
         connection.sql(query).write_parquet(path)
 
 

@@ -235,10 +235,8 @@ def chosen(folder):
 READERS = {
     "alone": {},
     "whole batches": {"whole_batches": True},
-    "two ranks": {"num_ranks": 2},
-    "subset": {"subset": chosen},
-    "RAM": {"cache": ("ram",)},
-    "disk": {"cache": ("disk", "here")},
+    "two ranks, RAM": {"num_ranks": 2, "cache": ("ram",)},
+    "subset, disk": {"subset": chosen, "cache": ("disk", "here")},
 }
 
 

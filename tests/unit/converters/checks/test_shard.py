@@ -5,7 +5,6 @@ import pathlib
 import shutil
 from collections.abc import Callable
 
-import duckdb
 import hypothesis
 import numpy as np
 import pytest
@@ -369,10 +368,10 @@ def test_decode_finds_an_image_that_is_cut_behind_its_header(
 def replace_digest(data_dir: pathlib.Path, old: str, encoded: bytes) -> None:
     """Writes the digest of other bytes into the catalog for one image."""
     catalog, new = data_dir / index.CATALOG_NAME, xxhash.xxh3_128_hexdigest(encoded)
-    with duckdb.connect() as connection:
+    with index.catalog_connection() as connection:
         table = connection.read_parquet(str(catalog)).fetchall()
         names = ", ".join(f"{k} {v}" for k, v in index.CATALOG_COLUMNS.items())
-        connection.execute(f"CREATE TABLE catalog ({names})")
+        connection.execute(f"CREATE TEMP TABLE catalog ({names})")
         marks = ", ".join("?" * len(index.CATALOG_COLUMNS))
         connection.executemany(f"INSERT INTO catalog VALUES ({marks})", table)
         connection.execute("UPDATE catalog SET digest = ? WHERE digest = ?", [new, old])

@@ -3,7 +3,6 @@
 import array
 import collections
 
-import duckdb
 import pytest
 from hypothesis import given, settings, strategies
 
@@ -11,6 +10,7 @@ from converters.exports import naming, parquet, voc
 from converters.exports.items import Item
 from converters.exports.plan import Row
 from converters.inputs import boxes
+from tfpipe.shards import index
 
 NAMED = [
     ("source", "train/n01/a.JPEG", "train/n01/a.JPEG"),
@@ -29,10 +29,10 @@ NAMED = [
 def _paths(
     style: naming.Style, rows: list[tuple[str, int, int, int, str, str | None]]
 ) -> list[str]:
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with index.catalog_connection() as connection:
         connection.execute(
-            "CREATE TABLE chosen (split VARCHAR, shard INT, record INT, label INT, "
-            "synset VARCHAR, filename VARCHAR)"
+            "CREATE TEMP TABLE chosen (split VARCHAR, shard INT, record INT, "
+            "label INT, synset VARCHAR, filename VARCHAR)"
         )
         connection.executemany("INSERT INTO chosen VALUES (?, ?, ?, ?, ?, ?)", rows)
         naming.add_paths(connection, style)

@@ -6,12 +6,12 @@ import pathlib
 import tracemalloc
 from collections.abc import Callable
 
-import duckdb
 import pytest
 
 from converters.inputs import classes, ilsvrc
 from converters.inputs.folders.content import Place
 from tests.support.data import SYNSETS, make_tree
+from tfpipe.shards import index
 
 CLASSES = classes.imagenet_classes()
 
@@ -214,7 +214,7 @@ def test_any_name_survives_duckdb_as_its_catalog_name(tmp_path: pathlib.Path) ->
     fragment = tmp_path / "fragment"
     fragment.write_text("".join(json.dumps({"filename": n}) + "\n" for n in names))
 
-    with duckdb.connect() as connection:
+    with index.catalog_connection() as connection:
         rows = connection.read_json(
             str(fragment),
             columns={"filename": "VARCHAR"},

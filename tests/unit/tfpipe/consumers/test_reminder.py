@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import tfpipe
-from tests.unit.conftest import REMINDER_AMONG
+from tests.unit.quick import REMINDER_AMONG
 from tfpipe.consumers.reminder import Reminder
 
 REMINDER = "nothing has normalized them so far"

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -24,13 +25,18 @@ LARGE = gradient(size=(301, 403))
 
 def photograph(size=(240, 320), **options):
     """A JPEG with edges and grain, so that blocks are full."""
+    out = io.BytesIO()
+    _scene(size).save(out, "JPEG", **options)
+    return out.getvalue()
+
+
+@functools.cache
+def _scene(size):
     random = np.random.default_rng(5)
     y, x = np.mgrid[: size[0], : size[1]]
     waves = 127 + 120 * np.sin(x * y / 900)[..., np.newaxis] * [1, 0.6, -0.9]
     pixels = (waves + random.normal(0, 9, (*size, 3))).clip(0, 255).astype(np.uint8)
-    out = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(out, "JPEG", **options)
-    return out.getvalue()
+    return PIL.Image.fromarray(pixels)
 
 
 def random_crop_boxes(size, count):

@@ -30,9 +30,15 @@ def edit(folder, **changes):
 
 
 def test_written_index_loads_as_the_same(tmp_path):
-    index.write(INDEX, tmp_path)
+    odd = ((' \n"classes": []', 'é\t"\\'), ("", "\x7f\u2028"))
+    for classes in ((), odd, INDEX.classes):
+        written = dataclasses.replace(INDEX, classes=classes)
+        index.write(written, tmp_path)
+        text = (tmp_path / index.INDEX_NAME).read_text(encoding="utf-8")
+        document = json.loads(text)
 
-    assert index.load(tmp_path) == INDEX
+        assert text == json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        assert index.load(tmp_path) == written
     assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
 
 

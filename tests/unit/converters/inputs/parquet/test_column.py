@@ -4,13 +4,13 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from converters.inputs.parquet import column, inflate, pages
 from converters.inputs.parquet.forms import UnknownFormError
 from converters.inputs.tables.spool import Spool
+from tfpipe.shards import index
 
 _FORMS = {
     "column": ("v", ["v"]),
@@ -34,8 +34,8 @@ def write(
     select: str = "v",
     options: str = "COMPRESSION uncompressed",
 ) -> str:
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute("CREATE TABLE t (v BLOB)")
+    with index.catalog_connection() as connection:
+        connection.execute("CREATE TEMP TABLE t (v BLOB)")
         if values:
             marks = ", ".join("(?)" for _ in values)
             connection.execute(f"INSERT INTO t VALUES {marks}", values)
@@ -47,7 +47,7 @@ def find(file: str, names: Sequence[str]) -> list[bytes | None]:
     """The values of a column, and whether each one is in the file itself."""
     folder = pathlib.Path(file).parent
     spool = Spool(folder)
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with index.catalog_connection() as connection:
         chunks = column.find_chunks(connection, file, names)
     places = list(column.values(file, chunks, inflate.Inflater(spool)))
     spool.close()
@@ -118,7 +118,7 @@ def test_damaged_pages_are_an_error_or_places_inside_of_the_chunk(
     file = write(tmp_path / "t.parquet", values, options=f"COMPRESSION {codec}")
     spool = Spool(tmp_path)
     inflater = inflate.Inflater(spool)
-    with duckdb.connect() as connection:
+    with index.catalog_connection() as connection:
         (chunk,) = column.find_chunks(connection, file, ["v"])
     content = pathlib.Path(file).read_bytes()
     (tmp_path / "bad").write_bytes(content)

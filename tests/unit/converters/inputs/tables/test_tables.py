@@ -4,7 +4,6 @@ import pathlib
 import sqlite3
 from typing import Any
 
-import duckdb
 import pytest
 
 from converters import table
@@ -14,6 +13,7 @@ from converters.inputs.tables.images import Root
 from converters.jobs import run
 from tests.support.data import make_jpeg
 from tests.support.tables import config, examples
+from tfpipe.shards import index
 from tfpipe.shards.subsets.sql_text import one_file
 
 # A row is (img, label, name, split, score).
@@ -23,8 +23,8 @@ _IMAGE = make_jpeg(0)
 
 def write(path: pathlib.Path, labels: list[Any], *, kind: str = "VARCHAR") -> str:
     """Writes a Parquet file with an image a label; returns its path."""
-    with duckdb.connect() as connection:
-        connection.execute(f"CREATE TABLE t ({_COLUMNS.format(kind=kind)})")
+    with index.catalog_connection() as connection:
+        connection.execute(f"CREATE TEMP TABLE t ({_COLUMNS.format(kind=kind)})")
         for number, label in enumerate(labels):
             row = [_IMAGE, label, f"{number}.jpg", "train", number / 2]
             connection.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?)", row)
@@ -146,8 +146,8 @@ def test_uncompressed_bytes_of_files_stay_where_they_are(
     }.items():
         path = tmp_path / "in" / f"{name}.parquet"
         path.parent.mkdir(parents=True)
-        with duckdb.connect() as connection:
-            connection.execute("CREATE TABLE t (img BLOB, label VARCHAR)")
+        with index.catalog_connection() as connection:
+            connection.execute("CREATE TEMP TABLE t (img BLOB, label VARCHAR)")
             for image in images:
                 label = str(len(image or b""))
                 connection.execute("INSERT INTO t VALUES (?, ?)", [image, label])
@@ -208,7 +208,7 @@ def test_more_columns_are_in_the_catalog_and_the_records(
 
     run.run(table.make_job(options))
 
-    with duckdb.connect() as connection:
+    with index.catalog_connection() as connection:
         rows = connection.execute(
             "SELECT filename, label, labels, score FROM read_parquet(?) ORDER BY 1",
             [str(tmp_path / "out" / "catalog.parquet")],
@@ -230,7 +230,7 @@ def test_a_folder_whose_name_is_a_pattern_reads_its_own_rows(
     for file in (rows, made.more_columns.path):
         other = tmp_path / "out1" / file.relative_to(tmp_path / "out[1]")
         other.parent.mkdir(parents=True, exist_ok=True)
-        with duckdb.connect() as connection:
+        with index.catalog_connection() as connection:
             wrong = "'c' AS label" if file == rows else "7.0 AS score"
             connection.execute(
                 f"COPY (SELECT * REPLACE ({wrong}) FROM "
@@ -242,7 +242,7 @@ def test_a_folder_whose_name_is_a_pattern_reads_its_own_rows(
 
     assert again.classes == made.classes
     catalog = one_file(tmp_path / "out[1]" / "catalog.parquet")
-    with duckdb.connect() as connection:
+    with index.catalog_connection() as connection:
         query = "SELECT score FROM read_parquet(?) ORDER BY 1"
         assert connection.execute(query, [catalog]).fetchall() == [(0.0,), (0.5,)]
 

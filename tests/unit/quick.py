@@ -1,0 +1,39 @@
+"""TensorFlow set up for unit tests: tiny graphs that run once each.
+
+The workers of a session import it with their first test file. The process that hands
+out the tests needs no TensorFlow.
+"""
+
+import os
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.autograph.core import config
+from tensorflow.python.util import tf_stack
+
+from tfpipe.consumers.reminder import Reminder
+
+# Grappler prepares the graph of each iterator for longer than these few images take. It
+# runs in the tests of ranks, and here on the other versions of TensorFlow.
+if not os.environ.get("UNIT_TESTS_WITH_GRAPPLER"):
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # AutoGraph gets the functions that tests give to `Dataset.map`. It would parse and
+    # compile all that these call in the library too, which needs it nowhere.
+    config.CONVERSION_RULES = (
+        config.DoNotConvert("tfpipe"),
+        *config.CONVERSION_RULES,
+    )
+    # Each node of a graph keeps the stack of Python calls that made it, for messages
+    # that no test reads. Below pytest these stacks are long: 6 % of the CPU time.
+    _stack = tf_stack.extract_stack()
+    tf_stack.extract_stack = lambda stacklevel=1: _stack
+
+# The reminder takes a sixth of the time of a build; its own tests put it back.
+REMINDER_AMONG = Reminder.among
+
+
+def set_up(patch: pytest.MonkeyPatch) -> None:
+    """Leaves out of each test what is dear and is tested elsewhere."""
+    patch.setattr(Reminder, "among", lambda self, stages: [*stages])
+    # AutoGraph loads itself once a process; no test shall pay for it.
+    tf.data.Dataset.range(1).map(lambda number: number if number > 0 else -number)
