@@ -92,10 +92,11 @@ def _with_kit(root: pathlib.Path, mat: bytes) -> None:
 def _mat_bomb(root: pathlib.Path) -> None:
     """Packs an array that unpacks to 670 MB, of which a reader would make copies."""
     compress = zlib.compressobj(1)
-    piece = bytes(1 << 24)
-    parts = [compress.compress(struct.pack("<II", 14, 40 << 24))]
-    parts += [compress.compress(piece) for _ in range(40)]
-    packed = b"".join([*parts, compress.flush()])
+    first = compress.compress(struct.pack("<II", 14, 40 << 24))
+    first += compress.flush(zlib.Z_FULL_FLUSH)
+    piece = compress.compress(bytes(1 << 24)) + compress.flush(zlib.Z_FULL_FLUSH)
+    # The sum at the end is wrong: nobody should come so far.
+    packed = first + 40 * piece + compress.flush()
     head = b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM"
     _with_kit(root, head + struct.pack("<II", 15, len(packed)) + packed)
 

@@ -59,7 +59,7 @@ def quick_compiler(tmp_path):
     compiler, library = shlex.join(find_compiler()), shlex.quote(str(op.library()))
     path.write_text(
         "#!/bin/sh\n"
-        'for last; do :; done\n'
+        "for last; do :; done\n"
         f'case "$*" in *crop.cc*) exec cp {library} "$last" ;; esac\n'
         f'exec {compiler} "$@" -O0\n'
     )
