@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from converters.jobs import run
 from converters.remote import place
 from tests.support.bad_proxy import BadProxy, Fault
 from tests.support.data import JOB_X, JobDigests, convert, digests
+from tests.support.warm_python import WarmPython
 from tfpipe import errors
 from tfpipe.remote.files import Files
 
@@ -75,23 +75,21 @@ def test_the_commands_write_the_bytes_of_a_folder_and_check_them(
     s3_folder: str,
     job_digests: JobDigests,
     tmp_path: pathlib.Path,
+    warm_python: WarmPython,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     words = [f"--input_dir={raw_dir}", f"--output_dir={s3_folder}", *FLAGS]
 
     written, checked = (
-        subprocess.run(
-            [sys.executable, "-m", *command],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-        )
+        warm_python.run("-m", *command)
         for command in (
             ["converters.imagenet", *words],
             ["converters.verify", s3_folder, "--level=decode"],
         )
     )
 
+    assert (written.returncode, checked.returncode) == (0, 0), checked.stderr
     summary = json.loads(written.stdout.splitlines()[-1])
     assert summary["config"]["output_dir"] == s3_folder
     assert summary["classes"]["train"]["num_classes"] == 4
