@@ -17,6 +17,9 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
 
+# Horovod looks for work this often, also while the ranks wait: every 1 ms, its default,
+# takes 15 % of a core, every 5 ms 11 %, every 50 ms 3 %.
+_CYCLE_MILLISECONDS = "25"
 _PROGRAMS = pathlib.Path(sys.executable).parent
 
 
@@ -54,6 +57,7 @@ def environment(**variables: str) -> dict[str, str]:
         "PATH": f"{_PROGRAMS}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HOROVOD_CYCLE_TIME": _CYCLE_MILLISECONDS,
         **variables,
     }
 

@@ -22,9 +22,6 @@ from typing import Any, NamedTuple
 from tests.support import horovodrun
 
 POLL_SECONDS = 0.02
-# Horovod looks for work this often, also while the ranks wait: every 1 ms, its default,
-# takes 15 % of a core, every 5 ms 11 %, every 50 ms 3 %.
-CYCLE_MILLISECONDS = "25"
 START_SECONDS = 300.0
 # Ranks of one scenario end nearly together, unless one of them failed.
 SECONDS_AFTER_A_FAILURE = 10.0
@@ -152,7 +149,7 @@ class RankPool:
                 ),
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=horovodrun.environment(HOROVOD_CYCLE_TIME=CYCLE_MILLISECONDS),
+                env=horovodrun.environment(),
             )
         ready = [self._run_dir / f"rank{r}.pid" for r in range(self.num_ranks)]
         end = time.monotonic() + START_SECONDS

@@ -1,5 +1,6 @@
 """README's way from own photos to a model, run as it is printed, for fewer epochs."""
 
+import functools
 import pathlib
 import re
 import shlex
@@ -32,6 +33,9 @@ def test_own_photos_become_an_honestly_evaluated_model(
 
     converted = warm_python.run(*shlex.split(command))
     found: dict[str, object] = {}
+    # Without XLA, which would take longer to compile than the model to train.
+    plain = functools.partialmethod(keras.Sequential.compile, jit_compile=False)
+    monkeypatch.setattr(keras.Sequential, "compile", plain)
     shorter = code.replace("epochs=20", "epochs=2")
     assert shorter != code
     exec(compile(shorter, "README.md", "exec"), found)

@@ -33,9 +33,12 @@ from tfpipe.native.libraries import libjpeg
 _FOLDER = pathlib.Path(__file__).parent / "src"
 _SOURCES = ("fuzz.cc", "rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc")
 _FLAGS = (
-    *("-O2", "-g", "-ffp-contract=off", "-DTFPIPE_SMALL_PIECES"),
+    *("-g1", "-ffp-contract=off", "-DTFPIPE_SMALL_PIECES"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
+
+# From this number of images on -O2 saves more time than it takes to compile.
+_NUM_FOR_O2 = 50_000
 
 # Options of the images before they are broken: all features of baseline decoding, and
 # progressive images, which the op leaves to libjpeg.
@@ -64,7 +67,8 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
         OSError: If there is no compiler, or a fault was found; carries the report.
     """
     with tempfile.TemporaryDirectory() as name:
-        driver = _build(pathlib.Path(name))
+        level = "-O2" if num_images >= _NUM_FOR_O2 else "-O1"
+        driver = _build(pathlib.Path(name), level)
         files = [str(path) for path in _write_images(driver.parent)]
         starts = range(0, num_images, _NUM_A_RUN)
         commands = [
@@ -78,11 +82,12 @@ def fuzz(num_images: int, seed: int) -> dict[str, int]:
     }
 
 
-def _build(folder: pathlib.Path) -> pathlib.Path:
+def _build(folder: pathlib.Path, level: str) -> pathlib.Path:
     driver = folder / "fuzz"
     build.run_compiler(
         [
             *requirements.find_compiler(),
+            level,
             *_FLAGS,
             *build.compile_flags(),
             *build.libjpeg_flags(*(_FOLDER / name for name in _SOURCES)),

@@ -57,8 +57,7 @@ def tab() -> Generator[browser.Page]:
         yield page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_page_in_a_browser(
     made_up: pathlib.Path, tab: browser.Page, width: int, scheme: str
 ) -> None:

@@ -140,7 +140,7 @@ def test_evaluation_is_the_same_on_one_two_and_three_ranks(
 
 def _accuracy(data_dir: pathlib.Path, folder: pathlib.Path) -> float:
     """Returns the validation accuracy after a short training of the tiny model."""
-    fields = {"batch_size": 16, "image_size": 48, "checkpoint_dir": str(folder)}
+    fields = {"batch_size": 16, "image_size": 32, "checkpoint_dir": str(folder)}
     _run(Ranks(), data_dir, num_epochs=5, **fields)
     result = _run(Ranks(), data_dir, mode="eval", **fields)
     assert result["num_evaluated"] == 100

@@ -322,6 +322,7 @@ def test_what_the_webdataset_library_writes_is_read(
     numbers = webdataset.Config(
         input=[f"{tmp_path}/own-{{000000..000002}}.tar"],
         output_dir=str(tmp_path / "numbers"),
+        num_workers=1,
         fsync=False,
     )
     webdataset.convert(numbers)

@@ -31,11 +31,15 @@ def _die(number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("num_workers", [3, 20])
-def test_results_are_in_the_order_of_the_tasks(num_workers: int) -> None:
-    result = processes.run(_square, range(9), num_workers=num_workers, num_images=9)
+@pytest.mark.parametrize(("num_workers", "num_tasks"), [(2, 9), (20, 3)])
+def test_results_are_in_the_order_of_the_tasks(
+    num_workers: int, num_tasks: int
+) -> None:
+    tasks = range(num_tasks)
 
-    assert result == [number * number for number in range(9)]
+    result = processes.run(_square, tasks, num_workers=num_workers, num_images=9)
+
+    assert result == [number * number for number in tasks]
 
 
 def test_spans_say_when_each_task_ran() -> None:
@@ -162,8 +166,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", ["run", "stream"])
-@pytest.mark.parametrize("num_stopped", [1, 2])
+@pytest.mark.parametrize(("how", "num_stopped"), [("run", 1), ("stream", 2)])
 def test_sigterm_ends_a_run_whose_workers_are_stopped(
     tmp_path: pathlib.Path, how: str, num_stopped: int
 ) -> None:

@@ -18,8 +18,8 @@ from tests.support.data import SYNSETS, convert, digests, make_jpeg, upload
 from tfpipe.remote.files import Files
 
 # Shrinking takes time: the tests can look at a node while it writes a shard.
-OPTIONS = {"num_train_shards": 20, "seed": 3, "policy": Policy(short_side=700)}
-FLAGS = ["--num_train_shards=20", "--seed=3", "--short_side=700", "--engine=ray"]
+OPTIONS = {"num_train_shards": 10, "seed": 3, "policy": Policy(short_side=700)}
+FLAGS = ["--num_train_shards=10", "--seed=3", "--short_side=700", "--engine=ray"]
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,9 @@ def nodes(s3_address: str) -> Iterator[ray_nodes.Cluster]:
 
 @pytest.fixture(scope="module")
 def raw_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a tree of 40 large images."""
+    """Returns a tree of 20 large images."""
     folder = tmp_path_factory.mktemp("raw")
-    for number in range(40):
+    for number in range(20):
         synset = SYNSETS[number % len(SYNSETS)]
         path = folder / "train" / synset / f"{synset}_{number}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def test_a_lost_node_changes_no_byte(
     output, errors = converter.communicate(timeout=120)
 
     assert (converter.returncode, errors) == (0, "")
-    assert json.loads(output.splitlines()[-1])["num_shards"] == 20
+    assert json.loads(output.splitlines()[-1])["num_shards"] == 10
     assert shard not in done  # the other node has written it again
     assert shard in expected
     assert digests(tmp_path / "ray") == expected

@@ -49,7 +49,8 @@ def train(pipeline: tfpipe.Pipeline, num_outputs: int, **compiled: Any) -> float
             keras.layers.Dense(num_outputs),
         ]
     )
-    model.compile(optimizer=keras.optimizers.Adam(0.1), **compiled)
+    optimizer = keras.optimizers.Adam(0.1)
+    model.compile(optimizer=optimizer, jit_compile=False, **compiled)
     model.fit(pairs(pipeline), steps_per_epoch=40, verbose=0)
     return float(model.evaluate(pairs(pipeline), steps=8, verbose=0)[1])
 

@@ -50,7 +50,7 @@ def _config(
     return Config(
         data_dir=str(records_dir),
         model="tiny",
-        image_size=48,
+        image_size=32,
         batch_size=20,
         checkpoint_dir=str(folder),
         **fields,

@@ -55,8 +55,7 @@ def test_other_rank_continues_and_each_record_is_used_once(
         options=(*options, "--host-discovery-script", str(hosts)),
         python=warm_python.command,
     )
-    variables = {"TEST_OF": str(os.getpid()), "HOROVOD_CYCLE_TIME": "25"}
-    environment = horovodrun.environment(**variables)
+    environment = horovodrun.environment(TEST_OF=str(os.getpid()))
 
     with subprocess.Popen(
         command,

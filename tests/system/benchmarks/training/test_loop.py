@@ -1,7 +1,9 @@
 """benchmarks.training.loop and checkpoint: training, evaluation, resumed runs."""
 
+import functools
 import json
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -19,17 +21,20 @@ def _train(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:
     return loop.train(make_setting(config, Ranks()), Ranks())
 
 
-def _validation_loss(checkpoint_dir: pathlib.Path, data_dir: pathlib.Path) -> float:
-    """Returns the loss of the saved model on validation, which tells its weights."""
+@functools.cache
+def _evaluate(
+    checkpoint_dir: pathlib.Path, data_dir: pathlib.Path, batch_size: int
+) -> dict[str, Any]:
+    """Evaluates the saved model on validation; its loss tells its weights."""
     config = Config(
         data_dir=str(data_dir),
         model="tiny",
         image_size=32,
-        batch_size=7,
+        batch_size=batch_size,
         mode="eval",
         checkpoint_dir=str(checkpoint_dir),
     )
-    return loop.evaluate(make_setting(config, Ranks()), Ranks())["loss"]
+    return loop.evaluate(make_setting(config, Ranks()), Ranks())
 
 
 def test_training_uses_each_record_once_an_epoch_and_learns_them(
@@ -48,53 +53,38 @@ def test_training_uses_each_record_once_an_epoch_and_learns_them(
     assert result["epochs"][-1]["accuracy"] > 0.5
 
 
-def test_resumed_training_equals_uninterrupted_and_another_seed_does_not(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    """The first part ends after 4 steps of 6, in the middle of an epoch."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    fixed = {"num_warmup_steps": 0, "learning_rate": 0.5}
-    told = _train(data_dir, checkpoint_dir=str(whole), num_steps=10, **fixed)
-    another = _train(data_dir, seed=1, num_steps=10, **fixed)
-
-    _train(data_dir, checkpoint_dir=str(parts), num_steps=4, **fixed)
-    resumed = _train(data_dir, checkpoint_dir=str(parts), num_steps=6, **fixed)
-
-    saved = sorted(path.name for path in parts.glob("*.index"))
-    assert saved == ["ckpt-2.index", "ckpt-3.index"]  # the last two of three
-    assert [epoch["epoch"] for epoch in resumed["epochs"]] == [0, 1]
-    assert [epoch["num_examples"] for epoch in resumed["epochs"]] == [8, 16]
-    assert _validation_loss(whole, data_dir) == pytest.approx(
-        _validation_loss(parts, data_dir), rel=1e-4
-    )
-    losses = [result["epochs"][0]["loss"] for result in (told, another)]
-    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+FIXED = {"num_warmup_steps": 0, "learning_rate": 0.5}
 
 
 @pytest.fixture(scope="module")
 def checkpoint_dir(
     data_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> pathlib.Path:
-    """The checkpoint of a model trained for an epoch, to be read only."""
+    """The checkpoint of a model trained for 10 steps at once, to be read only."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    _train(data_dir, checkpoint_dir=str(folder))
+    _train(data_dir, checkpoint_dir=str(folder), num_steps=10, **FIXED)
     return folder
+
+
+def test_resumed_training_equals_uninterrupted(
+    data_dir: pathlib.Path, checkpoint_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The first part ends after 4 steps of 6, in the middle of an epoch."""
+    _train(data_dir, checkpoint_dir=str(tmp_path), num_steps=4, **FIXED)
+    resumed = _train(data_dir, checkpoint_dir=str(tmp_path), num_steps=6, **FIXED)
+
+    saved = sorted(path.name for path in tmp_path.glob("*.index"))
+    assert saved == ["ckpt-2.index", "ckpt-3.index"]  # the last two of three
+    assert [epoch["epoch"] for epoch in resumed["epochs"]] == [0, 1]
+    assert [epoch["num_examples"] for epoch in resumed["epochs"]] == [8, 16]
+    whole = _evaluate(checkpoint_dir, data_dir, 7)["loss"]
+    assert whole == pytest.approx(_evaluate(tmp_path, data_dir, 7)["loss"], rel=1e-4)
 
 
 def test_evaluation_counts_each_record_once(
     data_dir: pathlib.Path, checkpoint_dir: pathlib.Path
 ) -> None:
-    results = []
-    for batch_size in (2, 7):
-        config = Config(
-            data_dir=str(data_dir),
-            model="tiny",
-            image_size=32,
-            batch_size=batch_size,
-            mode="eval",
-            checkpoint_dir=str(checkpoint_dir),
-        )
-        results.append(loop.evaluate(make_setting(config, Ranks()), Ranks()))
+    results = [_evaluate(checkpoint_dir, data_dir, size) for size in (2, 7)]
 
     assert [result["num_evaluated"] for result in results] == [7, 7]
     assert results[0]["loss"] == pytest.approx(results[1]["loss"], rel=1e-5)
@@ -107,7 +97,7 @@ def test_evaluation_without_checkpoint_is_an_error(
     with pytest.raises(
         ValueError, match="must hold a checkpoint to evaluate, got none"
     ):
-        _validation_loss(tmp_path, data_dir)
+        _evaluate(tmp_path, data_dir, 7)
 
 
 def test_synthetic_run_writes_its_report(tmp_path: pathlib.Path) -> None:

@@ -40,19 +40,25 @@ def val(data_dir):
     return tfpipe.imagenet_eval(data_dir, image_size=8, batch_size=BATCH_SIZE)
 
 
-def test_epochs_of_fit_are_the_epochs_of_the_data_one_after_the_other(train, val):
-    model, other = make_model(), make_model()
-
+@pytest.fixture(scope="module")
+def weights(train, val):
+    """Weights after a fit of three epochs, which is not interrupted."""
+    model = make_model()
     model.fit(train.for_keras(), epochs=3, validation_data=val.for_keras(), verbose=0)
+    return weights_of(model)
+
+
+def test_epochs_of_fit_are_the_epochs_of_the_data_one_after_the_other(train, weights):
+    other = make_model()
+
     for epoch in range(3):
         other.fit(train.for_keras(epoch=epoch), verbose=0)
 
-    np.testing.assert_allclose(weights_of(model), weights_of(other), atol=1e-6)
+    np.testing.assert_allclose(weights, weights_of(other), atol=1e-6)
 
 
-def test_interrupted_fit_finishes_its_epoch_and_goes_on(train):
-    whole, model, saved = make_model(), make_model(), tfpipe.SavedState()
-    whole.fit(train.for_keras(), epochs=3, verbose=0)
+def test_interrupted_fit_finishes_its_epoch_and_goes_on(train, weights):
+    model, saved = make_model(), tfpipe.SavedState()
 
     with pytest.raises(KeyboardInterrupt):
         model.fit(
@@ -71,7 +77,7 @@ def test_interrupted_fit_finishes_its_epoch_and_goes_on(train):
     )
 
     assert (saved.state.epoch, saved.state.step) == (3, 0)
-    np.testing.assert_allclose(weights_of(model), weights_of(whole), atol=1e-6)
+    np.testing.assert_allclose(weights_of(model), weights, atol=1e-6)
 
 
 LOAD = """
