@@ -489,10 +489,8 @@ def test_mixup_takes_the_smoothed_labels_of_an_op(data_dir):
 
 
 def test_mixup_and_then_cutmix_count_labels_as_parse_delivers_them(data_dir):
-    parse, mixing = (
-        tfpipe.Parse(label_offset=2),
-        [tfpipe.MixUp(alpha=1), tfpipe.CutMix()],
-    )
+    parse = tfpipe.Parse(label_offset=2)
+    mixing = [tfpipe.MixUp(alpha=1), tfpipe.CutMix()]
 
     batch = first_batch(make(train, data_dir, parse=parse, batch_ops=mixing))
 

@@ -89,7 +89,7 @@ def _slowed(
     Without slow storage both ranks take as long as rank 0, which waits for nothing.
     """
     # Two windows of two steps are read before the first step.
-    fields |= {"num_warmup_steps": 8, "num_steps": 24}
+    fields |= {"num_warmup_steps": 6, "num_steps": 14}
     alone, _ = ranks.run(_run, None, synthetic=True, **fields)
     result, _ = ranks.run(_run, folder, **fields)
     found, ratio = result["stragglers"], _seconds_per_step(result) / _mean_step(alone)

@@ -24,7 +24,7 @@ def found(data_dir):
     """
     pipeline = decoded_again_and_again(data_dir)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(races, "_TURN_SECONDS", 0.1)
+        patch.setattr(races, "_TURN_SECONDS", 0.05)
         patch.setattr(search, "_UNTIL_COSTS", 0.5)
         patch.setattr(search, "_UNTIL_FIRST", 0.65)
         return pipeline, tfpipe.search_tuning(
