@@ -16,11 +16,9 @@ same pipeline, and then differ by noise), `tune_seconds` <= 1.1 * --tune_seconds
 `predicted_of_measured` from 0.85 to 1.15; `cannot_be_told` has the reasons for settings
 without a prediction. `missed` lists the targets that were missed; the exit code is 2 if
 there are any. Ratios are medians over the rounds.
-Profiles are taken before and after the rounds, a minute apart. On a machine whose speed
-changes in that time, `predicted_of_measured_to_autotune` is the fairer figure: it
-compares ratios to the profiled pipeline, predicted over measured. `host_share` says
-what other processes took of the host meanwhile. The last line on stdout is one JSON
-object.
+A prediction is compared to the rate of the pipeline alone, right after the profile,
+because pipelines that are open beside each other share memory. `host_share` says what
+other processes took of the host meanwhile. The last line on stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -57,6 +55,8 @@ _TUNE_SECONDS = absl_flags.DEFINE_float(
 
 _BATCH_SIZE = 32
 _PROFILE_SECONDS = 0.3
+# Rounds of a profile and the pipelines that it predicts, which run for so many seconds.
+_NUM_PREDICTIONS, _ALONE_SECONDS = 3, 2.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,18 +202,17 @@ def measure(case: Case) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
     pipelines = _variants(case.pipeline, found, best)
-    before = tfpipe.profile(pipelines["AUTOTUNE"], seconds=_PROFILE_SECONDS)
     turns = tfpipe.compare(
         {name: made.build(num_epochs=None) for name, made in pipelines.items()},
         seconds=0.7,
         num_rounds=7,
     )
-    after = tfpipe.profile(pipelines["AUTOTUNE"], seconds=_PROFILE_SECONDS)
-    tunings = {name: pipelines[name].tuning for name in ("AUTOTUNE", "one thread")}
+    predicted = ["AUTOTUNE", "one thread"]
     for name, search in (("tuned", found), ("best", best)):
         if search.setting.cache is None and not search.is_as_given:
-            tunings[name] = search.setting.tuning
-    figures = _compared(turns, found) | _predictions((before, after), tunings, turns)
+            predicted.append(name)
+    figures = _compared(turns, found)
+    figures |= _predictions({name: pipelines[name] for name in predicted})
     return figures | {
         "tune_seconds": seconds,
         "missed": missed(figures, seconds, limit),
@@ -242,35 +241,30 @@ def _compared(
     }
 
 
-def _predictions(
-    profiles: Sequence[tfpipe.Profile],
-    tunings: Mapping[str, tfpipe.Tuning],
-    turns: Mapping[str, tfpipe.Turns],
-) -> dict[str, Any]:
+def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
     """Returns predicted over measured rates, and why some cannot be told.
 
-    A prediction is the mean over profiles from before and after: the speed of a machine
-    may drift in a minute by as much as a prediction is wrong.
+    Args:
+        pipelines: The pipeline with AUTOTUNE, which is profiled, and other tunings.
     """
-    doubts = {
-        name: " ".join({profile.doubt(tuning) for profile in profiles} - {""})
-        for name, tuning in tunings.items()
-    }
-    rates = {
-        name: statistics.mean(profile.predict(tuning) for profile in profiles)
-        for name, tuning in tunings.items()
-        if not doubts[name]
-    }
+    ratios: dict[str, list[float]] = {}
+    doubts: dict[str, str] = {}
+    for _ in range(_NUM_PREDICTIONS):
+        profile = tfpipe.profile(pipelines["AUTOTUNE"], seconds=_PROFILE_SECONDS)
+        for name, made in pipelines.items():
+            if doubt := profile.doubt(made.tuning):
+                doubts[name] = doubt
+                continue
+            alone = {name: made.build(num_epochs=None)}
+            turns = tfpipe.compare(alone, seconds=_ALONE_SECONDS, num_rounds=1)
+            ratio = profile.predict(made.tuning) / turns[name].rate
+            ratios.setdefault(name, []).append(ratio)
     return {
         "predicted_of_measured": {
-            name: rate / turns[name].rate for name, rate in rates.items()
+            name: statistics.median(mine) for name, mine in ratios.items()
         },
-        "predicted_of_measured_to_autotune": {
-            name: rate / rates["AUTOTUNE"] / turns[name].ratio(turns["AUTOTUNE"])
-            for name, rate in rates.items()
-            if name != "AUTOTUNE"
-        },
-        "cannot_be_told": {name: doubt for name, doubt in doubts.items() if doubt},
+        "predictions_of_measured": ratios,
+        "cannot_be_told": doubts,
     }
 
 

@@ -176,28 +176,24 @@ class Profile:
         """Returns why the rate of another tuning cannot be told; empty if it can.
 
         Elements of microseconds cost less than handing them from thread to thread, and
-        the cost of that depends on the threads and calls. How much reads at the same
-        time help is known only from reading. A pipeline that does little but read is as
-        fast as memory is copied, which changes with what else the process holds. The
-        tuning of the profile itself can be told, but for the last case.
+        the cost of that depends on the threads and calls, and changes from run to run.
+        A pipeline that does little but read is as fast as memory is copied, which
+        changes with what else the process holds. How much reads at the same time help
+        is known only from reading, so that the tuning of the profile itself can be
+        told, and the same with one thread.
 
         Args:
             tuning: The other tuning.
             num_cores: Cores of the host; None is as many as this host has.
         """
         own, costs = self.pipeline.tuning, merged(self.stages)
-        reading = sum(cost.share for cost in costs if cost.kind == "reader")
-        if reading > _MOSTLY_READING:
-            return (
-                f"The rate cannot be told: reading takes {reading:.0%} of the CPU, and "
-                "copying records is as fast as the memory, which other pipelines and "
-                "processes share. Measure the tuning with tfpipe.compare."
-            )
+        if doubt := _doubt(costs):
+            return doubt
         one = dataclasses.replace(own, private_threadpool_size=1)
         is_measured = tuning == own or (tuning == one and self.one_thread is not None)
         if is_measured and num_cores in (None, self.host.num_cores):
             return ""
-        return _doubt(costs, tuning, own)
+        return _doubt_of_reads(costs, tuning, own)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the profile as plain values, units in the names; None is unknown."""
@@ -251,8 +247,15 @@ class Profile:
         return sorted(found, key=lambda limit: limit.rate)
 
 
-def _doubt(costs: Sequence[StageCost], tuning: Tuning, own: Tuning) -> str:
-    """Returns why the costs do not tell the rate of a tuning; empty if they do."""
+def _doubt(costs: Sequence[StageCost]) -> str:
+    """Returns why the costs tell the rate of no tuning; empty if they do."""
+    reading = _reading(costs)
+    if reading > _MOSTLY_READING:
+        return (
+            f"The rate cannot be told: reading takes {reading:.0%} of the CPU, and "
+            "copying records is as fast as the memory, which other pipelines and "
+            "processes share. Measure the tuning with tfpipe.compare."
+        )
     total = sum(cost.cpu_seconds_per_output for cost in costs)
     passed = sum(
         cost.visit_ratio
@@ -265,7 +268,12 @@ def _doubt(costs: Sequence[StageCost], tuning: Tuning, own: Tuning) -> str:
             f"output, and handing {passed:.0f} elements from thread to thread takes "
             f"about {handed * 1e3:.3g} ms. Measure the tuning with tfpipe.compare."
         )
-    reading = sum(cost.share for cost in costs if cost.kind == "reader")
+    return ""
+
+
+def _doubt_of_reads(costs: Sequence[StageCost], tuning: Tuning, own: Tuning) -> str:
+    """Returns why a tuning with other reads cannot be told; empty if it can."""
+    reading = _reading(costs)
     if reading > _MUCH_READING and tuning.num_parallel_reads != own.num_parallel_reads:
         return (
             f"The rate cannot be told: reading takes {reading:.0%} of the CPU, and was "
@@ -273,6 +281,11 @@ def _doubt(costs: Sequence[StageCost], tuning: Tuning, own: Tuning) -> str:
             f"{tuning.num_parallel_reads}. Measure the tuning with tfpipe.compare."
         )
     return ""
+
+
+def _reading(costs: Sequence[StageCost]) -> float:
+    """Returns the share of the CPU time that reading takes."""
+    return sum(cost.share for cost in costs if cost.kind == "reader")
 
 
 def _rate_of(profile: Profile, tuning: Tuning, cores: int) -> float:
