@@ -1,5 +1,7 @@
 """Clocks that a test moves, in place of those of the machine."""
 
+import math
+
 from tfpipe.profiling.host_share import HostMeter
 from tfpipe.profiling.process_usage import ProcessMeter
 
@@ -28,8 +30,8 @@ class SimulatedMeter(ProcessMeter):
         runnable: Threads that are ready to run.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, end: float = math.inf) -> None:
+        super().__init__(end)
         self.now = 1000.0
         self.used: dict[str, float] = {}
         self.num_bytes = (0, 0)

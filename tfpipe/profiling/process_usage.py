@@ -78,8 +78,12 @@ class ProcessMeter:
         Raises:
             TimeoutError: If it is.
         """
-        if self.clock() > self._end:
+        if self.seconds_left() < 0:
             raise TimeoutError("The measurement did not end within its time_limit.")
+
+    def seconds_left(self) -> float:
+        """Returns the seconds until `check_time` raises."""
+        return self._end - self.clock()
 
     def clock(self) -> float:
         """Returns the seconds of `time.perf_counter`."""

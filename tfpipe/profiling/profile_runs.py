@@ -218,16 +218,24 @@ def _tally(
 def rounds(task: Task, plan: Plan) -> list[list[Spent]]:
     """Measures each step and all before it with one thread, in each round.
 
+    Another round begins only if there is time for it and for the whole pipeline, whose
+    runs take no longer than a round.
+
     Returns:
         What the process spent for an output, by step and round. The list of a step that
         is not run is empty.
     """
     spent: list[list[Spent]] = [[] for _ in task.steps]
+    longest = 0.0
     for _ in range(task.repeats):
+        if task.meter.seconds_left() < 2 * longest:
+            break
+        begun = task.meter.clock()
         for position, step in enumerate(task.steps):
             if step.is_measured:
                 spent[position].append(_run(task, plan, position))
                 task.bar.update()
+        longest = max(longest, task.meter.clock() - begun)
     return spent
 
 

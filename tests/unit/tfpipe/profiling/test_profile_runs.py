@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tfpipe
 from tests.support.artificial import Numbers, keep_even
+from tests.support.clock import SimulatedMeter
 from tfpipe.profiling import prefixes, profile_runs
 
 
@@ -97,3 +98,26 @@ def test_the_reader_runs_in_whole_windows(data_dir):
     assert plan.visits[:2] == [1 / 4, 5]
     assert plan.reader == 1
     assert plan.num_for_reader == 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "num_rounds"), [(math.inf, 3), (40, 3), (39, 2), (30, 2), (29, 1), (5, 1)]
+)
+def test_another_round_begins_only_if_there_is_time(monkeypatch, limit, num_rounds):
+    """A round takes 10 s, and the whole pipeline as long."""
+    meter = SimulatedMeter(1000.0 + limit)
+    pipeline = tfpipe.Pipeline(Numbers(), [tfpipe.Batch(4)])
+    task = profile_runs.Task(
+        pipeline=pipeline,
+        steps=prefixes.steps(pipeline),
+        prefixes=(),
+        seconds=1.0,
+        repeats=3,
+        bar=types.SimpleNamespace(update=lambda: None),
+        meter=meter,
+    )
+    monkeypatch.setattr(profile_runs, "_run", lambda *_: meter.work(5.0))
+
+    spent = profile_runs.rounds(task, plan=None)
+
+    assert [len(runs) for runs in spent] == [num_rounds, num_rounds]
