@@ -165,7 +165,8 @@ def profile(
         storage_bytes_per_second: Bandwidth of the storage, if known. None takes the
             bandwidth of the reader alone, unless all comes from the page cache.
         time_limit: Seconds after which the profile gives up, with the element that is
-            being made then; None is as many as it needs.
+            being made then; None is as many as it needs. With a limit it makes
+            fewer rounds where the time is short, and no run with one thread.
         progress: Whether to show a progress bar on stderr.
 
     Raises:
@@ -209,7 +210,7 @@ def profile(
         memory_bytes=whole.memory_bytes,
         notes=stage_costs.notes(rows, rate, storage, share),
         host_share=share,
-        one_thread=_rate(whole.on_one_thread),
+        one_thread=_rate(whole.on_one_thread) if whole.on_one_thread else None,
         pipeline=pipeline,
     )
 

@@ -66,7 +66,8 @@ class Whole:
         num_cores: Cores that the pipeline may use.
         num_threads: Threads of the pipeline.
         on_all_cores: `spent` of the pipeline with a call for each core.
-        on_one_thread: `spent` of the pipeline with one thread in its pool.
+        on_one_thread: `spent` of the pipeline with one thread in its pool; empty if
+            the time is limited.
         element_spec: The element_spec of an output.
     """
 
@@ -263,7 +264,10 @@ def whole(task: Task, plan: Plan) -> Whole:
     del reader  # its threads would go on filling buffers
     threads = task.pipeline.tuning.private_threadpool_size or cores
     calls = [threads if c.calls == AUTOTUNE else c.calls for c in concurrency]
-    on_all, on_one = _on_other_threads(task, spent, group, threads, max(calls))
+    on_all = _on_all_cores(task, spent, group, min(threads, max(calls)))
+    on_one: Sequence[Spent] = ()
+    if math.isinf(task.meter.seconds_left()):
+        on_one = _on_one_thread(task, spent, group, threads)
     return Whole(
         stages=stages,
         spent=spent,
@@ -278,29 +282,33 @@ def whole(task: Task, plan: Plan) -> Whole:
     )
 
 
-def _on_other_threads(
-    task: Task, spent: list[Spent], group: int, threads: int, calls: int
-) -> tuple[list[Spent], list[Spent]]:
-    """Measures the pipeline with a call for each core, and with one thread.
+def _on_all_cores(
+    task: Task, spent: list[Spent], group: int, most_calls: int
+) -> list[Spent]:
+    """Measures the pipeline with a call for each core, if it does not use them all.
 
     Args:
         task: The runs to make.
         spent: What the pipeline as it is spent.
         group: Outputs in a pull of the pipeline as it is.
-        threads: Threads of the pipeline as it is.
-        calls: Largest number of calls of its stages.
+        most_calls: Calls that the pipeline as it is makes at the same time.
     """
-    cores, on_all, on_one = host.num_cores(), spent, spent
-    if min(threads, calls) < cores:
-        wide = _with_a_call_for_each(task.pipeline, cores).build(num_epochs=None)
-        _, on_all = _repeated(task, wide, group)
-    task.bar.update()
-    if threads > 1:
-        one = dataclasses.replace(task.pipeline.tuning, private_threadpool_size=1)
-        alone = dataclasses.replace(task.pipeline, tuning=one).build(num_epochs=None)
-        _, on_one = _repeated(task, alone, max(1, group // cores))
-    task.bar.update()
-    return on_all, on_one
+    if most_calls >= (cores := host.num_cores()):
+        task.bar.update()
+        return spent
+    wide = _with_a_call_for_each(task.pipeline, cores).build(num_epochs=None)
+    return _repeated(task, wide, group)[1]
+
+
+def _on_one_thread(
+    task: Task, spent: list[Spent], group: int, num_threads: int
+) -> list[Spent]:
+    """Measures the pipeline with one thread in its pool, if it has more."""
+    if num_threads == 1:
+        return spent
+    one = dataclasses.replace(task.pipeline.tuning, private_threadpool_size=1)
+    alone = dataclasses.replace(task.pipeline, tuning=one).build(num_epochs=None)
+    return _repeated(task, alone, max(1, group // host.num_cores()))[1]
 
 
 def _added(

@@ -20,7 +20,7 @@ from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Setting
 
 # A raced cache holds this many batches, or those of so many seconds if they are more.
-_FEWEST_BATCHES, _FILL_SECONDS = 8, 1.5
+_FEWEST_BATCHES, _FILL_SECONDS = 8, 0.75
 
 
 class Lanes:
@@ -42,7 +42,7 @@ class Lanes:
         self._released: threading.Thread | None = None
 
     def fill_for(self, profile: Profile) -> None:
-        """Lets raced caches hold what the profiled pipeline makes in a second or so."""
+        """Lets raced caches hold what the pipeline makes in `_FILL_SECONDS`."""
         batches = math.ceil(profile.rate.median * _FILL_SECONDS)
         self.num_batches = max(_FEWEST_BATCHES, batches)
 

@@ -109,6 +109,14 @@ class Races:
             self.turns, self.settings = turns, once
         return turns
 
+    def left_out(self, candidates: Candidates, turns: Mapping[str, Turns]) -> list[str]:
+        """Returns the names of settings that had no turn, but could be run."""
+        return [
+            name
+            for name, setting in candidates.items()
+            if name not in turns and setting not in self._impossible
+        ]
+
     def winner(
         self, best: Setting, steps: Mapping[str, Setting], *, until: float
     ) -> str | None:

@@ -34,7 +34,7 @@ _COSTS, _START = "from the costs", "the first choice"
 
 # Parts of the time limit after which the phases of a search end. The rest is for the
 # last race.
-_UNTIL_QUIET, _UNTIL_COSTS, _UNTIL_FIRST, _UNTIL_CLIMBED = 0.05, 0.25, 0.5, 0.75
+_UNTIL_QUIET, _UNTIL_COSTS, _UNTIL_FIRST, _UNTIL_CLIMBED = 0.05, 0.35, 0.55, 0.75
 _MOST_WAIT_SECONDS = 5.0
 
 # A step is one of a few that race at the same time.
@@ -226,8 +226,11 @@ class _Searcher:
         starts = {_COSTS: self._start(None)} | starts
         lanes: Candidates = {GIVEN: None, AUTOTUNE: self._autotune} | starts
         decide = functools.partial(self._races.decide, lanes, num_rounds=_ROUNDS)
-        # On a slow host the time of the race may be over once all is built.
-        turns = decide(until=_UNTIL_FIRST) or decide(until=_UNTIL_CLIMBED)
+        turns = decide(until=_UNTIL_FIRST)
+        # On a slow host the time of the race may be over before all is built. A cache
+        # may gain more than all steps together.
+        if self._races.left_out(starts, turns):
+            turns = decide(until=_UNTIL_CLIMBED) or turns
         if _COSTS not in turns:
             return starts[_COSTS]
         tried = {name: mine for name, mine in turns.items() if name in starts}

@@ -126,6 +126,31 @@ def test_a_cache_of_costly_results_is_found_kept_and_loaded(races, data_dir, tmp
     assert json.loads(path.read_text())["evidence"]["ratio_to_autotune"] == 8.0
 
 
+def test_a_cache_is_tried_where_building_all_takes_too_long_for_the_first_race(
+    races, data_dir
+):
+    """Each of five settings takes 6 s to build, and the first race ends after 22 s."""
+    built = set()
+
+    def rate(pipeline, is_ours):
+        if str(pipeline) not in built:
+            built.add(str(pipeline))
+            made.clock.move(6.0)
+        return rate_by_cache(pipeline, is_ours)
+
+    made = races(rate)
+
+    found = tfpipe.search_tuning(
+        decoded_again_and_again(data_dir),
+        time_limit=40,
+        ram_budget_bytes=10**9,
+        cpu_budget=1,
+    )
+
+    assert len(made.sizes[0]) == 3
+    assert found.setting.cache == placement.Placement(where="ram", num_ops=3)
+
+
 def test_a_cache_that_does_not_fit_is_told_and_not_used(races, data_dir, tmp_path):
     races(rate_by_cache)
 
