@@ -15,6 +15,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ _MAPPED_BYTES = 1 << 30  # mapped at a time; mincore's vector for it takes 256 K
 _CHUNK_BYTES = 8 << 20
 _TRIAL_BYTES = 1 << 20
 _NUM_READERS = 8  # at a time: one reader cannot use the whole network
-_NUM_TRIES = 3
+# A page that the kernel works on stays, so evicting is tried again after a pause.
+_PAUSES = (0.0, 0.01, 0.05, 0.25)
 _LAST_SECONDS = 1.0
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 _DROP_CACHES = pathlib.Path("/proc/sys/vm/drop_caches")
@@ -94,7 +96,8 @@ def evict(files: Sequence[str]) -> dict[str, Any]:
                 f"{path} is on {kind}: memory is its storage, so it cannot be cold. "
                 "Put the data on a disk or a file server."
             )
-    for _ in range(_NUM_TRIES):
+    for seconds in _PAUSES:
+        time.sleep(seconds)
         for path in files:
             with open(path, "rb") as file:
                 _evict_file(file.fileno())

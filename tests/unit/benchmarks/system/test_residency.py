@@ -63,6 +63,18 @@ def test_files_leave_memory_and_come_back(files):
     assert (cold.error, cold.remark) == ("", "")
 
 
+def test_evicting_is_tried_again_while_the_kernel_works_on_a_page(files, monkeypatch):
+    held, pauses = iter([TOTAL, 4096, 0]), []
+    monkeypatch.setattr(
+        page_cache, "measure", lambda files: {"resident_bytes": next(held)}
+    )
+    monkeypatch.setattr(page_cache.time, "sleep", pauses.append)
+
+    page_cache.evict(files)
+
+    assert pauses == [0.0, 0.01, 0.05]
+
+
 def test_a_page_that_was_read_is_in_memory(files):
     page_cache.evict(files)
     with open(files[0], "rb") as file:
