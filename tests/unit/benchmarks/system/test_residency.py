@@ -145,7 +145,8 @@ def test_a_missing_file_is_an_error_that_names_it(files):
         _prepare("hot", files)
 
 
-def test_a_mapped_file_is_not_cold(files):
+def test_a_mapped_file_is_not_cold(files, monkeypatch):
+    monkeypatch.setattr(page_cache, "_PAUSES", (0.0,))
     with (
         open(files[0], "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view,
