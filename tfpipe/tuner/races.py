@@ -24,6 +24,8 @@ Candidates = Mapping[str, Setting | None]
 
 # A turn takes this long, but a search has time for that many.
 _TURN_SECONDS, _FEWEST_TURNS = 0.4, 80
+# The part of a turn in which elements are read; then the buffers fill again.
+_READING_SHARE = 0.8
 _STEP_ROUNDS = 5
 
 
@@ -76,9 +78,13 @@ class Races:
         if len(runners) < min(2, len(candidates)):
             return {}
         self._deadline.show(f"race of {len(runners)}")
+        # One turn more is for emptying the buffers before the first round.
+        num_turns = len(runners) * (fewest + 1)
+        time_for_one = self._deadline.left(until) / num_turns * _READING_SHARE
+        usual = min(_TURN_SECONDS, self._deadline.limit / _FEWEST_TURNS)
         turns = race.run(
             runners,
-            seconds=min(_TURN_SECONDS, self._deadline.limit / _FEWEST_TURNS),
+            seconds=min(usual, time_for_one),
             num_rounds=num_rounds,
             goes_on=functools.partial(verdict.still_open, fewest=fewest),
             time_left=functools.partial(self._deadline.left, until),

@@ -94,7 +94,8 @@ def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) ->
     AUTOTUNE wins unless another setting is 3 % faster, see `gain`. The pipeline as it
     was given stays unless the winner, or the fastest setting, is 3 % faster than it in
     three rounds or more. On a busy host, the faster one must win all of five rounds or
-    more. So the given pipeline wins a tie, and whenever too little is known.
+    more, or be faster in each of three by more than others can explain. So the given
+    pipeline wins a tie, and whenever too little is known.
 
     Args:
         turns: The turns of the last race. Those of the pipeline as it was given are
@@ -119,9 +120,15 @@ def chosen(turns: Mapping[str, Turns], *, may_stay: bool, taken: float = 0.0) ->
 
 def _replaces(mine: Turns, given: Turns, taken: float) -> bool:
     ratios = mine.ratios(given)
-    if taken > QUIET_SHARE and (len(ratios) < ENOUGH_BUSY or min(ratios) <= 1):
+    if taken > QUIET_SHARE and not _is_beyond_others(ratios, taken):
         return False
     return len(ratios) >= _ENOUGH and mine.beats(given, gain(taken))
+
+
+def _is_beyond_others(ratios: list[float], taken: float) -> bool:
+    """Checks whether other processes cannot explain that all rounds were won."""
+    is_clear = min(ratios) * (1 - taken) >= 1 + _CLEARLY
+    return is_clear or (len(ratios) >= ENOUGH_BUSY and min(ratios) > 1)
 
 
 def _against(settings: Mapping[str, Turns], name: str) -> float:

@@ -15,7 +15,7 @@ from tests.support.clock import Clock, SimulatedHost
 from tfpipe import tuning
 from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter
-from tfpipe.tuner import lanes, placement, race, search, space
+from tfpipe.tuner import lanes, placement, race, search, space, verdict
 from tfpipe.tuner.time_limit import Deadline
 from tfpipe.tuning import AUTOTUNE
 
@@ -23,7 +23,8 @@ from tfpipe.tuning import AUTOTUNE
 class Races:
     """Stands for real races: a function of the pipeline is its rate.
 
-    A turn takes its seconds by a clock that nothing else moves.
+    A turn takes its seconds, and a quarter for filling the buffers, by a clock that
+    nothing else moves. The first round comes after half a turn of each.
     """
 
     def __init__(self, rate):
@@ -38,11 +39,12 @@ class Races:
     def run(self, runners, *, seconds, num_rounds, ignored, goes_on, time_left):
         turns = dict.fromkeys(runners, race.Turns((), ()))
         self.sizes.append(turns)
+        self.clock.move(len(runners) * seconds / 2)
         for number in range(num_rounds):
             for name in goes_on(turns) if number else runners:
                 if time_left() <= seconds:
                     return turns
-                self.clock.move(seconds)
+                self.clock.move(1.25 * seconds)
                 rate = runners[name].rate
                 turns[name] = turns[name].and_one(rate, 1 / rate)
         return turns
@@ -126,19 +128,25 @@ def test_a_cache_of_costly_results_is_found_kept_and_loaded(races, data_dir, tmp
     assert json.loads(path.read_text())["evidence"]["ratio_to_autotune"] == 8.0
 
 
-def test_a_cache_is_tried_where_building_all_takes_too_long_for_the_first_race(
-    races, data_dir
-):
-    """Each of five settings takes 6 s to build, and the first race ends after 22 s."""
+def slow_to_build(races, seconds):
+    """Races by `rate_by_cache` in which each setting takes that long to build."""
     built = set()
 
     def rate(pipeline, is_ours):
         if str(pipeline) not in built:
             built.add(str(pipeline))
-            made.clock.move(6.0)
+            made.clock.move(seconds)
         return rate_by_cache(pipeline, is_ours)
 
     made = races(rate)
+    return made
+
+
+def test_a_cache_is_tried_where_building_all_takes_too_long_for_the_first_race(
+    races, data_dir
+):
+    """Each of five settings takes 6 s to build, and the first race ends after 22 s."""
+    made = slow_to_build(races, 6.0)
 
     found = tfpipe.search_tuning(
         decoded_again_and_again(data_dir),
@@ -241,6 +249,21 @@ def test_the_given_pipeline_wins_a_tie(races):
     found = tfpipe.search_tuning(numbers_pipeline(), time_limit=100)
 
     assert found.is_as_given
+
+
+def test_turns_are_shorter_where_little_time_is_left(races, data_dir):
+    """Building five settings takes nearly all time of the first race."""
+    made = slow_to_build(races, 4.0)
+
+    tfpipe.search_tuning(
+        decoded_again_and_again(data_dir),
+        time_limit=40,
+        ram_budget_bytes=10**9,
+        cpu_budget=4,
+    )
+
+    assert min(made.rounds()[0].values()) == 1
+    assert min(made.rounds()[-1].values()) >= verdict.ENOUGH_BUSY
 
 
 @pytest.mark.parametrize("time_limit", [1, 20, 60])

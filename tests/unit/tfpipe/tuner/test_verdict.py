@@ -58,12 +58,15 @@ def test_nothing_is_returned_that_did_not_beat_the_given_pipeline(auto, best, gi
 
 
 def test_too_few_rounds_do_not_replace_the_given_pipeline():
-    """On a busy host, five rounds that are all won."""
+    """On a busy host, five rounds that are all won, or three that are won by much."""
     cases = [
         ([3.0, 3.0], 0.0, False),
         ([1.04] * 3, 0.0, True),
         ([1.02] * 9, 0.0, False),
         ([3.0] * 4, 0.8, False),
+        ([1.75, 1.87, 1.8], 0.15, True),
+        ([1.5, 1.87, 1.8, 1.9], 0.15, False),
+        ([1.75, 1.87], 0.15, False),
         ([1.3] * 5, 0.8, True),
         ([1.3] * 8 + [0.9], 0.8, False),
         ([1.06] * 9, 0.8, False),
