@@ -314,14 +314,14 @@ def _image_bytes(sides: tuple[int, int], dtype: str) -> int:
 
 
 def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
-    """Returns the op that reads boxes, with the label base of `parse`, or no op."""
+    """Returns the op that reads boxes, with the keys of `parse`, or no op."""
     if not with_boxes:
         return []
     op = with_boxes if isinstance(with_boxes, ParseBoxes) else ParseBoxes()
     if op.label_base is None:
         base = (parse.label_base or 0) - parse.label_offset
         op = dataclasses.replace(op, label_base=base)
-    return [op]
+    return [dataclasses.replace(op, image_key=parse.image_key)]
 
 
 def _num_classes(source: TFRecordSource, parse: Parse) -> int:

@@ -248,6 +248,19 @@ def _default(job: Job, folder: str | None) -> tf.data.Dataset:
     return pipeline.build(num_epochs=None)
 
 
+def _foreign(
+    job: Job, *, has_sizes: bool = True, reading: Reading = "auto"
+) -> tf.data.Dataset:
+    """Reads the shards as those of another tool: without the index."""
+    source = tfpipe.TFRecordSource(
+        job.data_dir, files="train-*", batch_size=job.batch_size, reading=reading
+    )
+    no_sizes = {} if has_sizes else {"height_key": None, "width_key": None}
+    parse = tfpipe.Parse(label_base=1, **no_sizes)
+    pipeline = tfpipe.imagenet_train(source, parse=parse, image_size=job.image_size)
+    return pipeline.build(num_epochs=None)
+
+
 def _eval(job: Job, folder: str | None) -> tf.data.Dataset:
     """Reads the train split in order and crops the centers."""
     pipeline = tfpipe.imagenet_eval(
@@ -302,6 +315,11 @@ VARIANTS: dict[str, Callable[[Job], tf.data.Dataset]] = {
     ),
     "tfpipe_default_uint8": lambda job: _default(job, None),
     "entries_default_uint8": lambda job: _default(job, job.entries_data_dir),
+    "tfpipe_foreign_uint8": _foreign,
+    "tfpipe_foreign_uint8_without_sizes": lambda job: _foreign(job, has_sizes=False),
+    "tfpipe_foreign_uint8_read_by_tensorflow": lambda job: _foreign(
+        job, reading="tensorflow"
+    ),
     "tfpipe_uint8": _tfpipe,
     "tfpipe_uint8_fast": lambda job: _tfpipe(job, quality="fast"),
     "tfpipe_float32": lambda job: _tfpipe(job, "float32"),

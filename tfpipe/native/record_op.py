@@ -1,11 +1,12 @@
 """Reads records at known places with the native op, without copies by TensorFlow.
 
 In: the places of records in local files. Out: their images, as handles that only the
-native crop op reads, and a few numbers of each record; or the records themselves, held
-in memory until they are parsed; or a request to the kernel to read parts of files into
-memory. `src/read_ops.h` has the ops.
+native ops read, and a few numbers of each record; or the records themselves, held in
+memory until they are parsed; or a request to the kernel to read parts of files into
+memory. `src/read_ops.h` and `src/image_ops.h` have the ops.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -22,7 +23,11 @@ _PLACE = ("path", "byte_offset", "num_bytes")
 
 
 def read(
-    where: Mapping[str, tf.Tensor], image_key: str, number_keys: Sequence[str]
+    where: Mapping[str, tf.Tensor],
+    image_key: str,
+    number_keys: Sequence[str],
+    *,
+    num_optional: int = 0,
 ) -> Example:
     """Reads, checks and parses records.
 
@@ -33,9 +38,11 @@ def read(
             `path` and `byte_offset` are for errors, and `num_bytes` is not needed.
         image_key: Key of the encoded image.
         number_keys: Keys of features of one int64 each.
+        num_optional: How many of the last keys a record may lack; it then gets a 0.
 
     Returns:
-        Under image_key, variant of that shape: the encoded image, for `crop_image`.
+        Under image_key, variant of that shape: the encoded image, for `crop_image`,
+        `jpeg_sizes` and `image_bytes`.
         Under the other keys, int64 of that shape.
 
     Raises:
@@ -43,7 +50,7 @@ def read(
             it was to be held, is damaged, or has no such feature; names its shard and
             byte offset.
     """
-    encoded, found, _ = _read(where, image_key, number_keys)
+    encoded, found, _ = _read(where, image_key, number_keys, num_optional=num_optional)
     numbers = tf.unstack(found, len(number_keys), axis=-1)
     return {image_key: encoded} | dict(zip(number_keys, numbers, strict=True))
 
@@ -73,6 +80,7 @@ def _read(
     image_key: str,
     number_keys: Sequence[str],
     *,
+    num_optional: int = 0,
     with_rest: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the images, the numbers [..., number] and, if wanted, all the rest."""
@@ -84,9 +92,38 @@ def _read(
         **{name: where[name] for name in names},
         image_key=image_key,
         number_keys=number_keys,
+        num_optional=num_optional,
         with_rest=with_rest,
     )
     return found
+
+
+def jpeg_sizes(encoded: tf.Tensor) -> tf.Tensor:
+    """Reads the sides of JPEGs from their headers.
+
+    Args:
+        encoded: variant [] or [n], images of `read`.
+
+    Returns:
+        int32 [2] or [n, 2], height and width in pixels; 0 where the image is no JPEG or
+        has no sound header.
+    """
+    return op.module().tfpipe_jpeg_sizes(encoded=encoded)
+
+
+def image_bytes(encoded: tf.Tensor, most: int = sys.maxsize) -> tf.Tensor:
+    """Copies the first bytes of images, for TensorFlow's own ops.
+
+    Args:
+        encoded: variant [] or [n], images of `read`; or string, which is shortened.
+        most: Number of bytes to copy, unless the image has fewer.
+
+    Returns:
+        string of that shape.
+    """
+    if encoded.dtype == tf.string:
+        return encoded if most == sys.maxsize else tf.strings.substr(encoded, 0, most)
+    return op.module().tfpipe_image_bytes(encoded=encoded, most=most)
 
 
 def hold(place: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -11,7 +11,6 @@ from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import CROPS
 from tfpipe.ops.parse import EntryPoints, Parse
 from tfpipe.reading.source import TFRecordSource
-from tfpipe.shards import image_record
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.traced import Op
@@ -57,17 +56,12 @@ def _obstacle(
     storage = source.split_index.storage
     if storage.files is not None and storage.cache is None:
         return "the shards are at a URL that is read directly, without a ShardCache"
-    has_boxes = isinstance(ops[0], ParseBoxes)
-    parse, *rest = ops[1:] if has_boxes else ops
+    parse, *rest = ops[1:] if isinstance(ops[0], ParseBoxes) else ops
     if not isinstance(parse, Parse):
         return f"{parse!r} needs whole records"
-    if reason := parse.why_not_in_place:
-        return reason
-    if has_boxes and parse.image_key != image_record.ENCODED:
-        return f"boxes are read beside {image_record.ENCODED!r} alone"
     crop = next((op for op in rest if not isinstance(op, EntryPoints)), None)
     if not isinstance(crop, CROPS):
         return "no crop comes right after Parse"
-    if crop.crop_op != "native" or not crop.jpeg_only:
-        return "the crop is not the native one for JPEG alone"
+    if crop.crop_op != "native":
+        return "the crop is not the native one"
     return ""

@@ -45,6 +45,8 @@ class ParseBoxes:
             same number, so that they can be batched; 100 as in TensorFlow Model Garden.
         label_base: Label on disk that becomes 0. The presets take it from `Parse` if it
             is None; without them None is 0.
+        image_key: Key of the encoded image, which stays out of what is parsed here. The
+            presets take it from `Parse`.
 
     Raises, while the dataset is read:
         tf.errors.InvalidArgumentError: If a record has more than `max_boxes` boxes, or
@@ -55,8 +57,10 @@ class ParseBoxes:
 
     max_boxes: int = 100
     label_base: int | None = None
+    image_key: str = dataclasses.field(default=image_record.ENCODED, repr=False)
 
     def __post_init__(self) -> None:
+        errors.require_kind(self, "image_key", self.image_key, str)
         errors.settle_ints(self, ["max_boxes"], least=1)
         errors.settle_ints(self, ["label_base"], also=[None])
 
@@ -66,7 +70,7 @@ class ParseBoxes:
         label_key = "image/object/class/label"
         specs = {key: _list_of(tf.float32, 0.0) for key in keys}
         specs[label_key] = _list_of(tf.int64, base)
-        example = record_op.with_record(example, image_record.ENCODED)
+        example = record_op.with_record(example, self.image_key)
         features = tf.io.parse_example(example["record"], specs)
         boxes = self._padded(tf.stack([features[key] for key in keys], -1), 0.0, -2)
         label = self._padded(features[label_key], base, -1) - base

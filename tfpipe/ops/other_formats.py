@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.native import record_op
 from tfpipe.ops import stateless_random
 
 # Formats by the first two bytes of their images.
@@ -23,7 +24,7 @@ def any_other(encoded: tf.Tensor) -> tf.Tensor:
     """Returns whether any image is of a known format that is not JPEG.
 
     Args:
-        encoded: string [] or [n].
+        encoded: string or variant [] or [n].
 
     Returns:
         bool [].
@@ -34,7 +35,7 @@ def any_other(encoded: tf.Tensor) -> tf.Tensor:
 
 def _is_other(encoded: tf.Tensor) -> tf.Tensor:
     # Two ops: a comparison with each format would take 20 us an image.
-    return tf.strings.regex_full_match(tf.strings.substr(encoded, 0, 2), _OTHER)
+    return tf.strings.regex_full_match(record_op.image_bytes(encoded, 2), _OTHER)
 
 
 def by_format(
@@ -46,21 +47,25 @@ def by_format(
 
     Args:
         of_jpeg: Takes the values of an image or of a batch, and returns its pixels.
-        of_other: Returns the same for images of any format.
-        values: Encoded images, string [] or [n], and what else the functions take.
+        of_other: Returns the same for images of any format, which it gets as strings.
+        values: Encoded images, string or variant [] or [n], and what else the functions
+            take.
 
     Returns:
         The pixels of the image, or of each image in the order of the batch.
     """
 
+    def of_strings(encoded: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
+        return of_other(record_op.image_bytes(encoded), *others)
+
     def mixed() -> tf.Tensor:
         if not values[0].shape.rank:
-            return of_other(*values)
+            return of_strings(*values)
         is_other = _is_other(values[0])
         places = [tf.where(chosen)[:, 0] for chosen in (~is_other, is_other)]
         made = [
             function(*(tf.gather(value, place) for value in values))
-            for function, place in zip((of_jpeg, of_other), places, strict=True)
+            for function, place in zip((of_jpeg, of_strings), places, strict=True)
         ]
         order = tf.argsort(tf.concat(places, 0))
         pixels = tf.gather(tf.concat(made, 0), order)
@@ -88,7 +93,7 @@ def sizes(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads the height and the width of each image from its header.
 
     Args:
-        encoded: string [] or [n], JPEG or PNG.
+        encoded: string or variant [] or [n], JPEG or PNG.
 
     Returns:
         height, width: int32 [] or [n], pixels.
@@ -104,8 +109,18 @@ def sizes(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             lambda: tf.io.extract_jpeg_shape(encoded)[:2],
         )
 
-    spec = tf.TensorSpec([2], tf.int32)
-    found = stateless_random.each(one, [encoded], spec, is_batch=encoded.shape.rank > 0)
+    def of_strings() -> tf.Tensor:
+        spec, is_batch = tf.TensorSpec([2], tf.int32), encoded.shape.rank > 0
+        strings = record_op.image_bytes(encoded)
+        return stateless_random.each(one, [strings], spec, is_batch=is_batch)
+
+    if encoded.dtype == tf.string:
+        found = of_strings()
+    else:
+        read = record_op.jpeg_sizes(encoded)
+        # What this op cannot read is a PNG, or an error that TensorFlow's ops describe.
+        is_all = tf.reduce_all(read > 0)
+        found = tf.cond(is_all, lambda: read, one_node(of_strings))
     return found[..., 0], found[..., 1]
 
 

@@ -22,8 +22,14 @@ from tfpipe.shards.index import Index
 # Kinds of lists in a tf.train.Example, and the types in which they are parsed.
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
 
-# Their records state height and width.
-_CONVERTERS = ("converters.imagenet", "converters.folder", "converters.replicate")
+# Their images are JPEG, and their records state height and width.
+_CONVERTERS = tuple(
+    f"converters.{name}"
+    for name in (
+        *("imagenet", "folder", "table", "webdataset", "tfrecord", "merge"),
+        "replicate",
+    )
+)
 
 # Names of the features that `Parse` and the crops make.
 _NAMES = (
@@ -40,7 +46,7 @@ class Parse:
         in   record: string, or its place: path, byte_offset, num_bytes, which the
                  native op reads, or held in place of num_bytes; record_id, epoch_seed:
                  int64; is_real: bool
-        out  encoded: string, JPEG or PNG; after a place a variant, for the native crop
+        out  encoded: string, JPEG or PNG; after a place a variant, for the native ops
              height, width: int32, pixels, from the record or from the image's header
              label: int32, label on disk - label_base + label_offset; with multi_label
                  float32 [num_classes], 1 for each such label and otherwise 0
@@ -186,15 +192,6 @@ class Parse:
             **{key: parsed[key] for key in self.extra_names},
         }
 
-    @property
-    def why_not_in_place(self) -> str:
-        """Why the op must get whole records, and not only their places; or ""."""
-        if not self.as_converted:
-            return "the records are not as tfpipe's converters write them"
-        if None in (self.height_key, self.width_key):
-            return f"{self!r} reads sizes from the images' headers"
-        return ""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntryPoints:
@@ -268,7 +265,8 @@ def _parsed(op: Parse, example: Example) -> Example:
     if "record" not in example and not (op.extra or op.multi_label):
         keys = (op.label_key, op.height_key, op.width_key)
         numbers = [key for key in keys if key is not None]
-        return record_op.read(example, op.image_key, numbers)
+        optional = 0 if op.as_converted else len(numbers) - 1
+        return record_op.read(example, op.image_key, numbers, num_optional=optional)
     example = record_op.with_record(example, op.image_key)
     features, image = _features(op), example.get(record_op.IMAGE)
     if image is not None:
@@ -294,16 +292,20 @@ def _features(op: Parse) -> dict[str, Any]:
 def _sizes(
     op: Parse, parsed: Example, encoded: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns heights and widths, from the headers if a record lacks one."""
+    """Returns heights and widths, from the header where a record lacks one."""
     if op.height_key is None or op.width_key is None:
         return other_formats.sizes(encoded)
     stated = [tf.cast(parsed[key], tf.int32) for key in (op.height_key, op.width_key)]
     if op.as_converted:
         return stated[0], stated[1]
+    is_stated = tf.minimum(*stated) > 0
+
+    def filled() -> tuple[tf.Tensor, ...]:
+        sides = zip(stated, other_formats.sizes(encoded), strict=True)
+        return tuple(tf.where(is_stated, *pair) for pair in sides)
+
     height, width = tf.cond(
-        tf.reduce_all(tf.minimum(*stated) > 0),
-        lambda: tuple(stated),
-        other_formats.one_node(lambda: other_formats.sizes(encoded)),
+        tf.reduce_all(is_stated), lambda: tuple(stated), other_formats.one_node(filled)
     )
     return height, width
 

@@ -5,7 +5,7 @@
 //   TfpipeUniform       tf.random.stateless_uniform, with a seed for each example
 //   TfpipeEntryPoints   the tables of records, see entry_file.h
 //
-// and those of read_ops.h, which are compiled with them.
+// and those of read_ops.h and image_ops.h, which are compiled with them.
 #include <mutex>
 #include <string>
 #include <vector>
@@ -20,6 +20,7 @@
 #include "crop_core.h"
 #include "draw.h"
 #include "entry_file.h"
+#include "image_ops.h"
 #include "pool.h"
 #include "read_ops.h"
 
@@ -111,19 +112,6 @@ const uint8_t* Bytes(const tensorflow::tstring& text) {
   return reinterpret_cast<const uint8_t*>(text.data());
 }
 
-// Returns an image, without its table: a string, or the tensor of TfpipeReadRecords.
-// Without bytes if the variant is another one.
-Source ImageAt(const Tensor& encoded, int64_t i) {
-  if (encoded.dtype() == tensorflow::DT_STRING) {
-    const auto& bytes = encoded.flat<tensorflow::tstring>()(i);
-    return {Bytes(bytes), bytes.size(), nullptr, 0};
-  }
-  const auto* bytes = encoded.flat<tensorflow::Variant>()(i).get<Tensor>();
-  if (bytes == nullptr || bytes->dtype() != tensorflow::DT_UINT8) return {};
-  return {static_cast<const uint8_t*>(bytes->data()), static_cast<size_t>(bytes->NumElements()),
-          nullptr, 0};
-}
-
 class CropOp : public tensorflow::OpKernel {
  public:
   explicit CropOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -202,7 +190,8 @@ class CropOp : public tensorflow::OpKernel {
  private:
   void CropOne(const Tensor& encoded, const Tensor& box, const Tensor& flip,
                const Tensor* tables, int64_t i, Tensor* image, Failure* failure) const {
-    Source source = ImageAt(encoded, i);
+    const Span jpeg = ImageAt(encoded, i);
+    Source source = {jpeg.begin, jpeg.size(), nullptr, 0};
     if (tables != nullptr) {
       const auto& table = tables->flat<tensorflow::tstring>()(i);
       source.table = Bytes(table);

@@ -1,6 +1,6 @@
 // Decodes with libjpeg from memory; errors become messages, and nothing is printed.
 //
-// crop_core.h and rewrite.cc share this file.
+// crop_core.h, image_ops.h and rewrite.cc share this file.
 #ifndef TFPIPE_NATIVE_DECODER_H_
 #define TFPIPE_NATIVE_DECODER_H_
 
@@ -105,6 +105,24 @@ inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
              jpeg[2]);
     Fail(decoder);
   }
+}
+
+// Reads the sides of an image, in pixels, from its header. Returns whether it could;
+// otherwise `message` [kMessageLength] says why not.
+inline bool ReadSides(const uint8_t* jpeg, size_t size, int* height, int* width,
+                      char* message) {
+  Decoder decoder;
+  Reset(&decoder, message, nullptr);
+  if (setjmp(decoder.jump)) {
+    jpeg_destroy_decompress(&decoder.info);
+    return false;
+  }
+  Open(&decoder, jpeg, size);
+  jpeg_read_header(&decoder.info, TRUE);
+  *height = static_cast<int>(decoder.info.image_height);
+  *width = static_cast<int>(decoder.info.image_width);
+  jpeg_destroy_decompress(&decoder.info);
+  return true;
 }
 
 }  // namespace tfpipe

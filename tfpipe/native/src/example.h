@@ -64,6 +64,7 @@ struct Span {
 struct Keys {
   std::string image;
   std::vector<std::string> numbers;
+  int64_t num_optional = 0;  // the last ones of `numbers`, each 0 where it is missing
 };
 
 // The tags of fields: their number and the kind of what follows.
@@ -146,7 +147,10 @@ inline std::string ReadExample(Span bytes, const Keys& keys, Span* image, int64_
     }
     if (!is_sound) return "its data is no tf.train.Example";
   }
+  const size_t num_needed = keys.numbers.size() - keys.num_optional;
   for (size_t i = 0; i < keys.numbers.size(); ++i) {
+    values[i] = 0;
+    if (i >= num_needed && found[i].empty()) continue;
     if (!ReadInt(found[i], values + i))
       return "its feature " + keys.numbers[i] + " must be one int64";
   }

@@ -6,7 +6,7 @@
 // or doubled, cropped at a random crop box. Both Huffman decoders decode it and have to
 // agree on each pixel and on each error. An image that can be rewritten must give the
 // same result afterwards; so must an image that can be varied, and an image that can be
-// turned or mirrored, after it is turned back. Entry points must not change the result, be
+// turned or mirrored, after it is turned back. The header of a decoded image has its sides. Entry points must not change the result, be
 // they its own, those of the last image or damaged ones. Forged ones, whose digests are
 // right, may. Likewise for the tf.train.Example around an image: what is found in a broken
 // one must lie within it. A crop box that is drawn must lie within its image, whatever the
@@ -187,6 +187,14 @@ Outcome Crop(const tfpipe::Source& source, const tfpipe::CropBox& box, bool flip
   return outcome;
 }
 
+// Returns whether the header of an image that was decoded has sides that hold the box.
+bool HasSides(const uint8_t* jpeg, size_t size, const tfpipe::CropBox& box) {
+  int height, width;
+  char message[tfpipe::kMessageLength];
+  return tfpipe::ReadSides(jpeg, size, &height, &width, message) &&
+         box.top + box.height <= height && box.left + box.width <= width;
+}
+
 bool Same(const Outcome& one, const Outcome& other) {
   return one.done == other.done && (!one.done || one.pixels == other.pixels) &&
          strcmp(one.message, other.message) == 0;
@@ -230,12 +238,10 @@ bool Parse(const Bytes& image, int64_t* num_parsed) {
   std::copy(broken.begin(), broken.end(), bytes.get());
   const tfpipe::Span whole = {bytes.get(), bytes.get() + broken.size()};
   tfpipe::Span found;
-  int64_t numbers[2];
+  int64_t numbers[3];
   std::string rest;
-  if (!tfpipe::ReadExample(whole, {"image", {"label", "height"}}, &found, numbers, &rest)
-           .empty()) {
-    return true;
-  }
+  const tfpipe::Keys keys = {"image", {"label", "height", "width"}, 1 + Draw(2)};
+  if (!tfpipe::ReadExample(whole, keys, &found, numbers, &rest).empty()) return true;
   ++*num_parsed;
   if (rest.size() > whole.size()) return false;
   return found.begin >= whole.begin && found.end <= whole.end && found.begin <= found.end;
@@ -288,6 +294,8 @@ int main(int num_arguments, char** arguments) {
     if (!Same(one, other)) return Differ(i, "the Huffman decoders", one, other);
     if (!one.done && one.message[0] == 0) return 1;
     num_refused += !one.done;
+    const bool has_sides = HasSides(bytes.get(), drawn.size(), box);
+    if (one.done && !has_sides) return Differ(i, "an image and its header", one, one);
     size_t size;
     if (const Buffer rewritten = Rewrite(bytes.get(), drawn.size(), &size)) {
       ++num_rewritten;

@@ -101,6 +101,7 @@ REGISTER_OP("TfpipeReadRecords")
     .Output("rest: string")
     .Attr("image_key: string")
     .Attr("number_keys: list(string)")
+    .Attr("num_optional: int >= 0 = 0")
     .Attr("with_rest: bool = false")
     .SetIsStateful()
     .SetShapeFn(ParsedShapes);
@@ -184,7 +185,12 @@ class ParsingOp : public tensorflow::OpKernel {
   explicit ParsingOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("image_key", &keys_.image));
     OP_REQUIRES_OK(context, context->GetAttr("number_keys", &keys_.numbers));
+    OP_REQUIRES_OK(context, context->GetAttr("num_optional", &keys_.num_optional));
     OP_REQUIRES_OK(context, context->GetAttr("with_rest", &with_rest_));
+    const auto num_keys = static_cast<int64_t>(keys_.numbers.size());
+    OP_REQUIRES(context, keys_.num_optional <= num_keys,
+                InvalidArgument("num_optional must be at most the number of keys, ",
+                                num_keys, ", got ", keys_.num_optional, "."));
   }
 
  protected:
@@ -314,6 +320,7 @@ REGISTER_OP("TfpipeParseHeld")
     .Output("rest: string")
     .Attr("image_key: string")
     .Attr("number_keys: list(string)")
+    .Attr("num_optional: int >= 0 = 0")
     .Attr("with_rest: bool = false")
     .SetShapeFn(ParsedShapes);
 
