@@ -183,3 +183,8 @@ def _turn(path: pathlib.Path) -> int:
     """When a file begins: a file with a lower number comes first."""
     turns = (n for n, end in enumerate(LONG_FILES) if path.as_posix().endswith(end))
     return next(turns, len(LONG_FILES))
+
+
+def pytest_unconfigure() -> None:
+    """DuckDB names as leaked, at the end of the process, what garbage still holds."""
+    gc.unfreeze()

@@ -192,7 +192,7 @@ bool HasSides(const uint8_t* jpeg, size_t size, const tfpipe::CropBox& box) {
   int height, width;
   char message[tfpipe::kMessageLength];
   return tfpipe::ReadSides(jpeg, size, &height, &width, message) &&
-         box.top + box.height <= height && box.left + box.width <= width;
+         int64_t{box.top} + box.height <= height && int64_t{box.left} + box.width <= width;
 }
 
 bool Same(const Outcome& one, const Outcome& other) {
