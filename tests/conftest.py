@@ -22,6 +22,8 @@ from tests.support.warm_python import WarmPython
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Lines of progress come every 10 s, so on a slow host only. Their tests say how often.
 os.environ.setdefault("TFPIPE_PROGRESS_SECONDS", "3600")
+# `make` builds the native op. A test of a host without it must not build it by the way.
+os.environ.setdefault("TFPIPE_NATIVE_BUILD", "0")
 # Imports and test items stay until the end. To look through them for garbage took 15 %
 # of the time of collection, and each later round would look through them again.
 gc.disable()

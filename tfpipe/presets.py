@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.composition import compose, paths
 from tfpipe.composition.paths import WholeBatches
-from tfpipe.native.op import CropOp
+from tfpipe.native.selection import CropOp
 from tfpipe.ops import boxes, mix
 from tfpipe.ops.basic import OneHot, Select
 from tfpipe.ops.boxes import ParseBoxes
@@ -101,9 +101,9 @@ def imagenet_train(
             normalized pixels.
         quality: "fast" decodes at a smaller scale where that is enough, "exact" always
             at full scale. None is "fast" for images so large that it pays.
-        crop_op: "native" is one C++ kernel, which `python -m tfpipe.native` builds;
-            "stock" is TensorFlow's kernels, with the same pixels; "auto" is "native" if
-            it is built.
+        crop_op: "native" is one C++ kernel, which is compiled for the first pipeline of
+            a host; "stock" is TensorFlow's kernels, with the same pixels; "auto" is
+            "native" if it can be compiled, see `native.selection.resolve`.
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
         whole_batches: Whether ops run on a whole batch: the same batches, cheaper, for

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from tfpipe import errors
-from tfpipe.native.op import CropOp
+from tfpipe.native.selection import CropOp
 from tfpipe.ops.augment import DistortColor
 from tfpipe.ops.basic import VGG_MEAN, Cast, Flip, Normalize, OneHot
 from tfpipe.ops.crop import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
-from tfpipe.native import build, libraries, op, requirements
+from tfpipe.native import build, libraries, op, requirements, selection
 from tfpipe.ops.crop import crop_image
 
 needs_native = pytest.mark.usefixtures("native_op")
@@ -40,7 +40,7 @@ def each_crop_op(
     """Runs a test with either op, whichever the crops in it were made for."""
     if request.param == "native":
         request.getfixturevalue("native_op")
-    monkeypatch.setattr(op, "resolve", lambda _: request.param)
+    monkeypatch.setattr(selection, "resolve", lambda _: request.param)
 
 
 def crop_both(jpeg, window, size, *, flip=None, **options):

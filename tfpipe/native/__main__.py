@@ -28,7 +28,7 @@ import tensorflow as tf
 from tfpipe.native import libraries, op
 from tfpipe.native.build import build, made_by
 from tfpipe.native.fuzz import fuzz
-from tfpipe.native.op import CropOp
+from tfpipe.native.selection import CropOp
 from tfpipe.ops.crop import crop_image
 
 # A typical ImageNet image, and a crop box of 300 x 300 resized to 224.

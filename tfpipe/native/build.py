@@ -36,19 +36,24 @@ def build(*, force: bool) -> pathlib.Path:
     """
     sources = (path for path in libraries.REWRITE_SOURCES if path.suffix == ".cc")
     rewrite = libjpeg_flags(*sources)
-    crop = [*libjpeg_flags(libraries.SOURCES[0]), *tf.sysconfig.get_link_flags()]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         path = libraries.rewrite_library()
         rewriting = pool.submit(_build, path, rewrite, force=force)
-        made = _build(op.library(), crop, force=force)
+        made = build_op(force=force)
     rewriting.result()
     return made
+
+
+def build_op(*, force: bool) -> pathlib.Path:
+    """Compiles the op's library alone; see `build`."""
+    crop = [*libjpeg_flags(libraries.SOURCES[0]), *tf.sysconfig.get_link_flags()]
+    return _build(op.library(), crop, force=force)
 
 
 def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Path:
     compiler = find_compiler()
     version = _version(compiler)
-    if not force and _is_sound(path) and made_by(path) == version:
+    if not force and is_sound(path) and made_by(path) == version:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -62,7 +67,8 @@ def _build(path: pathlib.Path, inputs: list[str], *, force: bool) -> pathlib.Pat
     return path
 
 
-def _is_sound(path: pathlib.Path) -> bool:
+def is_sound(path: pathlib.Path) -> bool:
+    """Checks whether a library is there, with the bytes that it was built with."""
     try:
         libraries.require_sound(path)
     except OSError:

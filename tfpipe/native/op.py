@@ -1,4 +1,4 @@
-"""Loads the native crop op, or says why TensorFlow's own ops must do its work.
+"""Loads the native crop op, or says why it cannot be used.
 
 In: the op's library, where `libraries` says it is, and the installed TensorFlow. Out:
 the loaded op, or the reason why it cannot be used. Nothing is compiled here.
@@ -6,48 +6,11 @@ the loaded op, or the reason why it cannot be used. Nothing is compiled here.
 
 import functools
 import pathlib
-import sys
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.native import libraries
-
-CropOp = Literal["auto", "native", "stock"]
-
-
-def resolve(crop_op: CropOp) -> Literal["native", "stock"]:
-    """Returns which op makes crops; "auto" is the native op if it is built.
-
-    If it is not built, a line on stderr says so, once for each process and reason.
-
-    Raises:
-        ValueError: If `crop_op` is not known.
-        RuntimeError: If `crop_op` is "native" and the native op cannot be used.
-    """
-    if crop_op not in ("auto", "native", "stock"):
-        raise ValueError(f"crop_op must be auto, native or stock, got {crop_op!r}.")
-    if crop_op == "stock":
-        return "stock"
-    module, reason = load()
-    if module is not None:
-        return "native"
-    if crop_op == "native":
-        raise RuntimeError(
-            f'crop_op="native" needs the op to be built, but {reason}. '
-            "Run: python -m tfpipe.native"
-        )
-    _say_stock(reason)
-    return "stock"
-
-
-@functools.cache
-def _say_stock(reason: str) -> None:
-    print(
-        f"tfpipe: stock ops decode and crop, since {reason}. The native op takes "
-        "three tenths less CPU time for 224 pixels: python -m tfpipe.native",
-        file=sys.stderr,
-    )
 
 
 def load() -> tuple[Any, str]:
@@ -69,8 +32,12 @@ def module() -> Any:
     Raises:
         RuntimeError: If the native op cannot be used; says why.
     """
-    resolve("native")
-    return load()[0]
+    found, reason = load()
+    if found is None:
+        raise RuntimeError(
+            f"This needs the native op, but {reason}. Run: python -m tfpipe.native"
+        )
+    return found
 
 
 def library() -> pathlib.Path:

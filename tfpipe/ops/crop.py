@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.native import op as native_op
-from tfpipe.native.op import CropOp
+from tfpipe.native import op as native_op, selection
+from tfpipe.native.selection import CropOp
 from tfpipe.ops import boxes, crop_stock, other_formats, stateless_random
 from tfpipe.ops.basic import Example, Flip, Normalize, op_seed
 
@@ -45,12 +45,12 @@ class Crop:
         dtype: "uint8", or "float32" or "bfloat16" for values that are not rounded.
         normalize: Normalization of float values, done in the same pass.
         layout: "NHWC", or "NCHW" for [3, height, width].
-        crop_op: "auto", "native" or "stock", see `native.op.resolve`.
+        crop_op: "auto", "native" or "stock", see `native.selection.resolve`.
         jpeg_only: Whether PNG is refused. A pipeline then builds sooner.
 
     Raises:
         ValueError: If an argument is out of range, or `normalize` comes with "uint8".
-        RuntimeError: If `crop_op` is "native" and the native op is not built.
+        RuntimeError: If `crop_op` is "native" and the native op cannot be used.
     """
 
     takes_batches: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class Crop:
                 f"{name}.layout must be NHWC or NCHW, got {self.layout!r}."
             )
         # Settled here, so that the op that runs is the one that is printed.
-        object.__setattr__(self, "crop_op", native_op.resolve(self.crop_op))
+        object.__setattr__(self, "crop_op", selection.resolve(self.crop_op))
 
     def __repr__(self) -> str:
         # The op's own fields stand after image_size, as in the op's documentation.
@@ -303,8 +303,8 @@ def crop_image(
         dtype: "uint8", rounded to even, or "float32" or "bfloat16", not rounded.
         normalize: Normalization of float values, done in the same pass.
         layout: "NHWC" or "NCHW".
-        crop_op: "auto", "native" or "stock", see `native.op.resolve`. The pixels are
-            the same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
+        crop_op: "auto", "native" or "stock", see `native.selection.resolve`. The pixels
+            are the same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
         jpeg_only: Whether PNG is refused.
         entry_points: string [] or [n], what `native.entry_points.find` returns for each
             image, or empty strings. The native op then reaches the crop box sooner. The
@@ -318,7 +318,7 @@ def crop_image(
         tf.errors.InvalidArgumentError: If the bytes are neither JPEG nor PNG, or the
             crop box is not within the image. The native op's message says which of the
             two, and names the image's position in a batch.
-        RuntimeError: If `crop_op` is "native" and the native op is not built.
+        RuntimeError: If `crop_op` is "native" and the native op cannot be used.
         ValueError: If a side of `image_size` is not from 1 to MAX_IMAGE_SIZE.
     """
     sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
@@ -355,7 +355,7 @@ def crop_image(
         is_batch = encoded.shape.rank > 0
         return stateless_random.each(crop, values[:num_stock], spec, is_batch=is_batch)
 
-    if native_op.resolve(crop_op) == "stock":
+    if selection.resolve(crop_op) == "stock":
         return stock(*values)
     if jpeg_only:
         return native(*values)

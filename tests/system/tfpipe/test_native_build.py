@@ -67,6 +67,44 @@ def quick_compiler(tmp_path):
     return str(path)
 
 
+_MAKE_CROPS = """
+import tfpipe
+print([tfpipe.Resize(image_size=8).crop_op for _ in range(2)])
+"""
+
+
+@needs_native
+@pytest.mark.parametrize("damage", [None, "cut"])
+def test_the_first_pipelines_of_a_host_build_the_op_once(
+    warm_python, quick_compiler, tmp_path, damage
+):
+    """Two ranks that start together, where no library is, or a damaged one."""
+    folder = tmp_path / "new"
+    if damage is not None:
+        folder.mkdir()
+        for path in (op.library(), op.library().with_suffix(".json")):
+            (folder / path.name).write_bytes(path.read_bytes())
+        found = folder / op.library().name
+        found.write_bytes(DAMAGES[damage](found.read_bytes()))
+    environment = os.environ | {
+        "TFPIPE_NATIVE_BUILD": "1",
+        "TFPIPE_NATIVE_DIR": str(folder),
+        "CXX": quick_compiler,
+    }
+    command = [*warm_python.command, "-c", _MAKE_CROPS]
+    pipe = subprocess.PIPE
+    ranks = [
+        subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        for _ in range(2)
+    ]
+    said = [rank.communicate() for rank in ranks]
+
+    assert [out for out, _ in said] == ["['native', 'native']\n"] * 2, said
+    assert "".join(error for _, error in said).count("compiling the native op") == 1
+    libraries.require_sound(folder / op.library().name)
+    assert not (folder / libraries.rewrite_library().name).exists()
+
+
 @needs_native
 def test_the_command_builds_damaged_libraries_again_and_reports_in_one_line(
     python, quick_compiler, tmp_path

@@ -355,6 +355,46 @@ def test_a_library_that_nothing_describes_is_not_loaded(tmp_path, monkeypatch):
         assert "cannot be checked" in op.load()[1]
 
 
+FAILURES = {
+    "c++ crop.cc failed:\ncrop.cc:1: a long list": "since the C++ compiler failed.",
+    "no C++ compiler: install one": "since no C++ compiler: install one.",
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_build_that_fails_is_tried_and_said_once(
+    failure, tmp_path, monkeypatch, capsys
+):
+    tried = []
+
+    def fail(*, force):
+        tried.append(force)
+        raise OSError(failure)
+
+    monkeypatch.setattr(build, "build_op", fail)
+    monkeypatch.setenv("TFPIPE_NATIVE_BUILD", "1")
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "new"))
+
+    assert [tfpipe.Resize(image_size=8).crop_op for _ in range(2)] == ["stock"] * 2
+
+    said = capsys.readouterr().err
+    assert tried == [False]
+    assert said.count("stock ops decode and crop") == 1
+    assert FAILURES[failure] in said
+    assert "a long list" not in said
+    with pytest.raises(RuntimeError, match=r"Run: python -m tfpipe\.native"):
+        tfpipe.Resize(image_size=8, crop_op="native")
+
+
+def test_nothing_is_built_where_the_environment_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "build_op", lambda force: pytest.fail("was built"))
+    monkeypatch.setenv("TFPIPE_NATIVE_BUILD", "0")
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
+
+    assert tfpipe.Resize(image_size=8).crop_op == "stock"
+    assert not any(tmp_path.iterdir())
+
+
 def test_the_command_does_not_recommend_itself(tmp_path, monkeypatch, capsys):
     """A library that was built on another host does not load; it needs --force."""
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path))
