@@ -79,7 +79,10 @@ class ProcessMeter:
             TimeoutError: If it is.
         """
         if self.seconds_left() < 0:
-            raise TimeoutError("The measurement did not end within its time_limit.")
+            raise TimeoutError(
+                "The measurement did not end within its time_limit. Give it more time, or "
+                "measure while the host is quiet."
+            )
 
     def seconds_left(self) -> float:
         """Returns the seconds until `check_time` raises."""
