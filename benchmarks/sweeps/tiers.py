@@ -5,10 +5,26 @@ error for a tier without its place.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from benchmarks.sweeps.plan import Sweep
+
+class Places(Protocol):
+    """The settings of a sweep that say where its data is; see `plan.Sweep`."""
+
+    @property
+    def tiers(self) -> Sequence[str]: ...
+    @property
+    def data_dirs(self) -> Sequence[str]: ...
+    @property
+    def remote_url(self) -> str: ...
+    @property
+    def mount_dir(self) -> str: ...
+    @property
+    def shard_cache_dir(self) -> str: ...
+    @property
+    def caches(self) -> Sequence[str]: ...
+    @property
+    def find_ranks(self) -> object: ...
 
 
 class Tier(NamedTuple):
@@ -65,7 +81,7 @@ TIERS: Mapping[str, Tier] = {
 }
 
 
-def check(sweep: "Sweep") -> None:
+def check(sweep: Places) -> None:
     """Checks that each tier is known and has its place.
 
     Raises:

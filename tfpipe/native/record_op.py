@@ -111,7 +111,7 @@ def jpeg_sizes(encoded: tf.Tensor) -> tf.Tensor:
     return op.module().tfpipe_jpeg_sizes(encoded=encoded)
 
 
-def image_bytes(encoded: tf.Tensor, most: int = sys.maxsize) -> tf.Tensor:
+def image_bytes(encoded: tf.Tensor, *, most: int = sys.maxsize) -> tf.Tensor:
     """Copies the first bytes of images, for TensorFlow's own ops.
 
     Args:

@@ -35,7 +35,7 @@ def any_other(encoded: tf.Tensor) -> tf.Tensor:
 
 def _is_other(encoded: tf.Tensor) -> tf.Tensor:
     # Two ops: a comparison with each format would take 20 us an image.
-    return tf.strings.regex_full_match(record_op.image_bytes(encoded, 2), _OTHER)
+    return tf.strings.regex_full_match(record_op.image_bytes(encoded, most=2), _OTHER)
 
 
 def by_format(

@@ -80,8 +80,8 @@ class ProcessMeter:
         """
         if self.seconds_left() < 0:
             raise TimeoutError(
-                "The measurement did not end within its time_limit. Give it more time, or "
-                "measure while the host is quiet."
+                "The measurement did not end within its time_limit. Give it more time, "
+                "or measure while the host is quiet."
             )
 
     def seconds_left(self) -> float:

@@ -126,7 +126,15 @@ class OpenCache:
             ValueError: If max_bytes is too small for the windows, or this process has
                 too many readers.
         """
-        return Reader(self, self._directory, self._store, self._user, upcoming)
+        return Reader(
+            pieces=self.pieces,
+            local_paths=self.local_paths,
+            downloader=self.downloader,
+            directory=self._directory,
+            store=self._store,
+            user=self._user,
+            upcoming=upcoming,
+        )
 
     def bring(self, ranges: RecordRanges) -> list[str]:
         """Returns paths of some records, which stay there until the next call.

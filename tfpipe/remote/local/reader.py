@@ -8,19 +8,17 @@ import collections
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfpipe.remote.local import next_use
 from tfpipe.remote.local.directory import Directory
+from tfpipe.remote.local.downloader import Downloader
+from tfpipe.remote.local.pieces import Pieces, Wanted
 from tfpipe.remote.local.store import MemoryFiles, Store
 from tfpipe.remote.local.users import User
 from tfpipe.shards.ranges import RecordRanges
 from tfpipe.shards.records import Ints
-
-if TYPE_CHECKING:
-    from tfpipe.remote.local.open_cache import OpenCache
 
 # Look-ahead of all readers of a host: bytes, and shares of the cache. Room for pieces
 # to come is room less for pieces that are kept, if the data set does not fit.
@@ -38,11 +36,10 @@ class Reader:
     """Reads windows in the order that is known ahead; one thread at a time uses it.
 
     Args:
-        cache: The split.
+        pieces, downloader, store: Those of the split.
         directory: Directory of the cache.
-        store: Store of the split.
         user: This process's user of the store.
-        upcoming: See `OpenCache.reader`.
+        local_paths, upcoming: See `OpenCache.local_paths` and `OpenCache.reader`.
 
     Raises:
         ValueError: If max_bytes is smaller than three windows of each reader.
@@ -50,13 +47,17 @@ class Reader:
 
     def __init__(
         self,
-        cache: "OpenCache",
+        *,
+        pieces: Pieces,
+        local_paths: Callable[[Wanted, MemoryFiles], list[str]],
+        downloader: Downloader,
         directory: Directory,
         store: Store,
         user: User,
         upcoming: Callable[[], Iterator[RecordRanges]],
     ) -> None:
-        self._cache, self._directory, self._store = cache, directory, store
+        self._pieces, self._local_paths = pieces, local_paths
+        self._downloader, self._directory, self._store = downloader, directory, store
         self._user, self._upcoming = user, upcoming
         self._number, self._row = user.take_row()
         self._in_memory: collections.deque[MemoryFiles] = collections.deque()
@@ -92,7 +93,7 @@ class Reader:
             ranges = next(self._windows, None)
             if ranges is None:
                 return
-            self._add(self._cache.pieces.of(ranges), ranges.num_records)
+            self._add(self._pieces.of(ranges), ranges.num_records)
             num_bytes += self._bytes[-1]
 
     def _measure(self) -> None:
@@ -108,7 +109,7 @@ class Reader:
         # More would be the records of the next epoch.
         self._ahead_bytes = min(ahead_bytes, int(self._store.costs.sum()))
         # Two epochs of all readers, so that what is kept is known to be used first.
-        num_records = len(self._cache.pieces.byte_offsets)
+        num_records = len(self._pieces.byte_offsets)
         self._least_records = 0 if does_fit else 2 * num_records // self._num_readers
 
     def next_window(self, ranges: RecordRanges) -> list[str]:
@@ -127,17 +128,17 @@ class Reader:
             RemoteError: If they cannot be fetched within the time limit.
             BadIndexError: If a shard has another digest than the index says.
         """
-        wanted = self._cache.pieces.wanted(ranges)
+        wanted = self._pieces.wanted(ranges)
         if self._num_held == 2:
             self._plan.release()
             self._num_held -= 1
         if len(self._in_memory) == 2:
             self._in_memory.popleft().close()
         self._hand_out(wanted.pieces, ranges.num_records)
-        self._cache.downloader.ahead(self._number, self._ahead(wanted.pieces))
+        self._downloader.ahead(self._number, self._ahead(wanted.pieces))
         self._in_memory.append(MemoryFiles())
         try:
-            return self._cache.local_paths(wanted, self._in_memory[-1])
+            return self._local_paths(wanted, self._in_memory[-1])
         except BaseException:
             self._take_back()
             raise
@@ -183,7 +184,7 @@ class Reader:
         """Ends the reader: its pieces may be evicted."""
         if not self._is_closed:
             self._is_closed = True
-            self._cache.downloader.ahead(self._number, np.empty(0, np.int64))
+            self._downloader.ahead(self._number, np.empty(0, np.int64))
             self._user.give_back(self._number)
             while self._in_memory:
                 self._in_memory.pop().close()
