@@ -61,8 +61,7 @@ class Reader:
         self._user, self._upcoming = user, upcoming
         self._number, self._row = user.take_row()
         self._in_memory: collections.deque[MemoryFiles] = collections.deque()
-        self._is_closed = False
-        self._measured = -_MEASURE_SECONDS
+        self._is_closed, self._measured = False, -_MEASURE_SECONDS
         self._start()
         self._plan_more()
         least = sum(list(self._bytes)[:_NUM_PINNED]) * self._num_readers
@@ -72,11 +71,9 @@ class Reader:
 
     def _start(self) -> None:
         """Plans windows anew."""
-        self._plan = next_use.Plan(self._row[2:])
-        self._windows = self._upcoming()
+        self._plan, self._windows = next_use.Plan(self._row[2:]), self._upcoming()
         # Windows of the plan that were handed out, and the bytes of all after them.
-        self._num_held = 0
-        self._bytes: collections.deque[int] = collections.deque()
+        self._num_held, self._bytes = 0, collections.deque[int]()
 
     def _add(self, pieces: Ints, num_records: int) -> None:
         self._plan.add(pieces, num_records)
