@@ -55,6 +55,7 @@ from converters.jobs import work_dir
 from converters.options import shared, start
 from converters.remote import place
 from tfpipe import errors, host
+from tfpipe.errors import count_of
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -277,7 +278,7 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     for fault in result.faults:
         print(f"Fault: {fault}")
     if more := result.num_faults - len(result.faults):
-        print(f"and {more:,} more faults.")
+        print(f"and {count_of(more, 'more fault')}.")
     for remark in result.details.get("remarks", ()):
         print(f"Remark: {remark}.")
     for name, value in result.details.items():
@@ -285,9 +286,11 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
             print(f"{name}: {value}")
     rate = summary["num_bytes"] / 1e6 / max(summary["seconds"], 0.001)
     print(
-        f"{summary['config']['data_dir']}: {summary['num_records']:,} records in "
-        f"{summary['num_shards']:,} shards, level {summary['level']}: "
-        f"{result.num_faults:,} faults; {summary['seconds']:.1f} s, {rate:,.0f} MB/s"
+        f"{summary['config']['data_dir']}: "
+        f"{count_of(summary['num_records'], 'record')} in "
+        f"{count_of(summary['num_shards'], 'shard')}, level {summary['level']}: "
+        f"{count_of(result.num_faults, 'fault')}; {summary['seconds']:.1f} s, "
+        f"{rate:,.0f} MB/s"
     )
     print(json.dumps(summary, separators=(",", ":")))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.advisor import ceilings
 from benchmarks.advisor.scenario import Scenario
+from benchmarks.reporting.charts.frame import count_of
 
 _GRID = 64  # points a side of the grid that the hits of LRU are summed on
 # A cache that keeps what so many epochs of a host read makes their order as good as
@@ -115,9 +116,9 @@ def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
         arithmetic=(
             f"MLPerf Storage: max({_RUN_STEPS} steps x {batch:,} images x "
             f"{scenario.num_accelerators:,} accelerators x {record:,.0f} B, "
-            f"{_RUN_MEMORIES} x {scenario.num_hosts:,} hosts x {ram / 1e9:,.0f} GB) = "
-            f"{mlperf / 1e12:,.2f} TB; Dell: more than max({memory / 1e9:,.0f} GB of "
-            f"all hosts, {storage_cache / 1e9:,.0f} GB of the storage) = "
+            f"{_RUN_MEMORIES} x {count_of(scenario.num_hosts, 'host')} x "
+            f"{ram / 1e9:,.0f} GB) = {mlperf / 1e12:,.2f} TB; Dell: more "
+            f"than max({memory / 1e9:,.0f} GB of all hosts, {storage_cache / 1e9:,.0f} GB of the storage) = "
             f"{dell / 1e12:,.2f} TB"
         ),
     )

@@ -8,7 +8,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from tfpipe.profiling.limits import Host, Limit, Resource, StageCost, count_of
+from tfpipe.errors import count_of
+from tfpipe.profiling.limits import Host, Limit, Resource, StageCost
 
 # Fraction of the bandwidth of a copy: a stage that moves more mostly copies.
 _MOSTLY_COPIES = 0.5

@@ -11,7 +11,7 @@ import time
 
 import psutil  # type: ignore[import-untyped]
 
-from tfpipe.profiling.limits import count_of
+from tfpipe.errors import count_of
 
 # Part of the cores: others always take a little, and the kernel counts in 10 ms.
 QUIET_SHARE = 0.1

@@ -606,7 +606,7 @@ def test_flag_of_train_before_the_dashes_is_refused(
     ("model", "error", "exit_code"),
     [
         (BAD, "Error: --model=bad must be good.", 1),
-        (MUTE, "It printed no result of 1 ranks.", 0),
+        (MUTE, "It printed no result of 1 rank.", 0),
         (SLOW, "It did not end within 60 s (--run_timeout).", None),
     ],
 )
@@ -676,7 +676,7 @@ def test_dry_run_lists_the_runs_and_starts_none(
     names = [line.split()[-1] for line in lines[:2]]
     assert [name[:8] for name in names] == ["tiny-x1-", "tiny-x2-"]
     assert [line.split()[:-1] for line in lines[:2]] == [["to", "run"]] * 2
-    assert lines[2] == "2 of 2 runs are left."
+    assert lines[2] == "Runs left: 2 of 2."
     assert json.loads(lines[-1])["estimated_seconds_left"] is None
 
 
@@ -695,7 +695,7 @@ def test_dry_run_tells_a_duration_where_repeats_have_finished(
     states = [" ".join(line.split()[:-1]) for line in lines[:4]]
     assert states == ["done", "done", "3 min", "50 s"]
     assert lines[4] == (
-        "2 of 4 runs are left. They take about 4 min, as their finished repeats did."
+        "Runs left: 2 of 4. They take about 4 min, as their finished repeats did."
     )
     assert json.loads(lines[-1])["estimated_seconds_left"] == 250.0
 

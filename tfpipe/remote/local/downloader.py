@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
+from tfpipe.errors import count_of
 from tfpipe.remote import urls
 from tfpipe.remote.local import store as stores
 from tfpipe.remote.local.directory import Directory
@@ -229,9 +230,10 @@ class _Wait:
             raise errors.RemoteError("The shard cache is closed.")
         if now - self._last_came > self._time_limit + _GRACE_SECONDS:
             raise errors.RemoteError(
-                f"{_shown(self._store, missing[0])}: {len(missing)} pieces must come, "
-                f"each within {self._time_limit} s, but none came. Check the store and "
-                "the connection to it, or give ShardCache a larger time_limit."
+                f"{_shown(self._store, missing[0])}: "
+                f"{count_of(len(missing), 'piece')} must come, each within "
+                f"{self._time_limit} s, but none came. Check the store and the "
+                "connection to it, or give ShardCache a larger time_limit."
             )
 
 
