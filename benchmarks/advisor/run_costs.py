@@ -46,7 +46,8 @@ def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> fl
     if fits in (0.0, 1.0) or num_hosts * fits > _MANY_EPOCHS:
         return fits
     if num_hosts == 1:
-        return fits + (1 - fits) * math.log(1 - fits)
+        # Rounding makes the sum of a very small share less than 0.
+        return max(0.0, fits + (1 - fits) * math.log(1 - fits))
     part = 1 / num_hosts
     points = (np.arange(_GRID) + 0.5) / _GRID
     # Shares of the data that were not read since, within the two epochs at the ends.
@@ -118,7 +119,8 @@ def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
             f"{scenario.num_accelerators:,} accelerators x {record:,.0f} B, "
             f"{_RUN_MEMORIES} x {count_of(scenario.num_hosts, 'host')} x "
             f"{ram / 1e9:,.0f} GB) = {mlperf / 1e12:,.2f} TB; Dell: more "
-            f"than max({memory / 1e9:,.0f} GB of all hosts, {storage_cache / 1e9:,.0f} GB of the storage) = "
+            f"than max({memory / 1e9:,.0f} GB of all hosts, "
+            f"{storage_cache / 1e9:,.0f} GB of the storage) = "
             f"{dell / 1e12:,.2f} TB"
         ),
     )
