@@ -14,7 +14,7 @@ from benchmarks.advisor.scenario import Scenario
 from benchmarks.reporting.charts.frame import count_of
 
 _GRID = 64  # points a side of the grid that the hits of LRU are summed on
-# A cache that keeps what so many epochs of a host read makes their order as good as
+# If a cache keeps the records of so many epochs of a host, their order is as good as
 # random.
 _MANY_EPOCHS = 64
 

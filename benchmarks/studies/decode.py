@@ -11,7 +11,7 @@ that people write by hand, and lean_ is the hand_ pipeline with the cheaper kern
 tfpipe. Variants of one pipeline differ in one choice.
 
 Variants named rewritten_ read --rewritten_data_dir=DIR2, which must hold the same
-images, converted with --restart_rows. Those named entries_ read
+images, converted with --restart_rows. Variants named entries_ read
 --entries_data_dir=DIR3, a copy of DIR with entry points.
 
 Variants with _eval_ in their names crop the centers of the images in their order.

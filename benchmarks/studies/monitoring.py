@@ -4,7 +4,7 @@ r"""How much time does it cost to watch the input while a model trains?
   python -m benchmarks.studies.monitoring --model=tiny --synthetic --num_steps=100 \
       --batch_size=1 --image_size=32
 
-There are two variants: "loop" is a training loop of one's own under `tfpipe.StepTimer`,
+There are two variants: "loop" is a hand-written training loop under `tfpipe.StepTimer`,
 "fit" is Keras' fit under `tfpipe.LogInput`; both write TensorBoard files. Runs with and
 without watching are interleaved in one process, on the same model, so that a slow spell
 of the machine affects both; the order of the two changes with each turn.

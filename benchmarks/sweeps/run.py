@@ -119,7 +119,7 @@ def keep_result(
 ) -> Outcome:
     """Starts a run, waits for its end, and stores its result or its error.
 
-    What cannot be stored is printed on stderr instead, whole.
+    A result or an error that cannot be stored is printed whole on stderr instead.
 
     Args:
         folder: Folder of the sweep.

@@ -1,4 +1,4 @@
-"""Charts of tiers: the rate from each place of the data, and whence its bytes came.
+"""Charts of tiers: the rate from each place of the data, and the sources of its bytes.
 
 In: documents of benchmarks.sweep with tiers. Out: for each document a chart of two
 drawings, whose bars lie below each other in the order of the sweep.

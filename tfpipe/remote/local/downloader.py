@@ -1,4 +1,4 @@
-"""The downloader: the threads that fetch pieces, those that are waited for at first.
+"""The downloader: threads that fetch pieces, first those that a reader waits for.
 
 In: the pieces that a reader waits for, and those that it reads after them. Out: the
 marks of these pieces, once their bytes are in the store. Each piece is fetched by one
@@ -215,7 +215,7 @@ class _Wait:
         self._least_missing = 1 << 62
 
     def check(self, missing: list[int]) -> None:
-        """Raises the error of a piece that does not come, given those that miss."""
+        """Raises the error of a piece that does not come, given the missing pieces."""
         now = time.monotonic()
         if len(missing) < self._least_missing:
             self._least_missing, self._last_came = len(missing), now
