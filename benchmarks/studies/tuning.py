@@ -242,7 +242,7 @@ def _compared(
 
 
 def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
-    """Returns predicted over measured rates, and why some cannot be told.
+    """Returns predicted over measured rates, and why some cannot be predicted.
 
     Args:
         pipelines: The pipeline with AUTOTUNE, which is profiled, and other tunings.

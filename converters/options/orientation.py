@@ -14,7 +14,7 @@ _NOT_UPRIGHT = frozenset({"kept_exif", "rewritten_exif"})
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each thing that the user may want otherwise.
+    """Returns a line for each decision that the user may want to change.
 
     Args:
         summary: From `summary.summarize`.
@@ -45,7 +45,7 @@ def _not_upright(decision: str) -> bool:
 
 
 def _only_turned(decision: str) -> bool:
-    """Whether an image was encoded again for no other reason than to turn it."""
+    """Whether an image was encoded again only to turn it."""
     parts = decision.split("+")
     other = any(part.startswith("converted_") or part == "shrunk" for part in parts)
     return "rotated_exif" in parts and not other

@@ -135,7 +135,7 @@ def _missing(op: Op, name: str) -> str:
             "size and the normalization of training."
         )
     return (
-        f"preprocess must run on ops that need no more than an image, got {op!r}, "
+        f"preprocess must run on ops that need only an image, got {op!r}, "
         f"which needs {name!r}. Make a pipeline without it for prediction."
     )
 

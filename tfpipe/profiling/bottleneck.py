@@ -77,7 +77,7 @@ class Situation:
         return next(cost for cost in self.costs if cost.number == limit.stage)
 
     def after(self, limit: Limit) -> Limit | None:
-        """Returns the lowest limit once that one is lifted, with its rate then."""
+        """Returns the lowest limit after a limit is lifted, with its new rate."""
         with_cores = limit.most > limit.rate
         others = [
             dataclasses.replace(other, rate=other.most if with_cores else other.rate)

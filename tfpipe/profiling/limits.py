@@ -86,7 +86,7 @@ class Limit:
         what: The resource in words.
         stage: Number of the stage that the limit is about, if any.
         with_cores: Outputs per second that the resource allows with any number of
-            cores and threads; None if that is no more than now.
+            cores and threads; None if more of them would not help.
     """
 
     resource: Resource

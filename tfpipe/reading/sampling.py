@@ -249,7 +249,7 @@ def _class_weights(weights: Any) -> dict[int | str, float]:
 
 
 def _record_weights(weights: Any) -> npt.NDArray[np.float64]:
-    """Returns record weights as an array of its own, which nobody changes."""
+    """Returns record weights as a new array that cannot be changed."""
     given = np.asarray(weights)
     if given.ndim != 1 or given.dtype.kind not in "iuf":
         raise ValueError(

@@ -160,7 +160,7 @@ def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
             compression="AUTO" if service.compress else None,
         )
         with warnings.catch_warnings():
-            # TensorFlow looks at the options of the dataset, which cannot be told here.
+            # TensorFlow looks at the options of the dataset, which are unknown here.
             warnings.simplefilter("ignore", UserWarning)
             elements = remote.elements(arrays).apply(distribute)
         elements = elements.filter(

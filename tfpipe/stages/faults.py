@@ -156,8 +156,8 @@ class FaultLog:
 class Uncounted(FaultLog):
     """A log that ignores faults.
 
-    The search for a sound record uses it: the damaged ones on the way are counted when
-    they are read for their own sake.
+    The search for a sound record uses it: the damaged records on the way are counted
+    when the pipeline itself reads them.
     """
 
     def __init__(self) -> None:

@@ -174,7 +174,7 @@ def by_name(
         may_be_empty: Whether a value may be an empty text.
 
     Raises:
-        ValueError: If a word is not so, or a name comes twice.
+        ValueError: If a word has another form, or a name comes twice.
     """
     found: dict[str, str] = {}
     for word in words:

@@ -220,12 +220,12 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
         ),
         (
             {"arguments": ("--synthetic", "--model=vgg16")},
-            "--model cannot be given after --: it is what --models is for",
+            "--model cannot be given after --: --models sets it",
         ),
         *(
             (
                 {"arguments": (*SYNTHETIC, f"--{flag}=x"), **swept},
-                f"--{flag} cannot be given after --: it is what --{next(iter(swept))}",
+                f"--{flag} cannot be given after --: --{next(iter(swept))} sets it",
             )
             for flag, swept in {
                 "mode": {"modes": ("infer",)},
@@ -245,7 +245,10 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
             },
             "--hosts and -H in --horovodrun_arguments exclude each other",
         ),
-        ({"max_ranks": 2, "arguments": SYNTHETIC}, "limit of --find_ranks"),
+        (
+            {"max_ranks": 2, "arguments": SYNTHETIC},
+            "is for --find_ranks, which must be given",
+        ),
         ({"find_ranks": ("au>=1",), "arguments": SYNTHETIC}, "must have --max_ranks"),
         (
             {
@@ -258,7 +261,7 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
         ),
         (
             {"data_dirs": ("d",), "arguments": SYNTHETIC},
-            "--synthetic cannot be given after --: it is what --data_dirs is for",
+            "--synthetic cannot be given after --: --data_dirs sets it",
         ),
     ],
 )
