@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from converters.exports import again, array_record, plan as plans, run
 from converters.exports.plan import FORMATS, Format, Paths, Plan
@@ -241,14 +241,10 @@ def print_summary(done: dict[str, Any]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) != 2:
-        raise app.UsageError(
-            f"Expected one data set, DIR, got {len(argv) - 1} arguments. "
-            "Flags start with --."
-        )
+    data_dir = start.data_dir_of(argv)
 
     def work() -> int:
-        print_summary(export(config_from_flags(argv[1])))
+        print_summary(export(config_from_flags(data_dir)))
         return 0
 
     return exit_code.of(work)

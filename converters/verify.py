@@ -47,7 +47,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
@@ -296,14 +296,10 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) != 2:
-        raise app.UsageError(
-            f"Expected one folder, DIR, got {len(argv) - 1} arguments. "
-            "Flags start with --."
-        )
-    start = time.perf_counter()
+    data_dir = start.data_dir_of(argv)
+    began = time.perf_counter()
     try:
-        config = config_from_flags(argv[1])
+        config = config_from_flags(data_dir)
         result = verify(config)
     except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
@@ -311,7 +307,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("Error: interrupted; the check is not complete.", file=sys.stderr)
         return 1
-    print_summary(summarize(config, result, time.perf_counter() - start), result)
+    print_summary(summarize(config, result, time.perf_counter() - began), result)
     return 1 if result.num_faults else 0
 
 
