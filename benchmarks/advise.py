@@ -27,7 +27,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.advisor import facts, hardware, measured, summary, what_if
 from benchmarks.advisor.facts import Fact
@@ -297,8 +297,7 @@ def _refuse_other_flags() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Answers what the flags ask."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     values = flags.FLAGS
     try:
         _refuse_other_flags()

@@ -22,13 +22,11 @@ benchmarks.report. On stderr: progress. Exit code: 0 done, 1 an error.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import pathlib
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tqdm
@@ -252,16 +250,6 @@ def warm(place: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]:
     return result
 
 
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Makes SIGTERM end the command like Ctrl-C, so that its files are removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _refuse_other_flags(do: str | None) -> None:
     """Checks that no flag is given that the command does not use."""
     used = {name for names in GROUPS.values() for name in names}
@@ -290,7 +278,8 @@ def main(argv: Sequence[str]) -> int:
     values = flags.FLAGS
     try:
         _refuse_other_flags(do)
-        with _terminated_as_interrupted():
+        # Its files are then removed.
+        with command.terminated_as_interrupted():
             if do == _WARM:
                 gb = _CACHE_MAX_GB.value
                 warm(words[0], values.cache_dir, None if gb is None else int(gb * 1e9))

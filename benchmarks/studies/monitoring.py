@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import lazy_loader
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.models import catalog
@@ -154,8 +154,7 @@ def table(figures: dict[str, dict[str, float]]) -> str:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     from benchmarks.distributed.ranks import Ranks
     from benchmarks.training.setting import make_setting
 

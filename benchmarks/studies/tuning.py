@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lazy_loader
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.options import command, train_flags
@@ -345,8 +345,7 @@ def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     config = train_flags.config_from_flags()
     try:
         cases = run(str(config.data_dir), _CASES.value or list(CASES))

@@ -100,8 +100,8 @@ class Headspace:
         return (
             f"The input does not hold the step back ({self.ratio:.0%} of the rate with "
             f"a cached batch): alone the input is {self.times_faster:.1f} times "
-            f"as fast as the step, and {spare or 'none'} of {first.num_cores} cores can "
-            "be taken away."
+            f"as fast as the step, and {spare or 'none'} of {first.num_cores} cores "
+            "can be taken away."
         )
 
     def __str__(self) -> str:

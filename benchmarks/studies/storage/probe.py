@@ -33,7 +33,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command
 from benchmarks.reporting import output
@@ -217,8 +217,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Compares both programs in --probe_dir."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     if shutil.which("fio") is None:
         print("Error: fio must be installed: apt-get install fio.", file=sys.stderr)
         return 1

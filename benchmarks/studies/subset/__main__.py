@@ -21,7 +21,7 @@ import statistics
 import sys
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import output
@@ -88,18 +88,12 @@ def table(figures: dict[str, dict[str, float]]) -> str:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     from benchmarks.reporting import environment
     from benchmarks.studies.subset.variants import VARIANTS, Job
 
     config = train_flags.config_from_flags()
-    job = Job(
-        data_dir=str(config.data_dir),
-        image_size=config.image_size or 224,
-        batch_size=config.batch_size or 32,
-        **interleaved.image_counts(),
-    )
+    job = Job(**interleaved.job_options(config, batch_size=32))
     num_rounds = interleaved.num_rounds()
     try:
         runs = run_all(job, [*VARIANTS], num_rounds)
