@@ -157,7 +157,9 @@ _TEXTS = [
         "storage_cache", None, "Cache of the storage itself, such as 2TB. Default: 0."
     ),
     flags.DEFINE_string(
-        "requests", None, "Most requests a second of the storage. Default: no limit."
+        "requests",
+        None,
+        "Most requests a second that the storage serves. Default: no limit.",
     ),
     flags.DEFINE_string(
         "request", None, "Bytes of a request. Default: 1.048576MB, the read buffer."
@@ -165,8 +167,8 @@ _TEXTS = [
     flags.DEFINE_string(
         "link",
         None,
-        "Most that a host can read by its network, such as 10GB/s. Default: 10GB/s, "
-        "one link of 100 Gb/s.",
+        "Highest rate at which a host reads over its network, such as 10GB/s. "
+        "Default: 10GB/s, one link of 100 Gb/s.",
     ),
     flags.DEFINE_string(
         "write", None, "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s."

@@ -55,14 +55,14 @@ _FOR_MODEL = flags.DEFINE_list(
 _MAX_PARALLEL = flags.DEFINE_integer(
     "max_parallel",
     16,
-    "Most threads, and most processes, that read at the same time.",
+    "Largest number of threads, and of processes, that read at the same time.",
     lower_bound=1,
     upper_bound=256,
 )
 _CACHE_MAX_GB = flags.DEFINE_float(
     "cache_max_gb",
     None,
-    "Most room that the shards of all data sets in --cache_dir may take, in GB. "
+    "Room that the shards of all data sets in --cache_dir may take at most, in GB. "
     "Default: 80 % of the room that is free.",
     lower_bound=0.001,
 )

@@ -34,7 +34,7 @@ def name_column() -> Holder:
     return flags.DEFINE_multi_string(
         "name_column",
         [],
-        "Column of the images' names, each of them once; the catalog has them as "
+        "Column of the images' names, which must all differ; the catalog has them as "
         "filename. Default: the path, or row-000000001 and so on where there are bytes "
         "alone.",
     )
