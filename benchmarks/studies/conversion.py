@@ -2,7 +2,7 @@
 
   python -m benchmarks.studies.conversion --raw_dir=RAW --num_turns=5
 
-Question: what do inspecting, hashing, checksumming, cataloguing and entry points cost?
+Question: what do inspecting, hashing, checksumming, cataloging and entry points cost?
 Four variants convert the same images of RAW/train, interleaved: converters.imagenet
 without fsync, the same with --entry_points, converters.imagenet with fsync (its
 default), and a loop that only reads files and passes `tf.train.Example`s to

@@ -1,6 +1,6 @@
 """Charts of lines: figures over time, the time of a step, and learning.
 
-In: groups. Out: charts with at most six runs each, so that colours stay apart; the
+In: groups. Out: charts with at most six runs each, so that colors stay apart; the
 median repeat stands for a group.
 """
 

@@ -5,7 +5,7 @@
 Question: are the figures of a probe in Python those of the disk? fio, the usual program
 for this, and the probe read the same file in turns: 1 MB in order and 4 kB at random,
 with O_DIRECT, in one thread that waits for each read (fio: psync). The order of the two
-changes with each turn, so that a disk that gets slower does not favour one of them.
+changes with each turn, so that a disk that gets slower does not favor one of them.
 Many short turns are better than few long ones, as a pair then sees the same disk.
 
 Both read into a huge page. With small pages the rate of large reads depends on how

@@ -4,7 +4,7 @@
 
 Question: what does it cost that the records of a subset lie far apart? A view reads
 each of its records by its byte offset, and nothing of the others. The records of a view
-are drawn at random, which is the worst case: hardly two are neighbours.
+are drawn at random, which is the worst case: hardly two are neighbors.
 
 Each variant is a process of its own, and the variants run in turns. `train` decodes
 random crops, as training does; `read` delivers encoded records only. DIR should be in
