@@ -27,7 +27,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.advisor import facts, hardware, measured, summary, what_if
 from benchmarks.advisor.facts import Fact
@@ -157,7 +157,9 @@ _TEXTS = [
         "storage_cache", None, "Cache of the storage itself, such as 2TB. Default: 0."
     ),
     flags.DEFINE_string(
-        "requests", None, "Most requests a second of the storage. Default: no limit."
+        "requests",
+        None,
+        "Most requests a second that the storage serves. Default: no limit.",
     ),
     flags.DEFINE_string(
         "request", None, "Bytes of a request. Default: 1.048576MB, the read buffer."
@@ -165,8 +167,8 @@ _TEXTS = [
     flags.DEFINE_string(
         "link",
         None,
-        "Most that a host can read by its network, such as 10GB/s. Default: 10GB/s, "
-        "one link of 100 Gb/s.",
+        "Highest rate at which a host reads over its network, such as 10GB/s. "
+        "Default: 10GB/s, one link of 100 Gb/s.",
     ),
     flags.DEFINE_string(
         "write", None, "Rate of writing a checkpoint. Default: --storage, or 1.5GB/s."
@@ -297,8 +299,7 @@ def _refuse_other_flags() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Answers what the flags ask."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     values = flags.FLAGS
     try:
         _refuse_other_flags()

@@ -40,7 +40,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import app, flags
+from absl import flags
 
 import tfpipe
 from benchmarks.models import catalog
@@ -357,8 +357,7 @@ def _files(
 
 def main(argv: Sequence[str]) -> int:
     """Runs and prints the parts that the flags ask for."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     try:
         config = input_flags.config_from_flags()
         from benchmarks.distributed import numa, ranks

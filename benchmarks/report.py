@@ -21,7 +21,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command
 from benchmarks.reporting import output, page, results
@@ -37,8 +37,7 @@ _OUTPUT = flags.DEFINE_string("output", None, "HTML file to write.", required=Tr
 
 def main(argv: Sequence[str]) -> int:
     """Writes the page that the flags ask for."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     path = pathlib.Path(_OUTPUT.value)
     try:
         collection = results.read([pathlib.Path(name) for name in _RESULTS.value])

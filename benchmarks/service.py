@@ -53,7 +53,9 @@ _DISPATCHER = flags.DEFINE_string(
     "dispatcher", None, "HOST:PORT of the dispatcher of a `worker`."
 )
 _WORK_DIR = flags.DEFINE_string(
-    "work_dir", None, "Folder in which a dispatcher keeps what it must not forget."
+    "work_dir",
+    None,
+    "Folder in which a dispatcher keeps its state, to go on after a restart.",
 )
 
 _SILENT_SECONDS = flags.DEFINE_float(

@@ -22,13 +22,11 @@ benchmarks.report. On stderr: progress. Exit code: 0 done, 1 an error.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import pathlib
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tqdm
@@ -57,14 +55,14 @@ _FOR_MODEL = flags.DEFINE_list(
 _MAX_PARALLEL = flags.DEFINE_integer(
     "max_parallel",
     16,
-    "Most threads, and most processes, that read at the same time.",
+    "Largest number of threads, and of processes, that read at the same time.",
     lower_bound=1,
     upper_bound=256,
 )
 _CACHE_MAX_GB = flags.DEFINE_float(
     "cache_max_gb",
     None,
-    "Most room that the shards of all data sets in --cache_dir may take, in GB. "
+    "Room that the shards of all data sets in --cache_dir may take at most, in GB. "
     "Default: 80 % of the room that is free.",
     lower_bound=0.001,
 )
@@ -252,16 +250,6 @@ def warm(place: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]:
     return result
 
 
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Makes SIGTERM end the command like Ctrl-C, so that its files are removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _refuse_other_flags(do: str | None) -> None:
     """Checks that no flag is given that the command does not use."""
     used = {name for names in GROUPS.values() for name in names}
@@ -290,7 +278,8 @@ def main(argv: Sequence[str]) -> int:
     values = flags.FLAGS
     try:
         _refuse_other_flags(do)
-        with _terminated_as_interrupted():
+        # Its files are then removed.
+        with command.terminated_as_interrupted():
             if do == _WARM:
                 gb = _CACHE_MAX_GB.value
                 warm(words[0], values.cache_dir, None if gb is None else int(gb * 1e9))

@@ -39,7 +39,6 @@ import contextlib
 import fcntl
 import os
 import pathlib
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -73,16 +72,6 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
                 f"--sweep_dir={folder} must not be in use by another sweep, and is."
             ) from None
         yield
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Makes SIGTERM end the sweep like Ctrl-C: with a report of what is done."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def check(sweep: Sweep) -> None:
@@ -126,7 +115,7 @@ def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
         OSError: If the report cannot be kept, or a run cannot be started.
     """
     session = Session(sweep=sweep, folder=folder, data_dir_of=_data_dir)
-    with _locked(folder), _terminated_as_interrupted():
+    with _locked(folder), command.terminated_as_interrupted():
         try:
             session.run_all()
             is_interrupted = False

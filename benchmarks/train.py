@@ -29,7 +29,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import mlperf_storage, output
@@ -83,8 +83,7 @@ def exit_code(result: dict[str, Any]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Runs what the flags say, prints the result, and returns the exit code."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     try:
         config = train_flags.config_from_flags()
         # These import TensorFlow, which takes seconds: the flags are right by now.

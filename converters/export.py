@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from converters.exports import again, array_record, plan as plans, run
 from converters.exports.plan import FORMATS, Format, Paths, Plan
@@ -45,6 +45,7 @@ from converters.options import exit_code, shared, start
 from converters.replicas import sizing
 from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import host
+from tfpipe.errors import count_of
 from tfpipe.remote import urls
 from tfpipe.shards import index, subset
 
@@ -227,9 +228,9 @@ def print_summary(done: dict[str, Any]) -> None:
     folder = ascii(os.path.expanduser(done["config"]["output_dir"]))
     verb = "would get" if done["dry_run"] else "got"
     size = sizing.shown(done["num_bytes"])
-    print(f"{folder} {verb} {done['num_records']:,} records, {size}")
+    print(f"{folder} {verb} {count_of(done['num_records'], 'record')}, {size}")
     for split, num_records in done["splits"].items():
-        print(f"  {split:<12} {num_records:>9,} records")
+        print(f"  {split:<12} {num_records:>9,}")
     if "convert_again" in done:
         same = (
             "the same shards" if done["same_shards"] else "a data set of these images"
@@ -240,14 +241,10 @@ def print_summary(done: dict[str, Any]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) != 2:
-        raise app.UsageError(
-            f"Expected one data set, DIR, got {len(argv) - 1} arguments. "
-            "Flags start with --."
-        )
+    data_dir = start.data_dir_of(argv)
 
     def work() -> int:
-        print_summary(export(config_from_flags(argv[1])))
+        print_summary(export(config_from_flags(data_dir)))
         return 0
 
     return exit_code.of(work)

@@ -19,8 +19,8 @@ can be named too. For columns of another file:
   --add_column=scores.csv         all its columns; filename or digest says the record
   --add_column=score,tag=f.csv    some of them
 
-Printed are the number of chosen records, their classes and their sizes. More to do with
-them:
+The command prints the number of chosen records, their classes and their sizes. More can
+be done with them:
 
   --save=subset.parquet    a view: tfpipe.TFRecordSource(DIR, "train",
                            subset="subset.parquet")

@@ -36,7 +36,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 
 from converters.engines import processes
 from converters.images.policy import Policy, policy_of
@@ -205,14 +205,10 @@ def _policy(source: Source) -> Policy:
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) != 2:
-        raise app.UsageError(
-            f"Expected one data set, DIR, got {len(argv) - 1} arguments. "
-            "Flags start with --."
-        )
+    data_dir = start.data_dir_of(argv)
 
     def work() -> int:
-        done = make_copies(config_from_flags(argv[1]))
+        done = make_copies(config_from_flags(data_dir))
         report.print_summary(done)
         return 2 if done["dry_run"] and not done["estimate"]["fits"] else 0
 

@@ -42,6 +42,7 @@ from converters.inputs import classes
 from converters.options import shared, start
 from converters.synthetic import camera, noise, objects, scenes, whole_tree
 from tfpipe import host
+from tfpipe.errors import count_of
 
 _OUTPUT_DIR, _OVERWRITE = shared.output_dir(), shared.overwrite()
 _NUM_WORKERS, _SEED = shared.num_workers(), shared.seed()
@@ -332,7 +333,8 @@ def config_from_flags() -> Config:
 
 def _print_report(config: Config, totals: Totals, seconds: float) -> None:
     print(
-        f"Wrote {totals.images} images of {config.num_classes} classes to "
+        f"Wrote {count_of(totals.images, 'image')} of "
+        f"{count_of(config.num_classes, 'class')} to "
         f"{config.output_dir}: {totals.bytes / 1e6:.1f} MB in {seconds:.1f} s."
     )
     report = {

@@ -47,7 +47,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from converters.checks import adopt, dataset, entries, shard
 from converters.checks.shard import Result
@@ -55,6 +55,7 @@ from converters.jobs import work_dir
 from converters.options import shared, start
 from converters.remote import place
 from tfpipe import errors, host
+from tfpipe.errors import count_of
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
@@ -277,7 +278,7 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
     for fault in result.faults:
         print(f"Fault: {fault}")
     if more := result.num_faults - len(result.faults):
-        print(f"and {more:,} more faults.")
+        print(f"and {count_of(more, 'more fault')}.")
     for remark in result.details.get("remarks", ()):
         print(f"Remark: {remark}.")
     for name, value in result.details.items():
@@ -285,22 +286,20 @@ def print_summary(summary: Mapping[str, Any], result: Result) -> None:
             print(f"{name}: {value}")
     rate = summary["num_bytes"] / 1e6 / max(summary["seconds"], 0.001)
     print(
-        f"{summary['config']['data_dir']}: {summary['num_records']:,} records in "
-        f"{summary['num_shards']:,} shards, level {summary['level']}: "
-        f"{result.num_faults:,} faults; {summary['seconds']:.1f} s, {rate:,.0f} MB/s"
+        f"{summary['config']['data_dir']}: "
+        f"{count_of(summary['num_records'], 'record')} in "
+        f"{count_of(summary['num_shards'], 'shard')}, level {summary['level']}: "
+        f"{count_of(result.num_faults, 'fault')}; {summary['seconds']:.1f} s, "
+        f"{rate:,.0f} MB/s"
     )
     print(json.dumps(summary, separators=(",", ":")))
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) != 2:
-        raise app.UsageError(
-            f"Expected one folder, DIR, got {len(argv) - 1} arguments. "
-            "Flags start with --."
-        )
-    start = time.perf_counter()
+    data_dir = start.data_dir_of(argv)
+    began = time.perf_counter()
     try:
-        config = config_from_flags(argv[1])
+        config = config_from_flags(data_dir)
         result = verify(config)
     except (ValueError, OSError, errors.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
@@ -308,7 +307,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("Error: interrupted; the check is not complete.", file=sys.stderr)
         return 1
-    print_summary(summarize(config, result, time.perf_counter() - start), result)
+    print_summary(summarize(config, result, time.perf_counter() - began), result)
     return 1 if result.num_faults else 0
 
 

@@ -1,4 +1,4 @@
-"""The exceptions of tfpipe, and the checks that refuse wrong arguments.
+"""The exceptions of tfpipe, the checks of arguments, and a word for messages.
 
     Exception
     └── TfpipeError         a fault of the data or the pipeline that tfpipe finds
@@ -379,6 +379,14 @@ def _named(owner: object, name: str) -> str:
     if isinstance(owner, str):
         return f"{owner}.{name}" if owner else name
     return f"{type(owner).__name__}.{name}"
+
+
+def count_of(number: int, noun: str) -> str:
+    """Returns a number with its noun, such as "1 class" or "2,000 records"."""
+    if number != 1:
+        ending = "es" if noun.endswith(("s", "x")) else "s"
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{ending}"
+    return f"{number:,} {noun}"
 
 
 def _plain(bound: float) -> str:

@@ -87,9 +87,9 @@ class Pipeline(KerasMethods):
 
         Batches may hold `mask`, float32 [batch]: 1 for a real record, 0 for a row that
         fills up the last batch of an evaluation or stands in for a damaged record. Such
-        a row repeats another image. Whoever computes a loss, an accuracy or predictions
-        must multiply by the mask, or leave out its rows with mask 0: of 31 images in
-        a batch of 256, 225 rows are repeated ones. `for_keras` does it.
+        a row repeats another image. To compute a loss, an accuracy or predictions,
+        multiply by the mask, or leave out the rows with mask 0: a split of 31 images in
+        a batch of 256 has 225 repeated rows. `for_keras` leaves them out.
 
         Args:
             epoch: Number of the first epoch, >= 0; each has its own order and seeds.

@@ -163,7 +163,8 @@ def imagenet_eval(
     hold `mask`: float32 [batch_size], 1 for a real record, 0 for padding. Metrics that
     are not weighted by the mask count the padding too: a validation split of 31 records
     in a batch of 256 would be counted as 256 records. `pipeline.for_keras()` leaves the
-    padding out; a loop of one's own multiplies by the mask and divides by its sum.
+    padding out; a loop of your own must multiply by the mask and divide by the sum of
+    the mask.
 
     The arguments are those of `imagenet_train`, also `ops` and `batch_ops`; the split
     is "validation" by default. A source must have `remainder="pad"`.

@@ -140,9 +140,9 @@ def inception(image_size: ImageSize, dtype: Dtype, quality: Quality) -> Recipe:
     the short side. Pixels become -1..1.
 
     Sources: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6, with the
-    numbers of TensorFlow's Inception preprocessing. Two things differ from the latter:
-    only brightness and saturation are distorted, and evaluation keeps the aspect ratio,
-    as 87.5 % of both sides would not.
+    numbers of TensorFlow's Inception preprocessing. Two things differ from TensorFlow's
+    preprocessing: only brightness and saturation are distorted, and evaluation keeps
+    the aspect ratio, as 87.5 % of both sides would not.
     """
     return Recipe(
         train=(

@@ -11,6 +11,7 @@ import tfpipe
 from benchmarks.advisor import ceilings, facts, hardware, run_costs
 from benchmarks.advisor.facts import Facts
 from benchmarks.advisor.scenario import Data, Scenario
+from benchmarks.reporting.charts.frame import count_of
 
 LEAST_GAIN = 1.03
 
@@ -125,7 +126,8 @@ def _shard_cache(known: Facts, before: Scenario) -> Payoff:
         before,
         after,
         cost=f"{_size(used)} on the local disk of each host, which gives {hits:.0%} "
-        f"of the bytes once it is full, after {times.filling_epochs} epoch(s); a first "
+        f"of the bytes once it is full, after "
+        f"{count_of(times.filling_epochs, 'epoch')}; a first "
         f"epoch of {_time(times.first_seconds)}",
         source=f"{_SHARD_CACHE_CPU[1]}; disk: {known['local_disk'].source}",
         is_possible=room > 0,
@@ -255,7 +257,7 @@ def _remote(known: Facts, before: Scenario) -> Payoff:
         "preprocessing on other hosts",
         before,
         after,
-        cost=f"{math.ceil(cores):,} cores on other hosts, and "
+        cost=f"{count_of(math.ceil(cores), 'core')} on other hosts, and "
         f"{rate * pixels / before.num_hosts / 1e9:,.2f} GB/s of pixels into each host",
         source=f"pixels of uint8; {_SERVICE_SOURCE}; on the trainer: "
         f"{_READ_ONLY_MS[1]}",

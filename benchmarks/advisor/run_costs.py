@@ -11,9 +11,10 @@ import numpy as np
 
 from benchmarks.advisor import ceilings
 from benchmarks.advisor.scenario import Scenario
+from benchmarks.reporting.charts.frame import count_of
 
 _GRID = 64  # points a side of the grid that the hits of LRU are summed on
-# A cache that keeps what so many epochs of a host read makes their order as good as
+# If a cache keeps the records of so many epochs of a host, their order is as good as
 # random.
 _MANY_EPOCHS = 64
 
@@ -45,7 +46,8 @@ def page_cache_hits(cache_bytes: float, data_bytes: float, num_hosts: int) -> fl
     if fits in (0.0, 1.0) or num_hosts * fits > _MANY_EPOCHS:
         return fits
     if num_hosts == 1:
-        return fits + (1 - fits) * math.log(1 - fits)
+        # Rounding makes the sum of a very small share less than 0.
+        return max(0.0, fits + (1 - fits) * math.log(1 - fits))
     part = 1 / num_hosts
     points = (np.arange(_GRID) + 0.5) / _GRID
     # Shares of the data that were not read since, within the two epochs at the ends.
@@ -115,9 +117,10 @@ def sizing(scenario: Scenario, ram: float, storage_cache: float) -> Sizing:
         arithmetic=(
             f"MLPerf Storage: max({_RUN_STEPS} steps x {batch:,} images x "
             f"{scenario.num_accelerators:,} accelerators x {record:,.0f} B, "
-            f"{_RUN_MEMORIES} x {scenario.num_hosts:,} hosts x {ram / 1e9:,.0f} GB) = "
-            f"{mlperf / 1e12:,.2f} TB; Dell: more than max({memory / 1e9:,.0f} GB of "
-            f"all hosts, {storage_cache / 1e9:,.0f} GB of the storage) = "
+            f"{_RUN_MEMORIES} x {count_of(scenario.num_hosts, 'host')} x "
+            f"{ram / 1e9:,.0f} GB) = {mlperf / 1e12:,.2f} TB; Dell: more "
+            f"than max({memory / 1e9:,.0f} GB of all hosts, "
+            f"{storage_cache / 1e9:,.0f} GB of the storage) = "
             f"{dell / 1e12:,.2f} TB"
         ),
     )

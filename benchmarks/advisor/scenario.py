@@ -65,8 +65,8 @@ class Host:
         num_accelerators: Accelerators, each with one rank.
         num_cores: Cores that the input pipelines may use; may be a fraction.
         cache_bytes: Memory that can keep files that were read; 0 for none.
-        link_bytes_per_second: Most that a host can read from the storage, by its
-            network or its client.
+        link_bytes_per_second: Highest rate at which a host reads from the storage, over
+            its network or by its client.
 
     Raises:
         ValueError: If a number is out of range.

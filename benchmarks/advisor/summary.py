@@ -16,6 +16,7 @@ from benchmarks.advisor.facts import Fact, Facts
 from benchmarks.advisor.scenario import Scenario
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Accelerator
+from benchmarks.reporting.charts.frame import count_of
 
 _BINDING = {
     "accelerator": "the accelerators",
@@ -255,9 +256,9 @@ def _other_lines(found: Mapping[str, Any]) -> list[str]:
         f"{sizing['copies']:,} of this data set. {sizing['arithmetic']}.",
         f"An epoch takes {epochs['later_seconds']:,.1f} s, the first one "
         f"{epochs['first_seconds']:,.1f} s; the caches are full after "
-        f"{_count(epochs['filling_epochs'], 'epoch')}. A run of "
-        f"{_count(epochs['amortized_epochs'], 'epoch')} or more is at most 5 % longer "
-        "than with full caches.",
+        f"{count_of(epochs['filling_epochs'], 'epoch')}. A run of "
+        f"{count_of(epochs['amortized_epochs'], 'epoch')} or more is at most 5 % "
+        "longer than with full caches.",
     ]
     if checkpoint := found["checkpoint"]:
         lines.append(
@@ -266,10 +267,6 @@ def _other_lines(found: Mapping[str, Any]) -> list[str]:
             f"{checkpoint['share']:.2%} of the run."
         )
     return lines
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _fact_lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:

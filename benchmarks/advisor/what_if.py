@@ -1,7 +1,7 @@
 """A change of some facts: what is set, and what no longer holds because of it.
 
-In: a text such as "cores=128,storage=10GB/s". Out: facts, in which figures that hang on
-a changed one are forgotten.
+In: a text such as "cores=128,storage=10GB/s". Out: facts, without the figures that
+depend on a changed one.
 """
 
 from collections.abc import Mapping
@@ -86,6 +86,6 @@ def apply(known: Facts, changes: Facts) -> dict[str, Fact]:
 
 
 def _cost_ratio(known: Facts, changes: Facts) -> float:
-    """Returns by which a change of the pipeline's paths multiplies the CPU time."""
+    """Returns the factor by which other paths of the pipeline multiply the CPU time."""
     was, now = ({**hardware.PATHS, **each} for each in (known, {**known, **changes}))
     return hardware.paths_ratio(now) / hardware.paths_ratio(was)

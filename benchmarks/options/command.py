@@ -5,12 +5,14 @@ calls `run` before it imports TensorFlow, so that help and errors about flags co
 once.
 """
 
+import contextlib
 import functools
 import importlib
 import os
+import signal
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -167,6 +169,16 @@ def _describe(flag: flags.Flag) -> str:
     )
 
 
+@contextlib.contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Makes SIGTERM end the block like Ctrl-C, so that the command can clean up."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def define_results(help_text: str) -> flags.FlagHolder[list[str] | None]:
     """Defines --results, which commands that read results have in common."""
     holder: flags.FlagHolder[list[str] | None] = flags.DEFINE_list(
@@ -188,6 +200,16 @@ def refuse_urls(values: flags.FlagValues) -> None:
     for name in values:
         if name not in URL_FLAGS:
             errors.require_local_path("", f"--{name}", values[name].value)
+
+
+def refuse_arguments(argv: Sequence[str]) -> None:
+    """Checks that the command line has nothing but flags.
+
+    Raises:
+        app.UsageError: If it has anything else.
+    """
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
 
 
 def refuse(names: Sequence[str], why: str) -> None:

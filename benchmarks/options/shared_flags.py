@@ -33,8 +33,8 @@ _SHARD_CACHE_DIR = flags.DEFINE_string(
 _SHARD_CACHE_MAX_GB = flags.DEFINE_float(
     "shard_cache_max_gb",
     None,
-    "Most room that --shard_cache_dir may take on a host, in GB. Default: 80 % of the "
-    "room that is free.",
+    "Room that --shard_cache_dir may take at most on a host, in GB. Default: 80 % of "
+    "the room that is free.",
     lower_bound=0.0,
 )
 _MODEL = flags.DEFINE_enum(

@@ -134,8 +134,8 @@ _CACHE = flags.DEFINE_enum(
     "State of the page cache for the files of the split: cold empties it at the start, "
     "when the timing begins and after each epoch; warm fills it at the start. With "
     "--shard_cache_dir it is the state of that cache: cold begins with an empty one in "
-    "a folder of its own, and removes it; warm fetches the whole split before. It is "
-    "an error if the bytes that came in a timed epoch do not fit.",
+    "a folder of its own, and removes it; warm fetches the whole split first. A run "
+    "in which a timed epoch was in another state ends with an error.",
 )
 _RAM_CACHE = flags.DEFINE_enum(
     "ram_cache",

@@ -129,7 +129,7 @@ def rate(group: Group) -> Estimate | None:
     steps = result.number("num_timed_steps") or 0
     if deviation is None or steps < 2:
         return Estimate(mean)
-    # Neighbouring steps resemble each other, so this is the least that the noise is.
+    # Neighboring steps resemble each other, so this is the least that the noise is.
     return Estimate(mean, (deviation / _Z_95) ** 2 / steps, steps - 1, "steps")
 
 

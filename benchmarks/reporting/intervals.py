@@ -1,8 +1,8 @@
 """Intervals: how sure a mean is, and a ratio of two means.
 
-In: the values of repeated runs. Out: 95 % intervals. That of a ratio is by the delta
-method on its logarithm (Casella and Berger, Statistical Inference, 5.5.4), with
-Student's t and the degrees of freedom of Welch (Biometrika 34, 1947).
+In: the values of repeated runs. Out: 95 % intervals. The interval of a ratio follows
+the delta method on its logarithm (Casella and Berger, Statistical Inference, 5.5.4),
+with Student's t and the degrees of freedom of Welch (Biometrika 34, 1947).
 """
 
 import math

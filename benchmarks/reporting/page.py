@@ -25,7 +25,13 @@ from benchmarks.reporting.charts import (
     ranks,
     tiers,
 )
-from benchmarks.reporting.charts.frame import Chart, amount, milliseconds, percent
+from benchmarks.reporting.charts.frame import (
+    Chart,
+    amount,
+    count_of,
+    milliseconds,
+    percent,
+)
 from benchmarks.reporting.results import Collection, Group, Result
 
 _PICTURE_WIDTH = 720
@@ -101,18 +107,14 @@ def _charts(collection: Collection) -> list[Chart]:
     return [chart for chart in found if chart is not None]
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
 def _summary(collection: Collection) -> str:
     """Returns what the page is about: results, hosts, dates."""
     found = collection.results
     documents = (*found, *collection.sweeps, *collection.advice)
-    parts = [_count(len(documents), "result")]
+    parts = [count_of(len(documents), "result")]
     hosts = {host for result in found for host in result.hosts}
     if hosts:
-        parts.append(_count(len(hosts), "host"))
+        parts.append(count_of(len(hosts), "host"))
     days = sorted({result.started[:10] for result in found if result.started})
     if days:
         first, last = days[0], days[-1]
@@ -238,7 +240,9 @@ def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
     words = [f"{count} {verdict}" for verdict, count in counts.items() if count]
     sentence = "No run is in both sets of results."
     if found:
-        sentence = f"{_count(len(changes), 'figure')} of {_count(len(found), 'run')}: "
+        sentence = (
+            f"{count_of(len(changes), 'figure')} of {count_of(len(found), 'run')}: "
+        )
         sentence += f"{', '.join(words)}."
     return {
         "sentence": sentence,

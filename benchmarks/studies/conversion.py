@@ -2,7 +2,7 @@
 
   python -m benchmarks.studies.conversion --raw_dir=RAW --num_turns=5
 
-Question: what do inspecting, hashing, checksumming, cataloguing and entry points cost?
+Question: what do inspecting, hashing, checksumming, cataloging and entry points cost?
 Four variants convert the same images of RAW/train, interleaved: converters.imagenet
 without fsync, the same with --entry_points, converters.imagenet with fsync (its
 default), and a loop that only reads files and passes `tf.train.Example`s to
@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command
 from benchmarks.reporting import output
@@ -270,8 +270,7 @@ def table(figures: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     processes, turns = _NUM_PROCESSES.value, _NUM_TURNS.value
     try:
         figures = compare(_RAW_DIR.value, processes, turns)

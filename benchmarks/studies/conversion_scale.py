@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import PIL.Image
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command
 from benchmarks.reporting import output
@@ -299,8 +299,7 @@ def table(figures: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the figures beside their targets."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     num_images, num_workers = _NUM_SCALE_IMAGES.value, _NUM_SCALE_WORKERS.value
     try:
         figures = measure(pathlib.Path(_SCALE_DIR.value), num_images, num_workers)

@@ -11,7 +11,7 @@ that people write by hand, and lean_ is the hand_ pipeline with the cheaper kern
 tfpipe. Variants of one pipeline differ in one choice.
 
 Variants named rewritten_ read --rewritten_data_dir=DIR2, which must hold the same
-images, converted with --restart_rows. Those named entries_ read
+images, converted with --restart_rows. Variants named entries_ read
 --entries_data_dir=DIR3, a copy of DIR with entry points.
 
 Variants with _eval_ in their names crop the centers of the images in their order.
@@ -29,7 +29,7 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import output
@@ -123,19 +123,15 @@ def _variants(job: decode_variants.Job) -> list[str]:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     from benchmarks.reporting import environment
     from benchmarks.studies.decode_variants import Job
 
     config = train_flags.config_from_flags()
     job = Job(
-        data_dir=str(config.data_dir),
         rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
         entries_data_dir=_ENTRIES_DATA_DIR.value,
-        image_size=config.image_size or 224,
-        batch_size=config.batch_size or 64,
-        **interleaved.image_counts(),
+        **interleaved.job_options(config, batch_size=64),
     )
     try:
         figures = compare(job, _variants(job), interleaved.num_rounds())

@@ -26,27 +26,17 @@ _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(interleaved.Job):
     """Work of every variant: batches of random crops of the shuffled train split.
 
     Attributes:
-        data_dir: Folder of the data set.
         rewritten_data_dir: Folder of the same images, converted with --restart_rows;
             None if no variant reads them.
         entries_data_dir: Folder of the same data set with entry points, or None.
-        image_size: Side of the crops, in pixels.
-        batch_size: Images in a batch.
-        num_warmup_images: Images that are read before the timed images.
-        num_timed_images: Images that are timed.
     """
 
-    data_dir: str
     rewritten_data_dir: str | None = None
     entries_data_dir: str | None = None
-    image_size: int = 224
-    batch_size: int = 64
-    num_warmup_images: int = 1000
-    num_timed_images: int = 4000
 
 
 def measure(name: str, job: Job) -> interleaved.Run:

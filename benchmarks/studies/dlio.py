@@ -31,7 +31,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.options import command, shared_flags
@@ -322,8 +322,7 @@ def compare(dlio: str, folder: pathlib.Path, batch_size: int) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     options = shared_flags.shared()
     batch_size = options["batch_size"] or 32
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from absl import flags
 
+from benchmarks.options.config import Config
 from benchmarks.system import programs
 
 _NUM_ROUNDS = flags.DEFINE_integer(
@@ -47,14 +48,43 @@ def image_counts() -> dict[str, int]:
     }
 
 
-def time_limit(job: Any) -> float:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """Work of every variant of a study: batches of the shuffled train split.
+
+    Attributes:
+        data_dir: Folder of the data set.
+        image_size: Height and width of the images in pixels.
+        batch_size: Images in a batch.
+        num_warmup_images: Images that are read before the timed images.
+        num_timed_images: Images that are timed.
+    """
+
+    data_dir: str
+    image_size: int = 224
+    batch_size: int = 64
+    num_warmup_images: int = 1000
+    num_timed_images: int = 4000
+
+
+def job_options(config: Config, *, batch_size: int) -> dict[str, Any]:
+    """Returns the fields of `Job` from the flags; `batch_size` is the default."""
+    return {
+        "data_dir": str(config.data_dir),
+        "image_size": config.image_size or 224,
+        "batch_size": config.batch_size or batch_size,
+        **image_counts(),
+    }
+
+
+def time_limit(job: Job) -> float:
     """Returns the seconds after which a run over the images of a job has hung."""
     num_images = job.num_warmup_images + job.num_timed_images
     return 120 + num_images / _MIN_IMAGES_PER_SECOND
 
 
 def measure(
-    batches: Iterator[object], job: Any, cpu_seconds: Callable[[], float]
+    batches: Iterator[object], job: Job, cpu_seconds: Callable[[], float]
 ) -> Run:
     """Times the batches of a variant in this process, after its warm-up.
 
@@ -62,7 +92,7 @@ def measure(
 
     Args:
         batches: Batches of the variant, without end.
-        job: batch_size, num_warmup_images and num_timed_images.
+        job: The numbers of images.
         cpu_seconds: Clock that returns the CPU time of the variant, in seconds.
 
     Returns:

@@ -4,7 +4,7 @@ r"""How much time does it cost to watch the input while a model trains?
   python -m benchmarks.studies.monitoring --model=tiny --synthetic --num_steps=100 \
       --batch_size=1 --image_size=32
 
-There are two variants: "loop" is a training loop of one's own under `tfpipe.StepTimer`,
+There are two variants: "loop" is a hand-written training loop under `tfpipe.StepTimer`,
 "fit" is Keras' fit under `tfpipe.LogInput`; both write TensorBoard files. Runs with and
 without watching are interleaved in one process, on the same model, so that a slow spell
 of the machine affects both; the order of the two changes with each turn.
@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import lazy_loader
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.models import catalog
@@ -154,8 +154,7 @@ def table(figures: dict[str, dict[str, float]]) -> str:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     from benchmarks.distributed.ranks import Ranks
     from benchmarks.training.setting import make_setting
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 import numpy as np
 import numpy.typing as npt
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.models import catalog
@@ -242,8 +242,7 @@ def table(report: dict[str, Any]) -> str:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     try:
         config = train_flags.config_from_flags()
         image_size = config.image_size or 224

@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from absl import app, flags
+from absl import flags
 
 import tfpipe
 from benchmarks.options import command
@@ -206,8 +206,7 @@ def config_from_flags() -> Config:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     config = config_from_flags()
     try:
         report = compare(config)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 from typing import Any
 
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.options import command, train_flags
@@ -116,8 +116,7 @@ def table(sizes: list[dict[str, Any]]) -> str:
 
 def main(argv: list[str]) -> int:
     """Prints the memory of each window size over --data_dir."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     config = train_flags.config_from_flags()
     try:
         measured = measure(str(config.data_dir))

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lazy_loader
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.options import command, train_flags
@@ -242,7 +242,7 @@ def _compared(
 
 
 def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
-    """Returns predicted over measured rates, and why some cannot be told.
+    """Returns predicted over measured rates, and why some cannot be predicted.
 
     Args:
         pipelines: The pipeline with AUTOTUNE, which is profiled, and other tunings.
@@ -345,8 +345,7 @@ def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     config = train_flags.config_from_flags()
     try:
         cases = run(str(config.data_dir), _CASES.value or list(CASES))

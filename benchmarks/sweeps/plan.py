@@ -338,15 +338,13 @@ def _check_arguments(sweep: Sweep) -> None:
     if sweep.accelerators:
         swept |= {"emulate": "accelerators", "step_time_ms": "accelerators"}
     for name in sorted(given & set(swept)):
-        raise ValueError(
-            f"--{name} cannot be given after --: it is what --{swept[name]} is for."
-        )
+        raise ValueError(f"--{name} cannot be given after --: --{swept[name]} sets it.")
 
 
 def _check_search(sweep: Sweep) -> None:
     if not sweep.find_ranks:
         if sweep.max_ranks is not None:
-            raise ValueError("--max_ranks is the limit of --find_ranks, which must be.")
+            raise ValueError("--max_ranks is for --find_ranks, which must be given.")
         return
     if (
         sweep.ranks

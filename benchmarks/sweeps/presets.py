@@ -32,9 +32,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 def settings(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of a preset with those that were given.
 
-    Each preset has the gate `GATE`, unless a gate is given. What excludes a given
-    setting is left out: --placements and --find_ranks say themselves on how many ranks
-    the runs are.
+    Each preset has the gate `GATE`, unless a gate is given. A setting of the preset
+    that excludes a given one is left out: --placements and --find_ranks choose the
+    numbers of ranks themselves.
 
     Args:
         name: A key of `PRESETS`; None for the given settings alone.

@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple
 
 import tfpipe
 from benchmarks.reporting import output
+from benchmarks.reporting.charts.frame import count_of
 from benchmarks.sweeps.plan import Result, Run
 
 FAILED_DIR = "failed"
@@ -118,7 +119,7 @@ def keep_result(
 ) -> Outcome:
     """Starts a run, waits for its end, and stores its result or its error.
 
-    What cannot be stored is printed on stderr instead, whole.
+    A result or an error that cannot be stored is printed whole on stderr instead.
 
     Args:
         folder: Folder of the sweep.
@@ -166,7 +167,7 @@ def _error(
     if code not in (0, _GATE_NOT_MET):
         return find_error(tail) or f"It ended with exit code {code}."
     if result is None or result.get("num_ranks") != run.num_ranks:
-        return f"It printed no result of {run.num_ranks} ranks."
+        return f"It printed no result of {count_of(run.num_ranks, 'rank')}."
     return ""
 
 

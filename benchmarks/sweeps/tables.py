@@ -21,7 +21,7 @@ def plan_lines(session: Session) -> list[str]:
     """Returns a line for each run, done or not, and a last line about what is left."""
     runs = session.sweep.runs()
     missing = [run for run in runs if run not in session.results]
-    last = f"{len(missing)} of {len(runs)} runs are left."
+    last = f"Runs left: {len(missing)} of {len(runs)}."
     if missing and (seconds := seconds_left(session)) is not None:
         last += f" They take about {time_text(seconds)}, as their finished repeats did."
     return [*(f"{_state(run, session):>8}  {run.name}" for run in runs), last]

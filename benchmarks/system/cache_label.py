@@ -46,7 +46,7 @@ class EpochCache:
 
     @property
     def giver(self) -> str:
-        """Who gives the bytes of a cold epoch, for sentences."""
+        """Name of the place that gives the bytes of a cold epoch, for sentences."""
         return "storage" if self.server_bytes is None else "the server"
 
     @property

@@ -42,7 +42,7 @@ class _Paced:
         self._reading = Reading()
 
     def read(self, *, anew: bool) -> Reading:
-        """Returns a new reading; or the last one if it is too early and not `anew`."""
+        """Returns a new reading, or the last one if it is too early without `anew`."""
         now = time.monotonic()
         if anew or now - self._read_at >= self._cost / COST_LIMIT:
             start = time.thread_time()

@@ -127,7 +127,7 @@ def require_matches(
         its = connection.execute(f"SELECT {key} FROM added_{number} LIMIT 1").fetchone()
         raise ValueError(
             f"Column {key} of {item.path} must name records of the data set, such as "
-            f"{mine[0] if mine else 'none'}, got none that it has, the first is "
+            f"{mine[0] if mine else 'none'}, got only unknown ones, the first is "
             f"{its[0] if its else 'no row'}."
         )
 

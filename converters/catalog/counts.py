@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.replicas.sizing import shown
+from tfpipe.errors import count_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -114,7 +115,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 def _class_lines(found: Mapping[str, Any]) -> Sequence[str]:
     """Returns the largest classes with bars, and the smallest class."""
     largest, number = found["largest_classes"], found["num_classes"]
-    text = [f"{number:,} class{'es' if number > 1 else ''}, the largest first:"]
+    text = [f"{count_of(number, 'class')}, the largest first:"]
     most = largest[0]["num_records"]
     for item in largest:
         bar = "#" * max(round(_BAR_WIDTH * item["num_records"] / most), 1)

@@ -17,6 +17,7 @@ from converters.jobs import duplicates, publish
 from converters.replicas.sizing import shown
 from converters.replicas.source import Source
 from tfpipe import errors
+from tfpipe.errors import count_of
 from tfpipe.remote.files import Files
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _classes(
     if not listed:
         return None
     most, least = listed[0]["num_records"], listed[-1]["num_records"]
-    sentence = f"Each class has {most:,} record{'s' if most > 1 else ''}."
+    sentence = f"Each class has {count_of(most, 'record')}."
     if most != least:
         sentence = (
             f"The largest class has {most:,} records, the smallest {least:,}: "
@@ -163,7 +164,7 @@ def _boxes(made_by: Mapping[str, Any], read: Sequence[Sample]) -> dict[str, Any]
         "num_boxes": sum(item.num_boxes for item in read),
         "bars": charts.named_bars(
             [
-                (f"{number} box{'' if number == 1 else 'es'}", count)
+                (count_of(number, "box"), count)
                 for number, count in sorted(
                     collections.Counter(item.num_boxes for item in read).items()
                 )

@@ -21,6 +21,7 @@ from converters.checks.shard import Fault, Request, Result
 from converters.checks.side_files import is_taken_for_shard, with_digests
 from converters.inputs import classes
 from converters.jobs import side_files
+from tfpipe.errors import count_of
 from tfpipe.shards import image_record, index
 
 COMMAND = "converters.verify"
@@ -209,7 +210,7 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
     for split, entries in _by_split(examined).items():
         counts = [entry.num_records for entry in entries]
         if empty := counts.count(0):
-            found.append(f"{split}: {empty} of {len(counts)} shards are empty")
+            found.append(f"{split}: {empty} of {len(counts)} shards without records")
         if max(counts) - min(counts) > 1:
             found.append(
                 f"{split}: the shards are uneven, {min(counts)} to {max(counts)} "
@@ -225,8 +226,8 @@ def remarks(examined: Sequence[Examined], facts: Facts) -> list[str]:
         )
     if facts.num_not_jpeg:
         found.append(
-            f"{facts.num_not_jpeg:,} images are no JPEG: the presets of tfpipe decode "
-            "PNG as well, at a higher cost, and no other format"
+            f"Not JPEG: {count_of(facts.num_not_jpeg, 'image')}. The presets of tfpipe "
+            "decode PNG as well, at a higher cost, and no other format"
         )
     return found
 

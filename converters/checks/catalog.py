@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from converters.checks.shard import Fault
 from tfpipe import errors
+from tfpipe.errors import count_of
 from tfpipe.shards import index
 from tfpipe.shards.index import Index, Shard
 
@@ -68,7 +69,9 @@ def _column_faults(data_dir: pathlib.Path) -> Iterator[Fault]:
     for name, number in zip(index.CATALOG_COLUMNS, numbers, strict=True):
         if number != num_rows:
             empty = num_rows - number
-            yield _fault(f"column {name} must have a value in each row, {empty} do not")
+            yield _fault(
+                f"column {name} must have a value in each row, got {empty} empty"
+            )
 
 
 def _split_faults(known: Index, data_dir: pathlib.Path) -> Iterator[Fault]:
@@ -95,7 +98,8 @@ def _place_faults(
     outside = int(np.count_nonzero((numbers < 0) | (numbers >= len(shards))))
     if outside:
         last = len(shards) - 1
-        yield _fault(f"the numbers of shards must be 0 to {last}, {outside} are not")
+        others = count_of(int(outside), "other")
+        yield _fault(f"the numbers of shards must be 0 to {last}, got {others}")
     # `index.load_catalog` sorts the rows by shard.
     bounds = np.searchsorted(numbers, np.arange(len(shards) + 1))
     for shard, start, stop in zip(shards, bounds[:-1], bounds[1:], strict=True):

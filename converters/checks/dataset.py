@@ -225,6 +225,11 @@ def _tasks(
             yield Task(split=split, number=number, shard=shard, byte_offsets=offsets)
 
 
+def _first_fault(result: Result) -> str:
+    number = errors.count_of(result.num_faults, "fault")
+    return f"The check found {number}, the first is {result.faults[0]}."
+
+
 def repair(request: Request, known: index.Index, before: Result) -> Result:
     """Builds faulty shards and side files again, and checks the data set again.
 
@@ -239,15 +244,13 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
     if request.input_dir is None or _is_adopted(known):
         raise ValueError(
             f"--repair needs shards that a converter of this package wrote, but those "
-            f"of {request.data_dir} are another tool's. The first of their "
-            f"{before.num_faults} faults is {before.faults[0]}."
+            f"of {request.data_dir} are another tool's. {_first_fault(before)}"
         )
     if known.made_by.get("command") == _REPLICATE:
         raise ValueError(
             f"--repair needs shards made from images, but those of {request.data_dir} "
             f"are replicas. Make them again with `python -m {_REPLICATE}` and "
-            f"--overwrite. The first of their {before.num_faults} faults is "
-            f"{before.faults[0]}."
+            f"--overwrite. {_first_fault(before)}"
         )
     _require_tree(request, known, "--repair")
     for name in (index.INDEX_NAME, index.CATALOG_NAME):
@@ -255,7 +258,7 @@ def repair(request: Request, known: index.Index, before: Result) -> Result:
             raise ValueError(
                 f"--repair builds shards from a sound {name}, but the one in "
                 f"{request.data_dir} has faults. Copy it again or convert the data set "
-                f"again. The first of {before.num_faults} faults is {before.faults[0]}."
+                f"again. {_first_fault(before)}"
             )
     if names:
         _require_policy(known)

@@ -16,7 +16,8 @@ from converters.replicas.source import Source
 
 FOLDER = "converters.folder"
 
-# What was done to an image is done: only these choices also concern stored images.
+# Stored images have been changed already: only these policies could change them, or
+# leave them out, once more.
 _KEPT_FIELDS = (
     *("truncated", "decode"),
     *("max_pixels", "max_decoded_pixels", "max_image_bytes"),

@@ -15,7 +15,7 @@ from converters.exports.plan import Plan
 from converters.jobs import side_files
 from tfpipe.shards import index, records
 
-# One record a group: a record is read without its neighbours.
+# One record a group: a record is read without its neighbors.
 _OPTIONS = "group_size:1"
 
 

@@ -232,9 +232,9 @@ def _require_known(
     ]
     if unknown:
         raise ValueError(
-            f"--label_map must name every class of the input, {len(unknown)} are "
-            f"missing, the first is {unknown[0]!r}. Add them, or choose others with "
-            "--classes."
+            "--label_map must name every class of the input, but lacks "
+            f"{len(unknown)}, the first is {unknown[0]!r}. Add them, or choose "
+            "others with --classes."
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from converters.inputs.boxes import Boxes
 from converters.inputs.classes import Class
 from converters.inputs.ilsvrc import Image, Tree
+from tfpipe.errors import count_of
 
 NONE = "none"
 ILSVRC2012 = "ilsvrc2012"
@@ -70,7 +71,8 @@ def _faults(tree: Tree, synsets: Sequence[str], boxes: Boxes) -> Iterator[str]:
     for split, images in tree.splits.items():
         empty = [image.name for image in images if image.num_bytes == 0]
         if empty:
-            yield f"{split}: {len(empty):,} images have no bytes: {_some(empty)}"
+            counted = count_of(len(empty), "image")
+            yield f"{split}: {counted} without bytes: {_some(empty)}"
     if boxes.num_boxes != _NUM_BOXES:
         yield f"boxes: {boxes.num_boxes:,} instead of {_NUM_BOXES:,}"
 
@@ -87,7 +89,8 @@ def _class_faults(
     counts = collections.Counter(image.class_index for image in images)
     missing = [synset for n, synset in enumerate(synsets) if not counts[n]]
     if missing:
-        yield f"{split}: {len(missing):,} classes have no image: {_some(missing)}"
+        counted = count_of(len(missing), "class")
+        yield f"{split}: {counted} without an image: {_some(missing)}"
     wrong = [
         f"{synset} ({counts[number]:,})"
         for number, synset in enumerate(synsets)
@@ -95,7 +98,7 @@ def _class_faults(
     ]
     if wrong:
         bounds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        counted = f"{len(wrong):,} classes do not have {bounds} images"
+        counted = f"{count_of(len(wrong), 'class')} without {bounds} images each"
         yield f"{split}: {counted}: {_some(wrong)}"
 
 
@@ -105,7 +108,7 @@ def _validation_faults(images: Sequence[Image]) -> Iterator[str]:
     names = (f"ILSVRC2012_val_{n:08d}" for n in range(1, _NUM_VALIDATION + 1))
     missing = [name for name in names if name not in stems]
     if missing:
-        yield f"validation: {len(missing):,} names are missing: {_some(missing)}"
+        yield f"validation: {count_of(len(missing), 'missing name')}: {_some(missing)}"
 
 
 def _some(names: Sequence[str]) -> str:

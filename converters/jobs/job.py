@@ -131,7 +131,8 @@ class Job:
 
     @functools.cached_property
     def identity(self) -> str:
-        """Digest of the description: two jobs are the same if theirs are equal."""
+        """Digest of the description: two jobs are the same if their digests are
+        equal."""
         return identity_of(self.description)
 
     @functools.cached_property

@@ -102,7 +102,7 @@ def _require_complete(job: Job, job_dir: pathlib.Path, state: place.State) -> No
     if missing:
         raise OSError(
             f"--finalize needs all {len(job.plans)} shards in {job_dir}, "
-            f"{len(missing)} are missing, the first is {missing[0]}. "
+            f"but lacks {len(missing)}, the first is {missing[0]}. "
             "Run the tasks that did not end."
         )
 

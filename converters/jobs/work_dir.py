@@ -179,7 +179,7 @@ def require_free(
     if (output_dir / index.INDEX_NAME).exists():
         if not overwrite:
             begun = any((output_dir / WORK_DIR_NAME).glob(f"{_JOB_PREFIX}*"))
-            more = " An unfinished conversion that replaces it goes on likewise."
+            more = " Add --overwrite also to go on with an unfinished conversion."
             raise ValueError(
                 f"--output_dir {output_dir} already holds a data set. Choose another "
                 f"folder, or replace it with --overwrite.{more if begun else ''}"

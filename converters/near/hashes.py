@@ -1,7 +1,7 @@
 """Hashes of pixels: 64 bits that stay nearly the same when an image is scaled.
 
 In: the records of a data set. Out: the hash of each image, by the library ImageHash. A
-bit says whether a pixel of an image of 9 x 8 pixels is darker than its neighbour
+bit says whether a pixel of an image of 9 x 8 pixels is darker than its neighbor
 (difference hash). Runs in worker processes.
 """
 

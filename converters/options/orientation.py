@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from converters.images import lossless
+from tfpipe.errors import count_of
 from tfpipe.native import requirements
 
 _NOT_UPRIGHT = frozenset({"kept_exif", "rewritten_exif"})
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each thing that the user may want otherwise.
+    """Returns a line for each decision that the user may want to change.
 
     Args:
         summary: From `summary.summarize`.
@@ -24,14 +25,15 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
     num_kept = sum(n for name, n in decisions.items() if _not_upright(name))
     if num_kept:
         lines.append(
-            f"Warning: {num_kept:,} images are stored turned or mirrored; their EXIF "
-            "orientation says so, but training ignores it. To store them upright: "
-            "--exif_orientation=apply (ImageNet's published results keep them)."
+            f"Warning: {count_of(num_kept, 'image')} stored turned or mirrored. "
+            "Training ignores the EXIF orientation, which says so. To store them "
+            "upright: --exif_orientation=apply "
+            "(ImageNet's published results keep them)."
         )
     num_encoded = sum(n for name, n in decisions.items() if _only_turned(name))
     if num_encoded and not policy["lossless_rotation"] and not lossless.is_built():
         lines.append(
-            f"Note: {num_encoded:,} JPEGs were turned upright by encoding them again. "
+            f"Note: {count_of(num_encoded, 'JPEG')} turned upright by encoding again. "
             "To turn them without loss where their size allows, build the library for "
             f"it, then convert again with --overwrite. {requirements.remedy()}"
         )
@@ -43,7 +45,7 @@ def _not_upright(decision: str) -> bool:
 
 
 def _only_turned(decision: str) -> bool:
-    """Whether an image was encoded again for no other reason than to turn it."""
+    """Whether an image was encoded again only to turn it."""
     parts = decision.split("+")
     other = any(part.startswith("converted_") or part == "shrunk" for part in parts)
     return "rotated_exif" in parts and not other

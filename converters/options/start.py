@@ -4,7 +4,7 @@ In: the function of a command. Out: the end of the process.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags
@@ -38,6 +38,20 @@ def _parse(argv: list[str]) -> list[str]:
             sys.exit(0)
         raise
     return arguments
+
+
+def data_dir_of(argv: Sequence[str]) -> str:
+    """Returns DIR, the only argument of a command about one data set.
+
+    Raises:
+        app.UsageError: If there is no argument, or more than one.
+    """
+    if len(argv) != 2:
+        raise app.UsageError(
+            "Expected one data set, DIR, got "
+            f"{errors.count_of(len(argv) - 1, 'argument')}. Flags start with --."
+        )
+    return argv[1]
 
 
 def refuse_urls(values: flags.FlagValues) -> None:

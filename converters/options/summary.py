@@ -13,6 +13,7 @@ from typing import Any
 
 from converters.engines import processes
 from converters.jobs import publish, side_files
+from tfpipe.errors import count_of
 from tfpipe.shards import index
 
 _SCHEMA_VERSION = 1
@@ -106,7 +107,7 @@ def _classes(spread: Mapping[str, Any] | None) -> str:
     if spread["smallest"]["num_images"] == spread["largest"]["num_images"]:
         each = f"{spread['smallest']['num_images']:,} each"
     num_classes = spread["num_classes"]
-    text = f" of {num_classes:,} class{'es' if num_classes > 1 else ''}, {each}"
+    text = f" of {count_of(num_classes, 'class')}, {each}"
     if missing := spread["num_without_images"]:
         names = ", ".join(map(_shown, spread["first_without_images"]))
         more = ", ..." if missing > len(spread["first_without_images"]) else ""
@@ -130,8 +131,8 @@ def _next_steps(summary: Mapping[str, Any]) -> list[str]:
     lines = []
     if undecoded := summary["full_decode"]:
         lines.append(
-            f"{undecoded['num_images']:,} images were not decoded. Damage that stops a "
-            "decoder is found with --decode=full, in about "
+            f"Not decoded: {count_of(undecoded['num_images'], 'image')}. Damage "
+            "that stops a decoder is found with --decode=full, in about "
             f"{_duration(undecoded['seconds'])} more."
         )
     path = ascii(os.path.expanduser(summary["config"]["output_dir"]))
@@ -166,21 +167,23 @@ def _remarks(summary: Mapping[str, Any]) -> list[str]:
     copies = summary["duplicates"]
     if copies["num_copies"]:
         lines.append(
-            f"  {copies['num_copies']:,} exact copies, see duplicates.jsonl; groups "
+            f"  exact copies: {copies['num_copies']:,}, see duplicates.jsonl; groups "
             f"across splits: {copies['num_groups_across_splits']}, with several "
             f"classes: {copies['num_groups_with_several_classes']}"
         )
     if psnr := summary["psnr"]:
         saved = 1 - summary["num_bytes"] / summary["num_source_bytes"]
         lines.append(
-            f"  {saved:.1%} smaller; pixel error of {psnr['num_images']} images: PSNR "
+            f"  {saved:.1%} smaller; pixel error of "
+            f"{count_of(psnr['num_images'], 'image')}: PSNR "
             f"{psnr['mean_db']} dB on average, {psnr['min_db']} dB at worst"
         )
     if (rewritten := summary["rewritten"])["num_images"]:
         saved = rewritten["num_bytes_saved"]
         lines.append(
-            f"  {rewritten['num_images']:,} images rewritten with restart markers, "
-            f"{abs(saved):,} bytes ({abs(saved) / summary['num_source_bytes']:.2%}) "
+            f"  {count_of(rewritten['num_images'], 'image')} rewritten with "
+            f"restart markers, {abs(saved):,} bytes "
+            f"({abs(saved) / summary['num_source_bytes']:.2%}) "
             f"{'less' if saved >= 0 else 'more'}"
         )
     return lines

@@ -167,7 +167,7 @@ class Change:
         return _Image(_checked(replicas.vary(large, seed=number)).encoded, "enlarged")
 
     def _recoded(self, encoded: bytes, number: int, seed: str) -> _Image:
-        # Another number than the seed of the bits, because the two must not be tied.
+        # Another number than the seed of the bits, because the two must be independent.
         wanted = self.mirror and _number(f"mirror/{seed}") % 2 == 1
         made = replicas.vary(encoded, seed=number, mirror=wanted)
         decision = "mirrored" if wanted else "recoded"

@@ -36,7 +36,7 @@ class Sample:
 
     Attributes:
         num_records: Number of these records.
-        growth: Bytes of their copies, as a ratio to theirs.
+        growth: Bytes of their copies, as a ratio to the bytes of the records.
         seconds_per_byte: CPU time of one process for a byte of the source.
     """
 
@@ -58,7 +58,7 @@ class Estimate:
         free_bytes: Room on the disk; None for a URL.
         cpu_seconds: Time of all workers for the changes, if nothing else limits.
         disk_seconds: Time of the disk for these bytes; None if it was not measured.
-        disk_bytes_per_second: Measured speed of the disk; None likewise.
+        disk_bytes_per_second: Measured speed of the disk; None if it was not measured.
     """
 
     num_bytes: int

@@ -13,6 +13,7 @@ from typing import Any
 from converters.replicas.estimate import Estimate
 from converters.replicas.sizing import Sizing, shown
 from converters.replicas.source import Source
+from tfpipe.errors import count_of
 
 _KEPT = "kept_"
 _TRAIN = "train"
@@ -70,11 +71,12 @@ def lines(source: Source, sizing: Sizing, cost: Estimate) -> list[str]:
     num_shards = sum(map(len, splits.values()))
     copies = sizing.copies
     return [
-        f"{source.name}: {num_records:,} records in {num_shards:,} shards, "
+        f"{source.name}: {count_of(num_records, 'record')} in "
+        f"{count_of(num_shards, 'shard')}, "
         f"{shown(num_bytes(source))} ({listed})",
         *sizing.lines,
-        f"{copies:,} copies: {copies * num_records:,} records in "
-        f"{copies * num_shards:,} shards, about {shown(cost.num_bytes)}",
+        f"{count_of(copies, 'copy')}: {count_of(copies * num_records, 'record')} in "
+        f"{count_of(copies * num_shards, 'shard')}, about {shown(cost.num_bytes)}",
         _time(cost),
         _room(cost),
     ]
@@ -121,16 +123,17 @@ def _result(done: Mapping[str, Any]) -> list[str]:
         return [f"{output_dir}: this task is done, others have shards to write."]
     seconds = max(done["seconds"], 1e-3)
     listed = [
-        f"{output_dir}: {done['copies']:,} copies, {done['num_records']:,} records in "
-        f"{done['num_shards']:,} shards, {shown(done['num_bytes'])}",
+        f"{output_dir}: {count_of(done['copies'], 'copy')}, "
+        f"{count_of(done['num_records'], 'record')} in "
+        f"{count_of(done['num_shards'], 'shard')}, {shown(done['num_bytes'])}",
         *(f"  {name:<26} {n:>11,}" for name, n in done["decisions"].items()),
     ]
     kept = sum(n for name, n in done["decisions"].items() if name.startswith(_KEPT))
     if kept:
         share = kept / done["num_records"]
         listed.append(
-            f"{kept:,} records ({share:.2%}) have the same bytes in every copy, "
-            "because their images cannot be changed without loss; a deduplicating "
+            f"The same bytes in every copy: {count_of(kept, 'record')} ({share:.2%}), "
+            "because these images cannot be changed without loss; a deduplicating "
             "storage keeps them once"
         )
     if done["decisions"].get("identical_link"):

@@ -12,6 +12,8 @@ import dataclasses
 import math
 import re
 
+from tfpipe.errors import count_of
+
 # Ratio of data to the memory of all hosts in the rules of MLPerf Storage.
 RAM_FACTOR = 5.0
 
@@ -141,7 +143,7 @@ def _for_ram(wanted: Wanted) -> tuple[int, tuple[str, ...]]:
     ram = wanted.num_hosts * wanted.ram_bytes
     needed = math.ceil(ram * wanted.ram_factor)
     cache = wanted.storage_cache_bytes
-    product = f"{wanted.num_hosts} hosts x {shown(wanted.ram_bytes)} RAM"
+    product = f"{count_of(wanted.num_hosts, 'host')} x {shown(wanted.ram_bytes)} RAM"
     lines = (
         f"rule of MLPerf Storage: {wanted.ram_factor:g} x {product} = {shown(needed)}",
         f"rule of Dell's tests: more than the larger of {product} = {shown(ram)} and "
@@ -154,5 +156,6 @@ def _for_ram(wanted: Wanted) -> tuple[int, tuple[str, ...]]:
 
 def _divided(needed: int, one: float, name: str, lines: tuple[str, ...]) -> Sizing:
     copies = max(math.ceil(needed / one), 1)
-    line = f"{shown(needed)} / {shown(one)} for {name} = {copies:,} copies, rounded up"
+    line = f"{shown(needed)} / {shown(one)} for {name} = "
+    line += f"{count_of(copies, 'copy')}, rounded up"
     return Sizing(copies=copies, needed_bytes=needed, lines=(*lines, line))

@@ -100,9 +100,9 @@ def _require_stateless(
     if python := used & _PYTHON:
         raise ValueError(
             f"Cache must not come after an op that calls Python, got it after {op!r}, "
-            f"which does with {', '.join(sorted(python))}: what Python does may differ "
-            "in each epoch. Move Cache before it, or give the op the attribute "
-            "`repeatable = True` if it makes the same of a record each time."
+            f"which uses {', '.join(sorted(python))}: the result of Python may "
+            "differ in each epoch. Move Cache before it, or give the op the attribute "
+            "`repeatable = True` if it gives the same result for a record each time."
         )
     stateful = {name for name in used - _HARMLESS - _CALLS if _is_stateful(name)}
     if stateful:
@@ -110,8 +110,8 @@ def _require_stateless(
             "Cache must come before the first random op and before any with a state, "
             f"got it after {op!r}, which uses {', '.join(sorted(stateful))}. Move "
             "Cache before it, draw with tf.random.stateless_* from `seed`, or give the "
-            "op the attribute `repeatable = True` if it makes the same of a record "
-            "each time."
+            "op the attribute `repeatable = True` if it gives the same result for a "
+            "record each time."
         )
 
 
@@ -167,7 +167,7 @@ def _require_kept(op: Op, value: tf.Tensor, inputs: Example) -> None:
     if _reaches(tensors, inputs["is_real"]):
         raise ValueError(
             "Cache must come before the first op that computes from mask or is_real, "
-            f"got it after {op!r}: a record is kept once, for padding and for real. "
+            f"got it after {op!r}: one result is kept, for padding and real records. "
             "Move Cache before it."
         )
 

@@ -92,7 +92,7 @@ def open_store(
         for leftover in directory.glob(".*.tmp"):
             shutil.rmtree(leftover)
         if folder.exists() and (fault := _fault(folder, content)):
-            _say(f"{folder} {fault}: it is dropped and filled anew.")
+            _say(f"{folder} {fault}: it is dropped and filled again.")
             _remove(folder)
         _make_room(directory, content, max_bytes)
         if not folder.exists():

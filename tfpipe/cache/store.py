@@ -346,7 +346,7 @@ class _Segments:
         if len(data) < length:
             raise OSError(
                 f"{self._path(number)} must have {length} bytes at {offset}, got "
-                f"{len(data)}. Delete the folder; it is filled anew."
+                f"{len(data)}. Delete the folder; it is filled again."
             )
         return data
 

@@ -38,8 +38,8 @@ def compose(
     Args:
         source: Where the records come from.
         parse: Ops from a record to an example with its encoded image.
-        image: Ops after them, up to the pixels; none, or ops on the encoded image,
-            without a recipe.
+        image: Ops after `parse`, up to the pixels. Without a recipe: ops on the encoded
+            image, or none.
         select: The last op on examples.
         batch_ops: Ops on each batch.
         device_ops: Ops that the training step applies.

@@ -5,9 +5,10 @@ images as arrays. Each file becomes an example as `ops.Parse` makes one, and the
 after it run as they are.
 
 The converters store a sound JPEG byte for byte and other formats as JPEG; the same is
-done here, with the same quality, so that the pixels are equal. What the converter did
-to all images of the data set (EXIF orientation, `--max_side`, `--short_side`) is done
-here too; a JPEG that this changes is encoded again with the best quality, 100.
+done here, with the same quality, so that the pixels are equal. A change that the
+converter made to all images of the data set (EXIF orientation, `--max_side`,
+`--short_side`) is made here too; a JPEG that it changes is encoded again with the best
+quality, 100.
 """
 
 import io
@@ -134,7 +135,7 @@ def _missing(op: Op, name: str) -> str:
             "size and the normalization of training."
         )
     return (
-        f"preprocess must run on ops that need no more than an image, got {op!r}, "
+        f"preprocess must run on ops that need only an image, got {op!r}, "
         f"which needs {name!r}. Make a pipeline without it for prediction."
     )
 

@@ -288,8 +288,8 @@ def crop_image(
     or 1/8 of its size, by libjpeg's smaller inverse DCT, if no side of it then falls
     below that of the result. The box's edges then move out by less than a scaled pixel,
     which is less than a pixel of the result. Where nothing is scaled, both give equal
-    pixels. Neither smooths before it skips pixels, but the smaller DCT does a part of
-    that.
+    pixels. Neither way smooths the image before it skips pixels; the smaller DCT
+    smooths a little.
 
     Args:
         encoded: string [] or [n], JPEG, of any subsampling; gray and CMYK become RGB.

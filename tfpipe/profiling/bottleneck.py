@@ -8,7 +8,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from tfpipe.profiling.limits import Host, Limit, Resource, StageCost, count_of
+from tfpipe.errors import count_of
+from tfpipe.profiling.limits import Host, Limit, Resource, StageCost
 
 # Fraction of the bandwidth of a copy: a stage that moves more mostly copies.
 _MOSTLY_COPIES = 0.5
@@ -76,7 +77,7 @@ class Situation:
         return next(cost for cost in self.costs if cost.number == limit.stage)
 
     def after(self, limit: Limit) -> Limit | None:
-        """Returns the lowest limit once that one is lifted, with its rate then."""
+        """Returns the lowest limit after a limit is lifted, with its new rate."""
         with_cores = limit.most > limit.rate
         others = [
             dataclasses.replace(other, rate=other.most if with_cores else other.rate)

@@ -11,7 +11,7 @@ import time
 
 import psutil  # type: ignore[import-untyped]
 
-from tfpipe.profiling.limits import count_of
+from tfpipe.errors import count_of
 
 # Part of the cores: others always take a little, and the kernel counts in 10 ms.
 QUIET_SHARE = 0.1
@@ -70,9 +70,9 @@ class HostShare:
             cores = self.stolen_seconds / self.seconds
             stolen = f", {cores:.1f} of them through the hypervisor"
         return (
-            f"The host was busy: others took {self.others_cores:.1f} of "
+            f"The host was busy: other processes took {self.others_cores:.1f} of "
             f"{count_of(self.num_cores, 'core')}{stolen}. Rates and waits are those of "
-            "a busy host; CPU-seconds hold."
+            "a busy host; CPU-seconds are valid."
         )
 
 
@@ -140,8 +140,9 @@ class HostWatch:
 def others_seconds() -> float:
     """Returns a clock that runs while others take the last core of this process.
 
-    Its differences are the seconds that others had beyond all cores but one, and below
-    zero where they left more free. One thread is not held back by less.
+    The difference of two readings is the core-seconds that others had beyond all cores
+    but one. It is below zero if they left more cores free. One thread is held back only
+    if others take the last core.
     """
     meter = HostMeter()
     busy, stolen = meter.busy()

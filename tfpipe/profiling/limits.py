@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from tfpipe.errors import count_of
+
 Resource = Literal[
     "sequential stage", "CPU", "storage", "latency", "memory", "consumer"
 ]
@@ -84,7 +86,7 @@ class Limit:
         what: The resource in words.
         stage: Number of the stage that the limit is about, if any.
         with_cores: Outputs per second that the resource allows with any number of
-            cores and threads; None if that is no more than now.
+            cores and threads; None if more of them would not help.
     """
 
     resource: Resource
@@ -240,8 +242,3 @@ def _pool_limit(costs: Sequence[StageCost], host: Host) -> list[Limit]:
 
 def _per_second(count: float, seconds: float) -> float:
     return count / seconds if seconds > 0 else math.inf
-
-
-def count_of(count: int, noun: str) -> str:
-    """Returns a number with its noun in the singular or the plural."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -83,7 +83,7 @@ class Throughput:
     def _remark(self) -> str:
         if not self.others_cores:
             return ""
-        return f"; others had {self.others_cores:.1f} cores: the host was busy"
+        return f"; other processes had {self.others_cores:.1f} cores: the host was busy"
 
 
 def throughput(

@@ -127,7 +127,7 @@ class ProcessMeter:
             text = (_PROC / "task" / thread / "stat").read_text()
         except OSError:  # the thread has ended
             return False
-        # The state follows the name, which is in parentheses and may hold any.
+        # The state follows the name, which is in parentheses and may hold parentheses.
         return text.rpartition(")")[2].split()[0] == "R"
 
     def threads(self) -> list[str]:

@@ -160,7 +160,7 @@ class Profile:
             num_cores: Cores of the host; None is as many as this host has.
 
         Raises:
-            ValueError: If the rate cannot be told, see `doubt`.
+            ValueError: If the rate cannot be predicted, see `doubt`.
         """
         if doubt := self.doubt(tuning, num_cores=num_cores):
             raise ValueError(doubt)
@@ -173,14 +173,14 @@ class Profile:
         return self.one_thread.median * rate / _rate_of(self, one, cores)
 
     def doubt(self, tuning: Tuning, *, num_cores: int | None = None) -> str:
-        """Returns why the rate of another tuning cannot be told; empty if it can.
+        """Returns why the rate of another tuning cannot be predicted; empty if it can.
 
         Elements of microseconds cost less than handing them from thread to thread, and
         the cost of that depends on the threads and calls, and changes from run to run.
         A pipeline that does little but read is as fast as memory is copied, which
-        changes with what else the process holds. How much reads at the same time help
-        is known only from reading, so that the tuning of the profile itself can be
-        told, and the same with one thread.
+        changes with what else the process holds. The gain of more reads at the same
+        time is known only from a measurement. So the rate can be predicted for the
+        number of reads of the profile, and for one thread.
 
         Args:
             tuning: The other tuning.
@@ -252,9 +252,9 @@ def _doubt(costs: Sequence[StageCost]) -> str:
     reading = _reading(costs)
     if reading > _MOSTLY_READING:
         return (
-            f"The rate cannot be told: reading takes {reading:.0%} of the CPU, and "
-            "copying records is as fast as the memory, which other pipelines and "
-            "processes share. Measure the tuning with tfpipe.compare."
+            f"The rate cannot be predicted: reading takes {reading:.0%} of the "
+            "CPU, and copying records is as fast as the memory, which other pipelines "
+            "and processes share. Measure the tuning with tfpipe.compare."
         )
     total = sum(cost.cpu_seconds_per_output for cost in costs)
     passed = sum(
@@ -264,20 +264,21 @@ def _doubt(costs: Sequence[StageCost]) -> str:
     )
     if (handed := passed * _HANDOVER_SECONDS) > _MUCH_HANDING * total:
         return (
-            f"The rate cannot be told: the stages take {total * 1e3:.3g} ms for an "
-            f"output, and handing {passed:.0f} elements from thread to thread takes "
-            f"about {handed * 1e3:.3g} ms. Measure the tuning with tfpipe.compare."
+            f"The rate cannot be predicted: the stages take {total * 1e3:.3g} ms "
+            f"for an output, and handing {passed:.0f} elements from thread to "
+            f"thread takes about {handed * 1e3:.3g} ms. "
+            "Measure the tuning with tfpipe.compare."
         )
     return ""
 
 
 def _doubt_of_reads(costs: Sequence[StageCost], tuning: Tuning, own: Tuning) -> str:
-    """Returns why a tuning with other reads cannot be told; empty if it can."""
+    """Returns why other numbers of reads cannot be predicted; empty if they can."""
     reading = _reading(costs)
     if reading > _MUCH_READING and tuning.num_parallel_reads != own.num_parallel_reads:
         return (
-            f"The rate cannot be told: reading takes {reading:.0%} of the CPU, and was "
-            f"measured with {own.num_parallel_reads} reads at a time, not "
+            f"The rate cannot be predicted: reading takes {reading:.0%} of the CPU, "
+            f"and was measured with {own.num_parallel_reads} reads at a time, not "
             f"{tuning.num_parallel_reads}. Measure the tuning with tfpipe.compare."
         )
     return ""

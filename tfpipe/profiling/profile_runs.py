@@ -130,7 +130,7 @@ def bandwidth(task: Task) -> tuple[float, float] | None:
     if task.first:  # a cache keeps what it has read once
         return None
     begin = task.pipeline.prefix(task.steps[_reader(task)].number)
-    # What reads at places would decode, too.
+    # An op that reads records at their places would decode, too.
     begin = dataclasses.replace(begin, stages=building.interleaved(begin.stages))
     dataset = begin.build(num_epochs=None)
     reader = TimedReader(dataset, 1, meter=task.meter)

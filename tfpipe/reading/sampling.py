@@ -249,7 +249,7 @@ def _class_weights(weights: Any) -> dict[int | str, float]:
 
 
 def _record_weights(weights: Any) -> npt.NDArray[np.float64]:
-    """Returns record weights as an array of its own, which nobody changes."""
+    """Returns record weights as a new array that cannot be changed."""
     given = np.asarray(weights)
     if given.ndim != 1 or given.dtype.kind not in "iuf":
         raise ValueError(
@@ -261,7 +261,7 @@ def _record_weights(weights: Any) -> npt.NDArray[np.float64]:
     if len(wrong):
         raise ValueError(
             "Sampling.record_weights must be finite numbers >= 0, got "
-            f"{checked[wrong[0]]} for record {wrong[0]} and {len(wrong) - 1} more."
+            f"{checked[wrong[0]]} for record {wrong[0]}, the first of {len(wrong)}."
         )
     if not checked.any():
         raise ValueError(

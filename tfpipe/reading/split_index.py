@@ -203,7 +203,7 @@ class SplitIndex:
 def _read_alone(
     known: SplitIndex, shard: int, number: int, *, is_last: bool
 ) -> Iterator[tuple[str, records.Record]]:
-    """Yields a record of the split, of which no other byte is read."""
+    """Yields a record of the split, and reads no other byte of its shard."""
     start = int(known.byte_offsets[number])
     after = known.shard_bytes[shard] if is_last else known.byte_offsets[number + 1]
     name, origin = known.shards[shard].name, known.origins[shard]

@@ -260,8 +260,8 @@ def _brought(
         )
         return found.prefetch(1)
 
-    # The outer dataset is asked for its end after the last window was read. The inner
-    # one is so before, by its `prefetch`.
+    # TensorFlow asks the outer dataset for its end after the last window was read. The
+    # `prefetch` of the inner dataset makes it ask for the end before that.
     outer = tf.data.Dataset.from_generator(
         opened, output_signature=tf.TensorSpec([], tf.int64)
     )
@@ -275,8 +275,8 @@ class _Iteration:
     """One iteration through a cache: a Python iterator over the features of windows.
 
     An iteration has a reader of its own, which is closed when `_brought` drops the
-    iteration. That is at the end, or together with the iterator of the dataset. After
-    an error the next call tries the same window again, so that none is lost.
+    iteration. This happens at the end, or when the iterator of the dataset is deleted.
+    After an error the next call tries the same window again, so that none is lost.
     """
 
     def __init__(

@@ -140,8 +140,8 @@ def bring_side_file(
     """Brings a file that the index lists into a local folder, unless it is there.
 
     A file that is there is compared with its digest, and fetched again if it differs.
-    Of several processes that need the file, one fetches it and the others wait. A file
-    of 64 MB or more is announced on stderr.
+    If several processes need the file, one fetches it and the others wait. A file of 64
+    MB or more is announced on stderr.
 
     Args:
         files: The data set.

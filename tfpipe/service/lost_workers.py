@@ -26,7 +26,8 @@ class LostWorkers:
     """Finds out why no element arrives from a service.
 
     The servers are asked only while none arrives, in a thread of its own. A worker is
-    lost if no element has arrived for `limit` seconds, and it answered at no time.
+    lost if no element has arrived for `limit` seconds, and the worker has not answered
+    in that time.
 
     Args:
         address: HOST:PORT of the dispatcher.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from tfpipe import errors
 
-# With less of their time in use, it is not the cores that limit a pipeline.
+# If a pipeline uses less of the time of its cores, something else limits it.
 _LEAST_BUSY = 0.7
 
 

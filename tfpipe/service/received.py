@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfpipe.errors import count_of
 from tfpipe.reading.order import Place
 from tfpipe.reading.windows import Windows
 from tfpipe.service import epoch_windows
@@ -62,15 +63,16 @@ class Received:
         last = self._rounds.get(int(token))
         if last == num_missing:
             raise RuntimeError(
-                f"The tf.data service at {self._address} must give {num_missing} "
-                "records more in this epoch, but has ended twice without them. "
+                f"The tf.data service at {self._address} must give "
+                f"{count_of(num_missing, 'more record')} in this epoch, but has "
+                "ended twice without giving any. "
                 "Look at the messages of its workers."
             )
         self._rounds[int(token)] = num_missing
         if last is not None and num_missing:
             print(
-                f"tfpipe: {num_missing} of {len(is_received)} records are asked for "
-                f"again: a worker of the tf.data service at {self._address} is gone.",
+                f"tfpipe: a worker of the tf.data service at {self._address} is gone. "
+                f"Asking again for {num_missing} of {len(is_received)} records.",
                 file=sys.stderr,
             )
         if num_missing:

@@ -38,11 +38,11 @@ class Service:
     that is left; several trainers share the workers. Each record comes once an epoch,
     and every rank makes equal steps, also if a worker is killed: it must be started
     again with the same address, and the records that it had are asked for again. Until
-    then the epoch does not end, but after `lost_after_s` with an error. The elements
-    are those of the pipeline without the service, with the same random numbers. Their
-    order within an epoch is that in which the workers finish, so another run has
-    another order, and a run that is resumed within an epoch repeats some records of it
-    and leaves out as many.
+    then the epoch goes on; after `lost_after_s` it ends with an error. The elements are
+    those of the pipeline without the service, with the same random numbers. Their order
+    within an epoch is that in which the workers finish, so another run has another
+    order, and a run that is resumed within an epoch repeats some records of it and
+    leaves out as many.
 
     A pipeline with this stage calls `keep_freed_memory` for the process when it is
     built, as each batch arrives as one large message.
@@ -160,7 +160,7 @@ def _dataset(service: Service, remote: OnWorkers, run: _Run) -> tf.data.Dataset:
             compression="AUTO" if service.compress else None,
         )
         with warnings.catch_warnings():
-            # TensorFlow looks at the options of the dataset, which cannot be told here.
+            # TensorFlow looks at the options of the dataset, which are unknown here.
             warnings.simplefilter("ignore", UserWarning)
             elements = remote.elements(arrays).apply(distribute)
         elements = elements.filter(

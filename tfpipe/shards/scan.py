@@ -188,7 +188,10 @@ def scan(data_dir: Path, split: str, *, files: str | None = None) -> Scan:
         what = f"split {split!r}" if files is None else f"files={files!r}"
         kept |= _scan_shards(folder, what, missing)
         where = _keep(folder, kept_as, stamps, kept)
-        print(f"Scanned {len(missing)} shards; kept in {where}.", file=sys.stderr)
+        print(
+            f"Scanned {errors.count_of(len(missing), 'shard')}; kept in {where}.",
+            file=sys.stderr,
+        )
     found = [kept[stamp] for stamp in stamps]
     return Scan(
         index=_make_index(folder, split, files, stamps, found),
@@ -232,8 +235,9 @@ def _scan_shards(
     folder: pathlib.Path, what: str, stamps: Sequence[_Stamp]
 ) -> dict[_Stamp, _Records]:
     print(
-        f"No index is read for {folder}: scanning {len(stamps)} shards of {what} for "
-        "their records. This is done once.",
+        f"No index is read for {folder}: scanning "
+        f"{errors.count_of(len(stamps), 'shard')} of {what} for their records. "
+        "This is done once.",
         file=sys.stderr,
     )
     # disable=None shows the bar on a terminal only.

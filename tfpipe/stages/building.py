@@ -239,8 +239,8 @@ def _informed(
                 f"{stage!r} must have epochs of a known size, but a stage before it "
                 "does not say how many elements it gives: "
                 f"{next(one for one in before if not isinstance(one, Counted))!r}. "
-                "Build one epoch at a time, move it after, or shuffle in the source, "
-                'as TFRecordSource(shuffle="window") does.'
+                "Build one epoch at a time, move that stage after this one, or shuffle "
+                'in the source, as TFRecordSource(shuffle="window") does.'
             )
     return stage
 

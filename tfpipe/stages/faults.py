@@ -93,7 +93,7 @@ class FaultLog:
     def summary(self) -> str:
         """Returns the number of faults of each kind and the places of the first ten."""
         faults = self.faults
-        lines = [f"{len(faults)} records were skipped."]
+        lines = [f"Skipped {errors.count_of(len(faults), 'record')}."]
         for reason, count in sorted(self.num_faults_by_reason.items()):
             lines.append(f"{reason}: {count}")
             kind = [fault for fault in faults if fault.reason == reason]
@@ -147,7 +147,8 @@ class FaultLog:
         if len(met) <= self.max_faults:
             return None
         return errors.BadRecordError(
-            f"{len(met)} records are damaged, max_faults allows {self.max_faults}. "
+            f"Found {errors.count_of(len(met), 'damaged record')}, max_faults allows "
+            f"{self.max_faults}. "
             f"The last one: {met[-1]}. {REMEDY}"
         )
 
@@ -155,8 +156,8 @@ class FaultLog:
 class Uncounted(FaultLog):
     """A log that ignores faults.
 
-    The search for a sound record uses it: the damaged ones on the way are counted when
-    they are read for their own sake.
+    The search for a sound record uses it: the damaged records on the way are counted
+    when the pipeline itself reads them.
     """
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ class Spare:
                 reason = str(error)
         raise errors.BadRecordError(
             "No sound record found to stand in for the damaged ones: the pipeline "
-            f"fails on all that there are. The last reason: {reason}. {REMEDY}"
+            f"fails on all records. The last reason: {reason}. {REMEDY}"
         )
 
 

@@ -99,9 +99,9 @@ class Headspace:
         spare = self.num_spare_cores
         return (
             f"The input does not hold the step back ({self.ratio:.0%} of the rate with "
-            f"a cached batch): alone it goes {self.times_faster:.1f} times as fast as "
-            f"the step, and {spare or 'none'} of {first.num_cores} cores can be taken "
-            "away."
+            f"a cached batch): alone the input is {self.times_faster:.1f} times "
+            f"as fast as the step, and {spare or 'none'} of {first.num_cores} cores "
+            "can be taken away."
         )
 
     def __str__(self) -> str:

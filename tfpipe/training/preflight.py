@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfpipe import __version__, errors
+from tfpipe.errors import count_of
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.state import State
 from tfpipe.shards import index
@@ -173,7 +174,8 @@ def _describe_shards(source: Any) -> str:
     text = repr([dataclasses.astuple(shard) for shard in source.shards])
     digest = index.digest(text)[:16]
     num_records = source.index.num_records(source.split)
-    known = f"{num_records} records in {len(source.shards)} shards with digest {digest}"
+    num_shards = count_of(len(source.shards), "shard")
+    known = f"{num_records} records in {num_shards} with digest {digest}"
     chosen = getattr(source, "chosen", None)
     if chosen is None:
         return known

@@ -19,7 +19,8 @@ from tfpipe.tuner import placement, race, space
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Setting
 
-# A raced cache holds this many batches, or those of so many seconds if they are more.
+# A raced cache holds this many batches, or as many as the pipeline makes in so many
+# seconds, whichever is more.
 _FEWEST_BATCHES, _FILL_SECONDS = 8, 0.75
 
 

@@ -249,12 +249,13 @@ class _Turn:
     filling: Spent
 
     def made_in(self, filling: Spent) -> tuple[float, float]:
-        """Returns elements per second and CPU-seconds per element of making them.
+        """Returns the rate of making elements, and CPU-seconds per element.
 
         Args:
-            filling: What filling the buffers took: before this turn, where the buffers
-                grow. Otherwise after this turn, when the buffers are as full as they
-                were, even if reading did not empty them.
+            filling: Time and CPU time of filling the buffers. If the buffers grow, this
+                is the filling before this turn. Otherwise it is the filling after this
+                turn, which makes the buffers as full as before, even if reading did not
+                empty them.
         """
         wall = filling.wall + self.reading.wall
         cpu = filling.cpu + self.reading.cpu

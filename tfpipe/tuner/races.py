@@ -22,7 +22,7 @@ from tfpipe.tuner.verdict import AUTOTUNE, BEST, GIVEN
 # The settings of a race by name; None is the pipeline as it was given.
 Candidates = Mapping[str, Setting | None]
 
-# A turn takes this long, but a search has time for that many.
+# A turn takes this long, or less, so that a search has time for this many turns.
 _TURN_SECONDS, _FEWEST_TURNS = 0.4, 80
 # The part of a turn in which elements are read; then the buffers fill again.
 _READING_SHARE = 0.8

@@ -43,7 +43,7 @@ _ROUNDS, _LAST_ROUNDS, _STEPS_AT_A_TIME = 7, 15, 3
 # Part of the rate of the best start from which a cache is tried again.
 _NEAR = 0.85
 
-# More threads than that are no budget but a mistake.
+# A budget of more threads is taken for a mistake.
 _MOST_THREADS = 4096
 
 
@@ -127,7 +127,7 @@ def _share(
 ) -> Budget:
     """Returns the budget of one of several ranks of a host.
 
-    Memory that the host does not have is not given away.
+    A budget of more memory than the host has counts as the memory of the host.
     """
     errors.require_int("", "num_local_ranks", num_ranks, least=1)
     most = max(_MOST_THREADS, host.num_cores())

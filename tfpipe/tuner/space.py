@@ -96,16 +96,16 @@ def excess(pipeline: Pipeline, budget: Budget) -> str:
     """
     threads = pipeline.tuning.private_threadpool_size or host.num_cores()
     if threads > budget.num_threads:
-        return f"it has {threads} threads, {budget.num_threads} are allowed"
+        given = errors.count_of(threads, "thread")
+        return f"it has {given}, at most {budget.num_threads} allowed"
     for number, stage in enumerate(pipeline.stages):
         if not isinstance(stage, Cache):
             continue
         most = budget.ram_bytes if stage.where == "ram" else budget.disk_bytes
         size = stage.num_bytes(pipeline.source, pipeline.stages[:number])
         if size > most and (stage.where == "ram" or most):
-            return (
-                f"its cache needs {size / 1e6:,.0f} MB, {most / 1e6:,.0f} are allowed"
-            )
+            least, limit = f"{size / 1e6:,.0f} MB", f"{most / 1e6:,.0f}"
+            return f"its cache needs {least}, at most {limit} allowed"
     return ""
 
 

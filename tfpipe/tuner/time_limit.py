@@ -55,7 +55,8 @@ class Deadline:
     def keep(self, work: Callable[[], None]) -> bool:
         """Runs the work in a thread; returns whether it ended in time.
 
-        Work that did not end is told by `left`, and goes on until it asks.
+        Work that did not end in time goes on until it asks `left`, which tells it to
+        end.
 
         Raises:
             BaseException: What the work raises.

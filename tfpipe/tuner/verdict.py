@@ -20,7 +20,8 @@ STEP_GAIN = 1.01
 # A race on a busy host is noisier: with all cores taken, a winner needs 10 % more.
 _BUSY_GAIN = 0.1
 
-# A setting that lost all of n rounds leaves if it is slower by this fraction over n.
+# A setting that lost all of its n rounds leaves if it is slower by this fraction
+# divided by n.
 _CLEARLY = 0.3
 _FEW = 3
 # Rounds without which the given pipeline is not replaced, on a quiet and a busy host.

@@ -1,6 +1,6 @@
 """Charts of lines: figures over time, the time of a step, and learning.
 
-In: groups. Out: charts with at most six runs each, so that colours stay apart; the
+In: groups. Out: charts with at most six runs each, so that colors stay apart; the
 median repeat stands for a group.
 """
 
@@ -25,7 +25,7 @@ from benchmarks.reporting.results import Group, Result, as_number
 # Points of a curve, of which a result may have 600; a page of many runs stays small.
 _MAX_POINTS, _LEAST_POINTS, _POINTS_OF_ALL_RUNS = 200, 40, 1200
 _TABLE_ROWS = 12
-# Points that nobody sees, but that show their numbers when pointed at.
+# Invisible points, which show their numbers when pointed at.
 _UNSEEN = {"type": "point", "filled": True, "opacity": 0, "size": 120}
 _LEAST_RISE = 0.1  # of the resident share, for a cache that was filled in the run
 
@@ -153,7 +153,7 @@ def _knee_sentence(label: str, time: float, series: Mapping[str, Points]) -> str
 
 
 def _thinned(points: Points, num_points: int) -> Points:
-    """Returns at most so many points, each the mean of its neighbours."""
+    """Returns at most `num_points` points, each the mean of its neighbors."""
     width = -(-len(points) // num_points)
     parts = [points[start : start + width] for start in range(0, len(points), width)]
     return [

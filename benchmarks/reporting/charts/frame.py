@@ -1,6 +1,6 @@
-"""Parts, colours and library that all charts have in common.
+"""Parts, colors and library that all charts have in common.
 
-In: rows of numbers. Out: specifications in which a colour is a variable of the page's
+In: rows of numbers. Out: specifications in which a color is a variable of the page's
 style sheet, so that one drawing is right in light, in dark and on paper. Specifications
 are data: no text of a result becomes part of an expression.
 """
@@ -57,7 +57,7 @@ class Chart(NamedTuple):
         name: Name in links, unique on a page.
         title: Its heading.
         sentences: What the chart shows, in words.
-        legend: Text and colour of each series; empty where the axis names them.
+        legend: Text and color of each series; empty where the axis names them.
         plots: At least one.
         columns: Heading of each column of its numbers.
         rows: The numbers as texts.
@@ -97,12 +97,12 @@ def library() -> str:
 
 
 def color(place: int) -> str:
-    """Returns the colour of a series, from 0, as a variable of the style sheet."""
+    """Returns the color of a series, from 0, as a variable of the style sheet."""
     return f"var(--c{place % MAX_COLORS + 1})"
 
 
 def colors(labels: Sequence[str]) -> Spec:
-    """Returns the scale that gives each label its colour; the page has the legend."""
+    """Returns the scale that gives each label its color; the page has the legend."""
     return {
         "scale": {
             "domain": list(labels),
@@ -113,7 +113,7 @@ def colors(labels: Sequence[str]) -> Spec:
 
 
 def legend(labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns text and colour of each label."""
+    """Returns text and color of each label."""
     return [(label, color(place)) for place, label in enumerate(labels)]
 
 
@@ -150,6 +150,11 @@ def _rounded(row: Spec) -> Spec:
         key: float(f"{value:.6g}") if isinstance(value, float) else value
         for key, value in row.items()
     }
+
+
+def count_of(number: int, noun: str) -> str:
+    """Returns a number with its noun, such as "1 rank" or "2,000 ranks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def amount(value: float | None) -> str:

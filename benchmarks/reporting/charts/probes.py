@@ -1,6 +1,6 @@
 """Charts of benchmarks.storage: the rate and the latency of each way to read.
 
-In: results of benchmarks.storage. Out: for each a chart of two drawings. The colour is
+In: results of benchmarks.storage. Out: for each a chart of two drawings. The color is
 the state of the page cache, the same in both.
 """
 
@@ -205,7 +205,7 @@ def _of_states(
     """
     placed = [
         {**row, "name": f"{row['reading']}\n{row['state']}"} for row in rows
-    ]  # unique; the colour says the state, so the axis does not
+    ]  # unique; the color says the state, so the axis does not
     axis = {
         **labels_axis(),
         "labelExpr": "split(datum.label, '\\n')[0]",

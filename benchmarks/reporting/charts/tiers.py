@@ -1,4 +1,4 @@
-"""Charts of tiers: the rate from each place of the data, and whence its bytes came.
+"""Charts of tiers: the rate from each place of the data, and the sources of its bytes.
 
 In: documents of benchmarks.sweep with tiers. Out: for each document a chart of two
 drawings, whose bars lie below each other in the order of the sweep.
@@ -15,6 +15,7 @@ from benchmarks.reporting.charts.frame import (
     bar_height,
     color,
     colors,
+    count_of,
     labels_axis,
     legend,
     milliseconds,
@@ -69,7 +70,7 @@ def _settings(row: Mapping[str, Any]) -> str:
     """Returns what tells the rows of one tier apart."""
     words = [row.get(name) for name in ("model", "mode", "batch_size", "accelerator")]
     text = ", ".join(str(word) for word in words if word)
-    return f", {text}, {as_number(row.get('num_ranks')) or 1:g} ranks"
+    return f", {text}, {count_of(int(as_number(row.get('num_ranks')) or 1), 'rank')}"
 
 
 def _sentence(name: str, row: Mapping[str, Any]) -> str:

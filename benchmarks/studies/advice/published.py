@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.advisor import ceilings, simulation
 from benchmarks.advisor.scenario import Scenario
@@ -169,8 +169,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison of all published tests."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     rows = [compare(test) for test in TESTS]
     wrong = problems(rows)
     from benchmarks.reporting import environment

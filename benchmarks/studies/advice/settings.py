@@ -91,7 +91,8 @@ def draw(
     """Returns settings that differ in all their parts.
 
     Half of them have a limited storage, and half of these a cache smaller than the
-    data; half have fewer cores than the host. Which ones is drawn, as is all else.
+    data; half have fewer cores than the host. The choice is drawn at random, as all
+    other values are.
 
     Args:
         seed: Seed of the draw.

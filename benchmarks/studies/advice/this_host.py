@@ -32,7 +32,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 import tfpipe
 from benchmarks.advisor import ceilings, simulation
@@ -250,8 +250,7 @@ def study(data_dir: str, work_dir: pathlib.Path) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Prints predicted and measured figures of settings of this host."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     # An ended study must not leave a run behind, nor its cgroup.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     data_dir = shared_flags.shared()["data_dir"]

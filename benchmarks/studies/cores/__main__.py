@@ -24,7 +24,7 @@ import statistics
 import sys
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import output
@@ -100,18 +100,12 @@ def _rate(run: interleaved.Run) -> float:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     from benchmarks.reporting import environment
     from benchmarks.studies.cores.variants import Job
 
     config = train_flags.config_from_flags()
-    job = Job(
-        data_dir=str(config.data_dir),
-        image_size=config.image_size or 224,
-        batch_size=config.batch_size or 32,
-        **interleaved.image_counts(),
-    )
+    job = Job(**interleaved.job_options(config, batch_size=32))
     num_ranks, num_rounds = _NUM_RANKS.value, interleaved.num_rounds()
     try:
         runs = run_all(job, num_ranks, num_rounds)

@@ -19,24 +19,14 @@ VARIANTS = ("one core", "all cores", "ranks")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """Work of every variant: batches of the shuffled train split.
+class Job(interleaved.Job):
+    """Work of every variant, and the ranks that share it.
 
     Attributes:
-        data_dir: Folder of the data set.
-        image_size: Side of the crops, in pixels.
-        batch_size: Images in a batch.
-        num_warmup_images: Images that are read before the timed images.
-        num_timed_images: Images that are timed.
         num_ranks: Number of ranks of the variant "ranks"; 1 in the other variants.
         rank: The rank of this process, from 0.
     """
 
-    data_dir: str
-    image_size: int
-    batch_size: int
-    num_warmup_images: int
-    num_timed_images: int
     num_ranks: int = 1
     rank: int = 0
 

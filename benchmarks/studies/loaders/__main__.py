@@ -28,7 +28,7 @@ import pathlib
 import sys
 from typing import Any
 
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import output
@@ -207,12 +207,9 @@ def versions(names: list[str]) -> dict[str, str]:
 def _jobs() -> list[Job]:
     config = train_flags.config_from_flags()
     job = Job(
-        data_dir=str(config.data_dir),
         peer_dir=_PEER_DIR.value or "",
-        image_size=config.image_size or 224,
-        batch_size=config.batch_size or 64,
         num_workers=_PEER_WORKERS.value or len(os.sched_getaffinity(0)),
-        **interleaved.image_counts(),
+        **interleaved.job_options(config, batch_size=64),
     )
     return [dataclasses.replace(job, dtype=dtype) for dtype in _DTYPE.value]
 
@@ -247,8 +244,7 @@ def _report(
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     try:
         jobs, names = _jobs(), chosen(_PEERS.value)
         figures, skipped = compare(jobs, names, interleaved.num_rounds())

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
+from benchmarks.studies import interleaved
+
 # Per channel, for pixels in [0, 255]; torchvision and TensorFlow Model Garden use them.
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
@@ -26,31 +28,21 @@ Draw = Callable[[], float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(interleaved.Job):
     """Work of every loader: batches of random crops of the shuffled train split.
 
     Attributes:
-        data_dir: Folder of TFRecords with index.json.
         peer_dir: Folder of the same images in the forms that other loaders read.
-        image_size: Height and width of the crops, in pixels.
-        batch_size: Images in a batch.
         dtype: "uint8", or "float32" normalized by `MEAN` and `STD`.
         num_workers: Threads or worker processes; tf.data chooses its own.
-        num_warmup_images: Images that are read before the timed images.
-        num_timed_images: Images that are timed.
 
     Raises:
         ValueError: If dtype is another one, or a number is below 1.
     """
 
-    data_dir: str
     peer_dir: str = ""
-    image_size: int = 224
-    batch_size: int = 64
     dtype: str = "uint8"
     num_workers: int = 2
-    num_warmup_images: int = 1000
-    num_timed_images: int = 4000
 
     def __post_init__(self) -> None:
         if self.dtype not in ("uint8", "float32"):

@@ -27,7 +27,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command
 from benchmarks.reporting import output
@@ -156,8 +156,7 @@ def exit_code(figures: Figures) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the figures that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     number, turns = _NUM_ROWS.value, _QUERY_TURNS.value
     load = os.getloadavg()[0]
     try:

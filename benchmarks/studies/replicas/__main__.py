@@ -235,8 +235,7 @@ def table(figures: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the figures that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     if shutil.which("zstd") is None:
         raise app.UsageError("The program zstd must be installed: apt install zstd")
     from benchmarks.reporting import environment

@@ -27,7 +27,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import output
@@ -176,8 +176,7 @@ def _measure(config: Any) -> dict[str, dict[str, float]]:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     from benchmarks.reporting import environment
 
     config = train_flags.config_from_flags()

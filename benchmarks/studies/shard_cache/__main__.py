@@ -32,7 +32,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import app, flags as absl_flags
+from absl import flags as absl_flags
 
 import tfpipe
 from benchmarks.options import command, shared_flags
@@ -268,8 +268,7 @@ def _check() -> None:
 
 def main(argv: list[str]) -> int:
     """Prints the figures of the parts that the flags name."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     try:
         _check()
         found = study(pathlib.Path(shared_flags.shared()["shard_cache_dir"]))

@@ -27,34 +27,24 @@ _SPLIT = "train"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(interleaved.Job):
     """The work of a variant.
 
     Attributes:
-        data_dir: Folder of the data set.
         url: URL of the same data set.
         cache_dir: Folder of the shard cache, or of the files that are downloaded.
         num_connections: Requests at once, for downloads.
         max_bytes: Limit of the shard cache; None is no limit.
         num_epochs: Epochs to read, for hit rates.
         window_size: Records of a window, for hit rates.
-        batch_size: Images in a batch.
-        image_size: Side of the crops, in pixels.
-        num_warmup_images: Images that are read before the timed images.
-        num_timed_images: Images that are timed.
     """
 
-    data_dir: str
     url: str
     cache_dir: str
     num_connections: int = 16
     max_bytes: int | None = None
     num_epochs: int = 3
     window_size: int = 1024
-    batch_size: int = 64
-    image_size: int = 224
-    num_warmup_images: int = 1000
-    num_timed_images: int = 4000
 
     @property
     def cache(self) -> tfpipe.ShardCache:

@@ -5,7 +5,7 @@
 Question: are the figures of a probe in Python those of the disk? fio, the usual program
 for this, and the probe read the same file in turns: 1 MB in order and 4 kB at random,
 with O_DIRECT, in one thread that waits for each read (fio: psync). The order of the two
-changes with each turn, so that a disk that gets slower does not favour one of them.
+changes with each turn, so that a disk that gets slower does not favor one of them.
 Many short turns are better than few long ones, as a pair then sees the same disk.
 
 Both read into a huge page. With small pages the rate of large reads depends on how
@@ -33,7 +33,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command
 from benchmarks.reporting import output
@@ -217,8 +217,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Compares both programs in --probe_dir."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     if shutil.which("fio") is None:
         print("Error: fio must be installed: apt-get install fio.", file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@
 
 Question: what does it cost that the records of a subset lie far apart? A view reads
 each of its records by its byte offset, and nothing of the others. The records of a view
-are drawn at random, which is the worst case: hardly two are neighbours.
+are drawn at random, which is the worst case: hardly two are neighbors.
 
 Each variant is a process of its own, and the variants run in turns. `train` decodes
 random crops, as training does; `read` delivers encoded records only. DIR should be in
@@ -21,7 +21,7 @@ import statistics
 import sys
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command, train_flags
 from benchmarks.reporting import output
@@ -88,18 +88,12 @@ def table(figures: dict[str, dict[str, float]]) -> str:
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Expected flags only, got {argv[1]!r}.")
+    command.refuse_arguments(argv)
     from benchmarks.reporting import environment
     from benchmarks.studies.subset.variants import VARIANTS, Job
 
     config = train_flags.config_from_flags()
-    job = Job(
-        data_dir=str(config.data_dir),
-        image_size=config.image_size or 224,
-        batch_size=config.batch_size or 32,
-        **interleaved.image_counts(),
-    )
+    job = Job(**interleaved.job_options(config, batch_size=32))
     num_rounds = interleaved.num_rounds()
     try:
         runs = run_all(job, [*VARIANTS], num_rounds)

@@ -2,11 +2,11 @@
 
   python -m benchmarks.studies.subset.variants NAME '{"data_dir": "DIR", ...}'
 
-In: the name of a variant and the fields of `Job`. Out: a line of JSON with its seconds
-and CPU-seconds. `benchmarks.studies.subset` starts this module for each run.
+In: the name of a variant and the fields of `interleaved.Job`. Out: a line of JSON with
+its seconds and CPU-seconds. `benchmarks.studies.subset` starts this module for each
+run.
 """
 
-import dataclasses
 import json
 import sys
 import time
@@ -15,6 +15,7 @@ import numpy as np
 
 import tfpipe
 from benchmarks.studies import interleaved
+from benchmarks.studies.interleaved import Job
 
 # Name of a variant -> whether it decodes, and the share of the records in its view.
 VARIANTS = {
@@ -22,25 +23,6 @@ VARIANTS = {
     for work in ("train", "read")
     for share in (1.0, 0.1, 0.01)
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """Work of every variant: batches of the shuffled train split, or of a view of it.
-
-    Attributes:
-        data_dir: Folder of the data set.
-        image_size: Side of the crops, in pixels.
-        batch_size: Images in a batch.
-        num_warmup_images: Images that are read before the timed images.
-        num_timed_images: Images that are timed.
-    """
-
-    data_dir: str
-    image_size: int
-    batch_size: int
-    num_warmup_images: int
-    num_timed_images: int
 
 
 def pipeline_of(name: str, job: Job) -> tfpipe.Pipeline:

@@ -28,7 +28,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.options import command
 from benchmarks.reporting import output
@@ -166,8 +166,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the comparison that the flags describe."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected argument: {argv[1]}. Flags start with --.")
+    command.refuse_arguments(argv)
     number, processes = _NUM_PHOTOS.value, _TABLE_PROCESSES.value
     turns = _TABLE_TURNS.value
     try:

@@ -11,7 +11,8 @@ from typing import Any
 from benchmarks.system import cache_label, page_cache
 from benchmarks.system.cache_label import EpochCache
 
-# File systems whose files are on another machine. FUSE is one where it is not known.
+# File systems whose files are on another machine. FUSE counts as one of them, because
+# its place is unknown.
 _NETWORK = {
     *("nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "9p"),
     *("virtiofs", "afs", "wekafs", "pvfs2", "orangefs"),

@@ -78,7 +78,7 @@ class Inflater:
         while num_read < packed_size:
             count = os.preadv(descriptor, [packed[num_read:]], start + num_read)
             if not count:
-                raise UnknownFormError("A page ends before.")
+                raise UnknownFormError("A page ends too early.")
             num_read += count
         content[:head] = packed[:head]
         if codec == UNCOMPRESSED:

@@ -143,7 +143,7 @@ def _header(descriptor: int, start: int, stop: int) -> tuple[dict[int, Any], int
 def _read(descriptor: int, start: int, stop: int) -> bytes:
     data = os.pread(descriptor, stop - start, start)
     if len(data) != stop - start:
-        raise IndexError("The file ends before.")
+        raise IndexError("The file ends too early.")
     return data
 
 
@@ -222,7 +222,7 @@ def hybrid(data: bytes, width: int, count: int) -> list[int]:
         head, position = thrift.varint(view, position)
         size = (head >> 1) * width if head & 1 else num_bytes
         if position + size > len(view):
-            raise IndexError("The bytes end before.")
+            raise IndexError("The bytes end too early.")
         packed = view[position : position + size]
         position += size
         if head & 1:

@@ -34,7 +34,7 @@ def name_column() -> Holder:
     return flags.DEFINE_multi_string(
         "name_column",
         [],
-        "Column of the images' names, each of them once; the catalog has them as "
+        "Column of the images' names, which must all differ; the catalog has them as "
         "filename. Default: the path, or row-000000001 and so on where there are bytes "
         "alone.",
     )
@@ -174,7 +174,7 @@ def by_name(
         may_be_empty: Whether a value may be an empty text.
 
     Raises:
-        ValueError: If a word is not so, or a name comes twice.
+        ValueError: If a word has another form, or a name comes twice.
     """
     found: dict[str, str] = {}
     for word in words:

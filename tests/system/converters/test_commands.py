@@ -328,7 +328,7 @@ def test_names_that_standard_output_cannot_hold_are_printed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Expected one folder, DIR, got 0"),
+        ([], "Expected one data set, DIR, got 0"),
         (["{data}", "--level=all"], "level"),
         (["{data}", "--repair"], "Error: --repair needs --input_dir"),
         (["{tmp}/nowhere"], "Error: DIR must be a folder"),

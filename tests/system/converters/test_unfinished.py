@@ -153,7 +153,7 @@ def test_half_a_job_names_what_is_missing_or_was_changed_and_can_be_gone_on_from
     missing = conversion.run(folder, "--finalize", exit_code=1)
     changed = conversion.run(folder, "--seed=5", exit_code=1)
 
-    assert "21 are missing, the first is train-00001-of-00040" in missing
+    assert "but lacks 21, the first is train-00001-of-00040" in missing
     assert "options.seed was 0, is 5" in changed
     assert os.listdir(folder) == [work_dir.WORK_DIR_NAME]
     conversion.finish(folder)

@@ -220,12 +220,12 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
         ),
         (
             {"arguments": ("--synthetic", "--model=vgg16")},
-            "--model cannot be given after --: it is what --models is for",
+            "--model cannot be given after --: --models sets it",
         ),
         *(
             (
                 {"arguments": (*SYNTHETIC, f"--{flag}=x"), **swept},
-                f"--{flag} cannot be given after --: it is what --{next(iter(swept))}",
+                f"--{flag} cannot be given after --: --{next(iter(swept))} sets it",
             )
             for flag, swept in {
                 "mode": {"modes": ("infer",)},
@@ -245,7 +245,10 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
             },
             "--hosts and -H in --horovodrun_arguments exclude each other",
         ),
-        ({"max_ranks": 2, "arguments": SYNTHETIC}, "limit of --find_ranks"),
+        (
+            {"max_ranks": 2, "arguments": SYNTHETIC},
+            "is for --find_ranks, which must be given",
+        ),
         ({"find_ranks": ("au>=1",), "arguments": SYNTHETIC}, "must have --max_ranks"),
         (
             {
@@ -258,7 +261,7 @@ def test_command(num_ranks: int, expected: list[str]) -> None:
         ),
         (
             {"data_dirs": ("d",), "arguments": SYNTHETIC},
-            "--synthetic cannot be given after --: it is what --data_dirs is for",
+            "--synthetic cannot be given after --: --data_dirs sets it",
         ),
     ],
 )
@@ -606,7 +609,7 @@ def test_flag_of_train_before_the_dashes_is_refused(
     ("model", "error", "exit_code"),
     [
         (BAD, "Error: --model=bad must be good.", 1),
-        (MUTE, "It printed no result of 1 ranks.", 0),
+        (MUTE, "It printed no result of 1 rank.", 0),
         (SLOW, "It did not end within 60 s (--run_timeout).", None),
     ],
 )
@@ -676,7 +679,7 @@ def test_dry_run_lists_the_runs_and_starts_none(
     names = [line.split()[-1] for line in lines[:2]]
     assert [name[:8] for name in names] == ["tiny-x1-", "tiny-x2-"]
     assert [line.split()[:-1] for line in lines[:2]] == [["to", "run"]] * 2
-    assert lines[2] == "2 of 2 runs are left."
+    assert lines[2] == "Runs left: 2 of 2."
     assert json.loads(lines[-1])["estimated_seconds_left"] is None
 
 
@@ -695,7 +698,7 @@ def test_dry_run_tells_a_duration_where_repeats_have_finished(
     states = [" ".join(line.split()[:-1]) for line in lines[:4]]
     assert states == ["done", "done", "3 min", "50 s"]
     assert lines[4] == (
-        "2 of 4 runs are left. They take about 4 min, as their finished repeats did."
+        "Runs left: 2 of 4. They take about 4 min, as their finished repeats did."
     )
     assert json.loads(lines[-1])["estimated_seconds_left"] == 250.0
 

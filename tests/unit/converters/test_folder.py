@@ -230,7 +230,7 @@ def test_bad_options_are_errors(tmp_path: pathlib.Path) -> None:
             {"classes": ("c",)},
             "--classes must name classes of the input, got 'c'",
         ),
-        (flat, {"label_map": str(label_map)}, "1 are missing, the first is 'b'"),
+        (flat, {"label_map": str(label_map)}, "but lacks 1, the first is 'b'"),
         (tmp_path / "no", {}, "--input_dir must be a folder.*no such folder"),
         (flat / "a", {}, "must hold a folder for each class.*got none"),
     ]:

@@ -115,7 +115,7 @@ def test_without_the_library_photos_are_encoded_again_and_a_line_says_so(
         assert _error(stored[path.name], path) < 4, path.name
     assert index.load(out).made_by["options"]["policy"]["lossless_rotation"] is False
     (line,) = orientation.warnings(summary)
-    assert line.startswith("Note: 8 JPEGs were turned upright by encoding them again.")
+    assert line.startswith("Note: 8 JPEGs turned upright by encoding again.")
     assert line.endswith("-m tfpipe.native")
 
 
@@ -175,7 +175,7 @@ def test_keep_warns_with_the_count_and_the_remedy(
 
     assert summary["decisions"]["kept_exif"] == 8
     (line,) = orientation.warnings(summary)
-    assert line.startswith("Warning: 11 images are stored turned or mirrored")
+    assert line.startswith("Warning: 11 images stored turned or mirrored")
     assert "--exif_orientation=apply" in line
 
 

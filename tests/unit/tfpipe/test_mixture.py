@@ -75,9 +75,9 @@ def test_faults_are_those_of_all_parts(data_dir, tmp_path, capfd):
 
     assert [fault.reason for fault in whole.faults.faults] == ["crc", "crc"]
     assert whole.faults.num_faults_by_reason == {"crc": 2}
-    assert whole.faults.summary().startswith("2 records were skipped.\ncrc: 2\n")
-    assert "1 records are damaged, max_faults allows 0" in str(whole.faults.error())
-    assert "1 records were skipped." in capfd.readouterr().err  # after the epoch
+    assert whole.faults.summary().startswith("Skipped 2 records.\ncrc: 2\n")
+    assert "Found 1 damaged record, max_faults allows 0" in str(whole.faults.error())
+    assert "Skipped 1 record." in capfd.readouterr().err  # after the epoch
     with pytest.raises(TypeError, match="must be added to one of the 2 logs"):
         whole.faults.add(whole.faults.faults[0])
 

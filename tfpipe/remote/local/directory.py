@@ -303,7 +303,7 @@ def _evict(store: Store, piece: int) -> bool:
 
 def _create(folder: pathlib.Path, content: Content) -> None:
     if folder.exists():
-        _say(f"{folder} is not whole: it is filled anew.")
+        _say(f"{folder} is not whole: it is filled again.")
         shutil.rmtree(folder)
     stores.create(folder, content)
 

@@ -1,4 +1,4 @@
-"""The downloader: the threads that fetch pieces, those that are waited for at first.
+"""The downloader: threads that fetch pieces, first those that a reader waits for.
 
 In: the pieces that a reader waits for, and those that it reads after them. Out: the
 marks of these pieces, once their bytes are in the store. Each piece is fetched by one
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
+from tfpipe.errors import count_of
 from tfpipe.remote import urls
 from tfpipe.remote.local import store as stores
 from tfpipe.remote.local.directory import Directory
@@ -214,7 +215,7 @@ class _Wait:
         self._least_missing = 1 << 62
 
     def check(self, missing: list[int]) -> None:
-        """Raises the error of a piece that does not come, given those that miss."""
+        """Raises the error of a piece that does not come, given the missing pieces."""
         now = time.monotonic()
         if len(missing) < self._least_missing:
             self._least_missing, self._last_came = len(missing), now
@@ -229,9 +230,10 @@ class _Wait:
             raise errors.RemoteError("The shard cache is closed.")
         if now - self._last_came > self._time_limit + _GRACE_SECONDS:
             raise errors.RemoteError(
-                f"{_shown(self._store, missing[0])}: {len(missing)} pieces must come, "
-                f"each within {self._time_limit} s, but none came. Check the store and "
-                "the connection to it, or give ShardCache a larger time_limit."
+                f"{_shown(self._store, missing[0])}: "
+                f"{count_of(len(missing), 'piece')} must come, each within "
+                f"{self._time_limit} s, but none came. Check the store and the "
+                "connection to it, or give ShardCache a larger time_limit."
             )
 
 

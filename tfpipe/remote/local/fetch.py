@@ -91,7 +91,9 @@ class Fetcher:
             answer = xxhash.xxh3_128_digest(content)
             answers[answer] += 1
             if answers[answer] == _NUM_EQUAL_ANSWERS:
-                self.say(f"{fault} This is so in the store itself, and so is kept.")
+                self.say(
+                    f"{fault} The store itself has this damage, so the piece is kept."
+                )
                 return content, stores.DAMAGED
             pause = _FIRST_PAUSE_SECONDS * 2**number * random.uniform(0.5, 1.5)
             pause = min(pause, _LONGEST_PAUSE_SECONDS)

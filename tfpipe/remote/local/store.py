@@ -288,7 +288,7 @@ class Store:
     def _freed(self, piece: int) -> tuple[int, int]:
         """Returns the part of the file to free: whole blocks that no other piece uses.
 
-        The piece's first and last block may hold bytes of its neighbours.
+        The piece's first and last block may hold bytes of its neighbors.
         """
         start, stop = int(self.start[piece]), int(self.stop[piece])
         low, high = start - start % BLOCK_BYTES, stop + -stop % BLOCK_BYTES

@@ -93,8 +93,8 @@ class Chosen:
             row = int(np.flatnonzero(wrong)[0])
             raise errors.BadSubsetError(
                 "A subset must name records that exist, got record "
-                f"{self.record[row]} of shard {self.shard[row]}, and "
-                f"{int(wrong.sum()) - 1} more. {REMEDY}"
+                f"{self.record[row]} of shard {self.shard[row]}, "
+                f"the first of {int(wrong.sum())}. {REMEDY}"
             )
         starts = np.cumsum(shard_sizes) - shard_sizes
         numbers: Ints = starts[self.shard] + self.record
@@ -149,5 +149,5 @@ def _require_weights(weight: npt.NDArray[np.float64] | None) -> None:
     if len(wrong):
         raise errors.BadSubsetError(
             "Column weight of a subset must hold finite numbers >= 0, got "
-            f"{weight[wrong[0]]} and {len(wrong) - 1} more such."
+            f"{weight[wrong[0]]}, the first of {len(wrong)}."
         )

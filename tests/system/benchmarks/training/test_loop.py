@@ -176,5 +176,5 @@ def test_damaged_record_is_skipped_and_named(
     (fault,) = result["faults"]
     assert (fault["shard"], fault["byte_offset"]) == (str(shard), 0)
     assert fault["reason"] == "crc"
-    assert "1 records were skipped" in capsys.readouterr().err
+    assert "Skipped 1 record." in capsys.readouterr().err
     assert [epoch["num_examples"] for epoch in result["epochs"]] == [23, 23]

@@ -71,7 +71,7 @@ def test_sizes_of_the_rules():
     found = run_costs.sizing(_scenario(), 512e9, 0.0)
     assert found.mlperf_bytes == found.needed_bytes == 2.56e12
     assert (found.dell_bytes, found.copies) == (512e9, 18)
-    assert "5 x 1 hosts x 512 GB" in found.arithmetic
+    assert "5 x 1 host x 512 GB" in found.arithmetic
     steps = run_costs.sizing(_scenario(), 1e9, 0.0)
     assert steps.needed_bytes == pytest.approx(1.6e6 * 115_154)
     assert run_costs.sizing(_scenario(), 1e9, 2e12).needed_bytes == 2e12

@@ -111,7 +111,7 @@ def test_remedies_of_a_slow_storage():
     cache = found["shard cache"]
     assert (cache.pays, cache.binding) == (True, "accelerator")
     assert cache.gain == pytest.approx(91_872 / 51_236, rel=1e-3)
-    assert "after 26 epoch(s)" in cache.cost
+    assert "after 26 epochs" in cache.cost
     slow = _payoffs(
         **_DELL,
         storage="5.9GB/s",

@@ -88,7 +88,7 @@ def test_a_tier_without_its_place_is_refused(
         ({"remote_url": "b/x"}, "--remote_url must be a URL, got b/x"),
         (
             {"arguments": ("--ram_cache=records",)},
-            "--ram_cache cannot be given after --: it is what --tiers is for",
+            "--ram_cache cannot be given after --: --tiers sets it",
         ),
     ],
 )

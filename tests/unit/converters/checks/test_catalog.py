@@ -75,7 +75,7 @@ def _all_columns(template: str) -> str:
         (
             # One more row, with no value in any column.
             "SELECT * FROM old UNION ALL BY NAME SELECT NULL AS split",
-            "column {column} must have a value in each row, 1 do not",
+            "column {column} must have a value in each row, got 1 empty",
         ),
     ],
     ids=["renamed", "of another type", "empty"],
@@ -99,7 +99,7 @@ def test_one_bad_column_is_the_only_fault(copy: pathlib.Path) -> None:
 
     (fault,) = catalog_faults(copy, "schema")
 
-    assert fault.startswith("column height must have a value in each row, 1")
+    assert fault.startswith("column height must have a value in each row, got 1")
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_one_bad_column_is_the_only_fault(copy: pathlib.Path) -> None:
         ("label", "0", "labels of split 'train' must be 1 to 1000, got 0"),
         ("label", "5", "the synset of label 5 must be"),
         ("synset", "'n00000000'", "must be 'n01440764' as the index says, got 'n000"),
-        ("shard", "3", "the numbers of shards must be 0 to 2, 1 are not"),
-        ("shard", "-1", "the numbers of shards must be 0 to 2, 1 are not"),
+        ("shard", "3", "the numbers of shards must be 0 to 2, got 1 other"),
+        ("shard", "-1", "the numbers of shards must be 0 to 2, got 1 other"),
         ("shard", "0", "a row for each of the 8 records of train-00000-of-00003, got"),
         ("split", "'test'", "has 1 rows of split 'test', which is not in the index"),
     ],

@@ -231,4 +231,4 @@ def test_images_that_the_presets_do_not_decode_are_a_remark(
 
     assert result.faults == []
     (remark,) = result.details["remarks"]
-    assert remark.startswith("1 images are no JPEG")
+    assert remark.startswith("Not JPEG: 1 image.")

@@ -143,7 +143,7 @@ def test_empty_and_uneven_shards_are_remarks(folder: pathlib.Path) -> None:
 
     assert result.num_faults == 0
     assert result.details["remarks"] == [
-        "train: 1 of 2 shards are empty",
+        "train: 1 of 2 shards without records",
         "train: the shards are uneven, 0 to 4 records; readers that share shards among "
         "ranks lose some records",
     ]

@@ -245,11 +245,11 @@ def test_missing_images_classes_and_boxes_are_named(whole: _Images) -> None:
     text = str(caught.value)
     assert "the class list has 999 classes instead of 1,000" in text
     assert "train: 1,278,885 images instead of 1,281,167" in text
-    assert f"train: 1 classes have no image: {first}" in text
-    assert f"train: 1 classes do not have 732 to 1300 images: {second} (282)" in text
+    assert f"train: 1 class without an image: {first}" in text
+    assert f"train: 1 class without 732 to 1300 images each: {second} (282)" in text
     assert "validation: 49,998 images instead of 50,000" in text
-    assert "2 names are missing: ILSVRC2012_val_00000002, ILSVRC2012_val_0000" in text
-    assert "train: 1 images have no bytes: train/empty.JPEG" in text
+    assert "2 missing names: ILSVRC2012_val_00000002, ILSVRC2012_val_0000" in text
+    assert "train: 1 image without bytes: train/empty.JPEG" in text
     assert "boxes: 7 instead of 615,299" in text
 
 
@@ -260,7 +260,7 @@ def test_part_of_it_is_an_error_and_fine_if_nothing_is_expected(
 
     expected_inputs.check_expected("none", tree, CLASSES, _boxes(0))
     with pytest.raises(
-        ValueError, match=r"996 classes have no image: n01494475, .*, …"
+        ValueError, match=r"996 classes without an image: n01494475, .*, …"
     ):
         expected_inputs.check_expected("ilsvrc2012", tree, CLASSES, _boxes(0))
     with pytest.raises(

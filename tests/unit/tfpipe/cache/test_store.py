@@ -162,7 +162,7 @@ def test_harmed_store_is_dropped_with_a_word(tmp_path, capfd, harm, words):
     assert kept.have.tolist() == [0] * 5
     err = capfd.readouterr().err
     assert f"cache: {folder} {words}" in err
-    assert "it is dropped and filled anew" in err
+    assert "it is dropped and filled again" in err
     put(kept, 1)
     assert get(kept, 1) == expected(1)
 

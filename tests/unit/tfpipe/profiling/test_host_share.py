@@ -12,9 +12,9 @@ from tfpipe.profiling.host_share import HostShare, HostWatch
     [
         (20.0, 0.0, 0.0, 0.0, ""),
         (0.0, 1.0, 0.0, 0.05, ""),
-        (10.0, 8.0, 0.0, 0.4, "others took 0.8 of 2 cores. Rates"),
+        (10.0, 8.0, 0.0, 0.4, "other processes took 0.8 of 2 cores. Rates"),
         (5.0, 0.0, 6.0, 0.3, "0.6 of 2 cores, 0.6 of them through the hypervisor"),
-        (0.0, 90.0, 0.0, 1.0, "others took 9.0 of 2 cores"),
+        (0.0, 90.0, 0.0, 1.0, "other processes took 9.0 of 2 cores"),
     ],
 )
 def test_what_others_took_is_told(own, others, stolen, taken, said):

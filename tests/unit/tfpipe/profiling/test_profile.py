@@ -226,7 +226,7 @@ def test_rates_of_tiny_elements_cannot_be_told():
     for tuning in (profile.pipeline.tuning, one, tfpipe.Tuning(num_parallel_maps=2)):
         with pytest.raises(ValueError, match="handing 514 elements from thread"):
             profile.predict(tuning)
-    assert "cannot be told" in profile.doubt(one, num_cores=8)
+    assert "cannot be predicted" in profile.doubt(one, num_cores=8)
 
 
 @pytest.mark.parametrize(("share", "is_told"), [(0.1, True), (0.5, False)])

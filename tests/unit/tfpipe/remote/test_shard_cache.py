@@ -139,7 +139,7 @@ def test_what_is_damaged_in_the_store_is_kept_as_it_is(
     assert cache.are_sound(RecordRanges(np.array([100]), np.array([20])))
     said = capsys.readouterr().err
     assert "at record 3" in said
-    assert "This is so in the store itself" in said
+    assert "The store itself has this damage" in said
     assert cache.statistics().num_faults == 3
 
 

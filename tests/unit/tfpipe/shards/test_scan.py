@@ -136,7 +136,7 @@ def test_only_the_shard_that_changed_is_scanned_again(bare_dir, capsys):
 
     second = scan.scan(bare_dir, "train")
 
-    assert "scanning 1 shards" in capsys.readouterr().err
+    assert "scanning 1 shard" in capsys.readouterr().err
     assert second.byte_offsets[:8].tolist() == first.byte_offsets[:8].tolist()
     assert second.byte_offsets[8:16].tolist() == first.byte_offsets[16:].tolist()
     assert second.index != first.index
@@ -149,7 +149,7 @@ def test_time_of_change_alone_makes_a_shard_changed(bare_dir, capsys):
 
     scan.scan(bare_dir, "train")
 
-    assert "scanning 1 shards" in capsys.readouterr().err
+    assert "scanning 1 shard" in capsys.readouterr().err
 
 
 def rewrite(path, *, find, replace):

@@ -87,7 +87,7 @@ def test_same_records_give_the_same_bytes_and_other_ones_another_digest(
 @pytest.mark.parametrize(
     ("places", "weights", "message"),
     [
-        ([("train", 0, 5)], None, "got record 5 of shard 0, and 0 more"),
+        ([("train", 0, 5)], None, "got record 5 of shard 0, the first of 1"),
         ([("train", 1, 0)], None, "got record 0 of shard 1"),
         ([("train", 3, 0)], None, "got record 0 of shard 3"),
         ([("train", -1, 0)], None, "shard of a subset must be >= 0, got -1"),

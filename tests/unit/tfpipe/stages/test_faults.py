@@ -67,7 +67,7 @@ def test_what_was_skipped_is_told_at_the_end_of_the_epoch(copy_dir, capfd):
 
     told = capfd.readouterr().err
     assert len(batches) == 6
-    assert "1 records were skipped." in told
+    assert "Skipped 1 record." in told
     assert f"  {path} at {offset}" in told.splitlines()
 
 
@@ -133,7 +133,7 @@ def test_more_faults_than_the_budget_are_an_error(copy_dir):
         flip(path, offset + 50)
 
     with pytest.raises(
-        tf.errors.UnknownError, match=r"2 records are damaged, max_faults allows 1"
+        tf.errors.UnknownError, match=r"Found 2 damaged records, max_faults allows 1"
     ):
         read(copy_dir, tfpipe.FaultLog(1))
 
@@ -220,7 +220,7 @@ def test_summary_says_the_first_ten_of_each_kind():
 
     lines = log.summary().splitlines()
 
-    assert lines[:2] == ["13 records were skipped.", "crc: 12"]
+    assert lines[:2] == ["Skipped 13 records.", "crc: 12"]
     assert lines[2:12] == [f"  /s at {number}" for number in range(10)]
     assert lines[12:] == ["decode: 1", "  /t at 7"]
 

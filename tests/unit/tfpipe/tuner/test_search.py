@@ -325,8 +325,8 @@ def test_excess_over_a_budget_is_told(data_dir, tmp_path):
         return space.excess(pipeline, tfpipe.Budget(**values))
 
     assert excess(pipeline) == excess(in_ram) == excess(four) == ""
-    assert excess(four, num_threads=3) == "it has 4 threads, 3 are allowed"
-    assert "its cache needs 0 MB, 0 are" in excess(in_ram, ram_bytes=99)
+    assert excess(four, num_threads=3) == "it has 4 threads, at most 3 allowed"
+    assert "its cache needs 0 MB, at most 0 allowed" in excess(in_ram, ram_bytes=99)
     # In a folder that its owner chose, unless a budget says less.
     assert excess(on_disk, ram_bytes=99) == ""
     assert "its cache" in excess(on_disk, disk_bytes=99, cache_dir=tmp_path)
@@ -347,7 +347,7 @@ def test_a_pipeline_that_stays_says_so_and_is_loaded(data_dir, tmp_path, is_as_g
         profile=None,
         fingerprint=given.fingerprint,
         is_as_given=is_as_given,
-        given_excess="" if is_as_given else "it has 4 threads, 3 are allowed",
+        given_excess="" if is_as_given else "it has 4 threads, at most 3 allowed",
     )
     path = tmp_path / "tuning.json"
 
@@ -362,7 +362,7 @@ def test_a_pipeline_that_stays_says_so_and_is_loaded(data_dir, tmp_path, is_as_g
         assert "The pipeline as it was is the fastest" in found.sentence
         assert loaded is given
     else:
-        assert "exceeds the budget (it has 4 threads, 3 are" in found.sentence
+        assert "exceeds the budget (it has 4 threads, at most" in found.sentence
         assert loaded.stages != given.stages  # no knob of a stage is set
         assert loaded.tuning == given.tuning
 

@@ -38,7 +38,7 @@ def test_settings_tell_rows_of_one_tier_apart() -> None:
 
     assert len(chart.plots) == 1  # nobody knows a byte
     assert [row[0] for row in chart.rows] == [
-        *("ram, tiny, 1 ranks", "ram, vgg16, 2 ranks")
+        *("ram, tiny, 1 rank", "ram, vgg16, 2 ranks")
     ]
 
 

@@ -262,7 +262,7 @@ def test_a_file_that_was_changed_and_a_folder_that_is_not_whole_are_filled_anew(
     user.close()
     (store.folder / "layout.npy").write_bytes(b"")
     store, _ = Directory(tmp_path, 1 << 30).open(content_of(made))
-    assert "is not whole: it is filled anew" in capsys.readouterr().err
+    assert "is not whole: it is filled again" in capsys.readouterr().err
     assert len(store.marks) == len(content_of(made).pieces)
 
 
