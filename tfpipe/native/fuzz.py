@@ -7,7 +7,7 @@ An image is an error if the code reads or writes outside of its memory, leaks or
 overflows, if its pixels differ from those of libjpeg's own decoder or by entry points,
 or if they change when it is rewritten or varied, or turned and turned back. A crop box
 that is drawn must lie within its image. libjpeg is Pillow's and has no sanitizer in it,
-so that only those of its faults are found that corrupt the heap or crash.
+so only faults that corrupt the heap or crash are found in it.
 """
 
 import collections

@@ -46,9 +46,9 @@ def read(
         Under the other keys, int64 of that shape.
 
     Raises:
-        tf.errors.DataLossError: When it runs, if a record cannot be read, now or when
-            it was to be held, is damaged, or has no such feature; names its shard and
-            byte offset.
+        tf.errors.DataLossError: When it runs, if a record is damaged, lacks a feature,
+            or cannot be read, by this function or by `hold` before it; names its shard
+            and byte offset.
     """
     encoded, found, _ = _read(where, image_key, number_keys, num_optional=num_optional)
     numbers = tf.unstack(found, len(number_keys), axis=-1)
@@ -134,7 +134,8 @@ def hold(place: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
     Returns:
         variant of that shape, for `read` and `held_bytes`: the record with header and
-        footer. Records of a call share a buffer, which is there as long as one of them.
+        footer. The records of a call share a buffer, which is freed with the last of
+        these records.
     """
     return op.module().tfpipe_hold_records(**{name: place[name] for name in _PLACE})
 

@@ -1,7 +1,7 @@
 """Loads the library that rewrites JPEGs and finds their entry points.
 
-In: who needs it. Out: the library, with the types of its functions. Imports no
-TensorFlow.
+In: the name of what needs the library. Out: the library, with the types of its
+functions. Imports no TensorFlow.
 """
 
 import ctypes

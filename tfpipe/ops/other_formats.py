@@ -77,8 +77,8 @@ def by_format(
 def one_node(branch: Callable[[], Any]) -> Callable[[], Any]:
     """Returns a branch of `tf.cond` as one node of a graph.
 
-    The executor visits every op of a branch that it does not take. Those of a whole
-    crop take a tenth of the time of a native crop.
+    The executor visits every op of a branch that it does not take. To visit the ops of
+    a whole crop takes a tenth of the time of a native crop.
     """
     if tf.executing_eagerly():
         return branch

@@ -61,10 +61,10 @@ class Parse:
 
     Args:
         image_key: Key of the encoded image, one byte string.
-        label_key: Key of the label, one int64, or with multi_label any number of them.
+        label_key: Key of the label, one int64; with multi_label any number of labels.
         height_key: Key of the height in pixels, one int64. If the key is None, or a
             record has no height or no width, the image's header tells both.
-        width_key: Key of the width, likewise.
+        width_key: Key of the width in pixels, one int64; or None, as for height_key.
         as_converted: Whether all records are as tfpipe's converters write them: JPEG,
             with height and width. Then no header is looked at, and the presets' crops
             decode nothing else. The presets know it from the index.
