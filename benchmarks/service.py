@@ -279,7 +279,7 @@ def _prepared_service() -> Any:
     import tfpipe
 
     tf.config.set_visible_devices([], "GPU")  # the trainers use them
-    # It loads the native op, if that is built: a worker must know the trainers' ops.
+    # It loads the native op, or compiles it: a worker must know the trainers' ops.
     tfpipe.CenterCrop(image_size=32)
     return tf.data.experimental.service
 
