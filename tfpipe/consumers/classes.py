@@ -114,8 +114,8 @@ def _warn_of_empty(label_counts: Mapping[int, int], label_names: Sequence[str]) 
         return
     others = ", ..." if len(empty) > _NUM_NAMED else ""
     warnings.warn(
-        "This split has no records, and the weight 0, for "
-        f"{errors.count_of(len(empty), 'class')} of {sum(map(bool, label_names))}: "
+        "Classes without records in this split get the weight 0, "
+        f"{len(empty)} of {sum(map(bool, label_names))} classes: "
         f"{', '.join(empty[:_NUM_NAMED])}{others}.",
         stacklevel=4,  # the caller of Pipeline.class_weights
     )
