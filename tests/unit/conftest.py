@@ -8,6 +8,7 @@ import multiprocessing.process
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -46,7 +47,14 @@ class NotAUnitTestError(BaseException):
 
 def pytest_pycollect_makemodule() -> None:
     """Sets TensorFlow up before a test file imports it."""
-    importlib.import_module("tests.unit.quick")
+    if "tests.unit.quick" in sys.modules:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        # TensorFlow looks among all its kernels for those of oneDNN, for each node of a
+        # function: a seventh of the CPU time. It reads this while it is imported.
+        if not os.environ.get("UNIT_TESTS_WITH_GRAPPLER"):
+            patch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+        importlib.import_module("tests.unit.quick")
 
 
 def _guarded(call: Callable[..., Any], what: str) -> Callable[..., Any]:
