@@ -13,6 +13,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from benchmarks import train
+from benchmarks.distributed import ranks
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.system import residency
 from benchmarks.training import run
@@ -36,6 +37,14 @@ def _page_cache() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(residency, "prepare", lambda *_, **__: (HOST,))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _horovod() -> Iterator[None]:
+    """Ends Horovod: its thread would wake each millisecond during all later tests."""
+    yield
+    if ranks.hvd is not None:
+        ranks.hvd.shutdown()
 
 
 Result = tuple[int, dict[str, Any], str]
