@@ -5,13 +5,14 @@ import pathlib
 import pytest
 
 import tfpipe
-from tests.support.presets import preset_over
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _first_pipeline(data_dir: pathlib.Path) -> None:
     """Lets AutoGraph convert, and TensorFlow load, what every pipeline needs."""
-    from tests.support.cached import DECODE, make  # imports TensorFlow
+    # These import TensorFlow, which tests/unit/conftest.py sets up first.
+    from tests.support.cached import DECODE, make
+    from tests.support.presets import preset_over
 
     cache = tfpipe.Cache("ram")
     for pipeline in (
