@@ -79,7 +79,9 @@ def begin_together(path: pathlib.Path, num_processes: int) -> None:
     """Returns as soon as as many processes have called it."""
     with open(path, "ab") as file:
         file.write(b"x")
+    end = time.monotonic() + 60
     while path.stat().st_size < num_processes:
+        assert time.monotonic() < end, "another process has not begun"
         time.sleep(0.0005)
 
 

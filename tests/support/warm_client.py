@@ -29,9 +29,28 @@ def main() -> None:
     address, *arguments = sys.argv[1:]
     if "LD_PRELOAD" in os.environ:  # it acts only on a new Python
         os.execv(sys.executable, [sys.executable, *arguments])
+    ignored = [int(n) for n in SIGNALS if signal.getsignal(n) is signal.SIG_IGN]
+    server = ask(address, arguments, ignored)
+    child = server.recv(MAX_BYTES)
+
+    def forward(number: int, _: object) -> None:
+        server.sendall(str(number).encode())
+
+    for number in SIGNALS.difference(ignored):
+        signal.signal(number, forward)
+    with open("/proc/self/comm", "w") as file:
+        file.write(NAME + child.decode())
+    _end(int(server.recv(MAX_BYTES)))
+
+
+def ask(address: str, arguments: list[str], ignored: list[int]) -> socket.socket:
+    """Asks for a program with the files 0, 1 and 2 of this process.
+
+    Returns:
+        The connection, from which the process id of the fork can be read.
+    """
     umask = os.umask(0)
     os.umask(umask)
-    ignored = [int(n) for n in SIGNALS if signal.getsignal(n) is signal.SIG_IGN]
     program = {
         "arguments": arguments,
         "folder": os.getcwd(),
@@ -46,16 +65,7 @@ def main() -> None:
     assert len(text) < MAX_BYTES, "the program and its environment are too long"
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_BYTES)
     socket.send_fds(server, [text], [0, 1, 2])
-    child = server.recv(MAX_BYTES)
-
-    def forward(number: int, _: object) -> None:
-        server.sendall(str(number).encode())
-
-    for number in SIGNALS.difference(ignored):
-        signal.signal(number, forward)
-    with open("/proc/self/comm", "w") as file:
-        file.write(NAME + child.decode())
-    _end(int(server.recv(MAX_BYTES)))
+    return server
 
 
 def _end(code: int) -> None:

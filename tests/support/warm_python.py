@@ -181,7 +181,8 @@ def _accept(
         os.close(file)
     # A number of a process may belong to another one after its end; this handle cannot.
     handle = os.pidfd_open(child)
-    client.sendall(str(child).encode())
+    with contextlib.suppress(ConnectionError):  # killed by now: `_signal` is told so
+        client.sendall(str(child).encode())
     selector.register(handle, selectors.EVENT_READ, (_report, client, handle, child))
     selector.register(client, selectors.EVENT_READ, (_signal, client, handle))
     return None

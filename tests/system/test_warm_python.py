@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.support import warm_python as module
+from tests.support import warm_client, warm_python as module
 from tests.support.warm_python import WarmPython
 
 SEEN = """
@@ -123,3 +123,12 @@ def test_signals_reach_the_program_and_none_outlives_its_process(
     while _is_running(pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert not _is_running(pid)
+
+
+def test_a_process_that_is_killed_early_harms_no_other(warm_python: WarmPython) -> None:
+    """It has asked for its program, and is gone before the answer comes."""
+    *_, address = warm_python.command
+    for _ in range(20):
+        warm_client.ask(address, ["-c", "import time; time.sleep(60)"], []).close()
+
+    assert warm_python.run("-c", "print(7)").stdout == "7\n"

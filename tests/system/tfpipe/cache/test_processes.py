@@ -66,6 +66,7 @@ def test_killed_process_leaves_what_it_kept(start, data_dir, tmp_path):
     calls, directory = str(tmp_path / "calls"), tmp_path / "caches"
     process = start(data_dir, directory, calls, 0, 1, 0.2)
     while len(noted(calls)) < 17:
+        assert process.poll() is None
         time.sleep(0.05)
     kill(process)
     before = noted(calls)
