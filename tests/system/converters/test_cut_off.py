@@ -142,7 +142,7 @@ def test_interrupted_overwrite_is_no_success_of_a_run_without_it(
     convert(raw_dir, out, **JOB_X)
     _kill(raw_dir, out, 5, overwrite=True, **JOB_X)
 
-    with pytest.raises(ValueError, match=r"already holds a data set.*An unfinished"):
+    with pytest.raises(ValueError, match=r"already holds a data set.*an unfinished"):
         convert(raw_dir, out, **JOB_X)
 
     assert convert(raw_dir, out, overwrite=True, **JOB_X)["write_seconds"] > 0

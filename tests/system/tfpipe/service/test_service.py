@@ -77,12 +77,13 @@ def _epochs(
     pipeline: tfpipe.Pipeline,
     num_epochs: int = 1,
     act: Callable[[], object] = lambda: None,
+    act_after: int = 10,
     **arguments: Any,
 ) -> list[list[int]]:
-    """Returns the records of each epoch; calls `act` after 10 batches."""
+    """Returns the records of each epoch; calls `act` after some batches."""
     batches = []
     for number, batch in enumerate(pipeline.build(num_epochs=num_epochs, **arguments)):
-        if number == 10:
+        if number == act_after:
             act()
         batches.append(batch["record_id"].numpy().tolist())
     size = len(batches) // num_epochs
@@ -224,10 +225,9 @@ def test_a_killed_worker_that_comes_back_loses_and_repeats_nothing(
         service.wait_for_line(f"The worker at 127.0.0.1:{port} answers again")
 
     # A worker that is killed may have sent all of its records already.
-    for _ in range(3):
-        made = _epochs(
-            _with_service(_train(many_dir), service), num_epochs=2, act=kill_and_start
-        )
+    for _ in range(5):
+        served = _with_service(_train(many_dir), service)
+        made = _epochs(served, num_epochs=2, act=kill_and_start, act_after=1)
         assert [sorted(epoch) for epoch in made] == [list(range(NUM_RECORDS))] * 2
         if "of 200 records." in capfd.readouterr().err:
             return
