@@ -14,7 +14,8 @@ Variants named rewritten_ read --rewritten_data_dir=DIR2, which must hold the sa
 images, converted with --restart_rows. Variants named entries_ read
 --entries_data_dir=DIR3, a copy of DIR with entry points.
 
-Variants with _eval_ in their names crop the centers of the images in their order.
+Variants with _eval_ in their names crop the centers of the images in their order. Those
+with _foreign_ read the shards as those of another tool, without the index.
 
 Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of hand_uint8, or of
 hand_eval_uint8 for the _eval_ variants, in the same round, the median of the rounds.
