@@ -137,7 +137,7 @@ def test_remedies_of_few_cores():
         *("whole batches", "preprocessing on other hosts"),
     }
     assert found["whole batches"].gain == pytest.approx(1.436 / 1.198)
-    assert found["entry points"].gain == pytest.approx(0.482 / 0.373)
+    assert found["entry points"].gain == pytest.approx(0.562 / 0.490)
     remote = found["preprocessing on other hosts"]
     assert remote.binding == "accelerator"
     assert "25 cores on other hosts, and 2.15 GB/s" in remote.cost
