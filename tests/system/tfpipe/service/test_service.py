@@ -49,11 +49,15 @@ def _source(data_dir: pathlib.Path, split: str = "train", **fields: Any) -> Any:
 
 
 def _train(
-    data_dir: pathlib.Path, *, whole_batches: Any = "auto", **fields: Any
+    data_dir: pathlib.Path,
+    *,
+    whole_batches: Any = "auto",
+    image_size: int = 16,
+    **fields: Any,
 ) -> tfpipe.Pipeline:
     return tfpipe.imagenet_train(
         _source(data_dir, **fields),
-        image_size=16,
+        image_size=image_size,
         dtype="float32",
         with_record_id=True,
         whole_batches=whole_batches,
@@ -224,9 +228,10 @@ def test_a_killed_worker_that_comes_back_loses_and_repeats_nothing(
         service.start_worker(port)
         service.wait_for_line(f"The worker at 127.0.0.1:{port} answers again")
 
-    # A worker that is killed may have sent all of its records already.
-    for _ in range(5):
-        served = _with_service(_train(many_dir), service)
+    # A worker that is killed may have sent all of its records already: less often if
+    # they are large.
+    for _ in range(10):
+        served = _with_service(_train(many_dir, image_size=512), service)
         made = _epochs(served, num_epochs=2, act=kill_and_start, act_after=1)
         assert [sorted(epoch) for epoch in made] == [list(range(NUM_RECORDS))] * 2
         if "of 200 records." in capfd.readouterr().err:
