@@ -127,7 +127,7 @@ def _obstacle(ahead: ReadAhead, num_warmup: int, num_timed: int) -> str | None:
     """Returns why the rate may not be the steady one; None if it is."""
     if num_warmup < ahead.num_warmup_steps:
         return (
-            f"timing began after {num_warmup} steps, but a rank may have read "
+            f"timing began after step {num_warmup}, but a rank may have read "
             f"{ahead.num_examples:,} examples ahead, which last for "
             f"{ahead.num_warmup_steps} steps. Their rate is not that of the storage. "
             "Give more steps or epochs, and no --num_warmup_steps."

@@ -198,7 +198,7 @@ def test_gates_are_not_met_by_a_run_that_is_too_short(short: Result) -> None:
     assert not steady["reached"]
     assert steady["read_ahead_examples_per_rank"] == [48]
     assert steady["num_examples_before_timing_per_rank"] == [4]
-    assert "Not in a steady state: timing began after 1 steps, but a rank" in printed
+    assert "Not in a steady state: timing began after step 1, but a rank" in printed
     assert "Gate au>=0% is not met: got " in printed
 
 

@@ -77,7 +77,7 @@ def test_a_long_run_that_is_timed_late_is_steady() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"warmup": 15}, "timing began after 15 steps, but a rank may have read 64 ex"),
+        ({"warmup": 15}, "timing began after step 15, but a rank may have read 64 ex"),
         ({"warmup": 15}, "which last for 16 steps"),
         (
             {"ends": range(1, 8)},
