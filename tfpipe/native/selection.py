@@ -75,6 +75,8 @@ def _build_once(path: pathlib.Path) -> str:
                 )
                 build.build_op(force=False)
     except OSError as error:
+        if error.errno is not None:  # of the kernel, not of the compiler
+            return f"{path.parent} cannot be used: {error.strerror}"
         # What a compiler prints is long; the command shows it.
         reason, failed, _ = str(error).partition(" failed:\n")
         return "the C++ compiler failed" if failed else reason

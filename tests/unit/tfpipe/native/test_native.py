@@ -386,6 +386,17 @@ def test_a_build_that_fails_is_tried_and_said_once(
         tfpipe.Resize(image_size=8, crop_op="native")
 
 
+def test_a_folder_that_cannot_be_used_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TFPIPE_NATIVE_BUILD", "1")
+    monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "file/folder"))
+
+    assert tfpipe.Resize(image_size=8).crop_op == "stock"
+
+    reason = f"since {tmp_path}/file/folder cannot be used: Not a directory."
+    assert reason in capsys.readouterr().err
+
+
 def test_nothing_is_built_where_the_environment_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "build_op", lambda force: pytest.fail("was built"))
     monkeypatch.setenv("TFPIPE_NATIVE_BUILD", "0")
