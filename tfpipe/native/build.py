@@ -19,6 +19,10 @@ from tfpipe.native import libraries, op
 from tfpipe.native.requirements import find_compiler
 
 
+class CompilerError(OSError):
+    """A compiler was run and failed; the message has all that it printed."""
+
+
 def build(*, force: bool) -> pathlib.Path:
     """Compiles each library that is missing, damaged or made by another compiler.
 
@@ -101,12 +105,12 @@ def run_compiler(command: list[str], output: pathlib.Path) -> None:
     """Runs a compiler's command that writes `output`.
 
     Raises:
-        OSError: If the command fails; carries what the compiler printed.
+        CompilerError: If the command fails; carries what the compiler printed.
     """
     whole = [*command, "-o", str(output)]
     done = subprocess.run(whole, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise OSError(f"{shlex.join(whole)} failed:\n{done.stderr}")
+        raise CompilerError(f"{shlex.join(whole)} failed:\n{done.stderr}")
 
 
 def _version(compiler: list[str]) -> str:

@@ -74,12 +74,12 @@ def _build_once(path: pathlib.Path) -> str:
                     flush=True,
                 )
                 build.build_op(force=False)
+    except build.CompilerError:  # its message is long; the command shows it
+        return "the C++ compiler failed"
     except OSError as error:
-        if error.errno is not None:  # of the kernel, not of the compiler
-            return f"{path.parent} cannot be used: {error.strerror}"
-        # What a compiler prints is long; the command shows it.
-        reason, failed, _ = str(error).partition(" failed:\n")
-        return "the C++ compiler failed" if failed else reason
+        if error.errno is None:  # a message of ours
+            return str(error)
+        return f"{path.parent} cannot be used: {error.strerror}"
     return op.load()[1]
 
 

@@ -6,12 +6,12 @@
 // or doubled, cropped at a random crop box. Both Huffman decoders decode it and have to
 // agree on each pixel and on each error. An image that can be rewritten must give the
 // same result afterwards; so must an image that can be varied, and an image that can be
-// turned or mirrored, after it is turned back. The header of a decoded image has its sides. Entry points must not change the result, be
-// they its own, those of the last image or damaged ones. Forged ones, whose digests are
-// right, may. Likewise for the tf.train.Example around an image: what is found in a broken
-// one must lie within it. A crop box that is drawn must lie within its image, whatever the
-// sides of the image. Prints how many were decoded, refused, rewritten, turned, varied,
-// entered and parsed.
+// turned or mirrored, after it is turned back. The header of a decoded image has its
+// sides. Entry points must not change the result, be they its own, those of the last image
+// or damaged ones. Forged ones, whose digests are right, may. Likewise for the
+// tf.train.Example around an image: what is found in a broken one must lie within it. A crop
+// box that is drawn must lie within its image, whatever the sides of the image. Prints how
+// many were decoded, refused, rewritten, turned, varied, entered and parsed.
 #include <stdlib.h>
 
 #include <fstream>

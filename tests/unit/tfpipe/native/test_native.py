@@ -356,12 +356,12 @@ def test_a_library_that_nothing_describes_is_not_loaded(tmp_path, monkeypatch):
 
 
 FAILURES = {
-    "c++ crop.cc failed:\ncrop.cc:1: a long list": "since the C++ compiler failed.",
-    "no C++ compiler: install one": "since no C++ compiler: install one.",
+    build.CompilerError("c++ failed:\na long list"): "since the C++ compiler failed.",
+    OSError("no C++ compiler: install one"): "since no C++ compiler: install one.",
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", FAILURES, ids=repr)
 def test_a_build_that_fails_is_tried_and_said_once(
     failure, tmp_path, monkeypatch, capsys
 ):
@@ -369,7 +369,7 @@ def test_a_build_that_fails_is_tried_and_said_once(
 
     def fail(*, force):
         tried.append(force)
-        raise OSError(failure)
+        raise failure
 
     monkeypatch.setattr(build, "build_op", fail)
     monkeypatch.setenv("TFPIPE_NATIVE_BUILD", "1")

@@ -111,7 +111,7 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path, broken, said):
 
 
 def test_a_wrong_size_is_that_of_its_record_alone(tmp_path):
-    """What one record lacks must not change how another one is cropped."""
+    """A record without a size must not change how another record is cropped."""
     sides = {"width": 40, "height": 40}
     records = [
         inception_record(0, make_jpeg(0, **sides), width=20, height=20),
