@@ -160,7 +160,7 @@ LONG_FILES = (
     "system/benchmarks/test_report.py",
     "system/tfpipe/service/test_service.py",
     "system/tfpipe/remote/test_source.py",
-    "system/benchmarks/studies/test_loaders.py",
+    "system/studies/test_loaders.py",
     "torture/converters/test_kill_points.py",
     "system/converters/test_replicate.py",
     "system/benchmarks/training/test_steps.py",

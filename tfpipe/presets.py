@@ -338,7 +338,7 @@ def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
 
     Most crop boxes are then decoded at half their size or less. Few of those of smaller
     images are: finding out which costs 5 % and gains nothing, as
-    `benchmarks.studies.decode` shows.
+    `studies.decode` shows.
     """
     try:
         short_side = source.split_index.median_short_side(source.record_numbers)

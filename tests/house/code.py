@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGES = ("tfpipe", "converters", "benchmarks")
-MODULES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+MODULES = sorted(
+    path for name in (*PACKAGES, "studies") for path in (ROOT / name).rglob("*.py")
+)
 
 
 def name_of(path: pathlib.Path) -> str:

@@ -82,10 +82,10 @@ def _misplaced(path: pathlib.Path) -> Iterator[str]:
     tops = {name.split(".")[0] for name in names}
     name = name_of(path)
 
-    if name.startswith("benchmarks/"):
+    if name.startswith(("benchmarks/", "studies/")):
         private = {n for n in names if n.startswith("tfpipe.")}
         if any(not n.startswith("tfpipe.errors") for n in private):
-            yield f"benchmarks uses the public names of tfpipe, not {private}"
+            yield f"not the public names of tfpipe: {private}"
     if name == "tfpipe/pipeline.py":
         # A pipeline takes any source and any stages.
         special = ("reading.source", "stages.basic", "stages.map")
@@ -116,7 +116,7 @@ def test_converters_and_shards_import_without_tensorflow() -> None:
 def test_commands_of_benchmarks_parse_flags_before_heavy_imports() -> None:
     """Their help comes within 2 s, because these packages take seconds to import."""
     names = [f"benchmarks.{name}" for name in sorted(AT_THE_TOP["benchmarks"])]
-    for path in (ROOT / "benchmarks/studies").rglob("*.py"):
+    for path in (ROOT / "studies").rglob("*.py"):
         if "command.run(main" in path.read_text():
             module = name_of(path).removesuffix(".py").replace("/", ".")
             names.append(module)

@@ -22,13 +22,13 @@ COMMANDS = (
     "converters.tfrecord",
     "converters.verify",
     "converters.webdataset",
-    "benchmarks.studies.conversion",
+    "studies.conversion",
     "benchmarks.train",
     "benchmarks.input",
     "benchmarks.sweep",
     "benchmarks.report",
     "benchmarks.service",
-    "benchmarks.studies.realism",
+    "studies.realism",
 )
 
 

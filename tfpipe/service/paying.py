@@ -32,7 +32,7 @@ class ServicePayoff:
 
     # Rate a core with a service over that without it: what is sent between two
     # processes is copied, and costs CPU time on both sides.
-    # benchmarks/results/2026-11-23-service.json
+    # studies/results/2026-11-23-service.json
     efficiency: ClassVar[float] = 0.90
 
     rate: float

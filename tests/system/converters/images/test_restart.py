@@ -8,8 +8,8 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from benchmarks.studies import decode, decode_variants
 from converters.images import policy as image_policy
+from studies import decode, decode_variants
 from tests.support.data import convert, make_tree
 from tests.support.native_op import native_op  # noqa: F401
 

@@ -17,7 +17,7 @@ from benchmarks.options import (
     train_flags,
 )
 from benchmarks.reporting import gates
-from benchmarks.studies import decode, realism
+from studies import decode, realism
 from tests.support.url_flags import check_url_is_refused, takes_text
 
 

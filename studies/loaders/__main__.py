@@ -1,0 +1,258 @@
+"""How much CPU time do other loaders take for the same images and the same work?
+
+  python -m studies.loaders --data_dir=DIR --peer_dir=COPY --num_rounds=3
+
+Question: how do CPU-seconds and images/s of `imagenet_train` compare with what others
+use: tf.data as TensorFlow Model Garden reads it, DALI on the CPU, FFCV, PyTorch's
+DataLoader, WebDataset, Grain and SPDL? All loaders crop, resize, flip and batch the
+train split of DIR at random, as uint8 or as normalized float32. Each run is a process
+of its own with a warm-up that is not timed. The loaders are interleaved, so that a slow
+spell of the machine affects all of them.
+
+tf.data and DALI read the TFRecords. The others read the same JPEG bytes from COPY,
+which is written once: files, tars, or a .beton. The loaders written in Python run with
+two decoders, `_pil` and `_cv`. `pip install 'tfpipe[peers]'` installs most loaders. A
+loader that is not installed, or fails, is skipped; the table and the JSON say why.
+
+CPU-seconds are user and system time of a process and of all processes that it starts.
+Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of tfpipe in the
+same round, the median of the rounds. Absolute figures hold for this machine, and
+images/s only where nothing else runs on it. The last line on stdout is one JSON object.
+"""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import sys
+from typing import Any
+
+from absl import flags as absl_flags
+
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
+from studies import interleaved
+from studies.loaders.images import Job
+from studies.loaders.peers import PEERS
+
+# Flags of the training command that this study reads, for --help.
+for _name in ("data_dir", "image_size", "batch_size"):
+    absl_flags.declare_key_flag(_name)
+absl_flags.adopt_module_key_flags(interleaved)
+_PEERS = absl_flags.DEFINE_list(
+    "peers",
+    list(PEERS),
+    "Loaders to measure, of studies.loaders.peers; tfpipe is always added.",
+)
+_DTYPE = absl_flags.DEFINE_list(
+    "dtype", ["uint8", "float32"], "Types of the batches: uint8, float32 or both."
+)
+_PEER_DIR = absl_flags.DEFINE_string(
+    "peer_dir",
+    None,
+    "Folder for copies of the images in the forms that other loaders read; the copies "
+    "are kept for the next run. Without it, those loaders are skipped.",
+)
+_PEER_WORKERS = absl_flags.DEFINE_integer(
+    "peer_workers",
+    None,
+    "Threads or worker processes of each loader; tf.data chooses its own. Default: the "
+    "number of cores.",
+    lower_bound=1,
+)
+_PEERS_RESULT = absl_flags.DEFINE_string(
+    "peers_result", None, "File to write the JSON object to as well."
+)
+
+# The loader that the others are compared with.
+_BASE = "tfpipe"
+
+# Import name -> name for pip, where the two differ.
+_DISTRIBUTIONS = {"cv2": "opencv-python-headless", "nvidia.dali": "nvidia-dali-cuda120"}
+
+# dtype -> peer -> figures.
+Figures = dict[str, dict[str, dict[str, float]]]
+
+
+def chosen(names: list[str]) -> list[str]:
+    """Returns the loaders of some names and tfpipe, in the order of `PEERS`.
+
+    Raises:
+        ValueError: If a name is not one of `PEERS`.
+    """
+    unknown = set(names) - PEERS.keys()
+    if unknown:
+        raise ValueError(
+            f"--peers must be of {', '.join(PEERS)}; got {', '.join(sorted(unknown))}."
+        )
+    return [name for name in PEERS if name in {_BASE, *names}]
+
+
+def missing(name: str) -> str | None:
+    """Returns why a loader cannot run here: its missing modules; None if it can."""
+    lacks = [module for module in PEERS[name].modules if not _is_installed(module)]
+    if not lacks:
+        return None
+    packages = " ".join(_DISTRIBUTIONS.get(module, module) for module in lacks)
+    return f"not installed: {', '.join(lacks)} (pip install {packages})"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # find_spec raises this where the parent package is missing.
+        return False
+
+
+def without_data(names: list[str], job: Job) -> dict[str, str]:
+    """Makes the copies that the loaders read.
+
+    Returns:
+        Loader -> reason, for the loaders whose copy could not be made.
+    """
+    reasons: dict[str, str] = {}
+    for kind in sorted({PEERS[name].data or "" for name in names} - {""}):
+        try:
+            interleaved.run("studies.loaders.data", kind, job, time_limit=None)
+        except OSError as error:
+            readers = [name for name in names if PEERS[name].data == kind]
+            reason = f"its data cannot be made: {_last_line(error)}"
+            reasons |= dict.fromkeys(readers, reason)
+    return reasons
+
+
+def compare(
+    jobs: list[Job], names: list[str], num_rounds: int
+) -> tuple[Figures, dict[str, str]]:
+    """Runs the loaders interleaved.
+
+    Args:
+        jobs: One job for each dtype; they must be equal otherwise.
+        names: Loaders, as `chosen` returns them.
+        num_rounds: Runs of each loader and dtype.
+
+    Returns:
+        The figures of each loader, and loader -> reason for those that were skipped.
+
+    Raises:
+        OSError: If a run of tfpipe itself fails; the message holds its stderr.
+    """
+    skipped = {name: reason for name in names if (reason := missing(name))}
+    left = [name for name in names if name not in skipped]
+    skipped |= without_data(left, jobs[0])
+    runs: dict[tuple[str, str], list[interleaved.Run]] = {}
+    for _ in range(num_rounds):
+        for job in jobs:
+            for name in names:
+                if name in skipped:
+                    continue
+                try:
+                    run = interleaved.run(
+                        "studies.loaders.run",
+                        name,
+                        job,
+                        time_limit=interleaved.time_limit(job),
+                    )
+                except OSError as error:
+                    if name == _BASE:
+                        raise
+                    skipped[name] = f"its run failed: {_last_line(error)}"
+                else:
+                    runs.setdefault((job.dtype, name), []).append(run)
+    figures = {
+        job.dtype: {
+            name: interleaved.figures(runs[job.dtype, name], runs[job.dtype, _BASE])
+            for name in names
+            if name not in skipped
+        }
+        for job in jobs
+    }
+    return figures, {name: skipped[name] for name in names if name in skipped}
+
+
+def _last_line(error: OSError) -> str:
+    """Returns the last line of an error: a traceback ends with its message."""
+    return str(error).strip().splitlines()[-1]
+
+
+def table(figures: Figures, skipped: dict[str, str]) -> str:
+    """Returns a table for each dtype, notes on loaders, and reasons of skipped ones."""
+    parts = [
+        interleaved.table(rows, f"peer, {dtype}") for dtype, rows in figures.items()
+    ]
+    measured = next(iter(figures.values()))
+    notes = [f"{name}: {PEERS[name].note}" for name in measured]
+    reasons = [f"{name} was skipped: {reason}" for name, reason in skipped.items()]
+    return "\n\n".join([*parts, "\n".join([*notes, *reasons])])
+
+
+def versions(names: list[str]) -> dict[str, str]:
+    """Returns package -> installed version, for the packages of some loaders."""
+    modules = {module for name in names for module in PEERS[name].modules}
+    packages = {_DISTRIBUTIONS.get(module, module) for module in modules} | {"pillow"}
+    found = {}
+    for package in sorted(packages):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            # The module comes from another package, such as opencv-python.
+            found[package] = "unknown"
+    return found
+
+
+def _jobs() -> list[Job]:
+    config = train_flags.config_from_flags()
+    job = Job(
+        peer_dir=_PEER_DIR.value or "",
+        num_workers=_PEER_WORKERS.value or len(os.sched_getaffinity(0)),
+        **interleaved.job_options(config, batch_size=64),
+    )
+    return [dataclasses.replace(job, dtype=dtype) for dtype in _DTYPE.value]
+
+
+def _report(
+    jobs: list[Job], figures: Figures, skipped: dict[str, str]
+) -> dict[str, Any]:
+    measured = [
+        name for name in PEERS if any(name in rows for rows in figures.values())
+    ]
+    config = dataclasses.asdict(jobs[0])
+    del config["peer_dir"]
+    from benchmarks.reporting import environment
+
+    return {
+        "command": "studies.loaders",
+        "schema_version": 1,
+        # The folder by name: its path differs between machines.
+        "config": config
+        | {
+            "data_dir": pathlib.Path(jobs[0].data_dir).resolve().name,
+            "dtype": [job.dtype for job in jobs],
+            "num_rounds": interleaved.num_rounds(),
+        },
+        "peers": figures,
+        "notes": {name: PEERS[name].note for name in measured},
+        "skipped": skipped,
+        "versions": versions(measured),
+        "environment": environment.describe(),
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Prints the comparison that the flags describe."""
+    command.refuse_arguments(argv)
+    try:
+        jobs, names = _jobs(), chosen(_PEERS.value)
+        figures, skipped = compare(jobs, names, interleaved.num_rounds())
+    except (OSError, ValueError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    report = _report(jobs, figures, skipped)
+    output.finish(report, table(figures, skipped), path=_PEERS_RESULT.value)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run(main, {})

@@ -1,0 +1,247 @@
+"""Does the probe of benchmarks.storage agree with fio?
+
+  python -m studies.storage.probe --probe_dir=DIR
+
+Question: are the figures of a probe in Python those of the disk? fio, the usual program
+for this, and the probe read the same file in turns: 1 MB in order and 4 kB at random,
+with O_DIRECT, in one thread that waits for each read (fio: psync). The order of the two
+changes with each turn, so that a disk that gets slower does not favor one of them.
+Many short turns are better than few long ones, as a pair then sees the same disk.
+
+Both read into a huge page. With small pages the rate of large reads depends on how
+many pieces the buffer has in memory, which is chance. fio takes huge pages only from
+those that the system keeps apart: the study keeps four apart while it runs, if it may.
+If not, fio reads into small pages, and the ratio of large reads is not judged.
+
+Read `ratio`, the median over the turns of the probe's rate over fio's. Needs fio
+(apt-get install fio) and a disk with O_DIRECT. The file has 1 GB and is removed. The
+last line on stdout is one JSON object. Exit code 2 if a ratio is not within 10 % of 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from benchmarks.options import command
+from benchmarks.reporting import output
+from benchmarks.system.storage import latencies, places, probe, reads
+from benchmarks.system.storage.workers import Workers
+
+_DIR = flags.DEFINE_string(
+    "probe_dir", None, "Folder on a disk, for the file that is read.", required=True
+)
+_TURNS = flags.DEFINE_integer(
+    "probe_turns", 21, "Turns of each of the two programs.", lower_bound=1
+)
+_SECONDS = flags.DEFINE_float(
+    "probe_seconds", 1.0, "Seconds of each turn.", lower_bound=0.1
+)
+_RESULT = flags.DEFINE_string(
+    "probe_result", None, "File to write the JSON object to as well."
+)
+
+SMALL_PAGES, HUGE_PAGES = "malloc", "shmhuge"
+_NUM_HUGE_PAGES = 4  # one is enough for 1 MB; others may use some
+_KEPT_APART = pathlib.Path("/proc/sys/vm/nr_hugepages")
+
+_FILE_BYTES = 1 << 30
+_LIMIT = 0.10
+_READS = {
+    reads.SEQUENTIAL: (probe.LARGE, "read"),
+    reads.RANDOM: (probe.SMALL, "randread"),
+}
+
+
+def by_fio(
+    path: str, kind: str, seconds: float, *, memory: str = SMALL_PAGES
+) -> dict[str, float]:
+    """Reads a file with fio; returns bytes a second and the median latency in seconds.
+
+    Args:
+        path: The file.
+        kind: "sequential" or "random".
+        seconds: Time of the turn.
+        memory: fio's --iomem, the memory that it reads into.
+
+    Raises:
+        OSError: If fio fails.
+    """
+    block_bytes, name = _READS[kind]
+    # fio takes whole seconds, or a unit below.
+    command_line = [
+        *("fio", "--name=turn", f"--filename={path}", f"--rw={name}", "--readonly"),
+        *(f"--bs={block_bytes}", "--direct=1", "--ioengine=psync", "--time_based"),
+        *(f"--runtime={seconds * 1e3:.0f}ms", "--randrepeat=0"),
+        *(f"--iomem={memory}", "--output-format=json"),
+    ]
+    done = subprocess.run(command_line, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"fio ended with {done.returncode}: {done.stderr.strip()}")
+    found = json.loads(done.stdout)["jobs"][0]["read"]
+    return {
+        "bytes_per_second": float(found["bw_bytes"]),
+        "median_seconds": found["clat_ns"]["percentile"]["50.000000"] / 1e9,
+    }
+
+
+@contextlib.contextmanager
+def huge_pages() -> Iterator[str]:
+    """Keeps huge pages apart for fio while the block runs; yields its --iomem.
+
+    Pages that were kept apart before are taken as they are.
+    """
+    try:
+        before = int(_KEPT_APART.read_text())
+        _KEPT_APART.write_text(str(max(before, _NUM_HUGE_PAGES)))
+    except OSError:  # not root, or a kernel without them
+        yield SMALL_PAGES
+        return
+    try:
+        enough = int(_KEPT_APART.read_text()) >= _NUM_HUGE_PAGES
+        yield HUGE_PAGES if enough else SMALL_PAGES
+    finally:
+        _KEPT_APART.write_text(str(before))
+
+
+def by_probe(
+    path: str, kind: str, seconds: float, *, workers: Workers, seed: int
+) -> dict[str, float]:
+    """Reads a file as the probe does; returns the same figures as `by_fio`.
+
+    Args:
+        path: The file.
+        kind: "sequential" or "random".
+        seconds: Time of the turn.
+        workers: The process that reads.
+        seed: Seed of the order of random reads.
+    """
+    one = probe.Measurement(what=kind, state=probe.DIRECT)
+    pieces = places.cut([(path, os.path.getsize(path))])
+    outcomes = workers.run(probe.jobs(one, pieces, None, seconds, seed=seed))
+    found = probe.figures(one, outcomes, None)
+    counts = np.asarray(outcomes[0]["counts"])
+    return {
+        "bytes_per_second": found["megabytes_per_second"] * 1e6,
+        "median_seconds": latencies.percentiles(counts)["p50"] or 0.0,
+    }
+
+
+def measure(folder: str, *, num_turns: int, seconds: float) -> list[dict[str, Any]]:
+    """Reads in turns; returns a row for each kind of reading.
+
+    Args:
+        folder: Where the file is made, and removed.
+        num_turns: Turns of each program.
+        seconds: Time of each turn.
+
+    Raises:
+        OSError: If the file cannot be made or read.
+    """
+    rows = []
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as place,
+        Workers() as workers,
+        huge_pages() as memory,
+    ):
+        path = _make_file(pathlib.Path(place))
+        for kind in _READS:
+            turns = []
+            for number in range(num_turns):
+                programs = {
+                    "fio": lambda kind=kind: by_fio(path, kind, seconds, memory=memory),
+                    "probe": lambda kind=kind, number=number: by_probe(
+                        path, kind, seconds, workers=workers, seed=number
+                    ),
+                }
+                order = list(programs)[:: -1 if number % 2 else 1]
+                found = {name: programs[name]() for name in order}
+                turns.append({name: found[name] for name in programs})
+            judged = memory == HUGE_PAGES or kind == reads.RANDOM
+            ratios = {**_ratios(turns), "is_judged": judged}
+            rows.append({"what": kind, "fio_memory": memory, **ratios, "turns": turns})
+    return rows
+
+
+def _make_file(folder: pathlib.Path) -> str:
+    path = folder / "file"
+    random = np.random.default_rng()
+    with open(path, "wb") as file:
+        for _ in range(_FILE_BYTES // places.PIECE_BYTES):
+            file.write(random.bytes(places.PIECE_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+    if not reads.can_read_direct(str(path), probe.SMALL):
+        raise OSError(f"{folder.parent} must be on a disk that can read with O_DIRECT.")
+    return str(path)
+
+
+def _ratios(turns: Sequence[dict[str, dict[str, float]]]) -> dict[str, float]:
+    ratios = [
+        turn["probe"]["bytes_per_second"] / turn["fio"]["bytes_per_second"]
+        for turn in turns
+    ]
+    return {
+        "ratio": statistics.median(ratios),
+        "lowest_ratio": min(ratios),
+        "highest_ratio": max(ratios),
+        "median_latency_ratio": statistics.median(
+            turn["probe"]["median_seconds"] / turn["fio"]["median_seconds"]
+            for turn in turns
+        ),
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Returns a line for each kind of reading."""
+    return "\n".join(
+        f"{row['what']:10}  probe over fio: {row['ratio']:.3f} "
+        f"({row['lowest_ratio']:.3f} to {row['highest_ratio']:.3f} over "
+        f"{len(row['turns'])} turns), median latency {row['median_latency_ratio']:.3f}"
+        + ("" if row["is_judged"] else f"; not judged: write 4 to {_KEPT_APART} first")
+        for row in rows
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compares both programs in --probe_dir."""
+    command.refuse_arguments(argv)
+    if shutil.which("fio") is None:
+        print("Error: fio must be installed: apt-get install fio.", file=sys.stderr)
+        return 1
+    try:
+        rows = measure(_DIR.value, num_turns=_TURNS.value, seconds=_SECONDS.value)
+    except OSError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    from benchmarks.reporting import environment
+
+    report = {
+        "command": "studies.storage.probe",
+        "schema_version": 1,
+        "config": {"turns": _TURNS.value, "seconds": _SECONDS.value},
+        "fio": subprocess.run(
+            ["fio", "--version"], capture_output=True, text=True, check=True
+        ).stdout.strip(),
+        "readings": rows,
+        "environment": environment.describe(),
+    }
+    output.finish(report, table(rows), path=_RESULT.value)
+    judged = [row for row in rows if row["is_judged"]]
+    return 0 if all(abs(row["ratio"] - 1) <= _LIMIT for row in judged) else 2
+
+
+if __name__ == "__main__":
+    command.run(main, {})

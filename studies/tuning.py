@@ -1,0 +1,372 @@
+"""Does the tuner find the best setting of six pipelines that were set badly?
+
+  python -m studies.tuning --data_dir=DIR
+
+Questions: how near does `tfpipe.tune` come to the best setting, which an exhaustive
+search of the same space finds? Is it ever slower than the given setting, and does it
+end in time? Does the profile of the pipeline with AUTOTUNE predict the rates of other
+settings, or say that it cannot? Each pipeline runs as it was given, with AUTOTUNE, with
+the tuner's setting and with the best of the grid, interleaved. Two more cases are given
+well already: one as the tuner would set it, one with a cache that makes it fastest. The
+elements come from the train split of DIR; the images must be small, so that a setting
+matters.
+
+The targets are `tuned_of_best` >= 0.95, `tuned_of_given` >= 0.97 (the two are often the
+same pipeline, and then differ by noise), `tune_seconds` <= 1.1 * --tune_seconds, and
+`predicted_of_measured` from 0.85 to 1.15; `cannot_be_told` has the reasons for settings
+without a prediction. `missed` lists the targets that were missed; the exit code is 2 if
+there are any. Ratios are medians over the rounds.
+A prediction is compared to the rate of the pipeline alone, right after the profile,
+because pipelines that are open beside each other share memory. `host_share` says what
+other processes took of the host meanwhile. The last line on stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import lazy_loader
+from absl import flags as absl_flags
+
+import tfpipe
+from benchmarks.options import command, train_flags
+from benchmarks.reporting import output
+
+# TensorFlow takes seconds to import: it is imported when it is first used.
+tf = lazy_loader.load("tensorflow")
+
+absl_flags.declare_key_flag("data_dir")  # for --help
+_RESULT = absl_flags.DEFINE_string(
+    "tuning_result", None, "File to write the JSON object to as well."
+)
+_CASES = absl_flags.DEFINE_list(
+    "cases", None, "Names of the pipelines to tune. Default: all."
+)
+_TUNE_SECONDS = absl_flags.DEFINE_float(
+    "tune_seconds", 60.0, "time_limit of each search that is not exhaustive."
+)
+
+_BATCH_SIZE = 32
+_PROFILE_SECONDS = 0.3
+# Rounds of a profile and the pipelines that it predicts, which run for so many seconds.
+_NUM_PREDICTIONS, _ALONE_SECONDS = 3, 2.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A pipeline that was set badly, and arguments of `tfpipe.search_tuning` for it."""
+
+    pipeline: tfpipe.Pipeline
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def serial_map(data_dir: str, _: str) -> Case:
+    """Decodes one image at a time."""
+    return Case(pipeline=_with_map(_preset(data_dir), num_parallel_calls=1))
+
+
+def no_prefetch(data_dir: str, _: str) -> Case:
+    """Normalizes whole batches while the training step waits, without prefetching."""
+    pipeline = _with_map(_preset(data_dir), num_parallel_calls=2)
+    stages = [stage for stage in pipeline.stages if type(stage) is not tfpipe.Prefetch]
+    stages.append(tfpipe.Map(tfpipe.Normalize(), num_parallel_calls=1))
+    return Case(pipeline=dataclasses.replace(pipeline, stages=stages))
+
+
+def one_reader(data_dir: str, _: str) -> Case:
+    """Reads one extent at a time through a small buffer, and decodes nothing."""
+    pipeline = _preset(data_dir, recipe=None)
+    return Case(
+        pipeline=dataclasses.replace(
+            pipeline,
+            tuning=tfpipe.Tuning(num_parallel_reads=1, read_buffer_bytes=4096),
+        )
+    )
+
+
+def cache_that_does_not_fit(data_dir: str, cache_dir: str) -> Case:
+    """Keeps decoded images in more RAM than there is."""
+    source = tfpipe.TFRecordSource(data_dir, "train", batch_size=_BATCH_SIZE)
+    stages = [
+        tfpipe.Interleave(),
+        tfpipe.AssertCardinality(),
+        tfpipe.Map(
+            tfpipe.Parse(label_base=source.index.label_base),
+            tfpipe.CenterCrop(image_size=224),
+        ),
+        tfpipe.Cache("ram", max_bytes=1_000_000),
+        tfpipe.Map(tfpipe.Flip(), tfpipe.Select("image", "label")),
+        tfpipe.Batch(_BATCH_SIZE),
+        tfpipe.Prefetch(),
+    ]
+    size = sum(shard.num_bytes for shard in source.index.splits["train"])
+    return Case(
+        pipeline=tfpipe.Pipeline(source, stages),
+        options={
+            "ram_budget_bytes": size // 2,
+            "disk_budget_bytes": 1 << 34,
+            "cache_dir": cache_dir,
+        },
+    )
+
+
+def too_many_threads(data_dir: str, _: str) -> Case:
+    """Uses 64 threads, each of which may start 64 more."""
+    tuning = tfpipe.Tuning(
+        num_parallel_maps=64,
+        private_threadpool_size=64,
+        max_intra_op_parallelism=64,
+        prefetch_buffer_size=64,
+    )
+    pipeline = _preset(data_dir)
+    return Case(pipeline=dataclasses.replace(pipeline, tuning=tuning))
+
+
+def tiny_batch_copies(_: str, __: str) -> Case:
+    """Copies elements of 16 bytes into batches, one after the other."""
+
+    def numbers(state: tfpipe.State, num_epochs: int | None) -> tf.data.Dataset:
+        dataset = tf.data.Dataset.range(1 << 20).map(lambda x: {"number": x})
+        return dataset.repeat(num_epochs)
+
+    def square(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return example | {"square": example["number"] ** 2}
+
+    stages = [tfpipe.Map(square, num_parallel_calls=8), tfpipe.Batch(512)]
+    tuning = tfpipe.Tuning(fuse_map_and_batch=False)
+    return Case(pipeline=tfpipe.Pipeline(numbers, stages, tuning=tuning))
+
+
+def given_well(data_dir: str, _: str) -> Case:
+    """Is set as the costs ask for: no setting is much faster."""
+    tuning = tfpipe.Tuning(
+        num_parallel_maps=4, prefetch_buffer_size=2, private_threadpool_size=2
+    )
+    return Case(pipeline=dataclasses.replace(_preset(data_dir), tuning=tuning))
+
+
+def given_cache(data_dir: str, cache_dir: str) -> Case:
+    """Keeps decoded images on a disk, which the budget of the search does not allow."""
+    pipeline = cache_that_does_not_fit(data_dir, cache_dir).pipeline
+    stages = [
+        tfpipe.Cache("disk", cache_dir) if isinstance(stage, tfpipe.Cache) else stage
+        for stage in pipeline.stages
+    ]
+    return Case(
+        pipeline=dataclasses.replace(pipeline, stages=stages),
+        options={"ram_budget_bytes": 200_000_000},
+    )
+
+
+CASES: dict[str, Callable[[str, str], Case]] = {
+    "serial map": serial_map,
+    "no prefetch": no_prefetch,
+    "one reader": one_reader,
+    "cache that does not fit": cache_that_does_not_fit,
+    "64 threads": too_many_threads,
+    "tiny batch copies": tiny_batch_copies,
+    "given well": given_well,
+    "given cache": given_cache,
+}
+
+
+def _preset(data_dir: str, **options: Any) -> tfpipe.Pipeline:
+    source = tfpipe.TFRecordSource(
+        data_dir, "train", batch_size=_BATCH_SIZE, window_size=256
+    )
+    return tfpipe.imagenet_train(source, image_size=64, **options)
+
+
+def _with_map(pipeline: tfpipe.Pipeline, *, num_parallel_calls: int) -> tfpipe.Pipeline:
+    stages = [
+        tfpipe.Map(*stage.ops, num_parallel_calls=num_parallel_calls)
+        if isinstance(stage, tfpipe.Map)
+        else stage
+        for stage in pipeline.stages
+    ]
+    return dataclasses.replace(pipeline, stages=stages)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Tunes a pipeline by both searches, and runs its settings interleaved."""
+    limit = _TUNE_SECONDS.value
+    start = time.perf_counter()
+    found = tfpipe.search_tuning(case.pipeline, time_limit=limit, **case.options)
+    seconds = time.perf_counter() - start
+    best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
+    pipelines = _variants(case.pipeline, found, best)
+    turns = tfpipe.compare(
+        {name: made.build(num_epochs=None) for name, made in pipelines.items()},
+        seconds=0.7,
+        num_rounds=7,
+    )
+    predicted = ["AUTOTUNE", "one thread"]
+    for name, search in (("tuned", found), ("best", best)):
+        if search.setting.cache is None and not search.is_as_given:
+            predicted.append(name)
+    figures = _compared(turns, found)
+    figures |= _predictions({name: pipelines[name] for name in predicted})
+    return figures | {
+        "tune_seconds": seconds,
+        "missed": missed(figures, seconds, limit),
+        "num_tried": len(found.trials),
+        "num_in_grid": len(best.trials),
+        "trials": found.as_json()["trials"],
+        "found": found.sentence,
+        "best": best.sentence,
+        "host_share": found.as_json()["host_share"],
+    }
+
+
+def _compared(
+    turns: Mapping[str, tfpipe.Turns], found: tfpipe.Search
+) -> dict[str, Any]:
+    """Returns the rates and the ratios of the tuned pipeline to the others."""
+    tuned, given = turns["tuned"], turns.get("as given")
+    of_given = None if given is None else tuned.ratio(given)
+    return {
+        "elements_per_second": {name: mine.rate for name, mine in turns.items()},
+        "tuned_of_best": tuned.ratio(turns["best"]),
+        "tuned_of_autotune": tuned.ratio(turns["AUTOTUNE"]),
+        # The same pipeline is not run twice.
+        "tuned_of_given": 1.0 if found.is_as_given else of_given,
+        "is_as_given": found.is_as_given,
+    }
+
+
+def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
+    """Returns predicted over measured rates, and why some cannot be predicted.
+
+    Args:
+        pipelines: The pipeline with AUTOTUNE, which is profiled, and other tunings.
+    """
+    ratios: dict[str, list[float]] = {}
+    doubts: dict[str, str] = {}
+    for _ in range(_NUM_PREDICTIONS):
+        profile = tfpipe.profile(pipelines["AUTOTUNE"], seconds=_PROFILE_SECONDS)
+        for name, made in pipelines.items():
+            if doubt := profile.doubt(made.tuning):
+                doubts[name] = doubt
+                continue
+            alone = {name: made.build(num_epochs=None)}
+            turns = tfpipe.compare(alone, seconds=_ALONE_SECONDS, num_rounds=1)
+            ratio = profile.predict(made.tuning) / turns[name].rate
+            ratios.setdefault(name, []).append(ratio)
+    return {
+        "predicted_of_measured": {
+            name: statistics.median(mine) for name, mine in ratios.items()
+        },
+        "predictions_of_measured": ratios,
+        "cannot_be_told": doubts,
+    }
+
+
+def missed(figures: Mapping[str, Any], seconds: float, limit: float) -> list[str]:
+    """Returns the targets that a case misses, in words.
+
+    Args:
+        figures: The figures of the case.
+        seconds: Seconds that the search took.
+        limit: Its time_limit.
+    """
+    found = [
+        f"{name} is {figures[name]:.3f}, must be >= {least}"
+        for name, least in (("tuned_of_best", 0.95), ("tuned_of_given", 0.97))
+        if figures[name] is not None and figures[name] < least
+    ]
+    found += [
+        f"predicted_of_measured[{name!r}] is {ratio:.3f}, must be from 0.85 to 1.15"
+        for name, ratio in figures["predicted_of_measured"].items()
+        if not 0.85 <= ratio <= 1.15
+    ]
+    if seconds > 1.1 * limit:
+        found.append(f"tune_seconds is {seconds:.1f}, must be <= {1.1 * limit:.1f}")
+    return found
+
+
+def _variants(
+    given: tfpipe.Pipeline, found: tfpipe.Search, best: tfpipe.Search
+) -> dict[str, tfpipe.Pipeline]:
+    """Returns the pipelines that run interleaved, by name."""
+    without_tuning = tfpipe.opened(given)
+    # A setting that the profile has not seen and that the tuner would not choose.
+    one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
+    variants = {
+        "AUTOTUNE": dataclasses.replace(without_tuning, tuning=found.autotuned.tuning),
+        "tuned": found.pipeline,
+        "best": best.pipeline,
+        "one thread": dataclasses.replace(without_tuning, tuning=one_thread),
+    }
+    # The given setting may not run at all, as a cache that does not fit.
+    if found.is_as_given or found.given_ratio is None:
+        return variants
+    return variants | {"as given": given}
+
+
+def table(cases: dict[str, dict[str, Any]]) -> str:
+    """Returns a table with a line for each pipeline, rates in batches per second."""
+    names = ("as given", "AUTOTUNE", "tuned", "best")
+    heads = [*names, "of best", "of AUTOTUNE", "seconds"]
+    lines = [f"{'pipeline':24}" + "".join(f"{head:>13}" for head in heads)]
+    for name, case in cases.items():
+        rates = [case["elements_per_second"].get(variant) for variant in names]
+        cells = ["-" if rate is None else f"{rate:.1f}" for rate in rates]
+        ratios = (case["tuned_of_best"], case["tuned_of_autotune"])
+        cells += [f"{ratio:.2f}" for ratio in ratios]
+        cells.append(f"{case['tune_seconds']:.0f}")
+        lines.append(f"{name:24}" + "".join(f"{cell:>13}" for cell in cells))
+    return "\n".join(lines)
+
+
+def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Measures the pipelines of some names; returns name -> figures.
+
+    Raises:
+        ValueError: If a name is not one of `CASES`.
+    """
+    if unknown := set(names) - CASES.keys():
+        raise ValueError(
+            f"--cases must be of {', '.join(CASES)}; got {', '.join(sorted(unknown))}."
+        )
+    results = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as cache_dir:
+            results[name] = measure(CASES[name](data_dir, cache_dir))
+        print(json.dumps({name: results[name]}), file=sys.stderr, flush=True)
+    return results
+
+
+def main(argv: list[str]) -> int:
+    """Prints the comparison that the flags describe."""
+    command.refuse_arguments(argv)
+    config = train_flags.config_from_flags()
+    try:
+        cases = run(str(config.data_dir), _CASES.value or list(CASES))
+    except (OSError, ValueError, tfpipe.TfpipeError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    from benchmarks.reporting import environment
+
+    report = {
+        "command": "studies.tuning",
+        "schema_version": 1,
+        "cases": cases,
+        "environment": environment.describe(),
+    }
+    output.finish(report, table(cases), path=_RESULT.value)
+    misses = [
+        f"{name}: {miss}" for name, case in cases.items() for miss in case["missed"]
+    ]
+    print("\n".join(misses), file=sys.stderr)
+    return 2 if misses else 0
+
+
+if __name__ == "__main__":
+    command.run(main, {})

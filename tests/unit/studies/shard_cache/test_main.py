@@ -1,0 +1,48 @@
+"""studies.shard_cache: rates and claims, from made-up figures."""
+
+import pytest
+
+from studies.shard_cache import __main__ as study
+
+
+def _run(seconds: float) -> dict[str, float]:
+    return {"seconds": seconds, "num_bytes": 1e9, "process_cpu_seconds": 2.0}
+
+
+def test_rates_are_compared_within_a_round() -> None:
+    found = study.rates(
+        {
+            "shard cache": [_run(2.0), _run(20.0)],
+            "obstore": [_run(1.0), _run(10.0)],  # a slow spell of the machine
+            "rclone": [_run(4.0), _run(40.0)],
+        }
+    )
+
+    assert found["shard cache"]["ratio"] == pytest.approx(0.5)
+    assert found["obstore"]["ratio"] == pytest.approx(2.0)
+    assert found["obstore"]["megabytes_per_second_max"] == pytest.approx(1000.0)
+    assert found["rclone"]["cpu_seconds_per_gigabyte"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "rate", "hits", "met"),
+    [
+        (1.03, 0.85, 0.45, [True, True, True]),
+        (1.031, 0.849, 0.449, [False, False, False]),
+    ],
+)
+def test_claims(ratio: float, rate: float, hits: float, met: list[bool]) -> None:
+    found = {
+        "cost": {"local files": {"cpu_ratio": 1.0}, "warm cache": {"cpu_ratio": ratio}},
+        "download": {"shard cache": {"ratio": rate}},
+        "hits": [{"share": 0.5, "hit_rate": hits, "optimal_hit_rate": 0.4999999}],
+    }
+
+    checked = study.claims(found)
+
+    assert [claim["met"] for claim in checked] == met
+    assert "points below optimal hits, cache of 50% <= 5" in checked[2]["claim"]
+
+
+def test_claims_of_parts_that_did_not_run_are_absent() -> None:
+    assert study.claims({}) == []

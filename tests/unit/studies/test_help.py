@@ -1,0 +1,46 @@
+"""studies: the help of each study is the text of its module."""
+
+import re
+from types import ModuleType
+
+import pytest
+from absl import flags
+
+from studies import (
+    conversion,
+    conversion_scale,
+    decode,
+    dlio,
+    monitoring,
+    parity,
+    realism,
+    shuffle_memory,
+    tuning,
+)
+from studies.advice import published, this_host
+from studies.cores import __main__ as cores
+from studies.loaders import __main__ as loaders
+from studies.query import __main__ as query
+from studies.replicas import __main__ as replicas
+from studies.service import __main__ as service
+from studies.shard_cache import __main__ as shard_cache
+from studies.subset import __main__ as subset
+
+STUDIES = [
+    *(conversion, conversion_scale, cores, decode, dlio),
+    *(monitoring, parity, published, this_host, query, realism),
+    *(replicas, service, shard_cache, shuffle_memory, subset, tuning, loaders),
+]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
+def test_help_shows_an_example_and_its_flags(study: ModuleType) -> None:
+    text = study.__doc__ or ""
+    commands = [line for line in text.splitlines() if line.startswith("  ")]
+
+    shown = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(study)}
+
+    name = study.__name__.removesuffix(".__main__")
+    assert commands[0].startswith(f"  python -m {name} ")
+    assert set(re.findall(r"--(\w+)", " ".join(commands))) <= shown
+    assert "JSON object" in " ".join(text.split())
