@@ -131,6 +131,7 @@ test: venv lint test-fast test-slow  ## Lint, types and every test
 lint: venv  ## Style, types and who may import whom
 	ruff check
 	ruff format --check
+	clang-format --dry-run --Werror tfpipe/native/src/*
 	mypy
 	lint-imports --no-logo
 
@@ -175,6 +176,7 @@ fuzz: venv  ## A million damaged images through the native op, under the sanitiz
 format: venv  ## Format the code and sort its imports
 	ruff check --fix
 	ruff format
+	clang-format -i tfpipe/native/src/*
 
 .PHONY: clean
 clean:  ## Remove .venv*, demo and caches

@@ -2,8 +2,8 @@
 // skipped over with them.
 //
 // Each look-up depends on the one before, and this chain sets the speed. One look-up
-// therefore gives two symbols where they fit; in a block that is skipped over, their values
-// need not fit. 8 bytes are read at a time.
+// therefore gives two symbols where they fit; in a block that is skipped over, their
+// values need not fit. 8 bytes are read at a time.
 #ifndef TFPIPE_NATIVE_CODES_H_
 #define TFPIPE_NATIVE_CODES_H_
 
@@ -20,15 +20,16 @@ namespace tfpipe {
 
 // Bits that are looked up at once: the tables of an image must stay in the L1 cache.
 constexpr int kWindow = 11;
-constexpr int kFirstWindow = 9;  // of the first coefficient of a block, without its value
+// Bits that are looked up for the first coefficient of a block, without its value.
+constexpr int kFirstWindow = 9;
 constexpr int kWindows = 1 << kWindow;
 // The places that the end of a block advances: more than a block has. What is not in a
 // window advances even further.
 constexpr unsigned kEnds = 128, kNowhere = 255;
-constexpr int kBad = 1 << 10;  // places that a code advances which does not exist
+constexpr int kBad = 1 << 10;     // places that a code advances which does not exist
 constexpr int kMostSkipped = 18;  // bits, so that a refill of 56 serves three look-ups
-// What a block that is skipped over advances by a code that is in no window. This bit is
-// also set in the place where a block ends without a code for its end.
+// What a block that is skipped over advances by a code that is in no window. This bit
+// is also set in the place where a block ends without a code for its end.
 constexpr unsigned kStuck = 64;
 
 // Place of each coefficient in a block. A damaged run may point up to 15 past the last,
@@ -75,22 +76,23 @@ struct FirstTable : CodeTable {
 
 // Codes of the other coefficients.
 //
-// An entry of `pairs` holds, from its lowest bit: the bits to consume (6 bits), the places
-// to advance (8 bits), the places to the first coefficient (5 bits), the second coefficient
-// (5 bits) and the first one (8 bits). One coefficient alone stands as a second one of 0 in
-// the same place, which the first one replaces. If the value is not in the window, then the
-// places are kNowhere, the bits are those of the code, and the number of bits of the value
-// stands in place of the coefficient. All but the places are 0 for a longer code.
+// An entry of `pairs` holds, from its lowest bit: the bits to consume (6 bits), the
+// places to advance (8 bits), the places to the first coefficient (5 bits), the second
+// coefficient (5 bits) and the first one (8 bits). One coefficient alone stands as a
+// second one of 0 in the same place, which the first one replaces. If the value is not
+// in the window, then the places are kNowhere, the bits are those of the code, and the
+// number of bits of the value stands in place of the coefficient. All but the places
+// are 0 for a longer code.
 //
-// An entry of `skips` holds the bits to consume (8 bits) and the places to advance: kStuck
-// and no bits for what is in no window.
+// An entry of `skips` holds the bits to consume (8 bits) and the places to advance:
+// kStuck and no bits for what is in no window.
 struct OtherTable : CodeTable {
   uint32_t pairs[kWindows];
   uint16_t skips[kWindows];
 };
 
-// How blocks begin that are skipped over: the code of the first coefficient, and the next
-// one. Entries are as in `skips`.
+// How blocks begin that are skipped over: the code of the first coefficient, and the
+// next one. Entries are as in `skips`.
 struct StartTable {
   bool known = false;
   JHUFF_TBL first, other;
@@ -145,14 +147,15 @@ inline void FillTable(const JHUFF_TBL& source, FirstTable* table) {
   });
 }
 
-// What a window adds that begins after another symbol and has fewer bits: tables of 1, 2, 4,
+// What a window adds that begins after another symbol and has fewer bits: tables of 1,
+// 2, 4,
 // ... entries, the one for n bits from entry 1 << n on. An entry is 0 if nothing fits.
 // No symbol but the end of a block and 16 zeros has less than two bits.
 constexpr int kMostAfter = kWindow - 2;
 
 struct After {
-  uint32_t pairs[2 << kMostAfter];   // with the value in the place of the second one
-  uint32_t skips[2 << kMostAfter];   // and the bits that tell it (from bit 16)
+  uint32_t pairs[2 << kMostAfter];  // with the value in the place of the second one
+  uint32_t skips[2 << kMostAfter];  // and the bits that tell it (from bit 16)
 };
 
 // Keeps of each table what fits in one bit less.
@@ -213,7 +216,8 @@ inline void FillAfter(const JHUFF_TBL& source, After* after) {
     const auto bits = static_cast<unsigned>(length + size);
     const unsigned places = PlacesOf(symbol);
     for (unsigned i = 0; rest >= 0 && i < 1u << rest; ++i) {
-      const unsigned at = (1u << kMostAfter) + (static_cast<unsigned>(code) << rest) + i;
+      const unsigned at =
+          (1u << kMostAfter) + (static_cast<unsigned>(code) << rest) + i;
       after->skips[at] = static_cast<unsigned>(length) << 16 | places << 8 | bits;
       if (size > rest) continue;
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
@@ -235,8 +239,10 @@ inline void FillTable(const JHUFF_TBL& source, OtherTable* table) {
   });
 }
 
-inline void FillTable(const JHUFF_TBL& first, const JHUFF_TBL& other, StartTable* table) {
-  if (table->known && IsSame(table->first, first) && IsSame(table->other, other)) return;
+inline void FillTable(const JHUFF_TBL& first, const JHUFF_TBL& other,
+                      StartTable* table) {
+  if (table->known && IsSame(table->first, first) && IsSame(table->other, other))
+    return;
   table->known = true;
   table->first = first;
   table->other = other;
@@ -254,7 +260,8 @@ inline void FillTable(const JHUFF_TBL& first, const JHUFF_TBL& other, StartTable
       uint32_t next = 0;
       if (left > 0) {
         const int known = left < kMostAfter ? left : kMostAfter;
-        next = after.skips[(1u << known) + ((i & ((1u << left) - 1)) >> (left - known))];
+        next =
+            after.skips[(1u << known) + ((i & ((1u << left) - 1)) >> (left - known))];
       }
       const uint32_t alone = 1 << 8 | bits, both = alone + (next & 0xffff);
       to[i] = static_cast<uint16_t>((both & 255) <= kMostSkipped ? both : alone);
@@ -320,8 +327,10 @@ struct Symbol {
   int32_t value;
 };
 
-// Takes a code of any length, and its value, whose number of bits is a part of the symbol.
-static __attribute__((noinline)) Symbol TakeSlowly(CodesEnd* end, const CodeTable& table,
+// Takes a code of any length, and its value, whose number of bits is a part of the
+// symbol.
+static __attribute__((noinline)) Symbol TakeSlowly(CodesEnd* end,
+                                                   const CodeTable& table,
                                                    int size_mask, Bits* bits) {
   Bits b = *bits;
   int length = 1;
@@ -344,8 +353,8 @@ static __attribute__((noinline)) Symbol TakeSlowly(CodesEnd* end, const CodeTabl
   return symbol;
 }
 
-// Takes the first coefficient of a block, as the difference to the last one. Returns whether
-// its code exists.
+// Takes the first coefficient of a block, as the difference to the last one. Returns
+// whether its code exists.
 TFPIPE_INLINE bool TakeFirst(CodesEnd* end, const FirstTable& table, Bits* b,
                              int* difference) {
   const int look = table.looks[b->bits >> (64 - kFirstWindow)];
@@ -363,7 +372,8 @@ TFPIPE_INLINE bool TakeFirst(CodesEnd* end, const FirstTable& table, Bits* b,
   return true;
 }
 
-// Takes one symbol after the first of a block. Returns the place of the next coefficient.
+// Takes one symbol after the first of a block. Returns the place of the next
+// coefficient.
 template <bool kWanted>
 TFPIPE_INLINE int TakeOther(CodesEnd* end, const OtherTable& table, int place, Bits* b,
                             JCOEF* block) {
@@ -391,8 +401,8 @@ TFPIPE_INLINE void TakePair(uint32_t pair, int place, int next, Bits* b, JCOEF* 
   Drop(b, pair);
 }
 
-// Reads the coefficients after the first one into a block of zeros. Returns whether their
-// codes exist.
+// Reads the coefficients after the first one into a block of zeros. Returns whether
+// their codes exist.
 TFPIPE_INLINE bool TakeOthers(CodesEnd* end, const OtherTable& table, Bits* b,
                               JCOEF* block) {
   int place = 1;
@@ -459,7 +469,8 @@ TFPIPE_INLINE bool SkipOthers(CodesEnd* end, const OtherTable& table, Bits* b) {
 // Reads one block, into `block` if it is wanted. Returns whether it was sound.
 template <bool kWanted>
 TFPIPE_INLINE bool TakeBlock(CodesEnd* end, const FirstTable& first,
-                             const OtherTable& other, int* last, Bits* b, JCOEF* block) {
+                             const OtherTable& other, int* last, Bits* b,
+                             JCOEF* block) {
   int difference;
   Refill(end, b);
   if (!TakeFirst(end, first, b, &difference)) return false;

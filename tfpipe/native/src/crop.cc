@@ -153,12 +153,11 @@ class CropOp : public tensorflow::OpKernel {
                         encoded.shape().DebugString(), ", ", flip.shape().DebugString(),
                         " and ", box.shape().DebugString(), "."));
     const Tensor* tables = context->num_inputs() > 3 ? &context->input(3) : nullptr;
-    OP_REQUIRES(context, tables == nullptr || tables->shape() == batch,
-                InvalidArgument("entry_points must have the shape of encoded, got ",
-                                context->input(context->num_inputs() - 1)
-                                    .shape()
-                                    .DebugString(),
-                                " and ", batch.DebugString(), "."));
+    OP_REQUIRES(
+        context, tables == nullptr || tables->shape() == batch,
+        InvalidArgument("entry_points must have the shape of encoded, got ",
+                        context->input(context->num_inputs() - 1).shape().DebugString(),
+                        " and ", batch.DebugString(), "."));
     const TensorShape shape =
         Each(batch, ImageShape(format_.planar, format_.height, format_.width));
     Tensor image;
@@ -179,11 +178,11 @@ class CropOp : public tensorflow::OpKernel {
                           CropOne(encoded, box, flip, tables, i, &image, &failure);
                       });
     OP_REQUIRES(context, failure.place < 0,
-                InvalidArgument(batch.dims() == 0
-                                    ? ""
-                                    : "Image " + std::to_string(failure.place) +
-                                          " of the batch: ",
-                                failure.message));
+                InvalidArgument(
+                    batch.dims() == 0
+                        ? ""
+                        : "Image " + std::to_string(failure.place) + " of the batch: ",
+                    failure.message));
     context->set_output(0, image);
   }
 
@@ -241,18 +240,18 @@ class RandomWindowOp : public tensorflow::OpKernel {
     const Tensor &height = context->input(0), &width = context->input(1),
                  &seed = context->input(2);
     const TensorShape& batch = height.shape();
-    OP_REQUIRES(context,
-                width.shape() == batch && seed.shape() == Each(batch, {2}),
-                InvalidArgument("width must have the shape of height, and seed that and "
-                                "[2], got ",
-                                batch.DebugString(), ", ", width.shape().DebugString(),
-                                " and ", seed.shape().DebugString(), "."));
+    OP_REQUIRES(
+        context, width.shape() == batch && seed.shape() == Each(batch, {2}),
+        InvalidArgument("width must have the shape of height, and seed that and "
+                        "[2], got ",
+                        batch.DebugString(), ", ", width.shape().DebugString(), " and ",
+                        seed.shape().DebugString(), "."));
     Tensor* boxes;
     OP_REQUIRES_OK(context, context->allocate_output(0, Each(batch, {4}), &boxes));
     for (int64_t i = 0; i < height.NumElements(); ++i) {
       Draws draws(seed.flat<int64_t>().data() + 2 * i);
       const CropBox box = DrawCropBox(height.flat<int32_t>()(i),
-                                       width.flat<int32_t>()(i), range_, &draws);
+                                      width.flat<int32_t>()(i), range_, &draws);
       int32_t* edges = boxes->flat<int32_t>().data() + 4 * i;
       edges[0] = box.top;
       edges[1] = box.left;
@@ -291,8 +290,9 @@ class UniformOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     const Tensor& seed = context->input(0);
     TensorShape shape = seed.shape();
-    OP_REQUIRES(context, shape.dims() > 0 && shape.dim_size(shape.dims() - 1) == 2,
-                InvalidArgument("seed must be [..., 2], got ", shape.DebugString(), "."));
+    OP_REQUIRES(
+        context, shape.dims() > 0 && shape.dim_size(shape.dims() - 1) == 2,
+        InvalidArgument("seed must be [..., 2], got ", shape.DebugString(), "."));
     shape.set_dim(shape.dims() - 1, count_);
     Tensor* drawn;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &drawn));
@@ -307,7 +307,8 @@ class UniformOp : public tensorflow::OpKernel {
   int count_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfpipeUniform").Device(tensorflow::DEVICE_CPU), UniformOp);
+REGISTER_KERNEL_BUILDER(Name("TfpipeUniform").Device(tensorflow::DEVICE_CPU),
+                        UniformOp);
 
 REGISTER_OP("TfpipeEntryPoints")
     .Input("record_id: int64")
@@ -324,7 +325,8 @@ class EntryPointsOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("path", &path));
     OP_REQUIRES(context, file_.Open(path.c_str()),
                 tensorflow::errors::NotFound(
-                    path, " must be a file of entry points that can be read. Make it "
+                    path,
+                    " must be a file of entry points that can be read. Make it "
                     "again: python -m converters.verify DIR --write_entry_points"));
   }
 

@@ -3,7 +3,8 @@
 // This file uses libjpeg-turbo and not TensorFlow: crop.cc makes an op of it, fuzz.cc
 // feeds it broken images. The pixels equal those of the stock kernels that
 // tfpipe/ops/crop_stock.py names (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the
-// same arithmetic in the same order. Only another release of libjpeg may change a pixel.
+// same arithmetic in the same order. Only another release of libjpeg may change a
+// pixel.
 #ifndef TFPIPE_NATIVE_CROP_CORE_H_
 #define TFPIPE_NATIVE_CROP_CORE_H_
 
@@ -21,18 +22,19 @@
 
 namespace tfpipe {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image; TensorFlow's limit
+// Bytes of a decoded image: the limit of TensorFlow.
+constexpr int64_t kMaxBytes = int64_t{1} << 29;
 
 struct CropBox {
   int top, left, height, width;  // pixels of the whole image
 };
 
-// The settings that all images share. A value becomes value * scale + offset, per channel
-// in the order of the result; uint8 values are only rounded.
+// The settings that all images share. A value becomes value * scale + offset, per
+// channel in the order of the result; uint8 values are only rounded.
 struct Format {
   int height, width;  // of the result
-  bool fast;    // decode at 1/2, 1/4 or 1/8 where that still covers the result
-  bool planar;  // channels first
+  bool fast;          // decode at 1/2, 1/4 or 1/8 where that still covers the result
+  bool planar;        // channels first
   bool bgr;
   bool plain;  // leave the Huffman codes to libjpeg: the same pixels, for fuzz.cc
   Pixel pixel;
@@ -40,7 +42,8 @@ struct Format {
 };
 
 // libjpeg-turbo writes rows that are aligned to 32 bytes past the caches. Reading such
-// rows back from memory would take an eighth of the whole time, so rows are not aligned.
+// rows back from memory would take an eighth of the whole time, so rows are not
+// aligned.
 constexpr int kLineOffset = 8;
 
 // Memory that a thread keeps from image to image; its size is that of a few rows.
@@ -71,11 +74,12 @@ inline void Check(Decoder* decoder, const CropBox& box) {
   // Subtracted and not added: a sum might overflow.
   if (box.top < 0 || box.left < 0 || box.height < 1 || box.width < 1 ||
       box.top > height - box.height || box.left > width - box.width) {
-    snprintf(decoder->message, kMessageLength,
-             "The crop box must be within the JPEG image of %lld x %lld pixels, got top "
-             "%d, left %d, height %d, width %d.",
-             static_cast<long long>(height), static_cast<long long>(width), box.top,
-             box.left, box.height, box.width);
+    snprintf(
+        decoder->message, kMessageLength,
+        "The crop box must be within the JPEG image of %lld x %lld pixels, got top "
+        "%d, left %d, height %d, width %d.",
+        static_cast<long long>(height), static_cast<long long>(width), box.top,
+        box.left, box.height, box.width);
     Fail(decoder);
   }
 }
@@ -97,8 +101,8 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
   int ratio = 1;
   while (format.fast && ratio < 8 && 2 * ratio <= times) ratio *= 2;
   if (ratio > 1) *box = Scaled(*box, ratio);
-  const bool inks = info->jpeg_color_space == JCS_CMYK ||
-                    info->jpeg_color_space == JCS_YCCK;
+  const bool inks =
+      info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
   info->out_color_space = inks ? JCS_CMYK : format.bgr ? JCS_EXT_BGRX : JCS_EXT_RGBX;
   info->scale_num = 1;
   info->scale_denom = ratio;
@@ -111,8 +115,7 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
     // Columns of MCUs, as jpeg_crop_scanline counts them.
     const int side = info->min_DCT_scaled_size *
                      (info->num_components == 1 ? 1 : info->max_h_samp_factor);
-    Begin(*info, left / side, (left + width - 1) / side, points,
-          decoder->huffman);
+    Begin(*info, left / side, (left + width - 1) / side, points, decoder->huffman);
     TakeOver(info);
   }
   const JDIMENSION top = box->top;
@@ -170,8 +173,8 @@ inline void Prepare(const Format& format, const CropBox& box, bool flip,
   }
 }
 
-// Decodes the next row of the crop box. A wanted row is resized into `upper`, and the row
-// that was in `upper` becomes `lower`.
+// Decodes the next row of the crop box. A wanted row is resized into `upper`, and the
+// row that was in `upper` becomes `lower`.
 inline void ReadRow(Decoder* decoder, const Format& format, const CropBox& box,
                     int begin, bool wanted, Scratch* scratch) {
   jpeg_decompress_struct* info = &decoder->info;
@@ -202,8 +205,9 @@ inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* po
       ReadRow(decoder, format, box, begin, num_read >= step.lower, scratch);
     WriteRow(format, y, *scratch, pixels);
   }
-  // The stock op decodes the remaining rows of the crop box too, and needs the end of the
-  // data only if the box touches the bottom of the image. Rows below it are not read.
+  // The stock op decodes the remaining rows of the crop box too, and needs the end of
+  // the data only if the box touches the bottom of the image. Rows below it are not
+  // read.
   for (; num_read < box.height; ++num_read)
     ReadRow(decoder, format, box, begin, false, scratch);
   const bool ours = info.entropy->decode_mcu == OnMcu;
@@ -227,8 +231,8 @@ struct Source {
 // Decodes the crop box of an image into `pixels`, height x width x 3 values of the
 // format. A table that is damaged or of another image changes nothing.
 // Returns whether it could; otherwise `message` [kMessageLength] says why not.
-inline bool Crop(const Source& source, const CropBox& box, bool flip, const Format& format,
-                 void* pixels, char* message) {
+inline bool Crop(const Source& source, const CropBox& box, bool flip,
+                 const Format& format, void* pixels, char* message) {
   static thread_local Scratch scratch;
   EntryPoints points;
   const bool known = source.table_size > 0 && !format.plain &&
@@ -237,9 +241,7 @@ inline bool Crop(const Source& source, const CropBox& box, bool flip, const Form
   Decoder decoder;
   Reset(&decoder, message, format.plain ? nullptr : &scratch.reader);
   switch (setjmp(decoder.jump)) {
-    case kFailed:
-      jpeg_destroy_decompress(&decoder.info);
-      return false;
+    case kFailed: jpeg_destroy_decompress(&decoder.info); return false;
     case kOdd:  // again, with libjpeg's own Huffman decoder
       jpeg_destroy_decompress(&decoder.info);
       decoder.huffman = nullptr;

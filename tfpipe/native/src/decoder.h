@@ -19,8 +19,8 @@ constexpr int kMessageLength = JMSG_LENGTH_MAX + 100;
 
 struct Huffman;
 
-// After a fatal error libjpeg jumps (longjmp) to where decoding began. Destructors of the
-// frames in between do not run, so no object with a destructor may live there.
+// After a fatal error libjpeg jumps (longjmp) to where decoding began. Destructors of
+// the frames in between do not run, so no object with a destructor may live there.
 struct Decoder {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;

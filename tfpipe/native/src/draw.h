@@ -14,8 +14,8 @@
 
 namespace tfpipe {
 
-// Draws numbers from a seed of two integers: one generator, keyed by the seed, makes the
-// key and the counter of the generator that draws.
+// Draws numbers from a seed of two integers: one generator, keyed by the seed, makes
+// the key and the counter of the generator that draws.
 class Draws {
  public:
   explicit Draws(const int64_t* seed) {
@@ -39,7 +39,8 @@ class Draws {
 
   // 0 <= result < end.
   int Whole(uint32_t end) {
-    return tensorflow::random::ExactUniformInt<uint32_t>(end, [this] { return Bits(); });
+    return tensorflow::random::ExactUniformInt<uint32_t>(end,
+                                                         [this] { return Bits(); });
   }
 
  private:
@@ -75,7 +76,7 @@ inline int Rounded(float value) { return static_cast<int>(lrintf(value)); }
 // Makes one attempt at a crop box of this aspect ratio in an image of height x width.
 // Returns whether the box fits.
 inline bool TryCropBox(int height, int width, const Range& range, float ratio,
-                      Draws* draws, CropBox* box) {
+                       Draws* draws, CropBox* box) {
   const float min_area = range.area[0] * width * height;
   const float max_area = range.area[1] * width * height;
   int most = Rounded(std::sqrt(max_area / ratio));

@@ -37,8 +37,8 @@ class Packer {
 
 int BitsOf(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
 
-// Starts the decoder. Returns null, or why there are no entry points. libjpeg may jump out
-// of this function, so nothing in it has a destructor.
+// Starts the decoder. Returns null, or why there are no entry points. libjpeg may jump
+// out of this function, so nothing in it has a destructor.
 const char* Start(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   if (setjmp(decoder->jump)) {
     return decoder->errors.msg_code == JERR_OUT_OF_MEMORY ? "no_memory" : "damaged";
@@ -117,11 +117,13 @@ const char* Find(Decoder* decoder, const uint8_t* jpeg, size_t size, size_t dist
   if (const char* reason = Start(decoder, jpeg, size)) return reason;
   const jpeg_decompress_struct& info = decoder->info;
   const uint64_t num_mcus = uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
-  const auto scan = static_cast<size_t>(decoder->huffman->end - decoder->huffman->begin);
+  const auto scan =
+      static_cast<size_t>(decoder->huffman->end - decoder->huffman->begin);
   if (num_mcus > UINT32_MAX || num_mcus > 8 * scan) return "damaged";
-  const uint64_t step = num_mcus * (distance > 0 ? distance : kDefaultDistance) / (scan + 1);
-  const auto kept = static_cast<uint32_t>(
-      std::min<uint64_t>(std::max<uint64_t>(step, 1), kMaxStep));
+  const uint64_t step =
+      num_mcus * (distance > 0 ? distance : kDefaultDistance) / (scan + 1);
+  const auto kept =
+      static_cast<uint32_t>(std::min<uint64_t>(std::max<uint64_t>(step, 1), kMaxStep));
   std::vector<EntryPoint> points;
   const auto count = static_cast<uint32_t>(num_mcus);
   const char* reason = Collect(decoder->huffman, info, count, kept, &points);

@@ -1,9 +1,9 @@
-// Entry points of a JPEG: a table of places in its codes where a decoder may begin, so that
-// the crop op reaches the crop box without reading the codes before it. The JPEG itself
-// stays byte for byte as it is.
+// Entry points of a JPEG: a table of places in its codes where a decoder may begin, so
+// that the crop op reaches the crop box without reading the codes before it. The JPEG
+// itself stays byte for byte as it is.
 //
-// entry_points.cc makes tables, huffman.h jumps by them. A table, with the lowest byte of
-// each number first:
+// entry_points.cc makes tables, huffman.h jumps by them. A table, with the lowest byte
+// of each number first:
 //
 //   1 byte   version, 1
 //   1 byte   components of the scan, 1 to 4
@@ -12,16 +12,18 @@
 //   4 bytes  bytes of the JPEG, less than 2^29
 //   8 bytes  XXH64 of the JPEG, with seed 0
 //   1 byte   bits of a place, at most 32
-//   3 bytes  for each component: the smallest DC value (2 bytes) and the bits of a DC value
+//   3 bytes  for each component: the smallest DC value (2 bytes) and the bits of a DC
+//   value
 //            above the smallest (1 byte, at most 16)
-//   packed   the entry points, each with the same number of bits, the lowest bits first,
-//            then zeros up to a whole byte. Entry point i stands before MCU (i + 1) * step
-//            and holds a place and the last DC value of each component. A place is counted
-//            in bits from the first byte of the scan, stuffed zeros included
+//   packed   the entry points, each with the same number of bits, the lowest bits
+//   first,
+//            then zeros up to a whole byte. Entry point i stands before MCU (i + 1) *
+//            step and holds a place and the last DC value of each component. A place is
+//            counted in bits from the first byte of the scan, stuffed zeros included
 //   4 bytes  the lower half of the XXH64 of all bytes before
 //
-// The two digests tell apart a damaged table, and a table of another or a damaged JPEG. A
-// table that was forged still cannot make the decoder leave the bytes of the JPEG.
+// The two digests tell apart a damaged table, and a table of another or a damaged JPEG.
+// A table that was forged still cannot make the decoder leave the bytes of the JPEG.
 #ifndef TFPIPE_NATIVE_ENTRY_POINTS_H_
 #define TFPIPE_NATIVE_ENTRY_POINTS_H_
 
@@ -53,8 +55,9 @@ inline uint64_t Load64(const uint8_t* bytes) {
 #endif
 }
 
-constexpr uint64_t kXxh[5] = {0x9e3779b185ebca87, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9,
-                              0x85ebca77c2b2ae63, 0x27d4eb2f165667c5};
+constexpr uint64_t kXxh[5] = {0x9e3779b185ebca87, 0xc2b2ae3d27d4eb4f,
+                              0x165667b19e3779f9, 0x85ebca77c2b2ae63,
+                              0x27d4eb2f165667c5};
 
 inline uint64_t Rotated(uint64_t bits, int count) {
   return bits << count | bits >> (64 - count);
@@ -64,8 +67,8 @@ inline uint64_t XxhRound(uint64_t lane, uint64_t word) {
   return Rotated(lane + word * kXxh[1], 31) * kXxh[0];
 }
 
-// XXH64 with seed 0, as the specification of xxHash describes it. It needs no instruction
-// of a certain processor, and reads 10 to 20 bytes a nanosecond.
+// XXH64 with seed 0, as the specification of xxHash describes it. It needs no
+// instruction of a certain processor, and reads 10 to 20 bytes a nanosecond.
 inline uint64_t Xxh64(const uint8_t* bytes, size_t size) {
   const uint8_t* const end = bytes + size;
   uint64_t hash = kXxh[4];
@@ -98,7 +101,8 @@ inline uint64_t Xxh64(const uint8_t* bytes, size_t size) {
 struct EntryPoints {
   const uint8_t *packed, *packed_end;
   uint32_t step, num_mcus, num_points;
-  int num_parts, point_bits, place_bits, dc_least[kMaxTableParts], dc_bits[kMaxTableParts];
+  int num_parts, point_bits, place_bits, dc_least[kMaxTableParts],
+      dc_bits[kMaxTableParts];
 };
 
 // Where to begin, and with which last DC values.
@@ -127,8 +131,9 @@ inline EntryPoint PointAt(const EntryPoints& points, uint32_t number) {
 }
 
 // Reads a table. Returns whether it is sound and of this JPEG.
-inline bool ReadEntryPoints(const uint8_t* table, size_t table_size, const uint8_t* jpeg,
-                            size_t jpeg_size, EntryPoints* points) {
+inline bool ReadEntryPoints(const uint8_t* table, size_t table_size,
+                            const uint8_t* jpeg, size_t jpeg_size,
+                            EntryPoints* points) {
   if (table_size < kTableHead + kTableEnd || table[0] != kTableVersion) return false;
   const int num_parts = table[1];
   const size_t head = kTableHead + kTablePart * static_cast<size_t>(num_parts);
@@ -149,8 +154,8 @@ inline bool ReadEntryPoints(const uint8_t* table, size_t table_size, const uint8
     if (part[2] > 16) return false;
     points->point_bits += part[2];
   }
-  const uint64_t bits = uint64_t{points->num_points} *
-                        static_cast<unsigned>(points->point_bits);
+  const uint64_t bits =
+      uint64_t{points->num_points} * static_cast<unsigned>(points->point_bits);
   if (table_size - head - kTableEnd != (bits + 7) / 8) return false;
   points->packed = table + head;
   points->packed_end = table + table_size - kTableEnd;

@@ -1,9 +1,9 @@
 // Finds an image and some numbers in a serialized tf.train.Example, without copying it.
 //
-// The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc): the last one
-// of several features with the same key counts, an empty feature is a missing one, and a
-// list of numbers is packed or not. Only a length that goes beyond the end is refused
-// here, and taken as the end there.
+// The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc): the last
+// one of several features with the same key counts, an empty feature is a missing one,
+// and a list of numbers is packed or not. Only a length that goes beyond the end is
+// refused here, and taken as the end there.
 #ifndef TFPIPE_NATIVE_EXAMPLE_H_
 #define TFPIPE_NATIVE_EXAMPLE_H_
 
@@ -87,8 +87,8 @@ inline bool SkipField(uint64_t tag, Span* bytes) {
 // Reads a feature that must be one byte string.
 inline bool ReadImage(Span feature, Span* image) {
   Span list;
-  return feature.Take(kDelimited1) && feature.TakeSpan(&list) && list.Take(kDelimited1) &&
-         list.TakeSpan(image) && list.empty();
+  return feature.Take(kDelimited1) && feature.TakeSpan(&list) &&
+         list.Take(kDelimited1) && list.TakeSpan(image) && list.empty();
 }
 
 // Reads a feature that must be one int64.
@@ -130,18 +130,19 @@ inline bool FindInFeatures(Span features, const Keys& keys, Found* found,
   return true;
 }
 
-// Reads an example. `values` has room for a number for each of `keys.numbers`. `rest` gets
-// the features without the image, which is most of an example, as a serialized Features;
-// nullptr if they are not needed. Returns an empty string, or what is wrong.
-inline std::string ReadExample(Span bytes, const Keys& keys, Span* image, int64_t* values,
-                               std::string* rest) {
+// Reads an example. `values` has room for a number for each of `keys.numbers`. `rest`
+// gets the features without the image, which is most of an example, as a serialized
+// Features; nullptr if they are not needed. Returns an empty string, or what is wrong.
+inline std::string ReadExample(Span bytes, const Keys& keys, Span* image,
+                               int64_t* values, std::string* rest) {
   Found found(keys.numbers.size() + 1);
   while (!bytes.empty()) {
     uint64_t tag;
     Span features;
     bool is_sound = bytes.TakeNumber(&tag);
     if (is_sound && tag == kDelimited1) {
-      is_sound = bytes.TakeSpan(&features) && FindInFeatures(features, keys, &found, rest);
+      is_sound =
+          bytes.TakeSpan(&features) && FindInFeatures(features, keys, &found, rest);
     } else if (is_sound) {
       is_sound = SkipField(tag, &bytes);
     }

@@ -7,11 +7,11 @@
 // agree on each pixel and on each error. An image that can be rewritten must give the
 // same result afterwards; so must an image that can be varied, and an image that can be
 // turned or mirrored, after it is turned back. The header of a decoded image has its
-// sides. Entry points must not change the result, be they its own, those of the last image
-// or damaged ones. Forged ones, whose digests are right, may. Likewise for the
-// tf.train.Example around an image: what is found in a broken one must lie within it. A crop
-// box that is drawn must lie within its image, whatever the sides of the image. Prints how
-// many were decoded, refused, rewritten, turned, varied, entered and parsed.
+// sides. Entry points must not change the result, be they its own, those of the last
+// image or damaged ones. Forged ones, whose digests are right, may. Likewise for the
+// tf.train.Example around an image: what is found in a broken one must lie within it. A
+// crop box that is drawn must lie within its image, whatever the sides of the image.
+// Prints how many were decoded, refused, rewritten, turned, varied, entered and parsed.
 #include <stdlib.h>
 
 #include <fstream>
@@ -24,8 +24,8 @@
 #include "example.h"
 #include "rewrite.h"
 
-// The usual options would spend a third of the time in the kernel, on pages that are given
-// back and asked for again.
+// The usual options would spend a third of the time in the kernel, on pages that are
+// given back and asked for again.
 extern "C" const char* __asan_default_options() {
   return "quarantine_size_mb=8:thread_local_quarantine_size_kb=64:"
          "allocator_release_to_os_interval_ms=-1:malloc_context_size=1";
@@ -78,8 +78,8 @@ tfpipe::CropBox DrawCropBox() {
 tfpipe::Format DrawFormat() {
   const tfpipe::Pixel pixels[] = {tfpipe::Pixel::kUint8, tfpipe::Pixel::kFloat32,
                                   tfpipe::Pixel::kBfloat16};
-  return {1 + Draw(24), 1 + Draw(24), Draw(2) == 0, Draw(2) == 0, Draw(2) == 0, false,
-          pixels[Draw(3)], {1, 2, 3}, {0, 1, 2}};
+  return {1 + Draw(24), 1 + Draw(24),    Draw(2) == 0, Draw(2) == 0, Draw(2) == 0,
+          false,        pixels[Draw(3)], {1, 2, 3},    {0, 1, 2}};
 }
 
 Bytes Read(const char* path) {
@@ -107,7 +107,8 @@ Buffer Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
 // Returns the turned image, or null if it must stay.
 Buffer Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_size) {
   uint8_t* made;
-  if (tfpipe_turn(bytes, size, orientation, &made, made_size) != nullptr) return nullptr;
+  if (tfpipe_turn(bytes, size, orientation, &made, made_size) != nullptr)
+    return nullptr;
   return Taken(made, *made_size);
 }
 
@@ -115,7 +116,8 @@ Buffer Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_siz
 Buffer Vary(const uint8_t* bytes, size_t size, bool mirror, size_t* made_size) {
   uint8_t* made;
   const uint64_t seed = uint64_t{generator()} << 32 | generator();
-  if (tfpipe_vary(bytes, size, seed, mirror, &made, made_size) != nullptr) return nullptr;
+  if (tfpipe_vary(bytes, size, seed, mirror, &made, made_size) != nullptr)
+    return nullptr;
   return Taken(made, *made_size);
 }
 
@@ -182,8 +184,8 @@ Outcome Crop(const tfpipe::Source& source, const tfpipe::CropBox& box, bool flip
   const size_t num_bytes = value_bytes * 3 * format.height * format.width;
   Outcome outcome = {false, Bytes(num_bytes), ""};
   format.plain = plain;
-  outcome.done = tfpipe::Crop(source, box, flip, format, outcome.pixels.data(),
-                              outcome.message);
+  outcome.done =
+      tfpipe::Crop(source, box, flip, format, outcome.pixels.data(), outcome.message);
   return outcome;
 }
 
@@ -192,7 +194,8 @@ bool HasSides(const uint8_t* jpeg, size_t size, const tfpipe::CropBox& box) {
   int height, width;
   char message[tfpipe::kMessageLength];
   return tfpipe::ReadSides(jpeg, size, &height, &width, message) &&
-         int64_t{box.top} + box.height <= height && int64_t{box.left} + box.width <= width;
+         int64_t{box.top} + box.height <= height &&
+         int64_t{box.left} + box.width <= width;
 }
 
 bool Same(const Outcome& one, const Outcome& other) {
@@ -227,7 +230,8 @@ void AddFeature(const std::string& key, uint8_t kind, const Bytes& list, Bytes* 
 // examples in which all is found.
 bool Parse(const Bytes& image, int64_t* num_parsed) {
   Bytes list, features, example;
-  const Bytes packed = {tfpipe::kDelimited1, 2, 0xac, 2}, single = {tfpipe::kVarint1, 7};
+  const Bytes packed = {tfpipe::kDelimited1, 2, 0xac, 2},
+              single = {tfpipe::kVarint1, 7};
   AddSpan(tfpipe::kDelimited1, image, &list);
   AddFeature("label", tfpipe::kDelimited3, Draw(2) ? packed : single, &features);
   AddFeature("image", tfpipe::kDelimited1, list, &features);
@@ -244,7 +248,8 @@ bool Parse(const Bytes& image, int64_t* num_parsed) {
   if (!tfpipe::ReadExample(whole, keys, &found, numbers, &rest).empty()) return true;
   ++*num_parsed;
   if (rest.size() > whole.size()) return false;
-  return found.begin >= whole.begin && found.end <= whole.end && found.begin <= found.end;
+  return found.begin >= whole.begin && found.end <= whole.end &&
+         found.begin <= found.end;
 }
 
 // Draws a crop box as RandomCrop does. Returns whether it lies within its image.
@@ -253,7 +258,8 @@ bool DrawWithin() {
   const auto side = [] { return 1 + Draw(Draw(4) ? 600 : tfpipe::kMaxSide); };
   const int height = side(), width = side();
   const auto share = [](int most) { return static_cast<float>(1 + Draw(most)) / 1000; };
-  tfpipe::Range range = {{share(1000), share(1000)}, {share(9999), share(9999)}, Draw(12)};
+  tfpipe::Range range = {
+      {share(1000), share(1000)}, {share(9999), share(9999)}, Draw(12)};
   std::sort(range.area, range.area + 2);
   std::sort(range.ratio, range.ratio + 2);
   tfpipe::Draws draws(seed);
@@ -289,8 +295,10 @@ int main(int num_arguments, char** arguments) {
     const tfpipe::CropBox box = DrawCropBox();
     const bool flip = Draw(2) == 0;
     const tfpipe::Format format = DrawFormat();
-    const Outcome one = Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, false);
-    const Outcome other = Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, true);
+    const Outcome one =
+        Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, false);
+    const Outcome other =
+        Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, true);
     if (!Same(one, other)) return Differ(i, "the Huffman decoders", one, other);
     if (!one.done && one.message[0] == 0) return 1;
     num_refused += !one.done;
@@ -299,7 +307,8 @@ int main(int num_arguments, char** arguments) {
     size_t size;
     if (const Buffer rewritten = Rewrite(bytes.get(), drawn.size(), &size)) {
       ++num_rewritten;
-      const Outcome again = Crop({rewritten.get(), size, nullptr, 0}, box, flip, format, false);
+      const Outcome again =
+          Crop({rewritten.get(), size, nullptr, 0}, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
     }
     const int orientation = 1 + Draw(8);
@@ -307,7 +316,8 @@ int main(int num_arguments, char** arguments) {
       ++num_turned;
       const Buffer back = Turn(turned.get(), size, Inverse(orientation), &size);
       if (back == nullptr) return Differ(i, "an image and nothing", one, one);
-      const Outcome again = Crop({back.get(), size, nullptr, 0}, box, flip, format, false);
+      const Outcome again =
+          Crop({back.get(), size, nullptr, 0}, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it turned", one, again);
     }
     Table table = FindTable(bytes.get(), drawn.size());
@@ -315,23 +325,27 @@ int main(int num_arguments, char** arguments) {
       return Crop({bytes.get(), drawn.size(), given.bytes.get(), given.size}, box, flip,
                   format, false);
     };
-    if (Draw(4) == 0 && !Same(one, with(last))) return Differ(i, "other points", one, one);
+    if (Draw(4) == 0 && !Same(one, with(last)))
+      return Differ(i, "other points", one, one);
     if (table.size > 0) {
       ++num_entered;
       if (!Same(one, with(table))) return Differ(i, "entry points", one, with(table));
-      const Table damaged = Copied(Broken({table.bytes.get(), table.bytes.get() + table.size}));
+      const Table damaged =
+          Copied(Broken({table.bytes.get(), table.bytes.get() + table.size}));
       if (!Same(one, with(damaged))) return Differ(i, "damaged points", one, one);
       with(Forged(table, bytes.get(), drawn.size()));
       last = std::move(table);
     }
-    if (!Parse(drawn, &num_parsed)) return Differ(i, "an example and its image", one, one);
+    if (!Parse(drawn, &num_parsed))
+      return Differ(i, "an example and its image", one, one);
     if (!DrawWithin()) return Differ(i, "a drawn box and its image", one, one);
     const bool mirror = Draw(2) == 0;
     if (Buffer varied = Vary(bytes.get(), drawn.size(), mirror, &size)) {
       ++num_varied;
       if (mirror) varied = Vary(varied.get(), size, true, &size);
       if (varied == nullptr) return Differ(i, "an image and nothing", one, one);
-      const Outcome again = Crop({varied.get(), size, nullptr, 0}, box, flip, format, false);
+      const Outcome again =
+          Crop({varied.get(), size, nullptr, 0}, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it varied", one, again);
     }
   }

@@ -1,9 +1,9 @@
 // Baseline Huffman decoding of the MCUs that a crop box needs: faster than libjpeg's.
 //
 // codes.h reads the blocks. skip.h passes over those outside the crop box; if a restart
-// marker or an entry point (entry_points.h) comes before the next wanted block, the blocks
-// before it are not decoded at all. This decoder replaces libjpeg's decode_mcu; libjpeg has
-// checked the tables before.
+// marker or an entry point (entry_points.h) comes before the next wanted block, the
+// blocks before it are not decoded at all. This decoder replaces libjpeg's decode_mcu;
+// libjpeg has checked the tables before.
 //
 // This decoder handles sound data only. On anything odd (a code that does not exist, a
 // marker too early, an end) it gives up. libjpeg then decodes the image from its start
@@ -57,7 +57,8 @@ struct Huffman : CodesEnd {
   // Restart intervals: MCUs of each, or 0; those to come of this one; the marker that
   // follows.
   unsigned restart_interval, before_restart, restart;
-  // Entry points, or null; the MCU before which `bits` stands; the first byte of the scan.
+  // Entry points, or null; the MCU before which `bits` stands; the first byte of the
+  // scan.
   const EntryPoints* points;
   uint32_t mcu;
   const uint8_t* begin;
@@ -97,8 +98,8 @@ inline bool EndsInMarker(const Huffman& h) {
 }
 
 // Skips the rest of a restart interval and the marker that ends it. libjpeg never reads
-// past a marker, and it would accept any codes before the marker, except a DC value that
-// leaves 32 bits, which only an interval made on purpose has.
+// past a marker, and it would accept any codes before the marker, except a DC value
+// that leaves 32 bits, which only an interval made on purpose has.
 inline bool PassInterval(Huffman* h) {
   if (h->before_restart > 0) {
     const uint8_t* marker = FindMarker(h->bits.next, h->end);
@@ -135,8 +136,8 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
   return IsBeforeEnd(*h);
 }
 
-// Returns the place of the next bit, in bits from the first byte of the scan. Unread whole
-// bytes are given back; in the codes, a zero after 0xff is a stuffed one.
+// Returns the place of the next bit, in bits from the first byte of the scan. Unread
+// whole bytes are given back; in the codes, a zero after 0xff is a stuffed one.
 inline uint64_t PlaceOfBits(const Huffman& h) {
   const int64_t unread = h.bits.count - h.missing;
   const uint8_t* at = h.bits.next;
@@ -168,7 +169,8 @@ inline void Note(Huffman* h, int num_mcus) {
 
 // Returns the part of the piece with these MCUs from the bit `begin` on, about.
 inline Stretch StretchOf(const Huffman& h, unsigned begin, unsigned count) {
-  const uint64_t bytes = std::min<uint64_t>(count * h.mcu_bytes / 256 + kPieceRest, kPieceBytes);
+  const uint64_t bytes =
+      std::min<uint64_t>(count * h.mcu_bytes / 256 + kPieceRest, kPieceBytes);
   const auto rest = static_cast<unsigned>(h.piece.size) * 8 - begin;
   const unsigned bits = std::min(rest, static_cast<unsigned>(bytes) * 8);
   return {begin, begin + (bits < kTwoBits ? 0 : bits / 2), begin + bits};
@@ -180,7 +182,9 @@ inline bool MovePast(Huffman* h, int count) {
   const unsigned* begin = h->begins;
   const int num_blocks = h->skipped.num_blocks;
   while (count > 0) {
-    const auto part = h->notes != nullptr ? static_cast<int>(std::min<int64_t>(h->notes->left, count)) : count;
+    const auto part = h->notes != nullptr
+                          ? static_cast<int>(std::min<int64_t>(h->notes->left, count))
+                          : count;
     if (!AddDifferences(h->piece, h->skipped, begin, part, h->last_dc)) return false;
     begin += part * num_blocks;
     count -= part;
@@ -190,12 +194,13 @@ inline bool MovePast(Huffman* h, int count) {
   return IsBeforeEnd(*h);
 }
 
-// Passes over MCUs in the piece of the scan that begins here. Returns how many these were,
-// perhaps none, or -1 if a DC value is out of range.
+// Passes over MCUs in the piece of the scan that begins here. Returns how many these
+// were, perhaps none, or -1 if a DC value is out of range.
 inline int SkipInPiece(Huffman* h, unsigned count) {
   if (h->missing > 0) return 0;
   const int num_blocks = h->skipped.num_blocks;
-  const unsigned most = std::min(count, kNotedBlocks / static_cast<unsigned>(num_blocks));
+  const unsigned most =
+      std::min(count, kNotedBlocks / static_cast<unsigned>(num_blocks));
   const uint64_t place = PlaceOfBits(*h);
   const uint8_t* const address = h->begin + (place >> 3);
   Piece* piece = &h->piece;
@@ -204,8 +209,9 @@ inline int SkipInPiece(Huffman* h, unsigned count) {
     FillPiece(address, h->end, piece);
   }
   const unsigned begin = ByteAt(*piece, address) * 8 + (place & 7);
-  const int num_skipped = SkipBlocks(*piece, h->skipped, StretchOf(*h, begin, most),
-                                     static_cast<int>(most) * num_blocks, h->begins, h->others);
+  const int num_skipped =
+      SkipBlocks(*piece, h->skipped, StretchOf(*h, begin, most),
+                 static_cast<int>(most) * num_blocks, h->begins, h->others);
   const int num_mcus = std::min(num_skipped / num_blocks, static_cast<int>(count));
   return MovePast(h, num_mcus) ? num_mcus : -1;
 }
@@ -225,8 +231,8 @@ inline bool SkipMcus(Huffman* h, const jpeg_decompress_struct& info, unsigned co
   return true;
 }
 
-// Moves to the last entry point before the next wanted MCU, if it is ahead. Returns whether
-// it lies within the scan.
+// Moves to the last entry point before the next wanted MCU, if it is ahead. Returns
+// whether it lies within the scan.
 inline bool Jump(Huffman* h) {
   const uint32_t step = h->points->step, number = (h->mcu + h->num_passed) / step;
   if (number == 0 || number > h->points->num_points) return true;
@@ -259,10 +265,9 @@ inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
 }
 
 // Reads the blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
-inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
-                    JBLOCKROW* blocks) {
-  const bool wanted = blocks != nullptr && h->column >= h->first_column &&
-                      h->column <= h->last_column;
+inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info, JBLOCKROW* blocks) {
+  const bool wanted =
+      blocks != nullptr && h->column >= h->first_column && h->column <= h->last_column;
   if (++h->column == h->num_columns) h->column = 0;
   if (!wanted) {
     ++h->num_passed;
@@ -276,8 +281,8 @@ inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info,
   return TakeBlocks(h, info, blocks);
 }
 
-// Returns, after the last MCU, whether libjpeg would have come this far. libjpeg reads the
-// skipped MCUs too, and only the end of the data stops it.
+// Returns, after the last MCU, whether libjpeg would have come this far. libjpeg reads
+// the skipped MCUs too, and only the end of the data stops it.
 //
 // A JPEG with entry points is known to be sound up to EOI.
 inline bool End(Huffman* h, const jpeg_decompress_struct& info) {
@@ -356,9 +361,10 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column, int last
                  (uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan);
   h->notes = nullptr;
   h->mcu = 0;
-  const bool fit = points != nullptr && info.restart_interval == 0 &&
-                   points->num_parts == info.comps_in_scan &&
-                   points->num_mcus == uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
+  const bool fit =
+      points != nullptr && info.restart_interval == 0 &&
+      points->num_parts == info.comps_in_scan &&
+      points->num_mcus == uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
   h->points = fit ? points : nullptr;
   memset(h->last_dc, 0, sizeof(h->last_dc));
 }

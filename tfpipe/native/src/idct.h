@@ -1,7 +1,7 @@
 // The inverse DCT of two blocks of 8 x 8 at once, with AVX2.
 //
-// libjpeg-turbo transforms one block at a time, and waits for each of its steps. Here each
-// half of a register holds a row of one of two blocks. The pixels are those of
+// libjpeg-turbo transforms one block at a time, and waits for each of its steps. Here
+// each half of a register holds a row of one of two blocks. The pixels are those of
 // libjpeg-turbo's jidctint-avx2.asm, those of overflows included.
 #ifndef TFPIPE_NATIVE_IDCT_H_
 #define TFPIPE_NATIVE_IDCT_H_
@@ -15,8 +15,8 @@
 
 namespace tfpipe {
 
-// A block, what its coefficients are multiplied with, and where its pixels go: into eight
-// rows, from a column on.
+// A block, what its coefficients are multiplied with, and where its pixels go: into
+// eight rows, from a column on.
 struct Block {
   JCOEF* coefficients;
   const UINT16* factors;
@@ -42,7 +42,8 @@ TFPIPE_AVX2_INLINE Wide Mixed(__m256i first, __m256i second) {
 }
 
 TFPIPE_AVX2_INLINE Wide Times(Wide mixed, __m256i factors) {
-  return {_mm256_madd_epi16(mixed.low, factors), _mm256_madd_epi16(mixed.high, factors)};
+  return {_mm256_madd_epi16(mixed.low, factors),
+          _mm256_madd_epi16(mixed.high, factors)};
 }
 
 TFPIPE_AVX2_INLINE Wide operator+(Wide one, Wide other) {
@@ -120,16 +121,16 @@ TFPIPE_AVX2_INLINE __m256i LoadRows(const Value* first, const Value* second, int
                              reinterpret_cast<const __m128i*>(first + 8 * row));
 }
 
-// A block that has coefficients in its first row only keeps the lowest 16 bits of the first
-// pass; others are limited to 16 bits. Only products outside of 14 bits tell the two apart.
-// Returns the first rows of two blocks with those bits.
+// A block that has coefficients in its first row only keeps the lowest 16 bits of the
+// first pass; others are limited to 16 bits. Only products outside of 14 bits tell the
+// two apart. Returns the first rows of two blocks with those bits.
 TFPIPE_AVX2 static __m256i __attribute__((noinline)) Wrapped(const Block& first,
-                                                            const Block& second,
-                                                            __m256i row) {
+                                                             const Block& second,
+                                                             __m256i row) {
   __m256i others = _mm256_setzero_si256();
   for (int i = 1; i < 8; ++i) {
-    others = _mm256_or_si256(others,
-                             LoadRows(first.coefficients, second.coefficients, i));
+    others =
+        _mm256_or_si256(others, LoadRows(first.coefficients, second.coefficients, i));
   }
   const __m256i halves = _mm256_cmpeq_epi64(others, _mm256_setzero_si256());
   const __m256i alone = _mm256_and_si256(halves, _mm256_shuffle_epi32(halves, 0x4e));
@@ -143,15 +144,17 @@ TFPIPE_AVX2_INLINE void StoreRows(__m128i pixels, JSAMPARRAY rows, JDIMENSION co
   _mm_storeh_pi(reinterpret_cast<__m64*>(rows[1] + column), _mm_castsi128_ps(pixels));
 }
 
-// Writes the columns of both blocks as rows of pixels. The blocks are copies, as the compiler
-// cannot know that no pixel is a part of them.
+// Writes the columns of both blocks as rows of pixels. The blocks are copies, as the
+// compiler cannot know that no pixel is a part of them.
 TFPIPE_AVX2_INLINE void StorePixels(const __m256i* columns, Block first, Block second) {
   const __m256i a = _mm256_packs_epi16(columns[0], columns[4]);
   const __m256i b = _mm256_packs_epi16(columns[1], columns[5]);
   const __m256i c = _mm256_packs_epi16(columns[2], columns[6]);
   const __m256i d = _mm256_packs_epi16(columns[3], columns[7]);
-  const __m256i left02 = _mm256_unpacklo_epi8(a, c), right02 = _mm256_unpackhi_epi8(a, c);
-  const __m256i left13 = _mm256_unpacklo_epi8(b, d), right13 = _mm256_unpackhi_epi8(b, d);
+  const __m256i left02 = _mm256_unpacklo_epi8(a, c),
+                right02 = _mm256_unpackhi_epi8(a, c);
+  const __m256i left13 = _mm256_unpacklo_epi8(b, d),
+                right13 = _mm256_unpackhi_epi8(b, d);
   const __m256i left[2] = {_mm256_unpacklo_epi8(left02, left13),
                            _mm256_unpackhi_epi8(left02, left13)};
   const __m256i right[2] = {_mm256_unpacklo_epi8(right02, right13),
@@ -159,10 +162,10 @@ TFPIPE_AVX2_INLINE void StorePixels(const __m256i* columns, Block first, Block s
   const __m256i middle = _mm256_set1_epi8(-128);
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const __m256i pixels = _mm256_xor_si256(
-        i % 2 == 0 ? _mm256_unpacklo_epi32(left[i / 2], right[i / 2])
-                   : _mm256_unpackhi_epi32(left[i / 2], right[i / 2]),
-        middle);
+    const __m256i pixels =
+        _mm256_xor_si256(i % 2 == 0 ? _mm256_unpacklo_epi32(left[i / 2], right[i / 2])
+                                    : _mm256_unpackhi_epi32(left[i / 2], right[i / 2]),
+                         middle);
     StoreRows(_mm256_castsi256_si128(pixels), first.rows + 2 * i, first.column);
     StoreRows(_mm256_extracti128_si256(pixels, 1), second.rows + 2 * i, second.column);
   }

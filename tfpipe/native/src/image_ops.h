@@ -20,8 +20,8 @@
 namespace tfpipe {
 namespace {
 
-// Returns the bytes of an image: a string, or the tensor of TfpipeReadRecords. None if the
-// variant is another one.
+// Returns the bytes of an image: a string, or the tensor of TfpipeReadRecords. None if
+// the variant is another one.
 Span ImageAt(const Tensor& encoded, int64_t i) {
   const uint8_t* bytes;
   size_t size;

@@ -1,8 +1,9 @@
-// Reads the MCUs of an image with several components, and transforms those that a crop box
-// needs, row by row, in place of libjpeg's decompress_data. libjpeg does all that follows.
+// Reads the MCUs of an image with several components, and transforms those that a crop
+// box needs, row by row, in place of libjpeg's decompress_data. libjpeg does all that
+// follows.
 //
-// This takes AVX2. Without it, and for other images, libjpeg asks for each MCU and transforms
-// it. The pixels are equal.
+// This takes AVX2. Without it, and for other images, libjpeg asks for each MCU and
+// transforms it. The pixels are equal.
 #ifndef TFPIPE_NATIVE_MCU_ROWS_H_
 #define TFPIPE_NATIVE_MCU_ROWS_H_
 
@@ -14,11 +15,13 @@
 #include "huffman.h"
 #include "idct.h"
 
-// The first members of some of libjpeg's private objects, which have not changed since 1991.
+// The first members of some of libjpeg's private objects, which have not changed since
+// 1991.
 struct jpeg_inverse_dct {
   void (*start_pass)(j_decompress_ptr info);
-  void (*inverse_DCT[MAX_COMPONENTS])(j_decompress_ptr info, jpeg_component_info* component,
-                                      JCOEFPTR block, JSAMPARRAY rows, JDIMENSION column);
+  void (*inverse_DCT[MAX_COMPONENTS])(j_decompress_ptr info,
+                                      jpeg_component_info* component, JCOEFPTR block,
+                                      JSAMPARRAY rows, JDIMENSION column);
 };
 
 struct jpeg_d_coef_controller {
@@ -38,7 +41,8 @@ struct jpeg_input_controller {
 namespace tfpipe {
 
 struct Reader : Huffman {
-  alignas(32) JBLOCK blocks[D_MAX_BLOCKS_IN_MCU];  // of one MCU; libjpeg wants them aligned
+  alignas(
+      32) JBLOCK blocks[D_MAX_BLOCKS_IN_MCU];  // of one MCU; libjpeg wants them aligned
 };
 
 inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
@@ -58,8 +62,8 @@ struct RowBlocks {
   RowBlock blocks[D_MAX_BLOCKS_IN_MCU];
 };
 
-// Lists the blocks of an MCU, but those that are beyond the edge of the image. `place` counts
-// the MCUs from the first wanted one of the row.
+// Lists the blocks of an MCU, but those that are beyond the edge of the image. `place`
+// counts the MCUs from the first wanted one of the row.
 inline void FillBlocks(const jpeg_decompress_struct& info, bool last_column,
                        JDIMENSION place, JBLOCK* coefficients, JSAMPIMAGE output,
                        RowBlocks* list) {
@@ -72,12 +76,14 @@ inline void FillBlocks(const jpeg_decompress_struct& info, bool last_column,
     const int width = last_column ? part->last_col_width : part->MCU_width;
     const int height = last_row ? part->last_row_height : part->MCU_height;
     for (int y = 0; y < height; ++y) {
-      JSAMPARRAY rows = output[part->component_index] + static_cast<JDIMENSION>(y) * size;
+      JSAMPARRAY rows =
+          output[part->component_index] + static_cast<JDIMENSION>(y) * size;
       for (int x = 0; x < width; ++x) {
         const JDIMENSION column = place * step + static_cast<JDIMENSION>(x) * size;
         list->blocks[list->count++] = {{coefficients[y * part->MCU_width + x],
                                         part->quant_table->quantval, rows, column},
-                                       part, step};
+                                       part,
+                                       step};
       }
     }
     coefficients += part->MCU_blocks;
@@ -118,8 +124,8 @@ inline int OnRow(j_decompress_ptr info, JSAMPIMAGE output) {
     OnMcu(info, wanted ? blocks : nullptr);
     if (!wanted) continue;
     if (i == first || i + 1 == end) {
-      FillBlocks(*info, i + 1 == end, static_cast<JDIMENSION>(i - first), reader->blocks,
-                 output, &list);
+      FillBlocks(*info, i + 1 == end, static_cast<JDIMENSION>(i - first),
+                 reader->blocks, output, &list);
     }
     TransformMcu(info, &list);
   }

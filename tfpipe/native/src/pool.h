@@ -29,7 +29,8 @@ class Pool : public tensorflow::Allocator {
     return pool;
   }
 
-  // For the records of batches, each with another size: in huge pages, with room to grow.
+  // For the records of batches, each with another size: in huge pages, with room to
+  // grow.
   static Pool* OfRecords() {
     static Pool* pool = new Pool("tfpipe_records", size_t{1} << 21);
     return pool;

@@ -6,10 +6,10 @@
 //   TfpipeHeldBytes    copies the bytes of records that are held, to see what is wrong
 //   TfpipeReadAhead    asks the kernel to read parts of files into memory
 //
-// An encoded image is a variant with a uint8 tensor, a part of the buffer into which all
-// records of the call were read. TfpipeCrop takes it without a copy. A record that is held
-// is such a variant too; one with an int8 tensor if it is damaged; or one with a string, why
-// it could not be read.
+// An encoded image is a variant with a uint8 tensor, a part of the buffer into which
+// all records of the call were read. TfpipeCrop takes it without a copy. A record that
+// is held is such a variant too; one with an int8 tensor if it is damaged; or one with
+// a string, why it could not be read.
 #ifndef TFPIPE_NATIVE_READ_OPS_H_
 #define TFPIPE_NATIVE_READ_OPS_H_
 
@@ -53,9 +53,9 @@ Status GetPlaces(OpKernelContext* context, Places* places) {
   const Tensor &path = context->input(0), &begin = context->input(1),
                &second = context->input(2);
   if (begin.shape() != path.shape() || second.shape() != path.shape()) {
-    return InvalidArgument("The inputs must have one shape, got ",
-                           path.shape().DebugString(), ", ", begin.shape().DebugString(),
-                           " and ", second.shape().DebugString(), ".");
+    return InvalidArgument(
+        "The inputs must have one shape, got ", path.shape().DebugString(), ", ",
+        begin.shape().DebugString(), " and ", second.shape().DebugString(), ".");
   }
   *places = {path.flat<tensorflow::tstring>().data(), begin.flat<int64_t>().data(),
              second.flat<int64_t>().data(), path.NumElements()};
@@ -121,8 +121,8 @@ class Buffer {
     return ResourceExhausted("No memory for ", total, " bytes of records.");
   }
 
-  // Returns room for that many bytes more. A part is not aligned, so that only its data()
-  // may be used.
+  // Returns room for that many bytes more. A part is not aligned, so that only its
+  // data() may be used.
   Tensor Take(int64_t count) {
     const int64_t begin = at_;
     at_ += count;
@@ -134,7 +134,9 @@ class Buffer {
   int64_t at_ = 0;
 };
 
-inline uint8_t* BytesOf(const Tensor& part) { return static_cast<uint8_t*>(part.data()); }
+inline uint8_t* BytesOf(const Tensor& part) {
+  return static_cast<uint8_t*>(part.data());
+}
 
 // Checks that a record is within its file, before memory is taken for it.
 std::string FindPlace(const RecordFile& file, int64_t begin, int64_t count) {
@@ -142,16 +144,16 @@ std::string FindPlace(const RecordFile& file, int64_t begin, int64_t count) {
   const int64_t size = file.Size();
   if (begin < 0 || count < kHeaderBytes + kFooterBytes || size < count ||
       begin > size - count) {
-    return "its " + std::to_string(count) + " bytes must be within the file, which has " +
-           std::to_string(size);
+    return "its " + std::to_string(count) +
+           " bytes must be within the file, which has " + std::to_string(size);
   }
   return "";
 }
 
-// Reads records into a buffer of their own, and checks them while their bytes still are in
-// the processor's caches. Calls use(i, record, unreadable, damage) after each record: if
-// `unreadable` says why it could not be read, there is no tensor; `damage` says what its
-// checksums found. Stops at the first error that `use` returns.
+// Reads records into a buffer of their own, and checks them while their bytes still are
+// in the processor's caches. Calls use(i, record, unreadable, damage) after each
+// record: if `unreadable` says why it could not be read, there is no tensor; `damage`
+// says what its checksums found. Stops at the first error that `use` returns.
 template <typename Use>
 Status ReadEach(OpKernelContext* context, Use use) {
   Places places;
@@ -160,7 +162,8 @@ Status ReadEach(OpKernelContext* context, Use use) {
   std::vector<std::string> unreadable(places.count);
   int64_t total = 0;
   for (int64_t i = 0; i < places.count; ++i) {
-    unreadable[i] = FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
+    unreadable[i] =
+        FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
     if (unreadable[i].empty()) total += places.second[i];
   }
   Buffer buffer;
@@ -211,7 +214,8 @@ class ParsingOp : public tensorflow::OpKernel {
     const auto num_keys = static_cast<int64_t>(keys_.numbers.size());
     int64_t* const numbers = outputs.numbers->flat<int64_t>().data() + i * num_keys;
     const uint8_t* const bytes = BytesOf(record);
-    const Span data = {bytes + kHeaderBytes, bytes + record.NumElements() - kFooterBytes};
+    const Span data = {bytes + kHeaderBytes,
+                       bytes + record.NumElements() - kFooterBytes};
     Span image;
     std::string rest;
     const std::string fault =
@@ -250,10 +254,10 @@ class ReadRecordsOp : public ParsingOp {
     OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
                                                   const std::string& unreadable,
                                                   const std::string& damage) {
-      std::string fault = unreadable.empty() ? damage : unreadable;
-      if (fault.empty()) fault = Parse(record, i, outputs);
-      return fault.empty() ? Status() : Fault(path(i), begin(i), fault);
-    }));
+                     std::string fault = unreadable.empty() ? damage : unreadable;
+                     if (fault.empty()) fault = Parse(record, i, outputs);
+                     return fault.empty() ? Status() : Fault(path(i), begin(i), fault);
+                   }));
   }
 };
 
@@ -268,30 +272,31 @@ REGISTER_OP("TfpipeHoldRecords")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-// A record that cannot be read or is damaged is no error here: the op that parses it says
-// so. It is checked here, as its bytes still are in the processor's caches.
+// A record that cannot be read or is damaged is no error here: the op that parses it
+// says so. It is checked here, as its bytes still are in the processor's caches.
 class HoldRecordsOp : public tensorflow::OpKernel {
  public:
   explicit HoldRecordsOp(OpKernelConstruction* context) : OpKernel(context) {}
 
   void Compute(OpKernelContext* context) override {
     Tensor* held;
-    OP_REQUIRES_OK(context, context->allocate_output(0, context->input(0).shape(), &held));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, context->input(0).shape(), &held));
     auto holds = held->flat<tensorflow::Variant>();
     OP_REQUIRES_OK(context, ReadEach(context, [&](int64_t i, const Tensor& record,
                                                   const std::string& unreadable,
                                                   const std::string& damage) {
-      Tensor kept = record;
-      if (!unreadable.empty()) {
-        kept = Tensor(tensorflow::DT_STRING, TensorShape({}));
-        kept.scalar<tensorflow::tstring>()() = unreadable;
-      } else if (!damage.empty()) {
-        kept = Tensor(tensorflow::DT_INT8, record.shape());
-        memcpy(kept.data(), record.data(), record.NumElements());
-      }
-      holds(i) = kept;
-      return Status();
-    }));
+                     Tensor kept = record;
+                     if (!unreadable.empty()) {
+                       kept = Tensor(tensorflow::DT_STRING, TensorShape({}));
+                       kept.scalar<tensorflow::tstring>()() = unreadable;
+                     } else if (!damage.empty()) {
+                       kept = Tensor(tensorflow::DT_INT8, record.shape());
+                       memcpy(kept.data(), record.data(), record.NumElements());
+                     }
+                     holds(i) = kept;
+                     return Status();
+                   }));
   }
 };
 
@@ -341,8 +346,9 @@ class ParseHeldOp : public ParsingOp {
       if (fault.empty() && record->dtype() == tensorflow::DT_INT8)
         fault = CheckRecord(BytesOf(*record), record->NumElements());
       if (fault.empty()) fault = Parse(*record, i, outputs);
-      OP_REQUIRES(context, fault.empty(),
-                  Fault(path.flat<tensorflow::tstring>()(i), begin.flat<int64_t>()(i), fault));
+      OP_REQUIRES(
+          context, fault.empty(),
+          Fault(path.flat<tensorflow::tstring>()(i), begin.flat<int64_t>()(i), fault));
     }
   }
 };
@@ -366,7 +372,8 @@ class HeldBytesOp : public tensorflow::OpKernel {
     for (int64_t i = 0; i < held.NumElements(); ++i) {
       const Tensor* record;
       const std::string fault = FindHeld(held, i, &record);
-      OP_REQUIRES(context, fault.empty(), DataLoss("A record that is held: ", fault, "."));
+      OP_REQUIRES(context, fault.empty(),
+                  DataLoss("A record that is held: ", fault, "."));
       content->flat<tensorflow::tstring>()(i).assign(
           reinterpret_cast<const char*>(BytesOf(*record)),
           static_cast<size_t>(record->NumElements()));

@@ -22,7 +22,8 @@
 
 namespace tfpipe {
 
-// A record is its length (8 bytes), the CRC of the length (4), the data, and their CRC (4).
+// A record is its length (8 bytes), the CRC of the length (4), the data, and their CRC
+// (4).
 constexpr int64_t kHeaderBytes = 12, kFooterBytes = 4;
 
 // A file that is open for reading.
@@ -56,9 +57,9 @@ class RecordFile {
 
   // Reads so many bytes. Returns an empty string, or what is wrong.
   //
-  // 64 requests at a time by io_uring took 0.98 of the CPU time from memory, and gave 0.7
-  // of the rate from a disk, as ReadAhead has the next window read meanwhile. A file that
-  // is mapped would spare a copy, but ends the process when somebody cuts it.
+  // 64 requests at a time by io_uring took 0.98 of the CPU time from memory, and gave
+  // 0.7 of the rate from a disk, as ReadAhead has the next window read meanwhile. A
+  // file that is mapped would spare a copy, but ends the process when somebody cuts it.
   std::string Read(int64_t offset, int64_t count, uint8_t* to) const {
     while (count > 0) {
       const ssize_t read = pread(descriptor_, to, static_cast<size_t>(count), offset);
@@ -103,9 +104,9 @@ class RecordFile {
 
 using SharedFile = std::shared_ptr<const RecordFile>;
 
-// The files that were used last stay open. All ops of the process share them. A path of a
-// descriptor of this process is opened each time: its file is in memory, and must be freed
-// as soon as its owner closes it.
+// The files that were used last stay open. All ops of the process share them. A path of
+// a descriptor of this process is opened each time: its file is in memory, and must be
+// freed as soon as its owner closes it.
 class OpenFiles {
  public:
   static OpenFiles* Get() {

@@ -1,5 +1,5 @@
-// Resizes rows of pixels: bilinear, without smoothing, as TensorFlow's ResizeBilinear with
-// half-pixel centers; the same arithmetic in the same order.
+// Resizes rows of pixels: bilinear, without smoothing, as TensorFlow's ResizeBilinear
+// with half-pixel centers; the same arithmetic in the same order.
 #ifndef TFPIPE_NATIVE_RESIZE_H_
 #define TFPIPE_NATIVE_RESIZE_H_
 
@@ -61,9 +61,9 @@ inline void FillSteps(int from, int to, std::vector<Step>* steps) {
   }
 }
 
-// Fills the columns, right to left for a mirrored image. Rounded results are mirrored after
-// the resize and others before it, as in the stock path: the last bits of a value depend on
-// this order.
+// Fills the columns, right to left for a mirrored image. Rounded results are mirrored
+// after the resize and others before it, as in the stock path: the last bits of a value
+// depend on this order.
 inline void FillColumns(int from, int to, bool flip, Pixel pixel, Across* across) {
   std::vector<Step>* steps = &across->steps;
   FillSteps(from, to, steps);
@@ -83,13 +83,11 @@ inline void FillColumns(int from, int to, bool flip, Pixel pixel, Across* across
   }
 }
 
-// Writes four values at once: the three of a pixel, and the first of the next pixel, which
-// the next store overwrites. The buffers are longer for this reason.
+// Writes four values at once: the three of a pixel, and the first of the next pixel,
+// which the next store overwrites. The buffers are longer for this reason.
 typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
 
-inline Floats Load(const float* from) {
-  return *reinterpret_cast<const Floats*>(from);
-}
+inline Floats Load(const float* from) { return *reinterpret_cast<const Floats*>(from); }
 
 // Resizes the pixels of a decoded row along the columns.
 inline void ResizeRow(const uint8_t* line, int count, const Across& across,
@@ -124,7 +122,8 @@ TFPIPE_AVX2 static void ResizeRowFast(const uint8_t* line,
     const __m256 right = _mm256_permute2f128_ps(first, second, 0x31);
     const __m256 lower = kSwapped ? right : left, upper = kSwapped ? left : right;
     const __m256 mixed = _mm256_add_ps(
-        lower, _mm256_mul_ps(_mm256_sub_ps(upper, lower), _mm256_loadu_ps(two.fractions)));
+        lower,
+        _mm256_mul_ps(_mm256_sub_ps(upper, lower), _mm256_loadu_ps(two.fractions)));
     _mm_storeu_ps(row, _mm256_castps256_ps128(mixed));
     _mm_storeu_ps(row + 3, _mm256_extractf128_ps(mixed, 1));
     row += 6;
@@ -132,7 +131,8 @@ TFPIPE_AVX2 static void ResizeRowFast(const uint8_t* line,
 }
 #endif
 
-// Resizes the pixels of a decoded row along the columns, in the faster way if it is there.
+// Resizes the pixels of a decoded row along the columns, in the faster way if it is
+// there.
 inline void Resize(const uint8_t* line, int count, float* row, Across* across) {
 #ifdef TFPIPE_AVX2
   if (HasAvx2()) {
@@ -174,8 +174,8 @@ struct Blend {
 template <typename T>
 inline __attribute__((always_inline)) void PutRow(const Blend& blend,
                                                   T* __restrict to) {
-  const float *__restrict lower = blend.lower, *__restrict upper = blend.upper;
-  const float *__restrict scale = blend.scale, *__restrict offset = blend.offset;
+  const float* __restrict lower = blend.lower, * __restrict upper = blend.upper;
+  const float* __restrict scale = blend.scale, * __restrict offset = blend.offset;
   const float fraction = blend.fraction;
   const int count = blend.count;
   for (int i = 0; i < count; ++i) {
@@ -195,7 +195,8 @@ inline void PutValues(Pixel pixel, const Blend& blend, void* pixels, int64_t at)
   switch (pixel) {
     case Pixel::kUint8: return PutUint8(blend, static_cast<uint8_t*>(pixels) + at);
     case Pixel::kFloat32: return PutFloat32(blend, static_cast<float*>(pixels) + at);
-    case Pixel::kBfloat16: return PutBfloat16(blend, static_cast<Bfloat16*>(pixels) + at);
+    case Pixel::kBfloat16:
+      return PutBfloat16(blend, static_cast<Bfloat16*>(pixels) + at);
   }
 }
 

@@ -1,8 +1,8 @@
 // Writes the same coefficients as one sequential scan, with a restart marker after each
 // row of MCUs and Huffman tables fitted to the image: jpegtran -restart 1 -optimize.
 //
-// Every decoder gives the same pixels. The crop op finds the rows of a crop box by these
-// markers (huffman.h).
+// Every decoder gives the same pixels. The crop op finds the rows of a crop box by
+// these markers (huffman.h).
 #include "rewrite.h"
 
 #include "transcoder.h"
@@ -29,8 +29,8 @@ const char* Rewrite(Transcoder* transcoder, int restart_rows) {
 
 }  // namespace
 
-const char* Rewritten(const uint8_t* jpeg, size_t size, int restart_rows, uint8_t** made,
-                      size_t* made_size) {
+const char* Rewritten(const uint8_t* jpeg, size_t size, int restart_rows,
+                      uint8_t** made, size_t* made_size) {
   const auto steps = [restart_rows](Transcoder* transcoder) {
     return Rewrite(transcoder, restart_rows);
   };

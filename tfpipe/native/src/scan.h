@@ -17,13 +17,13 @@
 
 namespace tfpipe {
 
-constexpr int kPlaces = 64;        // coefficients of a block
-constexpr int kMaxSymbols = 256;   // of a table
-constexpr int kMaxLength = 16;     // of a code
+constexpr int kPlaces = 64;       // coefficients of a block
+constexpr int kMaxSymbols = 256;  // of a table
+constexpr int kMaxLength = 16;    // of a code
 constexpr int kMaxMcuBlocks = 10;
-constexpr int kMaxTables = 4;      // of a class: DC or AC
-constexpr int kMaxParts = 4;       // components
-constexpr size_t kPadding = 512;   // more than the codes of a block: 64 * 31 bits
+constexpr int kMaxTables = 4;     // of a class: DC or AC
+constexpr int kMaxParts = 4;      // components
+constexpr size_t kPadding = 512;  // more than the codes of a block: 64 * 31 bits
 constexpr int64_t kMaxValues = int64_t{1} << 29;  // of a decoded image; see kMaxBytes
 
 // Memory without a first value.
@@ -158,7 +158,8 @@ inline bool ReadScan(const uint8_t* content, size_t size, Header* header) {
   return last[0] == 0 && last[1] == kPlaces - 1 && last[2] == 0;
 }
 
-// Reads the markers. Returns whether the image has one sequential scan of Huffman codes.
+// Reads the markers. Returns whether the image has one sequential scan of Huffman
+// codes.
 inline bool ReadHeader(const uint8_t* jpeg, size_t size, Header* header) {
   if (size < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return false;
   size_t at = 2;
@@ -174,7 +175,8 @@ inline bool ReadHeader(const uint8_t* jpeg, size_t size, Header* header) {
     }
     bool plain = marker == 0xdb || marker == 0xfe || (marker >> 4) == 0xe;
     if (marker == 0xc4) plain = ReadTables(jpeg, begin, at, header);
-    if (marker == 0xc0 || marker == 0xc1) plain = ReadFrame(content, length - 2, header);
+    if (marker == 0xc0 || marker == 0xc1)
+      plain = ReadFrame(content, length - 2, header);
     if (marker == 0xdd && length == 4) {
       plain = true;
       header->interval = Pair(content);
@@ -184,7 +186,9 @@ inline bool ReadHeader(const uint8_t* jpeg, size_t size, Header* header) {
   return false;
 }
 
-inline int64_t CountOf(int64_t pixels, int64_t side) { return (pixels + side - 1) / side; }
+inline int64_t CountOf(int64_t pixels, int64_t side) {
+  return (pixels + side - 1) / side;
+}
 
 // Returns whether the blocks of an MCU are not too many.
 inline bool FillLayout(const Header& header, Layout* layout) {
@@ -203,13 +207,15 @@ inline bool FillLayout(const Header& header, Layout* layout) {
     across = std::max(across, part.across);
     down = std::max(down, part.down);
   }
-  layout->num_mcus = CountOf(header.width, 8 * across) * CountOf(header.height, 8 * down);
+  layout->num_mcus =
+      CountOf(header.width, 8 * across) * CountOf(header.height, 8 * down);
   return true;
 }
 
 // Removes the stuffed zeros. Returns whether the restart markers are in order, and EOI
 // ends the scan.
-inline bool ReadBytes(const uint8_t* jpeg, size_t size, const Header& header, Scan* scan) {
+inline bool ReadBytes(const uint8_t* jpeg, size_t size, const Header& header,
+                      Scan* scan) {
   scan->bytes.Grow(size - header.size + kPadding);
   uint8_t* to = scan->bytes.data();
   const uint8_t *from = jpeg + header.size, *end = jpeg + size;

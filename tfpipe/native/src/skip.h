@@ -1,12 +1,14 @@
 // Passes over the MCUs that nobody wants, without a branch for each symbol.
 //
-// The stuffed zeros of a piece of the scan are removed first. A look-up then needs no test:
-// it gives one or two symbols, and the end of a block only selects another table. Where each
-// block begins is noted; the DC values are read afterwards, as no look-up waits for them.
+// The stuffed zeros of a piece of the scan are removed first. A look-up then needs no
+// test: it gives one or two symbols, and the end of a block only selects another table.
+// Where each block begins is noted; the DC values are read afterwards, as no look-up
+// waits for them.
 //
-// A second skipper takes turns with the first one. It begins in the middle, at any byte, and
-// is in step with the codes and the order of the components after a hundred bytes or so. When
-// the first skipper comes to a place where both begin an MCU, all that follows is known.
+// A second skipper takes turns with the first one. It begins in the middle, at any
+// byte, and is in step with the codes and the order of the components after a hundred
+// bytes or so. When the first skipper comes to a place where both begin an MCU, all
+// that follows is known.
 #ifndef TFPIPE_NATIVE_SKIP_H_
 #define TFPIPE_NATIVE_SKIP_H_
 
@@ -19,7 +21,7 @@
 
 namespace tfpipe {
 
-#ifdef TFPIPE_SMALL_PIECES  // for fuzz.cc, whose images are small
+#ifdef TFPIPE_SMALL_PIECES              // for fuzz.cc, whose images are small
 constexpr int kPieceBytes = 700;        // of the scan
 constexpr unsigned kNotedBlocks = 100;  // that are passed over at once, at most
 constexpr unsigned kTwoBits = 1200;     // for which two skippers are worth while
@@ -28,13 +30,13 @@ constexpr int kPieceBytes = 16384;
 constexpr unsigned kNotedBlocks = 4096;
 constexpr unsigned kTwoBits = 8192;
 #endif
-constexpr int kPiecePadding = 16;     // so that 8 bytes may be read at its end
-constexpr int kPieceRest = 64;        // bytes: another piece is worth while from here on
-constexpr unsigned kFewMcus = 2;      // for which a piece is not worth while
-constexpr int kGroup = 3;           // look-ups of kMostSkipped bits for 8 bytes
+constexpr int kPiecePadding = 16;  // so that 8 bytes may be read at its end
+constexpr int kPieceRest = 64;     // bytes: another piece is worth while from here on
+constexpr unsigned kFewMcus = 2;   // for which a piece is not worth while
+constexpr int kGroup = 3;          // look-ups of kMostSkipped bits for 8 bytes
 
-// A piece of the scan without its stuffed zeros, and where these were: the number of bytes
-// of the piece before each.
+// A piece of the scan without its stuffed zeros, and where these were: the number of
+// bytes of the piece before each.
 struct Piece {
   const uint8_t *begin = nullptr, *end = nullptr;  // in the scan
   int size = 0, num_stuffed = 0;
@@ -44,7 +46,8 @@ struct Piece {
 
 static_assert(kPieceBytes <= 16384, "the searches below begin with steps of 8192");
 
-// Fills the piece that begins here. It ends before a marker and before the end of the data.
+// Fills the piece that begins here. It ends before a marker and before the end of the
+// data.
 inline void FillPiece(const uint8_t* begin, const uint8_t* end, Piece* piece) {
   if (end - begin > kPieceBytes) end = begin + kPieceBytes;
   const uint8_t* from = begin;
@@ -78,7 +81,8 @@ inline const uint8_t* AddressOf(const Piece& piece, unsigned byte) {
   return piece.begin + byte + count;
 }
 
-// Returns the byte of the piece that stands at this address, which no stuffed zero does.
+// Returns the byte of the piece that stands at this address, which no stuffed zero
+// does.
 inline unsigned ByteAt(const Piece& piece, const uint8_t* address) {
   const auto byte = static_cast<unsigned>(address - piece.begin);
   unsigned count = 0;
@@ -104,8 +108,8 @@ struct SkippedPart {
   const OtherTable* other;
 };
 
-// The blocks of an MCU. The arrays hold them again and again: of `cycle` blocks, which are
-// whole MCUs and no less than a group of look-ups may end, and of some more.
+// The blocks of an MCU. The arrays hold them again and again: of `cycle` blocks, which
+// are whole MCUs and no less than a group of look-ups may end, and of some more.
 struct SkippedMcu {
   int num_blocks = 0, cycle = 0;
   SkippedPart parts[MAX_COMPS_IN_SCAN];
@@ -139,12 +143,13 @@ inline int FindCode(const CodeTable& table, uint64_t bits, int* length) {
   return -1;
 }
 
-// Passes over blocks from one place on. Two of these take turns, since each of them waits
-// most of the time for its look-ups.
+// Passes over blocks from one place on. Two of these take turns, since each of them
+// waits most of the time for its look-ups.
 struct Skipper {
   Bits b;
-  unsigned at;     // bits of the piece before this group of look-ups
-  unsigned taken;  // bits that are taken of the group (8 bits), and the place in the block
+  unsigned at;  // bits of the piece before this group of look-ups
+  unsigned
+      taken;  // bits that are taken of the group (8 bits), and the place in the block
   const uint16_t* looks;
   const SkipLooks* block;
   unsigned* begins;  // where each block begins, and the one after the last
@@ -155,7 +160,8 @@ struct Skipper {
 inline Skipper SkipperAt(const Piece& piece, const SkippedMcu& mcu, unsigned at,
                          unsigned* begins) {
   *begins = at;
-  return {BitsFrom(piece, at), at, 0, mcu.looks->starts, mcu.looks, begins, begins + 1, 0};
+  return {BitsFrom(piece, at), at,     0,          mcu.looks->starts,
+          mcu.looks,           begins, begins + 1, 0};
 }
 
 TFPIPE_INLINE void RefillSkipper(Skipper* s) {
@@ -191,8 +197,9 @@ TFPIPE_INLINE void EndGroup(const SkippedMcu& mcu, Skipper* s) {
 }
 
 // Takes back a look-up that did not fit, and takes one symbol, which may be long.
-static __attribute__((noinline)) void SkipSlowly(const Piece& piece, const SkippedMcu& mcu,
-                                                 unsigned look, Skipper* s) {
+static __attribute__((noinline)) void SkipSlowly(const Piece& piece,
+                                                 const SkippedMcu& mcu, unsigned look,
+                                                 Skipper* s) {
   unsigned place = s->taken >> 8;
   if (place == 64) {  // the block is full, and has no code for its end
     s->at += s->taken & 255;
@@ -249,8 +256,9 @@ inline void SkipAlone(const Piece& piece, const SkippedMcu& mcu, const unsigned*
 }
 
 // Does the same with two skippers, until one of them ends.
-inline void SkipInTurns(const Piece& piece, const SkippedMcu& mcu, const unsigned* one_last,
-                        const unsigned* other_last, Skipper* first, Skipper* second) {
+inline void SkipInTurns(const Piece& piece, const SkippedMcu& mcu,
+                        const unsigned* one_last, const unsigned* other_last,
+                        Skipper* first, Skipper* second) {
   Skipper one = *first, other = *second;
   while (Goes(one, one_last) && Goes(other, other_last)) {
     RefillSkipper(&one);
@@ -261,10 +269,14 @@ inline void SkipInTurns(const Piece& piece, const SkippedMcu& mcu, const unsigne
       const bool fits = LookUp(&one, &look), other_fits = LookUp(&other, &other_look);
       if (TFPIPE_RARE(!(fits & other_fits))) {
         Skipper copy = one, other_copy = other;
-        if (fits) GoOn(&copy);
-        else SkipSlowly(piece, mcu, look, &copy);
-        if (other_fits) GoOn(&other_copy);
-        else SkipSlowly(piece, mcu, other_look, &other_copy);
+        if (fits)
+          GoOn(&copy);
+        else
+          SkipSlowly(piece, mcu, look, &copy);
+        if (other_fits)
+          GoOn(&other_copy);
+        else
+          SkipSlowly(piece, mcu, other_look, &other_copy);
         one = copy;
         other = other_copy;
         break;
@@ -279,8 +291,8 @@ inline void SkipInTurns(const Piece& piece, const SkippedMcu& mcu, const unsigne
   *second = other;
 }
 
-// Goes on with `one` until an MCU of it begins where one of `other` does. From there on all
-// is the same: what `other` noted is appended, and `one` ends.
+// Goes on with `one` until an MCU of it begins where one of `other` does. From there on
+// all is the same: what `other` noted is appended, and `one` ends.
 inline void Join(const Piece& piece, const SkippedMcu& mcu, const unsigned* last,
                  const Skipper& other, Skipper* one) {
   const int num_blocks = mcu.num_blocks;
@@ -302,19 +314,19 @@ inline void Join(const Piece& piece, const SkippedMcu& mcu, const unsigned* last
   one->stop = -1;
 }
 
-// The bits of a piece from which and up to which blocks are passed over. A second skipper
-// begins at `middle`, wherever this is, unless it is `begin`.
+// The bits of a piece from which and up to which blocks are passed over. A second
+// skipper begins at `middle`, wherever this is, unless it is `begin`.
 struct Stretch {
   unsigned begin, middle, end;
 };
 
-// Passes over blocks until `limit` of them, at most kNotedBlocks, or the stretch are over.
-// Fills where each block begins, and the one after the last. Returns the number of blocks,
-// perhaps more than `limit`; fewer if a code does not exist.
+// Passes over blocks until `limit` of them, at most kNotedBlocks, or the stretch are
+// over. Fills where each block begins, and the one after the last. Returns the number
+// of blocks, perhaps more than `limit`; fewer if a code does not exist.
 //
 // If the second skipper is never in step, its work is lost, and nothing else.
-inline int SkipBlocks(const Piece& piece, const SkippedMcu& mcu, const Stretch& stretch, int limit,
-                      unsigned* begins, unsigned* others) {
+inline int SkipBlocks(const Piece& piece, const SkippedMcu& mcu, const Stretch& stretch,
+                      int limit, unsigned* begins, unsigned* others) {
   const int64_t stop = std::min<int64_t>(stretch.end, int64_t{piece.size} * 8) - 64;
   unsigned* const last = begins + limit;
   Skipper one = SkipperAt(piece, mcu, stretch.begin, begins);
@@ -335,10 +347,10 @@ inline int SkipBlocks(const Piece& piece, const SkippedMcu& mcu, const Stretch& 
   return static_cast<int>(one.next - begins) - 1;
 }
 
-// Adds the DC differences of MCUs that begin at these bits. Returns whether the values are
-// in range.
-inline bool AddDifferences(const Piece& piece, const SkippedMcu& mcu, const unsigned* begins,
-                           int num_mcus, int* last_dc) {
+// Adds the DC differences of MCUs that begin at these bits. Returns whether the values
+// are in range.
+inline bool AddDifferences(const Piece& piece, const SkippedMcu& mcu,
+                           const unsigned* begins, int num_mcus, int* last_dc) {
   for (; num_mcus > 0; --num_mcus, begins += mcu.num_blocks) {
     for (int i = 0; i < mcu.num_blocks; ++i) {
       const FirstTable& first = *mcu.parts[mcu.part_of[i]].first;

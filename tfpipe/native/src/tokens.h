@@ -79,7 +79,8 @@ inline bool AddToLook(const Reading& reading, int window, Look* look) {
   return !ends && look->count < 2;
 }
 
-// Fills what is needed to read a table: the first of DC is 0, the first of AC kMaxTables.
+// Fills what is needed to read a table: the first of DC is 0, the first of AC
+// kMaxTables.
 inline void FillReading(const Codes& codes, bool dc, int table, Reading* reading) {
   reading->first_kind = static_cast<uint32_t>(table * kKinds);
   std::fill(reading->last_code, reading->last_code + kMaxLength + 1, -1);
@@ -156,8 +157,9 @@ inline int TakeOne(const Reading& reading, Reader* reader, uint32_t** token,
 }
 
 // Takes the codes of a block. Returns whether they are sound.
-TFPIPE_ALWAYS_INLINE bool ReadBlock(const Reading& dc, const Reading& ac, Reader* reader,
-                                    uint32_t** token, uint32_t* counts) {
+TFPIPE_ALWAYS_INLINE bool ReadBlock(const Reading& dc, const Reading& ac,
+                                    Reader* reader, uint32_t** token,
+                                    uint32_t* counts) {
   int place = 0;
   for (const Reading* reading = &dc; place < kPlaces; reading = &ac) {
     reader->Refill();
@@ -184,8 +186,8 @@ TFPIPE_ALWAYS_INLINE bool ReadBlock(const Reading& dc, const Reading& ac, Reader
 
 using Readings = Reading[2][kMaxTables];
 
-// Reads the codes of `num_mcus` MCUs, which begin and end at these bytes. Returns whether
-// they are sound.
+// Reads the codes of `num_mcus` MCUs, which begin and end at these bytes. Returns
+// whether they are sound.
 TFPIPE_ALWAYS_INLINE bool ReadMcus(const uint8_t* begin, const uint8_t* end,
                                    const Layout& layout, const Readings& readings,
                                    int64_t num_mcus, Tokens* tokens, size_t* size) {
@@ -199,8 +201,8 @@ TFPIPE_ALWAYS_INLINE bool ReadMcus(const uint8_t* begin, const uint8_t* end,
     for (int i = 0; i < layout.num_blocks; ++i) {
       // The reader is up to 8 bytes ahead.
       if (reader.next > end + 8) return false;
-      if (!ReadBlock(readings[0][layout.dc[i]], readings[1][layout.ac[i]], &reader, &token,
-                     tokens->counts)) {
+      if (!ReadBlock(readings[0][layout.dc[i]], readings[1][layout.ac[i]], &reader,
+                     &token, tokens->counts)) {
         return false;
       }
     }
@@ -219,8 +221,8 @@ TFPIPE_ALWAYS_INLINE bool ReadIntervals(const Scan& scan, const Header& header,
   for (const size_t end : scan.ends) {
     const int64_t num_mcus = header.interval ? std::min(header.interval, rest) : rest;
     const uint8_t* bytes = scan.bytes.data();
-    if (num_mcus == 0 || !ReadMcus(bytes + begin, bytes + end, layout, readings, num_mcus,
-                                   tokens, &size)) {
+    if (num_mcus == 0 || !ReadMcus(bytes + begin, bytes + end, layout, readings,
+                                   num_mcus, tokens, &size)) {
       return false;
     }
     rest -= num_mcus;
@@ -275,7 +277,8 @@ inline void FillWriting(const Reading& reading, const NewCodes& fresh,
   }
 }
 
-// Writes all tokens without stuffed zeros; fills the last byte of an interval with ones.
+// Writes all tokens without stuffed zeros; fills the last byte of an interval with
+// ones.
 TFPIPE_ALWAYS_INLINE void WriteIntervals(const Tokens& tokens, const Writing& writing,
                                          Scan* scan) {
   const uint32_t* token = tokens.values.data();

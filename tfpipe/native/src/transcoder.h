@@ -9,7 +9,8 @@
 
 namespace tfpipe {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 29;  // of a decoded image; TensorFlow's limit
+// Bytes of a decoded image: the limit of TensorFlow.
+constexpr int64_t kMaxBytes = int64_t{1} << 29;
 
 // Memory that grows and survives an error; libjpeg would lose its own.
 struct Output : jpeg_destination_mgr {
@@ -124,15 +125,17 @@ const char* Guarded(Transcoder* transcoder, const uint8_t* jpeg, size_t size,
   return steps(transcoder);
 }
 
-// Each writes an image as tfpipe_rewrite and tfpipe_turn do: with a restart marker after so
-// many rows of MCUs, or none for 0; mirrored, with its metadata and restart intervals.
-const char* Rewritten(const uint8_t* jpeg, size_t size, int restart_rows, uint8_t** made,
-                      size_t* made_size);
-const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** made, size_t* made_size);
+// Each writes an image as tfpipe_rewrite and tfpipe_turn do: with a restart marker
+// after so many rows of MCUs, or none for 0; mirrored, with its metadata and restart
+// intervals.
+const char* Rewritten(const uint8_t* jpeg, size_t size, int restart_rows,
+                      uint8_t** made, size_t* made_size);
+const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** made,
+                     size_t* made_size);
 
-// Runs `steps`, from the header to the end of the encoder, and frees all but the result.
-// `steps` returns null, or a word: why the image must stay. It must hold no object with a
-// destructor.
+// Runs `steps`, from the header to the end of the encoder, and frees all but the
+// result. `steps` returns null, or a word: why the image must stay. It must hold no
+// object with a destructor.
 template <typename Steps>
 const char* Transcode(const uint8_t* jpeg, size_t size, Steps steps, uint8_t** made,
                       size_t* made_size) {

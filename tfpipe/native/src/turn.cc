@@ -1,9 +1,9 @@
-// Turns and mirrors an image by its coefficients, without loss: jpegtran -rotate, -flip,
-// -transpose and -transverse with -perfect.
+// Turns and mirrors an image by its coefficients, without loss: jpegtran -rotate,
+// -flip, -transpose and -transverse with -perfect.
 //
-// A block is mirrored by the signs of its odd frequencies, and its rows become columns as
-// those of its pixels do. Metadata are dropped: an EXIF orientation and a thumbnail would
-// no longer be true. The markers that tell the colors are written anew.
+// A block is mirrored by the signs of its odd frequencies, and its rows become columns
+// as those of its pixels do. Metadata are dropped: an EXIF orientation and a thumbnail
+// would no longer be true. The markers that tell the colors are written anew.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -38,12 +38,12 @@ Turn TurnOf(int orientation) {
 bool IsPossible(const jpeg_decompress_struct& source, const Turn& turn) {
   for (int i = 0; i < source.num_components; ++i) {
     const jpeg_component_info& part = source.comp_info[i];
-    const bool whole_x = int64_t{part.width_in_blocks} * DCTSIZE *
-                             source.max_h_samp_factor ==
-                         int64_t{source.image_width} * part.h_samp_factor;
-    const bool whole_y = int64_t{part.height_in_blocks} * DCTSIZE *
-                             source.max_v_samp_factor ==
-                         int64_t{source.image_height} * part.v_samp_factor;
+    const bool whole_x =
+        int64_t{part.width_in_blocks} * DCTSIZE * source.max_h_samp_factor ==
+        int64_t{source.image_width} * part.h_samp_factor;
+    const bool whole_y =
+        int64_t{part.height_in_blocks} * DCTSIZE * source.max_v_samp_factor ==
+        int64_t{source.image_height} * part.v_samp_factor;
     if ((turn.mirrors_x && !whole_x) || (turn.mirrors_y && !whole_y)) return false;
   }
   return true;
@@ -90,8 +90,8 @@ JDIMENSION Padded(JDIMENSION num_blocks, int sampling) {
   return (num_blocks + factor - 1) / factor * factor;
 }
 
-// Writes one block. Returns the bits that are set in any size of its values. The size of
-// the first value is one less if it is negative, which gives it one value more.
+// Writes one block. Returns the bits that are set in any size of its values. The size
+// of the first value is one less if it is negative, which gives it one value more.
 int TurnBlock(const JCOEF* values, const BlockTurn& block, JCOEF* result) {
   int bits = values[0] ^ (values[0] >> 15);
   result[0] = values[0];
@@ -103,11 +103,11 @@ int TurnBlock(const JCOEF* values, const BlockTurn& block, JCOEF* result) {
   return bits;
 }
 
-// Writes the blocks of up to kStripe rows of the source, whose first is `first`. Returns
-// the bits of all.
+// Writes the blocks of up to kStripe rows of the source, whose first is `first`.
+// Returns the bits of all.
 int TurnStripe(const JBLOCKROW* stripe, JDIMENSION first, JDIMENSION num_rows,
-               const jpeg_component_info& part, const Turn& turn, const BlockTurn& block,
-               JBLOCKARRAY to) {
+               const jpeg_component_info& part, const Turn& turn,
+               const BlockTurn& block, JBLOCKARRAY to) {
   int bits = 0;
   for (JDIMENSION i = 0; i < part.width_in_blocks; ++i) {
     for (JDIMENSION j = 0; j < num_rows; ++j) {
@@ -192,8 +192,8 @@ const char* TurnUpright(Transcoder* transcoder, const Turn& turn, bool keeps_mar
   return nullptr;
 }
 
-const char* Turned(const uint8_t* jpeg, size_t size, int orientation, bool keeps_markers,
-                   uint8_t** made, size_t* made_size) {
+const char* Turned(const uint8_t* jpeg, size_t size, int orientation,
+                   bool keeps_markers, uint8_t** made, size_t* made_size) {
   const auto steps = [=](Transcoder* transcoder) {
     return TurnUpright(transcoder, TurnOf(orientation), keeps_markers);
   };
@@ -202,7 +202,8 @@ const char* Turned(const uint8_t* jpeg, size_t size, int orientation, bool keeps
 
 }  // namespace
 
-const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** made, size_t* made_size) {
+const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** made,
+                     size_t* made_size) {
   return Turned(jpeg, size, 2, true, made, made_size);
 }
 

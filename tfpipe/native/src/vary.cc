@@ -2,11 +2,12 @@
 //
 // The lengths of the new codes are those for the counts of the symbols, multiplied by
 // random numbers. These are as large as the size of the image allows. Codes of equal
-// length change places at random. A code therefore has other bits in each copy, and begins
-// at another bit: copies have no long runs of bytes in common.
+// length change places at random. A code therefore has other bits in each copy, and
+// begins at another bit: copies have no long runs of bytes in common.
 //
-// A JPEG with one sequential scan is read and written here: its markers, restart intervals
-// and values stay as they are. libjpeg writes any other JPEG as such a scan first.
+// A JPEG with one sequential scan is read and written here: its markers, restart
+// intervals and values stay as they are. libjpeg writes any other JPEG as such a scan
+// first.
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +42,8 @@ uint64_t Power(int eighths) {
 }
 
 // Sets the depths of the leaves of the Huffman tree, which are at most kMaxLength.
-// `weights` has one more leaf than symbols, of weight 0: its code is the last one, of all
-// ones, which no JPEG may use.
+// `weights` has one more leaf than symbols, of weight 0: its code is the last one, of
+// all ones, which no JPEG may use.
 void FillDepths(std::vector<uint64_t> weights, uint8_t* depths) {
   const int num_leaves = static_cast<int>(weights.size());
   std::vector<uint64_t> sorted(num_leaves), sums(num_leaves);
@@ -76,18 +77,17 @@ void FillDepths(std::vector<uint64_t> weights, uint8_t* depths) {
   }
 }
 
-// Makes new codes for the counts, each multiplied or divided by a random number of up to
-// 2 ** (noise / 8).
+// Makes new codes for the counts, each multiplied or divided by a random number of up
+// to 2 ** (noise / 8).
 void FillNewCodes(const Codes& source, const uint32_t* counts, int noise, uint64_t seed,
-               NewCodes* fresh) {
+                  NewCodes* fresh) {
   const int num_symbols = source.num_symbols;
   const uint64_t total = std::accumulate(counts, counts + num_symbols, uint64_t{0});
   std::vector<uint64_t> weights(num_symbols + 1, 0);
   uint64_t keys[kMaxSymbols];
   for (int i = 0; i < num_symbols; ++i) {
     // A symbol that was not counted may still come.
-    const uint64_t weight =
-        16 * uint64_t{counts[i]} + (total >> source.lengths[i]) + 1;
+    const uint64_t weight = 16 * uint64_t{counts[i]} + (total >> source.lengths[i]) + 1;
     const uint64_t random = Random(&seed);
     const int eighths = static_cast<int>(random & 0xffff) * (2 * noise + 1) / 0x10000;
     weights[i] = weight * Power(eighths - noise);
@@ -227,7 +227,8 @@ void WriteTables(const Work& work, uint8_t* made) {
     memset(made + codes.at, 0, kMaxLength);
     for (int i = 0; i < codes.num_symbols; ++i) {
       ++made[codes.at + fresh.lengths[i] - 1];
-      made[codes.at + kMaxLength + static_cast<size_t>(i)] = codes.symbols[fresh.order[i]];
+      made[codes.at + kMaxLength + static_cast<size_t>(i)] =
+          codes.symbols[fresh.order[i]];
     }
   });
 }
@@ -297,7 +298,8 @@ bool VarySequential(const uint8_t* jpeg, size_t size, uint64_t seed, uint8_t** m
     FillWriting(work->readings[kind][number], work->codes[kind][number],
                 work->tokens.counts + first, work->writing + first);
   });
-  work->made.bytes.Grow(static_cast<size_t>(num_bits / 8) + work->tokens.ends.size() + 8);
+  work->made.bytes.Grow(static_cast<size_t>(num_bits / 8) + work->tokens.ends.size() +
+                        8);
   WriteTokens(work);
   Assemble(jpeg, size, *work, made, made_size);
   return true;
