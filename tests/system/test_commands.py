@@ -28,7 +28,6 @@ COMMANDS = (
     "benchmarks.sweep",
     "benchmarks.report",
     "benchmarks.service",
-    "studies.realism",
 )
 
 

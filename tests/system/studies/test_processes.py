@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from studies import conversion_scale, decode, decode_variants, shuffle_memory
-from tests.support.data import convert, make_tree
+from studies import decode, decode_variants
 from tests.support.warm_python import WarmPython
 
 
@@ -29,26 +28,3 @@ def test_decode_starts_its_variants(
 
     assert list(figures) == ["hand_uint8", "lean_uint8"]
     assert figures["hand_uint8"]["cpu_ratio"] == 1.0
-
-
-def test_shuffle_memory_reads_in_a_process(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / "records"
-    convert(make_tree(tmp_path / "raw", num_images=32), folder)  # one batch
-
-    peak = shuffle_memory.peak_bytes(str(folder), 32, {"MALLOC_ARENA_MAX": "1"})
-
-    assert 1e8 < peak < 1e10  # TensorFlow alone takes a few hundred MB
-
-
-def test_conversion_scale_plans_and_watches(
-    raw_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    plan = conversion_scale._python("-c", conversion_scale._PLAN, raw_dir)
-    watched = conversion_scale.watch(raw_dir, tmp_path / "out", "--num_workers=2")
-
-    bytes_per_image, seconds = map(float, plan.split())
-    assert bytes_per_image >= 0
-    assert seconds > 0
-    assert watched.returncode == 0
-    assert watched.parent_peak > 1e7
-    assert (tmp_path / "out" / "index.json").exists()

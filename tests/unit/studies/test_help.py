@@ -6,30 +6,17 @@ from types import ModuleType
 import pytest
 from absl import flags
 
-from studies import (
-    conversion,
-    conversion_scale,
-    decode,
-    dlio,
-    monitoring,
-    parity,
-    realism,
-    shuffle_memory,
-    tuning,
-)
-from studies.advice import published, this_host
+from studies import conversion, decode, tuning
 from studies.cores import __main__ as cores
 from studies.loaders import __main__ as loaders
-from studies.query import __main__ as query
-from studies.replicas import __main__ as replicas
 from studies.service import __main__ as service
 from studies.shard_cache import __main__ as shard_cache
-from studies.subset import __main__ as subset
+from studies.storage import probe
+from studies.tables import rate
 
 STUDIES = [
-    *(conversion, conversion_scale, cores, decode, dlio),
-    *(monitoring, parity, published, this_host, query, realism),
-    *(replicas, service, shard_cache, shuffle_memory, subset, tuning, loaders),
+    *(conversion, cores, decode, loaders, probe),
+    *(rate, service, shard_cache, tuning),
 ]
 
 

@@ -17,7 +17,7 @@ from benchmarks.options import (
     train_flags,
 )
 from benchmarks.reporting import gates
-from studies import decode, realism
+from studies import decode
 from tests.support.url_flags import check_url_is_refused, takes_text
 
 
@@ -178,7 +178,7 @@ def test_flag_of_input_that_would_have_no_effect_is_refused(
     "flag",
     [
         flag
-        for module in (train_flags, input_flags, sweep_flags, report, realism, decode)
+        for module in (train_flags, input_flags, sweep_flags, report, decode)
         for flag in _key_flags(module)
         if takes_text(flag) and flag.name not in command.URL_FLAGS
     ],
