@@ -39,11 +39,10 @@ from typing import Any, cast
 import numpy as np
 from absl import flags
 
-from converters.exports import again, array_record, plan as plans, run
+from converters.exports import again, array_record, plan as plans, run, sizing
 from converters.exports.plan import FORMATS, Format, Paths, Plan
+from converters.exports.source import Source, open_source, require_beside
 from converters.options import exit_code, shared, start
-from converters.replicas import sizing
-from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import host
 from tfpipe.errors import count_of
 from tfpipe.remote import urls

@@ -59,14 +59,14 @@ from converters.catalog import (
 )
 from converters.catalog.samples import Sample
 from converters.engines import processes
+from converters.exports import report, tables
+from converters.exports.source import Source, open_source, require_beside
 from converters.images.policy import policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import shared, start
 from converters.options.own import query
 from converters.options.own.query import ALL, Config, config_from_flags
-from converters.replicas import report, tables
-from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import errors, host
 from tfpipe.shards import subset
 

@@ -39,14 +39,14 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from converters.engines import processes
+from converters.exports import estimate, identical, report, sizing, tables, write
+from converters.exports.copies import make_plans
+from converters.exports.source import Source, open_source, require_beside
 from converters.images.policy import Policy, policy_of
 from converters.jobs import run
 from converters.jobs.job import Job
 from converters.options import exit_code, replicate, shared, start, summary
 from converters.options.replicate import Config, config_from_flags
-from converters.replicas import estimate, identical, report, sizing, tables, write
-from converters.replicas.plan import make_plans
-from converters.replicas.source import Source, open_source, require_beside
 from tfpipe import host
 
 _COMMAND = "converters.replicate"

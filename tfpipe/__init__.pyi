@@ -102,13 +102,6 @@ from .recipes import (
 from .remote.files import (
     Files as Files,
 )
-from .remote.local.open_cache import (
-    CacheStatistics as CacheStatistics,
-)
-from .remote.shard_cache import (
-    Filled as Filled,
-    ShardCache as ShardCache,
-)
 from .service.paying import (
     ServicePayoff as ServicePayoff,
 )
@@ -118,6 +111,13 @@ from .service.stage import (
 from .service.workers import (
     service_worker_answers as service_worker_answers,
     service_workers as service_workers,
+)
+from .shard_cache.open_cache import (
+    CacheStatistics as CacheStatistics,
+)
+from .shard_cache.settings import (
+    Filled as Filled,
+    ShardCache as ShardCache,
 )
 from .shards.subset import (
     Subset as Subset,

@@ -19,10 +19,11 @@ from tfpipe.consumers.numpy_batches import NumpyBatches
 from tfpipe.consumers.preprocess import Images
 from tfpipe.consumers.reminder import Reminder
 from tfpipe.ops import identity
+from tfpipe.reading import building
+from tfpipe.reading.building import Source, Stage, Tunable, Wrapper
 from tfpipe.reading.state import State
 from tfpipe.shards import index
-from tfpipe.stages import building, fault_logs
-from tfpipe.stages.building import Source, Stage, Tunable, Wrapper
+from tfpipe.stages import fault_logs
 from tfpipe.tuning import Tuning
 
 __all__ = ["Pipeline", "Source", "Stage", "Wrapper"]

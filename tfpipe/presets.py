@@ -5,25 +5,32 @@ as it is, or to take stages from it (`pipeline.stages`) for another pipeline.
 """
 
 import dataclasses
+import functools
+import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.composition import compose, paths
-from tfpipe.composition.paths import WholeBatches
+from tfpipe.cache.stage import Cache
 from tfpipe.native.selection import CropOp
 from tfpipe.ops import boxes, mix
 from tfpipe.ops.basic import OneHot, Select
 from tfpipe.ops.boxes import ParseBoxes
 from tfpipe.ops.crop import MAX_IMAGE_SIZE, Dtype, ImageSize, Quality
 from tfpipe.ops.parse import Parse
-from tfpipe.pipeline import Pipeline, Wrapper
+from tfpipe.pipeline import Pipeline, Stage, Wrapper
+from tfpipe.reading import paths
 from tfpipe.reading.order import Remainder
+from tfpipe.reading.paths import Paths, WholeBatches
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.recipes import Recipe, pixels, resnet
+from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch
+from tfpipe.stages.element_fallback import EachExample, takes_batches
+from tfpipe.stages.faults import FaultLog
+from tfpipe.stages.map import Map
 from tfpipe.stages.traced import Op
 from tfpipe.tuning import Tuning
 
@@ -267,7 +274,7 @@ def _pipeline(
             crop_op=crop_op,
             jpeg_only=parse.as_converted,
         )
-    return compose.compose(
+    return _compose(
         source,
         parse=[*_parse_boxes(with_boxes, parse), parse],
         image=image,
@@ -284,6 +291,89 @@ def _pipeline(
         batch_bytes=_image_bytes(sides, dtype) * source.batch_size if made else 0,
         tuning=tuning,
     )
+
+
+def _compose(
+    source: TFRecordSource,
+    *,
+    parse: Sequence[Op],
+    image: Sequence[Op],
+    select: Op,
+    batch_ops: Sequence[Op],
+    device_ops: Sequence[Op],
+    cache: Wrapper | None,
+    whole_batches: WholeBatches,
+    batch_bytes: int,
+    tuning: Tuning | None,
+) -> Pipeline:
+    """Returns the pipeline of the stages that all presets share.
+
+    Args:
+        source: Where the records come from.
+        parse: Ops from a record to an example with its encoded image.
+        image: Ops after `parse`, up to the pixels. Without a recipe: ops on the encoded
+            image, or none.
+        select: The last op on examples.
+        batch_ops: Ops on each batch.
+        device_ops: Ops that the training step applies.
+        cache: A cache of the records.
+        whole_batches: Whether ops run on whole batches; "auto" if that pays.
+        batch_bytes: Bytes of the images of a batch.
+        tuning: Threads and memory.
+    """
+    tuning = tuning or Tuning()
+    errors.require_kind("", "tuning", tuning, Tuning)
+    crop = paths.crop_kernel(image)
+    points, entry_points = paths.entry_points(source, crop)
+    ops: list[Op] = [*parse, *points, *image, select]
+    whole = paths.whole_batches(whole_batches, ops, crop, batch_bytes, tuning)
+    is_whole = whole.value == "yes"
+    reading = paths.reading(source, ops, has_cache=cache is not None, is_whole=is_whole)
+    chosen = Paths(
+        whole_batches=whole, crop=crop, entry_points=entry_points, reading=reading
+    )
+    budget = 0 if source.on_error == "raise" else source.max_faults
+    faults = FaultLog(budget, locate=source.locate)
+    batch = Batch(source.batch_size)
+    made: list[Stage] = (
+        [batch, Map(*_on_batches(ops), faults=faults)]
+        if is_whole
+        else [Map(*ops, faults=faults), batch]
+    )
+    return Pipeline(
+        source,
+        stages=[
+            paths.reading_stage(reading.reason, faults),
+            *([cache] if cache else []),
+            AssertCardinality(),
+            *made,
+            *([Map(*batch_ops)] if batch_ops else []),
+            Prefetch(),
+        ],
+        tuning=tuning,
+        device_ops=device_ops,
+        _paths=functools.partial(_paths_taken, chosen),
+    )
+
+
+def _on_batches(ops: Sequence[Op]) -> list[Op]:
+    """Returns ops that do to a batch what `ops` do to each of its examples.
+
+    From the first op that takes no batches on, all ops run on each example: what such
+    an op leaves need not have one shape before the last op, `Select`.
+    """
+    leading = list(itertools.takewhile(takes_batches, ops))
+    rest = ops[len(leading) :]
+    return [*leading, *([EachExample(*rest)] if rest else [])]
+
+
+def _paths_taken(
+    chosen: paths.Paths, stages: Sequence[Any]
+) -> Mapping[str, paths.Choice]:
+    """Returns the paths of some stages, by name."""
+    kinds = [type(stage) for stage in stages if isinstance(stage, Map | Cache)]
+    keeps_examples = Cache in kinds and Map in kinds[: kinds.index(Cache)]
+    return chosen.taken_by(stages, keeps_examples=keeps_examples)
 
 
 def _require(

@@ -19,7 +19,7 @@ from tfpipe import errors
 from tfpipe.consumers import captions, records_of
 from tfpipe.ops.basic import Normalize
 from tfpipe.pipeline import Pipeline
-from tfpipe.stages import building
+from tfpipe.reading import building
 from tfpipe.stages.element_fallback import ops_within
 from tfpipe.stages.map import Map
 

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfpipe.shards.subsets.sql_text import identifier, one_file
+from tfpipe.shards.sql import identifier, one_file
 
 if TYPE_CHECKING:
     import duckdb

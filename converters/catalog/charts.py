@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from converters.replicas.sizing import shown
+from converters.exports.sizing import shown
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from converters.replicas.sizing import shown
+from converters.exports.sizing import shown
 from tfpipe.errors import count_of
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from converters.catalog import charts, counts, samples, sheet
 from converters.catalog.samples import Sample
+from converters.exports.sizing import shown
+from converters.exports.source import Source
 from converters.jobs import duplicates, publish
-from converters.replicas.sizing import shown
-from converters.replicas.source import Source
 from tfpipe import errors
 from tfpipe.errors import count_of
 from tfpipe.remote.files import Files

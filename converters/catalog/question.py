@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from converters.catalog import added
 from converters.catalog.added import Added
-from converters.replicas.source import Source
+from converters.exports.source import Source
 from tfpipe import errors
 from tfpipe.shards import index
-from tfpipe.shards.subsets.sql_text import identifier, one_file, quoted
+from tfpipe.shards.sql import identifier, one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import PIL.Image
 
 from converters.catalog import question
+from converters.exports.source import Source
 from converters.images import prepare
 from converters.images.policy import Policy
-from converters.replicas.source import Source
 from tfpipe import errors
 from tfpipe.remote.files import Files
 from tfpipe.shards import example, records

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from converters.engines import processes
+from converters.exports import new_shard
+from converters.exports.new_shard import NewShard
+from converters.exports.source import Pread, Row, Source, changed
+from converters.exports.tables import Tables
 from converters.jobs import side_files
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.jobs.write_shard import Task, Written
-from converters.replicas import new_shard
-from converters.replicas.new_shard import NewShard
-from converters.replicas.source import Pread, Row, Source, changed
-from converters.replicas.tables import Tables
 from tfpipe import errors
 from tfpipe.shards import index, records
 

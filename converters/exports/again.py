@@ -10,9 +10,9 @@ import shlex
 
 from converters.exports import naming, tree
 from converters.exports.plan import Plan
+from converters.exports.source import Source
 from converters.images.policy import Policy, policy_of
 from converters.jobs import side_files
-from converters.replicas.source import Source
 
 FOLDER = "converters.folder"
 

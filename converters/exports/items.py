@@ -12,9 +12,9 @@ import xxhash
 from converters.checks import record as keys
 from converters.engines import processes
 from converters.exports.plan import Part, Plan, Row
+from converters.exports.source import Source
 from converters.images import formats, jpeg_header
 from converters.inputs.boxes import Box
-from converters.replicas.source import Source
 from tfpipe import errors
 from tfpipe.shards import index, records
 from tfpipe.shards.example import Located, locate

@@ -13,7 +13,7 @@ from typing import Any
 from converters.exports.items import Item
 from converters.exports.plan import Part, Plan
 from converters.jobs import side_files
-from tfpipe.shards.subsets.sql_text import quoted
+from tfpipe.shards.sql import quoted
 
 _GROUP_BYTES = 16_000_000
 _CONTENT = (

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from converters.exports import naming
+from converters.exports.source import Source
 from converters.jobs import side_files
-from converters.replicas.source import Source
 from tfpipe.shards import index
+from tfpipe.shards.sql import one_file, quoted
 from tfpipe.shards.subset import Subset
-from tfpipe.shards.subsets.sql_text import one_file, quoted
 
 if TYPE_CHECKING:
     import duckdb

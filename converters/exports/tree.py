@@ -17,7 +17,7 @@ from converters.inputs import classes, devkit
 from converters.inputs.classes import Class
 from converters.jobs import side_files
 from tfpipe.shards import index
-from tfpipe.shards.subsets.sql_text import one_file
+from tfpipe.shards.sql import one_file
 
 SYNSETS_NAME, WORDS_NAME = "synsets.txt", "synset_words.txt"
 

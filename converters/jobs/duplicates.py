@@ -14,7 +14,7 @@ import xxhash
 
 from converters.engines import processes
 from converters.inputs.ilsvrc import Image, catalog_name, read_image
-from tfpipe.shards.subsets.sql_text import one_file
+from tfpipe.shards.sql import one_file
 
 if TYPE_CHECKING:
     import duckdb

@@ -10,8 +10,8 @@ import tempfile
 from typing import Any
 
 from converters.exports import plan as plans
+from converters.exports.source import open_source
 from converters.near import hashes, pairs
-from converters.replicas.source import open_source
 from tfpipe.shards import index
 
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 from absl import flags
 
+from converters.exports import sizing
+from converters.exports.change import Change
+from converters.exports.identical import By
+from converters.exports.write import Damaged
 from converters.images.policy import REENCODE_QUALITY
 from converters.options import shared
-from converters.replicas import sizing
-from converters.replicas.change import Change
-from converters.replicas.identical import By
-from converters.replicas.write import Damaged
 from tfpipe.native import entry_file
 from tfpipe.remote import urls
 

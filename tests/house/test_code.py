@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from tests.house.code import MODULES, ROOT, faults, name_of, nodes, tree
 
-MAX_MODULE_LINES = 400
+# A module is one idea: 80 to 300 lines is usual. A module that is one idea and longer
+# stands here with its reason.
+MAX_MODULE_LINES = 600
+LONGER_MODULES: dict[str, str] = {}
 MAX_FUNCTION_LINES = 40
-MAX_CLASS_LINES = 120
 # Signatures and docstrings of the presets list every argument of a run.
 MAX_DOCUMENTED_FUNCTION_LINES = 80
 
@@ -21,8 +23,9 @@ def test_sizes() -> None:
 
 
 def _too_large(path: pathlib.Path) -> Iterator[str]:
-    if len(path.read_text().splitlines()) > MAX_MODULE_LINES:
-        yield f"more than {MAX_MODULE_LINES} lines"
+    is_longer = len(path.read_text().splitlines()) > MAX_MODULE_LINES
+    if is_longer != (name_of(path) in LONGER_MODULES):
+        yield f"{'more' if is_longer else 'not more'} than {MAX_MODULE_LINES} lines"
     for node in nodes(path):
         if isinstance(node, ast.FunctionDef):
             # Without its arguments, which are a table of one a line.
@@ -30,14 +33,9 @@ def _too_large(path: pathlib.Path) -> Iterator[str]:
             code = documented - _docstring_lines(node)
             if code > MAX_FUNCTION_LINES or documented > MAX_DOCUMENTED_FUNCTION_LINES:
                 yield f"{node.name}: {code} lines, {documented} with its docstring"
-        if isinstance(node, ast.ClassDef):
-            parts = [n for n in ast.walk(node) if isinstance(n, _DOCUMENTED)]
-            code = _lines(node) - sum(map(_docstring_lines, parts))
-            if code > MAX_CLASS_LINES:
-                yield f"{node.name}: {code} lines"
 
 
-def _lines(node: ast.FunctionDef | ast.ClassDef) -> int:
+def _lines(node: ast.FunctionDef) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
@@ -45,7 +43,7 @@ def _signature_lines(node: ast.FunctionDef) -> int:
     return node.body[0].lineno - node.lineno
 
 
-def _docstring_lines(node: ast.FunctionDef | ast.ClassDef) -> int:
+def _docstring_lines(node: ast.FunctionDef) -> int:
     first = node.body[0]
     if ast.get_docstring(node) is None or first.end_lineno is None:
         return 0

@@ -22,7 +22,7 @@ from typing import Any
 import tfpipe
 from tests.support.shards import ScriptedFiles, load_shards, read_records
 from tfpipe.reading.order import Order, Place
-from tfpipe.remote.local import pieces as cuts
+from tfpipe.shard_cache import pieces as cuts
 
 
 def main(job: dict[str, Any]) -> None:

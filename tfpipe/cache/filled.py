@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.cache import cacheable, store
-from tfpipe.reading import philox
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
+from tfpipe.stages import philox
 from tfpipe.stages.basic import Example, as_it_is
 from tfpipe.stages.faults import REMEDY
 from tfpipe.stages.interleave import Interleave

@@ -20,9 +20,9 @@ from tfpipe.cache import cacheable, folders, store
 from tfpipe.cache.filled import Filled, features
 from tfpipe.errors import require_local_path, settle_ints
 from tfpipe.pipeline import Stage
+from tfpipe.reading import building
 from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.shards import index
-from tfpipe.stages import building
 from tfpipe.stages.basic import AssertCardinality, Example, Prefetch
 from tfpipe.stages.interleave import RECORD_SPEC, Interleave
 from tfpipe.stages.map import Map

@@ -13,11 +13,11 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.consumers import classes
 from tfpipe.ops.basic import OneHot
+from tfpipe.reading.building import OfEpochs, are_counted
 from tfpipe.reading.order import Place, Window
 from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.stages.basic import AssertCardinality, Prefetch, as_it_is
-from tfpipe.stages.building import OfEpochs, are_counted
 from tfpipe.stages.traced import as_they_are
 
 Batch = dict[str, tf.Tensor]

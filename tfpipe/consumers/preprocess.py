@@ -25,8 +25,8 @@ import tensorflow as tf
 
 from tfpipe.consumers import records_of
 from tfpipe.ops.basic import Example, Select
+from tfpipe.reading.building import Wrapper
 from tfpipe.stages.basic import AssertCardinality, Batch, Prefetch, Take
-from tfpipe.stages.building import Wrapper
 from tfpipe.stages.map import Map, by_examples
 from tfpipe.stages.shuffle import Shuffle
 

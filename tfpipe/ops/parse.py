@@ -6,7 +6,7 @@ names that all ops know, and what else was asked for. The other ops are in `basi
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +15,11 @@ from tfpipe import errors
 from tfpipe.native import entry_file, op as native_op, record_op
 from tfpipe.ops import basic, boxes, identity, other_formats
 from tfpipe.ops.basic import Example
-from tfpipe.reading.source import TFRecordSource
 from tfpipe.shards import first_record, image_record
 from tfpipe.shards.index import Index
+
+if TYPE_CHECKING:
+    from tfpipe.reading.source import TFRecordSource
 
 # Kinds of lists in a tf.train.Example, and the types in which they are parsed.
 _KINDS = {tf.string: "bytes", tf.int64: "int64", tf.float32: "float"}
@@ -138,7 +140,7 @@ class Parse:
         base = known.label_base if self.label_base is None else self.label_base
         return known.label_base - base + self.label_offset
 
-    def for_source(self, source: TFRecordSource) -> "Parse":
+    def for_source(self, source: "TFRecordSource") -> "Parse":
         """Returns the op with what the index of a source states, for its records.
 
         Raises:
@@ -221,7 +223,7 @@ class EntryPoints:
         errors.require_kind(self, "path", self.path, str)
 
     @classmethod
-    def of(cls, source: TFRecordSource) -> "EntryPoints | None":
+    def of(cls, source: "TFRecordSource") -> "EntryPoints | None":
         """Returns the op for a source; None if its data set has no such file.
 
         The file of a data set at a URL, or behind a shard cache, is fetched once and
@@ -244,7 +246,7 @@ def _keys(op: Parse) -> tuple[object, ...]:
     return op.image_key, op.label_key, op.multi_label, op.extra
 
 
-def _require_fits(op: Parse, source: TFRecordSource) -> None:
+def _require_fits(op: Parse, source: "TFRecordSource") -> None:
     """Checks the first record; see `for_source`."""
     wanted = {
         op.image_key: ("image_key", "bytes", 1),

@@ -20,9 +20,9 @@ from tfpipe.profiling.dataset_nodes import Concurrency
 from tfpipe.profiling.prefixes import Step
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.timed_reader import TimedReader
+from tfpipe.reading import building
+from tfpipe.reading.building import AtPlaces
 from tfpipe.reading.state import State
-from tfpipe.stages import building
-from tfpipe.stages.building import AtPlaces
 from tfpipe.tuning import AUTOTUNE
 
 # A run is this many pulls; one pull before it is the warm-up.

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tfpipe import errors
-from tfpipe.reading import philox
 from tfpipe.reading.draws import Draws, ExpectedCopies
 from tfpipe.shards.ranges import RecordRanges, join
 from tfpipe.shards.records import Ints
+from tfpipe.stages import philox
 
 Remainder = Literal["drop", "pad"]
 Shuffle = Literal["none", "window", "full"]

@@ -15,28 +15,27 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.reading import storage
+from tfpipe.reading import state as state_of_run, storage
 from tfpipe.reading.draws import ExpectedCopies
-from tfpipe.reading.iterations import counters
-from tfpipe.reading.order import Order, Remainder, Shuffle
-from tfpipe.reading.progress import Progress
+from tfpipe.reading.order import Order, Place, Remainder, Shuffle
 from tfpipe.reading.sampling import Sampling
 from tfpipe.reading.split_index import SplitIndex
 from tfpipe.reading.state import State
 from tfpipe.reading.windows import Windows
 from tfpipe.remote import urls
-from tfpipe.remote.local.open_cache import CacheStatistics
+from tfpipe.shard_cache.open_cache import CacheStatistics
 from tfpipe.shards import index, subset as subsets
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints
 from tfpipe.shards.subset import Chosen, Subset
+from tfpipe.stages.iterations import counters
 
 OnError = Literal["raise", "skip"]
 Reading = Literal["auto", "native", "tensorflow"]
 
 
 @dataclasses.dataclass(frozen=True)
-class TFRecordSource(Progress):
+class TFRecordSource:
     """Windows of one rank's share of a split, epoch after epoch.
 
     Element: window of w records in x extents.
@@ -206,6 +205,46 @@ class TFRecordSource(Progress):
             + (() if chosen is None else ("subset", chosen.digest)),
         )
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that every rank makes in an epoch."""
+        return self.order.num_steps()
+
+    def place(self, state: State) -> Place:
+        """Returns the place of a state in the order of this source.
+
+        Raises:
+            ValueError: If the state belongs to other data or another order.
+        """
+        if state.digest not in ("", self.digest):
+            raise ValueError(
+                "The state must be of the same data, seed and shuffling as this source,"
+                f" {self.digest} of {self!r}, got {state.digest}."
+            )
+        return state_of_run.place(state, self.order)
+
+    def advance(self, state: State, num_steps: int = 1) -> State:
+        """Returns the state `num_steps` later."""
+        self.place(state)  # raises if the state belongs to another source
+        later = state_of_run.advance(state, self.order, num_steps)
+        return dataclasses.replace(later, digest=self.digest)
+
+    def num_steps(self, state: State, num_epochs: int | None) -> int | None:
+        """Returns the steps from a state on in `num_epochs` epochs; None is endless."""
+        return state_of_run.num_steps(state, self.order, num_epochs)
+
+    def num_records(self, state: State, num_epochs: int | None) -> int | None:
+        """Returns the records this rank reads in `num_steps`; None is endless."""
+        steps = self.num_steps(state, num_epochs)
+        return None if steps is None else steps * self.batch_size
+
+    def window_starts(self, state: State) -> Iterator[int]:
+        """Yields how many records after a state each window begins: 0, and so on.
+
+        Epochs never end. `Interleave` reads a whole window, while it uses the last.
+        """
+        return _window_starts(self.order, self.rank, self.place(state))
+
     def in_order(self) -> "TFRecordSource":
         """Returns a source of the same records on one rank, in disk order.
 
@@ -238,6 +277,15 @@ class TFRecordSource(Progress):
         return windows_of(self).dataset(
             self.place(state), num_epochs, is_continued=True
         )
+
+
+def _window_starts(order: Order, rank: int, place: Place) -> Iterator[int]:
+    start = 0
+    while True:
+        for number in order.windows(rank, place):
+            yield start
+            start += order.window(rank, place, number).take
+        place = Place(place.epoch + 1)
 
 
 def _expected_copies(source: TFRecordSource) -> ExpectedCopies | None:

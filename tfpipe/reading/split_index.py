@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tfpipe import errors
 from tfpipe.reading import storage
 from tfpipe.remote import metadata, urls
-from tfpipe.remote.local.open_cache import OpenCache
+from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shards import index, records, scan
 from tfpipe.shards.index import Index, Shard
 from tfpipe.shards.records import Ints

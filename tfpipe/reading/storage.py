@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tfpipe import errors
 from tfpipe.remote import direct, metadata, urls
 from tfpipe.remote.files import Files
-from tfpipe.remote.shard_cache import INDEX_FOLDER, ShardCache
+from tfpipe.shard_cache.settings import INDEX_FOLDER, ShardCache
 from tfpipe.shards import index
 
 Choice = ShardCache | Literal["auto", "direct"]

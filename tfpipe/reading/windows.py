@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfpipe.reading.iterations import counters, parts
 from tfpipe.reading.order import Order, Place, Window, epoch_seed
-from tfpipe.remote.local.open_cache import OpenCache
+from tfpipe.shard_cache.open_cache import OpenCache
 from tfpipe.shards import lengths
 from tfpipe.shards.ranges import RecordRanges, by_shard
 from tfpipe.shards.records import Ints
+from tfpipe.stages.iterations import counters, parts
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors, host
-from tfpipe.reading.iterations import counters
+from tfpipe.reading import building
 from tfpipe.reading.order import Place
 from tfpipe.reading.source import TFRecordSource, windows_of
 from tfpipe.reading.state import State
@@ -21,8 +21,8 @@ from tfpipe.service import watched
 from tfpipe.service.epoch_windows import Tensors
 from tfpipe.service.on_workers import POSITION, OnWorkers, Stage
 from tfpipe.service.received import Received
-from tfpipe.stages import building
 from tfpipe.stages.basic import AssertCardinality, Example, as_it_is
+from tfpipe.stages.iterations import counters
 
 _TIME_LIMIT = 10.0  # seconds in which the dispatcher must accept a connection
 

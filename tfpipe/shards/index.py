@@ -29,7 +29,7 @@ from tfpipe.shards.index_format import (
     Shard as Shard,
     require_base_name as require_base_name,
 )
-from tfpipe.shards.subsets.sql_text import one_file
+from tfpipe.shards.sql import one_file
 
 if TYPE_CHECKING:
     import duckdb

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.reading import philox
+from tfpipe.stages import philox
 from tfpipe.stages.faults import (
     REMEDY,
     Fault,

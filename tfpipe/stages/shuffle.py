@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.reading.iterations import counters
 from tfpipe.stages.basic import as_it_is
+from tfpipe.stages.iterations import counters
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from tfpipe.cache.stage import Cache
 from tfpipe.pipeline import Pipeline
+from tfpipe.reading import building
 from tfpipe.reading.source import TFRecordSource
 from tfpipe.reading.state import State
-from tfpipe.stages import building
 from tfpipe.stages.basic import AssertCardinality
 from tfpipe.stages.interleave import Interleave
 from tfpipe.stages.map import Map, by_examples

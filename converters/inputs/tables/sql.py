@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfpipe import host
-from tfpipe.shards.subsets.sql_text import (
+from tfpipe.shards.sql import (
     identifier as identifier,
     one_file as one_file,
     quoted as quoted,

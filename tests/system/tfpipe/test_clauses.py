@@ -16,7 +16,7 @@ import tfpipe
 from converters import table
 from converters.catalog import question
 from converters.catalog.question import Question
-from converters.replicas.source import Source, open_source
+from converters.exports.source import Source, open_source
 from tests.support.clauses import Clause, Columns, Row, clauses
 from tests.support.data import make_jpeg
 from tests.support.tables import config

@@ -1,8 +1,8 @@
-"""tfpipe.reading.philox: equal to TensorFlow's shuffle for any size of a window."""
+"""tfpipe.stages.philox: equal to TensorFlow's shuffle for any size of a window."""
 
 from tests.support.torture import rounds
 from tests.unit.tfpipe.reading.test_philox import shuffled_by_tensorflow
-from tfpipe.reading import philox
+from tfpipe.stages import philox
 
 
 def test_order_is_that_of_tensorflow_for_any_size():

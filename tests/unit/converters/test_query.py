@@ -12,9 +12,9 @@ import pytest
 
 from converters import folder as folder_command, query, verify
 from converters.catalog import samples, sheet
+from converters.exports.source import open_source
 from converters.images.policy import Policy
 from converters.options.own.query import Config
-from converters.replicas.source import open_source
 from tests.support.data import convert, make_jpeg, make_tree
 from tfpipe import errors
 from tfpipe.shards import index, records, subset

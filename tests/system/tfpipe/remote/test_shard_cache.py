@@ -18,7 +18,7 @@ from tests.support.bad_proxy import Fault
 from tests.support.shards import make_shards, read_records
 from tfpipe.reading.order import Order, Place
 from tfpipe.remote.files import Files
-from tfpipe.remote.local import next_use, pieces as cuts
+from tfpipe.shard_cache import next_use, pieces as cuts
 from tfpipe.shards.ranges import RecordRanges
 
 ROOT = pathlib.Path(__file__).parents[4]

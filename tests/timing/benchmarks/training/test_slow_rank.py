@@ -20,7 +20,7 @@ from benchmarks.training.setting import make_setting
 from tests.support import slow_storage
 from tests.support.data import SYNSETS, convert
 from tests.support.rank_pool import RankPool
-from tfpipe.stages import building
+from tfpipe.reading import building
 
 NUM_RECORDS = 64  # 32 for each rank, a whole shard: one shuffle window
 SECONDS_PER_RECORD = 0.2 / 16

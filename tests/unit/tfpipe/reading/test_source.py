@@ -6,9 +6,10 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.reading import order, philox
+from tfpipe.reading import order
 from tfpipe.shards import index
 from tfpipe.shards.ranges import by_shard
+from tfpipe.stages import philox
 
 NUM_TRAIN_RECORDS = 24
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tfpipe.reading import philox
 from tfpipe.reading.order import Phase
+from tfpipe.stages import philox
 
 NUM_RECORDS = 24
 

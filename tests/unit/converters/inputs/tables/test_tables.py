@@ -14,7 +14,7 @@ from converters.jobs import run
 from tests.support.data import make_jpeg
 from tests.support.tables import config, examples
 from tfpipe.shards import index
-from tfpipe.shards.subsets.sql_text import one_file
+from tfpipe.shards.sql import one_file
 
 # A row is (img, label, name, split, score).
 _COLUMNS = "img BLOB, label {kind}, name VARCHAR, split VARCHAR, score DOUBLE"

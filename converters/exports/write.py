@@ -1,0 +1,149 @@
+"""Writes one shard of copies: each record of a source shard, with another image in it.
+
+In: a job, and the task of a `ReplicaPlan`. Out: the shard, its catalog fragment and its
+marker in the job's folder, as `jobs.write_shard` makes them. The source shard is read
+once, and its digest is compared with the index. This code runs in worker processes.
+"""
+
+import dataclasses
+import pathlib
+from typing import Literal
+
+import xxhash
+
+from converters.engines import processes
+from converters.exports import new_shard
+from converters.exports.change import Change, Changed
+from converters.exports.copies import ReplicaPlan
+from converters.exports.new_shard import NewShard
+from converters.exports.source import Row, Source, changed
+from converters.jobs.job import Job
+from converters.jobs.write_shard import Task, Written
+from tfpipe import errors
+from tfpipe.shards import records
+
+Damaged = Literal["fail", "skip"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Writer:
+    """Writes the shards of distinct copies.
+
+    Attributes:
+        source: The data set that is copied.
+        change: What becomes of each record.
+        seed: Decides the bits of all copies.
+        damaged: What to do about a damaged record of the source.
+    """
+
+    source: Source
+    change: Change
+    seed: int
+    damaged: Damaged = "fail"
+
+    def __call__(self, job: Job, folder: pathlib.Path, task: Task) -> Written:
+        """Writes a shard, its catalog fragment and its marker.
+
+        Raises:
+            BadRecordError: If a record is damaged, and the choice is to fail.
+            OSError: If a file cannot be read or written, or the source shard is not the
+                one in the index.
+            RemoteError: If the source cannot be read.
+        """
+        plan = plan_of(task)
+        with new_shard.opened(job, folder, plan) as made:
+            copy = _Copy(self, plan, made)
+            copy.write()
+        return new_shard.mark(
+            job, folder, plan, made.entry, made.decisions, rejects=copy.rejects
+        )
+
+
+def plan_of(task: Task) -> ReplicaPlan:
+    """Returns the plan of a task, which is one of a copy."""
+    assert isinstance(task.plan, ReplicaPlan), "the job copies no data set"
+    return task.plan
+
+
+class _Copy:
+    """One shard while it is written."""
+
+    def __init__(self, writer: Writer, plan: ReplicaPlan, made: NewShard) -> None:
+        self._writer, self._plan, self._made = writer, plan, made
+        self.rejects: list[dict[str, str]] = []
+
+    def write(self) -> None:
+        """Copies every record, and compares the source with its digest."""
+        source, plan = self._writer.source, self._plan
+        rows = source.rows(plan.split, plan.source_number, plan.source)
+        digest, is_damaged = xxhash.xxh3_128(), False
+        with source.reading(plan.source) as pread:
+            found = records.read_from(
+                pread,
+                plan.source.num_bytes,
+                byte_offsets=[row.byte_offset for row in rows],
+                on_bytes=digest.update,
+            )
+            num_found = 0
+            for record in found:
+                if num_found < len(rows):
+                    self._copy(rows[num_found], record)
+                is_damaged = is_damaged or bool(record.fault)
+                num_found += 1
+                processes.image_done()
+        if is_damaged:
+            return
+        if num_found != len(rows):
+            raise changed(source, plan.source, f"{num_found} records")
+        if digest.hexdigest() != plan.source.digest:
+            raise changed(source, plan.source, f"digest {digest.hexdigest()}")
+
+    def _copy(self, row: Row, record: records.Record) -> None:
+        seed = f"{self._writer.seed}/{self._plan.copy}/{self._plan.source.name}"
+        try:
+            if record.fault:
+                raise errors.BadRecordError(record.fault)
+            made = self._writer.change(
+                record.data, (row.height, row.width), seed=f"{seed}/{row.record}"
+            )
+        except errors.BadRecordError as error:
+            self._reject(row, record, str(error))
+        except MemoryError as error:
+            raise OSError(
+                f"{self._where(row, record)}: {row.filename} needs more memory than "
+                "there is. Try fewer --num_workers."
+            ) from error
+        else:
+            self._store(row, made)
+
+    def _where(self, row: Row, record: records.Record) -> str:
+        shard = f"{self._writer.source.name}/{self._plan.source.name}"
+        return f"{shard}: record {row.record} at byte {record.byte_offset}"
+
+    def _reject(self, row: Row, record: records.Record, fault: str) -> None:
+        where = self._where(row, record)
+        if self._writer.damaged == "fail":
+            raise errors.BadRecordError(
+                f"{where} ({row.filename}) is damaged: {fault.rstrip('.')}. Complete "
+                "shards are kept: mend the data set with python -m converters.verify "
+                "--repair, or leave such records out with --damaged=skip, and run the "
+                "same command again to go on."
+            )
+        self._made.decisions["skipped_damaged_record"] += 1
+        self.rejects.append(
+            {
+                "name": row.filename,
+                "action": "skipped",
+                "reason": "damaged_record",
+                "detail": f"{where}, for copy {self._plan.copy}: {fault}",
+            }
+        )
+
+    def _store(self, row: Row, made: Changed) -> None:
+        new = row._replace(
+            height=made.height,
+            width=made.width,
+            decision=made.decision,
+            digest=made.digest,
+        )
+        self._made.add(records.frame(made.data), new, table=made.table)

@@ -1,0 +1,101 @@
+"""Next use: the plan against a search through all windows, and Belady's rule."""
+
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
+from tfpipe.shard_cache import next_use
+from tfpipe.shard_cache.next_use import NEVER, PINNED
+
+NUM_PIECES = 12
+WINDOWS = st.lists(
+    st.lists(st.integers(0, NUM_PIECES - 1), max_size=5, unique=True).map(sorted),
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(WINDOWS, st.lists(st.booleans(), max_size=40))
+def test_a_plan_knows_the_next_use_of_each_piece(windows, steps):
+    use = np.zeros(NUM_PIECES, np.int64)
+    plan = next_use.Plan(use)
+    kept: list[tuple[int, list[int]]] = []
+    time, left = 0, list(windows)
+
+    for is_release in steps:
+        if is_release and kept:
+            kept.pop(0)
+            plan.release()
+        elif left:
+            pieces = left.pop(0)
+            kept.append((time, pieces))
+            plan.add(np.array(pieces, np.int64), 7)
+            time += 7
+        expected = [
+            next((at for at, held in kept if piece in held), NEVER)
+            for piece in range(NUM_PIECES)
+        ]
+        assert use.tolist() == expected
+        assert [w.time for w in plan.windows] == [at for at, _ in kept]
+    assert plan.time == time
+
+
+def test_a_long_plan_keeps_its_ring():
+    use = np.zeros(3000, np.int64)
+    plan = next_use.Plan(use)
+    everything = np.arange(3000)
+    for _ in range(4):
+        plan.add(everything, 10)
+    plan.release()
+    plan.add(everything[:5], 10)
+    for expected in (20, 30):
+        plan.release()
+        assert (use == expected).all()
+    plan.release()
+    assert use[:5].tolist() == [40] * 5
+    assert (use[5:] == NEVER).all()
+
+
+def row(now, pinned_until, use):
+    return np.array([now, pinned_until, *use], np.int64)
+
+
+def test_the_reader_that_is_first_counts_and_what_is_needed_is_pinned():
+    readers = [
+        row(100, 110, [100, 110, 111, 150, NEVER]),
+        row(0, 5, [NEVER, NEVER, 60, 20, NEVER]),
+    ]
+
+    found = next_use.distances(readers, 5)
+
+    assert found[:4].tolist() == [PINNED, PINNED, 11, 20]
+    assert found[4] == NEVER - 100
+    assert next_use.distance(readers, 3) == 20
+    assert next_use.distance(readers, 0) == 0
+    assert next_use.distances([], 2).tolist() == [NEVER, NEVER]
+    is_there = np.array([True, True, True, False, True])
+    pieces, distance = next_use.candidates(found, is_there)
+    assert pieces.tolist() == [2, 4]
+    assert distance.tolist() == [11, NEVER - 100]
+
+
+def most_hits(uses, capacity, there=frozenset()):
+    """The most hits of any choice of victims, found by trying all."""
+    if not uses:
+        return 0
+    piece, later = uses[0], uses[1:]
+    if piece in there:
+        return 1 + most_hits(later, capacity, there)
+    if len(there) < capacity:
+        return most_hits(later, capacity, there | {piece})
+    every = there | {piece}
+    return max(most_hits(later, capacity, every - {victim}) for victim in every)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 4), max_size=9), st.integers(1, 3))
+def test_optimal_hits_are_the_most_that_are_possible(uses, capacity):
+    windows = [np.array([piece]) for piece in uses]
+
+    found = next_use.optimal_hits(windows, np.full(5, 10), 10 * capacity)
+
+    assert round(found * len(uses)) == most_hits(uses, capacity)

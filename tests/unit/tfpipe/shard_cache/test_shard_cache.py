@@ -1,0 +1,384 @@
+"""The shard cache on a folder whose answers the tests change: no wrong byte is used."""
+
+import contextlib
+import errno
+import gc
+import itertools
+import re
+import threading
+
+import numpy as np
+import pytest
+
+import tfpipe
+from tests.support.shards import ScriptedFiles, make_shards, read_records
+from tfpipe import errors
+from tfpipe.reading.order import Order, Place
+from tfpipe.shard_cache import downloader, fetch, pieces as cuts
+from tfpipe.shard_cache.store import Store
+from tfpipe.shards import index, records
+from tfpipe.shards.ranges import RecordRanges
+
+WINDOW = 16
+EVERYTHING = RecordRanges(np.array([0]), np.array([150]))
+
+
+@pytest.fixture(autouse=True)
+def _small_and_fast(monkeypatch):
+    monkeypatch.setattr(cuts, "_MOST_BYTES", 9000)
+    monkeypatch.setattr(fetch, "_FIRST_PAUSE_SECONDS", 0.001)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_shards(tmp_path_factory.mktemp("data"), [80, 0, 70])
+
+
+@pytest.fixture
+def opened(tmp_path, made):
+    """Function (files, options of the cache) -> the opened split."""
+    caches = []
+
+    def open_split(files=None, *, of=made, **options):
+        cache = tfpipe.ShardCache(tmp_path / "cache", **options)
+        files = files or ScriptedFiles(str(of.folder))
+        caches.append(
+            cache.open(files, of.folder, of.split, of.shards, of.byte_offsets)
+        )
+        return caches[-1]
+
+    yield open_split
+    for cache in caches:
+        cache.close()
+
+
+def windows(made):
+    order = Order(shard_sizes=made.sizes, window_size=WINDOW, block_length=8)
+    for epoch in itertools.count():
+        for number in order.windows(0, Place(epoch)):
+            yield order.window(0, Place(epoch), number).ranges
+
+
+def read_epochs(cache, made, num_epochs):
+    reader = cache.reader(lambda: windows(made))
+    for ranges in itertools.islice(windows(made), num_epochs * 10):
+        paths = reader.next_window(ranges)
+        expected = [made.data[record] for record in ranges.records()]
+        assert read_records(made, ranges, paths) == expected
+    reader.close()
+
+
+def test_every_window_has_right_records_and_each_byte_comes_once(opened, made):
+    files = ScriptedFiles(str(made.folder))
+    cache = opened(files)
+
+    read_epochs(cache, made, 3)
+
+    assert len(set(files.asked)) == len(files.asked) == len(cache.pieces)
+    found = cache.statistics()
+    assert found.bytes_from_server == made.num_bytes
+    assert found.bytes_wanted == 3 * made.num_bytes
+    # A piece may be fetched for one window and be there for the next.
+    assert found.bytes_from_cache >= 2 * made.num_bytes
+    assert found.num_requests == len(files.asked)
+    again = opened(files)
+    read_epochs(again, made, 1)
+    assert again.statistics().bytes_from_cache == made.num_bytes
+    assert again.statistics().num_requests == 0
+
+
+def test_a_small_cache_reads_the_same(opened, made):
+    cache = opened(max_bytes=110_000)
+
+    read_epochs(cache, made, 3)
+
+    found = cache.statistics()
+    assert not found.is_reading_through
+    assert made.num_bytes < found.bytes_from_server < 3 * made.num_bytes
+
+
+def test_wrong_bytes_are_named_and_fetched_again(opened, made, capsys):
+    wrong = itertools.count()
+
+    def change(name, start, content):
+        if start == 0 and next(wrong) < 2:
+            content = bytearray(content)
+            content[20 + next(wrong)] ^= 1
+        return bytes(content)
+
+    cache = opened(ScriptedFiles(str(made.folder), change=change))
+
+    assert read_records(made, EVERYTHING, cache.bring(EVERYTHING)) == list(made.data)
+
+    assert cache.statistics().num_faults == 1
+    said = capsys.readouterr().err
+    wanted = (
+        r"bytes 0 to \d+ came back wrong, at record 0: the CRC of the data is wrong"
+    )
+    assert re.search(wanted, said)
+    assert "It is fetched again." in said
+    assert cache.are_sound(EVERYTHING)
+
+
+def test_what_is_damaged_in_the_store_is_kept_as_it_is(
+    opened, made, tmp_path_factory, capsys
+):
+    damaged = make_shards(tmp_path_factory.mktemp("damaged"), [80, 0, 70])
+    path = damaged.folder / damaged.shards[0].name
+    content = bytearray(path.read_bytes())
+    place = int(damaged.byte_offsets[3]) + 50
+    content[place] ^= 1
+    path.write_bytes(content)
+    cache = opened(of=damaged, time_limit=2)
+
+    found = read_records(damaged, EVERYTHING, cache.bring(EVERYTHING))
+
+    assert [a == b for a, b in zip(found, damaged.data, strict=True)].count(False) == 1
+    assert found[3] != damaged.data[3]
+    assert not cache.are_sound(EVERYTHING)
+    assert cache.are_sound(RecordRanges(np.array([100]), np.array([20])))
+    said = capsys.readouterr().err
+    assert "at record 3" in said
+    assert "The store itself has this damage" in said
+    assert cache.statistics().num_faults == 3
+
+
+def test_bytes_that_never_agree_are_an_error_in_time(opened, made):
+    random = np.random.default_rng(0)
+    files = ScriptedFiles(
+        str(made.folder), change=lambda name, start, right: random.bytes(len(right))
+    )
+    cache = opened(files, time_limit=0.05)
+
+    with pytest.raises(tfpipe.RemoteError, match="came back wrong, at record"):
+        cache.bring(EVERYTHING)
+
+
+def test_a_store_that_fails_is_an_error_and_later_none(opened, made):
+    is_down = True
+
+    def change(name, start, content):
+        if is_down:
+            raise errors.RemoteError("the store is down")
+        return content
+
+    cache = opened(ScriptedFiles(str(made.folder), change=change))
+    with pytest.raises(tfpipe.RemoteError, match="the store is down"):
+        cache.bring(EVERYTHING)
+    is_down = False
+
+    # Requests that began before may still fail now.
+    assert read_records(made, EVERYTHING, cache.bring(EVERYTHING)) == list(made.data)
+
+
+def test_a_store_that_stalls_is_an_error_in_time(opened, made, monkeypatch):
+    monkeypatch.setattr(downloader, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(downloader, "_EXIT_SECONDS", 0.01)
+    never = threading.Event()
+
+    def stall(name, start, content):
+        never.wait()
+        return content
+
+    cache = opened(ScriptedFiles(str(made.folder), change=stall), time_limit=0.1)
+    with pytest.raises(tfpipe.RemoteError, match=r"within 0\.1 s, but none came"):
+        cache.bring(EVERYTHING)
+    cache.close()
+    # The claims of the stalled requests have ended.
+    assert read_records(made, EVERYTHING, opened().bring(EVERYTHING)) == list(made.data)
+    never.set()
+
+
+def exchanged(made, folder):
+    """The same data set with another record of the same length, right CRCs and all."""
+    other = make_shards(folder, [80, 0, 70])
+    path = other.folder / other.shards[0].name
+    content = bytearray(path.read_bytes())
+    offset = int(made.byte_offsets[5])
+    new = b"".join(records.frame([bytes(len(made.data[5]))]))
+    content[offset : offset + len(new)] = new
+    path.write_bytes(content)
+    return other
+
+
+def test_a_shard_with_another_digest_is_not_used(
+    opened, made, tmp_path, tmp_path_factory, capsys
+):
+    other = exchanged(made, tmp_path_factory.mktemp("exchanged"))
+    cache = tfpipe.ShardCache(tmp_path / "cache")
+
+    with pytest.raises(tfpipe.BadIndexError, match="fetched twice with another one"):
+        cache.fill(other.folder)
+
+    assert "is fetched again" in capsys.readouterr().err
+    split = opened(of=other)
+    # It may have been repaired, so it is fetched anew, and refused again.
+    with pytest.raises(tfpipe.BadIndexError, match=made.shards[0].name):
+        for _ in split.fill():
+            pass
+    good = RecordRanges(np.array([80]), np.array([70]))
+    assert read_records(made, good, split.bring(good)) == list(made.data[80:])
+    with pytest.raises(tfpipe.BadIndexError, match=made.shards[0].name):
+        split.bring(EVERYTHING)
+
+
+def test_a_full_disk_reads_through_memory_and_says_so_once(
+    opened, made, monkeypatch, capsys
+):
+    num_left = 8
+
+    def write(store, piece, content, right=Store.write):
+        nonlocal num_left
+        num_left -= 1
+        if num_left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        right(store, piece, content)
+
+    monkeypatch.setattr(Store, "write", write)
+    cache = opened()
+
+    read_epochs(cache, made, 2)
+
+    assert cache.statistics().is_reading_through
+    assert capsys.readouterr().err.count("is full") == 1
+
+
+def test_pieces_that_do_not_fit_come_through_memory(opened, made):
+    cache = opened(max_bytes=60_000)
+
+    assert read_records(made, EVERYTHING, cache.bring(EVERYTHING)) == list(made.data)
+    assert cache.statistics().is_reading_through
+
+
+def test_a_budget_below_three_windows_is_refused(opened, made):
+    cache = opened(max_bytes=60_000)
+
+    with pytest.raises(
+        ValueError, match=r"max_bytes must be >= \d+, 3 windows of each"
+    ):
+        cache.reader(lambda: windows(made))
+
+
+def test_a_reader_that_goes_on_elsewhere_plans_anew(opened, made):
+    cache = opened()
+    reader = cache.reader(lambda: windows(made))
+    for first in (0, 40, 40, 100, 3):
+        ranges = RecordRanges(np.array([first]), np.array([20]))
+        paths = reader.next_window(ranges)
+        expected = list(made.data[first : first + 20])
+        assert read_records(made, ranges, paths) == expected
+
+
+def test_after_an_error_the_same_window_comes_again(opened, made):
+    failing = set(range(30, 90))
+    num_asked = itertools.count()
+
+    def change(name, start, content):
+        if next(num_asked) in failing:
+            raise errors.RemoteError("the store is down")
+        return content
+
+    files = ScriptedFiles(str(made.folder), change=change)
+    cache = opened(files, num_connections=1, max_bytes=90_000)
+    plans = []
+
+    def upcoming():
+        plans.append(position)
+        return itertools.islice(windows(made), position, None)
+
+    position = num_errors = 0
+    reader = cache.reader(upcoming)
+    expected = list(itertools.islice(windows(made), 50))
+    while position < len(expected):
+        try:
+            paths = reader.next_window(expected[position])
+        except tfpipe.RemoteError:
+            num_errors += 1
+            continue
+        found = read_records(made, expected[position], paths)
+        assert found == [made.data[n] for n in expected[position].records()]
+        position += 1
+    assert num_errors > 10
+    assert plans == [0]  # the plan held
+
+
+def test_readers_are_few_and_can_be_closed(opened, made):
+    cache = opened()
+    readers = [cache.reader(lambda: windows(made)) for _ in range(8)]
+    with pytest.raises(ValueError, match="at most 8 readers"):
+        cache.reader(lambda: windows(made))
+    readers[0].close()
+    readers[0].close()
+    cache.reader(lambda: windows(made))
+
+
+def test_a_cache_that_is_dropped_ends_its_threads(opened, made, tmp_path):
+    cache = tfpipe.ShardCache(tmp_path / "cache").open(
+        ScriptedFiles(str(made.folder)), "", "train", made.shards, made.byte_offsets
+    )
+    cache.bring(EVERYTHING)
+    threads = cache.downloader._threads
+    assert any((tmp_path / "cache").rglob("users/*"))
+    del cache
+    gc.collect()
+
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not any((tmp_path / "cache").rglob("users/*"))
+
+
+def test_what_is_damaged_and_has_no_room_is_told_too(made, tmp_path, tmp_path_factory):
+    damaged = make_shards(tmp_path_factory.mktemp("damaged"), [80, 0, 70])
+    path = damaged.folder / damaged.shards[0].name
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+    cache = tfpipe.ShardCache(tmp_path / "cache", max_bytes=1)
+    opened = cache.open(
+        ScriptedFiles(str(damaged.folder)),
+        damaged.folder,
+        "train",
+        damaged.shards,
+        damaged.byte_offsets,
+    )
+    with contextlib.closing(opened):
+        opened.bring(EVERYTHING)
+        assert not opened.are_sound(EVERYTHING)
+        assert opened.statistics().is_reading_through
+
+
+def test_fill_brings_and_publishes_all_that_fits(made, tmp_path):
+    cache = tfpipe.ShardCache(tmp_path / "cache")
+    seen = []
+
+    filled = cache.fill(made.folder, on_progress=lambda *now: seen.append(now))
+
+    assert filled.num_bytes_fetched == filled.num_bytes_present == made.num_bytes
+    assert seen[-1] == (made.num_bytes, made.num_bytes)
+    names = {path.name for path in (tmp_path / "cache").rglob("published/*")}
+    assert names == {s.name for s in made.shards if s.num_records}
+    assert cache.fill(made.folder, "train").num_bytes_fetched == 0
+    small = tfpipe.ShardCache(tmp_path / "small", max_bytes=70_000)
+    part = small.fill(made.folder)
+    assert 40_000 < part.num_bytes_present < 70_000
+    assert small.fill(made.folder).num_bytes_fetched == 0
+    with pytest.raises(tfpipe.BadIndexError, match="Unknown split 'test'"):
+        cache.fill(made.folder, "test")
+
+
+def test_a_missing_shard_is_named(opened, made, tmp_path_factory):
+    other = make_shards(tmp_path_factory.mktemp("missing"), [80, 0, 70])
+    (other.folder / other.shards[2].name).unlink()
+
+    with pytest.raises(tfpipe.MissingFileError, match=other.shards[2].name):
+        opened(of=other).bring(EVERYTHING)
+
+
+def test_a_wrong_catalog_is_named_with_its_folder(made, tmp_path):
+    cache = tfpipe.ShardCache(tmp_path / "cache")
+    files = ScriptedFiles(str(made.folder))
+
+    with pytest.raises(tfpipe.BadIndexError, match=re.escape(str(made.folder))):
+        cache.open(files, made.folder, "train", made.shards, made.byte_offsets[:-1])
+    assert index.CATALOG_NAME in (made.folder / index.INDEX_NAME).read_text()

@@ -1,0 +1,371 @@
+"""The directory of a shard cache: one budget of bytes for all the splits in it.
+
+In: the pieces that a process needs. Out: which of them this process fetches now, after
+room was made for them. All decisions are made under one lock of the directory, from the
+marks and users on the disk, so a killed process leaves nothing that is counted wrong.
+Imports no TensorFlow.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tfpipe.shard_cache import next_use, store as stores
+from tfpipe.shard_cache.pieces import BLOCK_BYTES
+from tfpipe.shard_cache.store import Content, Store
+from tfpipe.shard_cache.users import User
+from tfpipe.shards import index
+
+VERSION = "tfpipe shard cache 1"
+# After a write failed for lack of room, this long no more bytes are kept than now.
+_FULL_SECONDS = 10.0
+# Share of the disk's free bytes that a cache takes by default.
+_SHARE = 0.8
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+
+
+class Granted(NamedTuple):
+    """The answer to a request for pieces.
+
+    Attributes:
+        pieces: Pieces that are claimed for this process, which must fetch them.
+        no_room: Pieces that the cache has no room for.
+        wrong: Pieces of shards whose digest differs from the index's.
+    """
+
+    pieces: list[int]
+    no_room: list[int]
+    wrong: list[int]
+
+
+class Directory:
+    """The folder of a shard cache, as one process sees it.
+
+    Args:
+        path: The folder; it is made if it is missing.
+        max_bytes: Bytes of all pieces that are there or on their way; None is 80 % of
+            the bytes that are free on the disk or taken by the cache now.
+        clock: Function that returns seconds.
+
+    Raises:
+        ValueError: If the folder cannot be used; the text says why.
+    """
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        max_bytes: int | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._full_until = -1.0
+        self._known: dict[str, Store] = {}
+        self._said: set[str] = set()
+        try:
+            _prepare(path)
+            with self.locked():
+                _check_version(path)
+                _clean(path, self._stores())
+                used = sum(store.num_bytes() for store in self._stores())
+        except OSError as error:
+            raise _unusable(path, error) from None
+        if max_bytes is None:
+            disk = os.statvfs(path)
+            max_bytes = int(_SHARE * (disk.f_bavail * disk.f_frsize + used))
+        self.max_bytes = max_bytes
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Holds the lock of the directory."""
+        return stores.locked(self.path / "lock")
+
+    def open(self, content: Content) -> tuple[Store, User]:
+        """Opens the store of a content, or creates it.
+
+        Raises:
+            ValueError: If the disk has no room, or another host uses the store.
+        """
+        folder = self.path / content.fingerprint
+        try:
+            with self.locked():
+                if folder not in [store.folder for store in self._stores()]:
+                    _create(folder, content)
+                store = next(s for s in self._stores() if s.folder == folder)
+                if not store.users.are_there():
+                    _forget_wrong(store)
+                store.settle()
+                os.utime(folder / "manifest.json")
+                user = User(folder / "users", len(store.marks))
+                self._trim()
+                return store, user
+        except OSError as error:
+            raise _unusable(self.path, error) from None
+
+    def _trim(self) -> None:
+        """Evicts pieces if an earlier process was given more bytes."""
+        known = self._stores()
+        too_many = sum(store.num_bytes() for store in known) - self.max_bytes
+        if too_many > 0:
+            _MakingRoom(known, self._said).free(too_many, 0)
+
+    def close(self) -> None:
+        """Ends all claims of this object."""
+        for store in self._known.values():
+            store.close()
+
+    def load(self) -> tuple[int, int]:
+        """Returns the number of live readers, and the bytes of all that they may read.
+
+        A split counts once, however many processes read it.
+        """
+        with self.locked():
+            used = [store for store in self._stores() if store.users.are_there()]
+            num_readers = sum(store.users.num_readers() for store in used)
+            return max(num_readers, 1), sum(int(s.costs.sum()) for s in used)
+
+    def note_full_disk(self) -> None:
+        """Keeps the cache from growing for a while."""
+        self._full_until = self._clock() + _FULL_SECONDS
+
+    def reserve(self, store: Store, pieces: Iterable[int], *, ahead: bool) -> Granted:
+        """Claims absent pieces for this process, and evicts others to make room.
+
+        Args:
+            store: The store of the pieces, which `open` returned.
+            pieces: Numbers of the pieces, in the order of use.
+            ahead: Whether the pieces are not needed yet. Then only pieces are evicted
+                whose next use is later than that of the piece, and the request ends at
+                the first piece without room.
+        """
+        granted = Granted([], [], [])
+        with self.locked():
+            known = self._stores()
+            used = sum(store.num_bytes() for store in known)
+            is_full = self._clock() < self._full_until
+            room = 0 if is_full else self.max_bytes - used
+            making_room = _MakingRoom(known, self._said)
+            readers = store.users.readers() if ahead else []
+            for piece in pieces:
+                mark = store.marks[piece]
+                if mark == stores.WRONG:
+                    granted.wrong.append(piece)
+                elif _claim_abandoned(store, piece):
+                    granted.pieces.append(piece)
+                if mark != stores.ABSENT:
+                    continue
+                cost = int(store.costs[piece])
+                if cost > room:
+                    least = next_use.distance(readers, piece) if ahead else 0
+                    room += making_room.free(cost - room, least)
+                if cost > room:
+                    granted.no_room.append(piece)
+                    if ahead:
+                        break
+                    continue
+                if store.claim(piece):
+                    store.marks[piece] = stores.FETCHING
+                    granted.pieces.append(piece)
+                    room -= cost
+        return granted
+
+    def give_up(self, store: Store, piece: int) -> None:
+        """Ends the claim of a piece that could not be fetched or written."""
+        with self.locked():
+            store.drop(piece)
+            store.unclaim(piece)
+
+    def _stores(self) -> list[Store]:
+        """Returns all stores of the directory, under its lock."""
+        found = []
+        for entry in list(os.scandir(self.path)):
+            if not _FINGERPRINT.fullmatch(entry.name):
+                continue
+            store = self._known.get(entry.name)
+            try:
+                if store is None or not store.is_same():
+                    store = Store(self.path / entry.name)
+            except stores.NOT_WHOLE:
+                continue  # the process that opens it says so
+            self._known[entry.name] = store
+            found.append(store)
+        return found
+
+
+class _MakingRoom:
+    """Evicts pieces under the directory's lock, those used farthest away first.
+
+    The victims are sorted when the first piece is evicted.
+    """
+
+    def __init__(self, known: list[Store], said: set[str]) -> None:
+        self._stores, self._said = known, said
+        self._victims: Iterator[tuple[int, Store, int]] | None = None
+        self._next: tuple[int, Store, int] | None = None
+
+    def free(self, num_bytes: int, least: int) -> int:
+        """Evicts pieces whose next use is farther away than `least`.
+
+        Returns:
+            Bytes that were freed; fewer than `num_bytes` if no piece may go.
+        """
+        freed = 0
+        if self._victims is None:
+            freed = sum(map(_free_abandoned, self._stores))
+            self._victims = self._sorted()
+            self._next = next(self._victims, None)
+        while freed < num_bytes and self._next is not None:
+            distance, store, piece = self._next
+            if distance <= least:
+                break
+            self._next = next(self._victims, None)
+            if distance > next_use.NEVER:
+                self._say_once(store)
+            if _evict(store, piece):
+                freed += int(store.costs[piece])
+        return freed
+
+    def _say_once(self, store: Store) -> None:
+        if store.folder.name not in self._said:
+            self._said.add(store.folder.name)
+            _say(
+                f"{store.place} {store.split} is read by nobody now: its pieces in "
+                f"{store.folder} make room."
+            )
+
+    def _sorted(self) -> Iterator[tuple[int, Store, int]]:
+        """Yields (distance, store, piece) of the pieces that may go, the best first."""
+        unused = [store for store in self._stores if not store.users.are_there()]
+        unused.sort(key=lambda store: -_last_opened(store))
+        found = []
+        for store in self._stores:
+            distances = next_use.distances(store.users.readers(), len(store.marks))
+            if store in unused:
+                # Farther away than any piece of a data set that is in use.
+                distances += unused.index(store) + 1
+            found.append(next_use.candidates(distances, store.marks >= stores.WRONG))
+        owner = np.repeat(np.arange(len(found)), [len(pieces) for pieces, _ in found])
+        pieces = np.concatenate([pieces for pieces, _ in found])
+        distance = np.concatenate([distance for _, distance in found])
+        for place in np.argsort(-distance, kind="stable"):
+            store = self._stores[owner[place]]
+            yield int(distance[place]), store, int(pieces[place])
+
+
+def _claim_abandoned(store: Store, piece: int) -> bool:
+    """Claims a piece whose process was killed while it fetched it.
+
+    A process that fetched a piece marks it first and then ends its claim. The mark is
+    therefore looked at again: between a look and the claim it may have changed.
+    """
+    if store.marks[piece] != stores.FETCHING or not store.claim(piece):
+        return False
+    if store.marks[piece] == stores.FETCHING:
+        return True
+    store.unclaim(piece)
+    return False
+
+
+def _free_abandoned(store: Store) -> int:
+    """Frees the pieces of processes that were killed while they fetched them."""
+    freed = 0
+    for piece in np.flatnonzero(store.marks == stores.FETCHING).tolist():
+        if _claim_abandoned(store, piece):
+            store.drop(piece)
+            store.unclaim(piece)
+            freed += int(store.costs[piece])
+    return freed
+
+
+def _evict(store: Store, piece: int) -> bool:
+    """Evicts a piece, unless a reader has come to need it."""
+    mark = store.marks[piece]
+    # A reader first says what it needs and then looks at the marks.
+    store.marks[piece] = stores.FETCHING
+    if store.users.do_need(piece):
+        store.marks[piece] = mark
+        return False
+    store.drop(piece)
+    return True
+
+
+def _create(folder: pathlib.Path, content: Content) -> None:
+    if folder.exists():
+        _say(f"{folder} is not whole: it is filled again.")
+        shutil.rmtree(folder)
+    stores.create(folder, content)
+
+
+def _clean(path: pathlib.Path, known: list[Store]) -> None:
+    """Removes what killed processes left, and stores without a piece and a user."""
+    for leftover in path.glob(".*.tmp"):
+        shutil.rmtree(leftover)
+    for store in known:
+        if not store.users.are_there() and not store.num_bytes():
+            shutil.rmtree(store.folder)
+
+
+def _last_opened(store: Store) -> float:
+    return (store.folder / "manifest.json").stat().st_mtime
+
+
+def _forget_wrong(store: Store) -> None:
+    """Drops pieces with a wrong digest: the data set may have been repaired."""
+    for piece in np.flatnonzero(store.marks == stores.WRONG).tolist():
+        store.drop(piece)
+
+
+def _prepare(path: pathlib.Path) -> None:
+    """Makes the folder, and tries what the cache needs of its file system."""
+    path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        stores.lock_byte(file.fileno(), 1, fcntl.F_WRLCK)
+        file.write(bytes(2 * BLOCK_BYTES))
+        file.flush()
+        stores.punch(file.fileno(), 0, BLOCK_BYTES)
+
+
+def _check_version(path: pathlib.Path) -> None:
+    version = path / "version"
+    if not version.exists():
+        index.replace_file(version, f"{VERSION}\n".encode(), fsync=False)
+    found = version.read_text(encoding="utf-8").strip()
+    if found != VERSION:
+        raise ValueError(
+            f"ShardCache.directory must hold a {VERSION!r}, got {found!r} in {path}. "
+            "Another version of tfpipe made it: give another folder, or delete it."
+        )
+
+
+def _unusable(path: pathlib.Path, error: OSError) -> ValueError:
+    remedy = "Give a folder that this user can write to."
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        remedy = "Give a folder, not a file."
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "Free some room there, or give a folder on another disk."
+    elif error.errno in (errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):
+        remedy = (
+            "Its file system cannot lock files or free a part of a file. Give a folder "
+            "on a local disk (ext4, xfs, btrfs or tmpfs)."
+        )
+    return ValueError(
+        f"ShardCache.directory must be usable as a cache, got {path}: "
+        f"{error.strerror or error}. {remedy}"
+    )
+
+
+def _say(text: str) -> None:
+    print(f"shard cache: {text}", file=sys.stderr)

@@ -1,0 +1,189 @@
+"""ShardCache: remote shards on a local disk, fetched ahead of use, shared by a host.
+
+In: the files of a data set elsewhere, and the order in which its records are read. Out:
+local paths in which these records are at their byte offsets. Imports no TensorFlow.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tfpipe import errors
+from tfpipe.remote import metadata, urls
+from tfpipe.remote.files import Files
+from tfpipe.shard_cache import pieces as cuts, store
+from tfpipe.shard_cache.directory import Directory
+from tfpipe.shard_cache.open_cache import OpenCache
+from tfpipe.shards import index
+from tfpipe.shards.index import Shard
+from tfpipe.shards.records import Ints
+
+# Folder of a cache directory with the index and the catalog of each data set by URL.
+INDEX_FOLDER = "index"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filled:
+    """The result of `ShardCache.fill`.
+
+    Attributes:
+        num_bytes_fetched: Bytes of the shards that this call fetched.
+        num_bytes_present: Bytes of the shards that are in the cache now.
+        num_bytes_total: Bytes of all shards.
+        seconds: Seconds that it took.
+    """
+
+    num_bytes_fetched: int
+    num_bytes_present: int
+    num_bytes_total: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardCache:
+    """A folder on a local disk for the parts of remote shards that are in use.
+
+    All processes of a host share it: each part of a shard is fetched once. Records are
+    fetched in pieces of 2 to 4 MB with parallel ranged reads, ahead of use, in the
+    order of reading. A piece is used once its lengths and CRCs are those that the
+    catalog and its records state. A whole shard is *published*, that is, kept after a
+    reboot, once it also has the digest in index.json. If the data set does not fit, the
+    piece that is used farthest in the future makes room. Several data sets and splits
+    can share a folder; those that nobody reads make room first.
+
+    The cache survives killed processes. If the disk is full, or the server fails,
+    stalls, or alters bytes, reading goes on with what there is, and with new attempts.
+
+    Args:
+        directory: Folder on a local disk of this host; it is made if it is missing.
+        max_bytes: Bytes on the disk that all pieces may take, of all data sets and
+            splits in the folder; at least three windows of each rank of the host. None
+            is 80 % of the disk's free bytes, cached bytes included, when it is opened.
+        num_connections: Requests that a process has under way at once, for each split.
+        time_limit: Seconds that one piece may take with all retries, > 0, at most
+            a day.
+
+    Raises:
+        ValueError: If an argument is wrong.
+    """
+
+    directory: str | os.PathLike[str]
+    _: dataclasses.KW_ONLY
+    max_bytes: int | None = None
+    num_connections: int = 16
+    time_limit: float = 120.0
+
+    def __post_init__(self) -> None:
+        errors.require_local_path(self, "directory", self.directory)
+        if not isinstance(self.directory, str | os.PathLike) or not self.directory:
+            raise ValueError(
+                f"ShardCache.directory must be a folder, got {self.directory!r}."
+            )
+        errors.settle(
+            self,
+            "max_bytes",
+            errors.require_int(
+                self, "max_bytes", self.max_bytes, least=1, also=(None,)
+            ),
+        )
+        errors.settle_ints(self, ["num_connections"], least=1, most=1024)
+        errors.settle_numbers(self, ["time_limit"], above=0, most=86_400)
+
+    def fill(
+        self,
+        data_dir: str | os.PathLike[str],
+        split: str | None = None,
+        *,
+        on_progress: Callable[[int, int], object] | None = None,
+    ) -> Filled:
+        """Brings all records of a data set into the cache, as far as there is room.
+
+        Shards are fetched in order. Pieces that no reader uses make room for them.
+
+        Args:
+            data_dir: Folder or URL of the data set.
+            split: Name of a split; None is all.
+            on_progress: Receives the bytes that are there and the bytes of all shards,
+                several times a second.
+
+        Raises:
+            ValueError: If the directory cannot be used.
+            BadIndexError: If the index or a shard is wrong.
+            RemoteError: If the store fails.
+        """
+        start = time.perf_counter()
+        folder, files = pathlib.Path(data_dir), Files(os.fspath(data_dir))
+        if urls.is_url(data_dir):
+            folder = metadata.bring(files, pathlib.Path(self.directory) / INDEX_FOLDER)
+        known = index.load(folder)
+        names = list(known.splits) if split is None else [split]
+        num_bytes_total = 0
+        for name in names:
+            if name not in known.splits:
+                raise errors.BadIndexError(
+                    f"Unknown split {name!r} in {urls.shown(os.fspath(data_dir))}: "
+                    f"choose one of {', '.join(sorted(known.splits))}."
+                )
+            num_bytes_total += sum(shard.num_bytes for shard in known.splits[name])
+        fetched = there = now = 0
+        for name in names:
+            catalog = index.load_catalog(folder, name, ["byte_offset"])
+            offsets = catalog["byte_offset"].astype(np.int64)
+            with contextlib.closing(
+                self.open(files, folder, name, known.splits[name], offsets)
+            ) as opened:
+                for now in opened.fill():
+                    if on_progress is not None:
+                        on_progress(there + now, num_bytes_total)
+                there += now
+                fetched += opened.statistics().bytes_from_server
+        return Filled(
+            num_bytes_fetched=fetched,
+            num_bytes_present=there,
+            num_bytes_total=num_bytes_total,
+            seconds=time.perf_counter() - start,
+        )
+
+    def open(
+        self,
+        files: Files,
+        index_folder: str | os.PathLike[str],
+        split: str,
+        shards: Sequence[Shard],
+        byte_offsets: Ints,
+    ) -> OpenCache:
+        """Opens the cache for one split; for the sources of tfpipe.
+
+        Args:
+            files: The files of the data set.
+            index_folder: Local folder with its index.json and catalog.parquet.
+            split: Name of the split.
+            shards: The shards of the split.
+            byte_offsets: int64 [num_records], byte offset of each record in its shard.
+
+        Raises:
+            ValueError: If the directory cannot be used; the text says why.
+            BadIndexError: If the byte offsets contradict the shards.
+        """
+        sizes = np.array([shard.num_records for shard in shards], np.int64)
+        num_bytes = np.array([shard.num_bytes for shard in shards], np.int64)
+        try:
+            pieces = cuts.cut(sizes, byte_offsets, num_bytes)
+        except errors.BadIndexError as error:
+            raise errors.BadIndexError(f"{os.fspath(index_folder)}: {error}") from None
+        files = dataclasses.replace(files, time_limit=self.time_limit)
+        content = store.Content(
+            place=files.place, split=split, shards=shards, pieces=pieces
+        )
+        return OpenCache(
+            Directory(pathlib.Path(self.directory), self.max_bytes),
+            files,
+            content,
+            num_connections=self.num_connections,
+            time_limit=self.time_limit,
+        )
