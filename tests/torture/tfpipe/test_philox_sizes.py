@@ -1,7 +1,7 @@
 """tfpipe.stages.philox: equal to TensorFlow's shuffle for any size of a window."""
 
 from tests.support.torture import rounds
-from tests.unit.tfpipe.reading.test_philox import shuffled_by_tensorflow
+from tests.unit.tfpipe.stages.test_philox import shuffled_by_tensorflow
 from tfpipe.stages import philox
 
 
