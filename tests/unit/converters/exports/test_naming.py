@@ -96,7 +96,16 @@ def test_row_groups_have_each_row_once_and_are_bounded(sizes: list[int]) -> None
     assert [n for start, stop in found for n in range(start, stop)] == list(
         range(len(sizes))
     )
+    assert all(start < stop for start, stop in found)
     assert all(
         stop - start == 1 or sum(sizes[start:stop]) <= 16_000_000
         for start, stop in found
     )
+
+
+def test_a_first_row_above_the_bound_is_a_row_group_of_its_own() -> None:
+    big, small = 16_000_001, 8_000_000
+
+    assert parquet.groups([big]) == [(0, 1)]
+    assert parquet.groups([big, small, small, 1]) == [(0, 1), (1, 3), (3, 4)]
+    assert parquet.groups([small, big, big]) == [(0, 1), (1, 2), (2, 3)]

@@ -99,6 +99,50 @@ def test_a_failed_upload_leaves_the_old_file(
     assert files.read("shard") == b"old"
 
 
+# The old content, the call that fails, and the sorted contents of all files afterwards.
+# Where only the old file could not be removed, the new file is whole beside it.
+FAILED_WRITES = [
+    (None, "put_file", 1, []),
+    (None, "mv", 1, []),
+    (b"old", "put_file", 1, [b"old"]),
+    (b"old", "mv", 1, [b"old"]),
+    (b"old", "mv", 2, [b"old"]),
+    (b"old", "rm_file", 1, [b"newer", b"old"]),
+]
+
+
+@pytest.mark.parametrize(("old", "method", "failing_call", "after"), FAILED_WRITES)
+def test_a_write_behind_fsspec_that_fails_is_undone(
+    old: bytes | None,
+    method: str,
+    failing_call: int,
+    after: list[bytes],
+    hdfs: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = Files(hdfs)
+    if old is not None:
+        files.write("shard", old)
+    (tmp_path / "source").write_bytes(b"newer")
+    succeed, calls = getattr(StandIn, method), []
+
+    def fail_once(*arguments: object, **options: object) -> None:
+        calls.append(arguments)
+        if len(calls) == failing_call:
+            raise OSError(5, "Input/output error")
+        succeed(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StandIn, method, fail_once)
+        with pytest.raises(errors.RemoteError, match=r"shard failed: .*Input/output"):
+            files.upload("shard", tmp_path / "source")
+
+    assert sorted(map(files.read, files.names())) == after
+    assert files.exists("shard") == bool(after)
+    assert not after or files.read("shard") == after[0]
+
+
 @pytest.mark.parametrize("package", ["obstore", "fsspec"])
 def test_a_missing_extra_is_named_before_work(
     package: str, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,77 @@
+"""converters.exports.estimate: the speed of a disk, and the time that copies take."""
+
+import os
+import pathlib
+import types
+
+import pytest
+
+from converters.exports import estimate
+from tfpipe.shards import index
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is RAM and takes files without names; few bytes measure its speed."""
+
+    open_file = os.open
+
+    def open_in_ram(path: pathlib.Path, flags: int, *arguments: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            return os.memfd_create("speed")
+        return open_file(path, flags, *arguments)
+
+    monkeypatch.setattr(os, "open", open_in_ram)
+    monkeypatch.setattr(estimate, "_WRITTEN_BYTES", 2 * MEBIBYTE)
+
+
+def test_the_speed_of_a_disk_is_bytes_by_seconds(
+    small_disk: None, tmp_path: pathlib.Path
+) -> None:
+    for seconds, speed in ((0.5, 4 * MEBIBYTE), (4.0, MEBIBYTE // 2)):
+        clock = iter([10.0, 10.0 + seconds]).__next__
+        measured = estimate.disk_speed(tmp_path, 8 * MEBIBYTE, clock=clock)
+        assert measured == speed
+
+
+def test_a_disk_that_is_nearly_full_is_not_measured(
+    small_disk: None, tmp_path: pathlib.Path
+) -> None:
+    assert estimate.disk_speed(tmp_path, 8 * MEBIBYTE - 1) is None
+
+
+@pytest.mark.parametrize(
+    ("how", "room_bytes", "disk_seconds"),
+    [("copy", 4500, 9.0), ("link", 2 * 3 * 8192, 2 * 3 * 8192 / 500)],
+)
+def test_an_estimate_of_two_copies(
+    how: str,
+    room_bytes: int,
+    disk_seconds: float,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shards = [
+        index.Shard(name=f"{number}", num_records=1, num_bytes=500, digest="")
+        for number in range(3)
+    ]
+    known = types.SimpleNamespace(splits={"train": shards[:2], "test": shards[2:]})
+    monkeypatch.setattr(estimate, "disk_speed", lambda folder, free_bytes: 500.0)
+
+    copies = estimate.estimate(
+        types.SimpleNamespace(known=known),
+        estimate.Sample(num_records=3, growth=1.5, seconds_per_byte=0.25),
+        copies=2,
+        num_workers=5,
+        output_dir=tmp_path / "not yet",
+        how=how,
+    )
+
+    assert copies.num_bytes == 4500
+    assert copies.room_bytes == room_bytes
+    assert copies.cpu_seconds == 2 * 1500 * 0.25 / 5
+    assert copies.disk_bytes_per_second == 500
+    assert copies.disk_seconds == disk_seconds
+    assert copies.seconds == max(copies.cpu_seconds, disk_seconds)
