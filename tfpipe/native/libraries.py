@@ -27,8 +27,7 @@ _HERE = pathlib.Path(__file__).parent / "src"
 
 _NAMES = (
     *("crop.cc", "crop_core.h", "decoder.h", "draw.h", "entry_points.h", "huffman.h"),
-    *("entry_file.h", "pool.h", "read_ops.h", "example.h", "record_file.h"),
-    "image_ops.h",
+    *("entry_file.h", "pool.h", "ops.h", "record_ops.cc", "example.h", "record_file.h"),
     *("codes.h", "skip.h", "crc32c.h", "avx2.h", "idct.h", "mcu_rows.h", "resize.h"),
 )
 SOURCES = tuple(_HERE / name for name in _NAMES)

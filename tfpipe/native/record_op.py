@@ -3,7 +3,7 @@
 In: the places of records in local files. Out: their images, as handles that only the
 native ops read, and a few numbers of each record; or the records themselves, held in
 memory until they are parsed; or a request to the kernel to read parts of files into
-memory. `src/read_ops.h` and `src/image_ops.h` have the ops.
+memory. `src/record_ops.cc` has the ops.
 """
 
 import sys

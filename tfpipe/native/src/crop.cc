@@ -6,23 +6,18 @@
 //   TfpipeEntryPoints   the tables of records, see entry_file.h
 //
 // and those of read_ops.h and image_ops.h, which are compiled with them.
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/util/work_sharder.h"
 
 #include "crop_core.h"
 #include "draw.h"
 #include "entry_file.h"
-#include "image_ops.h"
+#include "ops.h"
 #include "pool.h"
-#include "read_ops.h"
 
 namespace tfpipe {
 namespace {
@@ -108,10 +103,6 @@ struct Failure {
   }
 };
 
-const uint8_t* Bytes(const tensorflow::tstring& text) {
-  return reinterpret_cast<const uint8_t*>(text.data());
-}
-
 class CropOp : public tensorflow::OpKernel {
  public:
   explicit CropOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -193,7 +184,7 @@ class CropOp : public tensorflow::OpKernel {
     Source source = {jpeg.begin, jpeg.size(), nullptr, 0};
     if (tables != nullptr) {
       const auto& table = tables->flat<tensorflow::tstring>()(i);
-      source.table = Bytes(table);
+      source.table = BytesOf(table);
       source.table_size = table.size();
     }
     const int32_t* edges = box.flat<int32_t>().data() + 4 * i;

@@ -10,37 +10,20 @@
 // all records of the call were read. TfpipeCrop takes it without a copy. A record that
 // is held is such a variant too; one with an int8 tensor if it is damaged; or one with
 // a string, why it could not be read.
-#ifndef TFPIPE_NATIVE_READ_OPS_H_
-#define TFPIPE_NATIVE_READ_OPS_H_
+#include <string.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/common_shape_fns.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/framework/variant.h"
-
+#include "decoder.h"
+#include "ops.h"
 #include "pool.h"
 #include "record_file.h"
 
 namespace tfpipe {
 namespace {
-
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::errors::DataLoss;
-using tensorflow::errors::InvalidArgument;
-using tensorflow::errors::ResourceExhausted;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
-
-// TensorFlow 2.16 to 2.21 do not agree on what a shape function's result is called.
-using Status = decltype(InvalidArgument(""));
 
 // The three inputs: paths, and two int64 for each.
 struct Places {
@@ -133,10 +116,6 @@ class Buffer {
   Tensor tensor_;
   int64_t at_ = 0;
 };
-
-inline uint8_t* BytesOf(const Tensor& part) {
-  return static_cast<uint8_t*>(part.data());
-}
 
 // Checks that a record is within its file, before memory is taken for it.
 std::string FindPlace(const RecordFile& file, int64_t begin, int64_t count) {
@@ -418,7 +397,72 @@ class ReadAheadOp : public tensorflow::OpKernel {
 REGISTER_KERNEL_BUILDER(Name("TfpipeReadAhead").Device(tensorflow::DEVICE_CPU),
                         ReadAheadOp);
 
+REGISTER_OP("TfpipeJpegSizes")
+    .Input("encoded: variant")
+    .Output("sizes: int32")
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle shape;
+      TF_RETURN_IF_ERROR(
+          context->Concatenate(context->input(0), context->Vector(2), &shape));
+      context->set_output(0, shape);
+      return Status();
+    });
+
+// The sides of an image that is no JPEG, or has no sound header, are 0.
+class JpegSizesOp : public tensorflow::OpKernel {
+ public:
+  explicit JpegSizesOp(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& encoded = context->input(0);
+    TensorShape shape = encoded.shape();
+    shape.AddDim(2);
+    Tensor* sizes;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &sizes));
+    int32_t* sides = sizes->flat<int32_t>().data();
+    for (int64_t i = 0; i < encoded.NumElements(); ++i, sides += 2) {
+      const Span image = ImageAt(encoded, i);
+      char message[kMessageLength];
+      if (!ReadSides(image.begin, image.size(), sides, sides + 1, message))
+        sides[0] = sides[1] = 0;
+    }
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeJpegSizes").Device(tensorflow::DEVICE_CPU),
+                        JpegSizesOp);
+
+REGISTER_OP("TfpipeImageBytes")
+    .Input("encoded: variant")
+    .Output("content: string")
+    .Attr("most: int >= 0")
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
+
+// All bytes of an image that has no more than `most`.
+class ImageBytesOp : public tensorflow::OpKernel {
+ public:
+  explicit ImageBytesOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("most", &most_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& encoded = context->input(0);
+    Tensor* content;
+    OP_REQUIRES_OK(context, context->allocate_output(0, encoded.shape(), &content));
+    for (int64_t i = 0; i < encoded.NumElements(); ++i) {
+      const Span image = ImageAt(encoded, i);
+      content->flat<tensorflow::tstring>()(i).assign(
+          reinterpret_cast<const char*>(image.begin),
+          std::min(image.size(), static_cast<size_t>(most_)));
+    }
+  }
+
+ private:
+  int64_t most_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfpipeImageBytes").Device(tensorflow::DEVICE_CPU),
+                        ImageBytesOp);
+
 }  // namespace
 }  // namespace tfpipe
-
-#endif
