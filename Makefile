@@ -168,6 +168,23 @@ $(TENSORFLOW_VENVS): .venv-tf-%/ready: constraints-%.txt constraints.txt setup.c
 	$(INSTALL)
 	touch $@
 
+.PHONY: size
+size: venv  ## Print files and lines of code by room
+	python -m tests.house.words size
+
+.PHONY: words
+words: venv  ## Print pronouns and empty names by file, and class names with two homes
+	python -m tests.house.words
+
+.PHONY: coverage
+coverage: venv  ## Run all tests but the timed ones and print the share of lines that they reach
+	pip install --quiet --constraint=constraints.txt '.[coverage]'
+	coverage erase
+	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml coverage run -m pytest -q -n 2 --dist loadfile \
+	  tests/unit tests/house tests/system tests/torture
+	coverage combine --quiet
+	coverage report --skip-covered --sort=miss | tee $(VENV)/coverage.txt
+
 .PHONY: fuzz
 fuzz: venv  ## A million damaged images through the native op, under the sanitizers: about ten minutes
 	python -m tfpipe.native --fuzz=1000000
