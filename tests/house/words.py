@@ -1,4 +1,4 @@
-"""Counts the words of docstrings and comments, names that say nothing, and lines of code.
+"""Counts words of docstrings and comments, empty names, and lines of code.
 
 `python -m tests.house.words` prints the words by file, and class names with two homes.
 `python -m tests.house.words size`, or `make size`, prints files and lines by room.
@@ -21,6 +21,7 @@ EMPTY_NAMES = frozenset(
     ("found", "known", "one", "made", "given", "number", "place", "of")
 )
 NATIVE = tuple(sorted((ROOT / "tfpipe/native/src").glob("*.[ch]*")))
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef
 _NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER),
     *(tokenize.INDENT, tokenize.DEDENT),
@@ -47,7 +48,7 @@ def prose(path: pathlib.Path) -> str:
 
 def _docstrings(path: pathlib.Path) -> Iterator[str]:
     for node in nodes(path):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, _DOCUMENTED):
             yield ast.get_docstring(node) or ""
 
 
@@ -89,10 +90,9 @@ def code_lines(path: pathlib.Path) -> int:
         if token.type not in _NO_CODE:
             lines |= set(range(token.start[0], token.end[0] + 1))
     for node in nodes(path):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            if ast.get_docstring(node) is not None:
-                first = node.body[0]
-                lines -= set(range(first.lineno, (first.end_lineno or 0) + 1))
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            lines -= set(range(first.lineno, (first.end_lineno or 0) + 1))
     return len(lines)
 
 
@@ -104,8 +104,8 @@ def _print_words() -> None:
     for package in (*PACKAGES, "native"):
         ours = [row for row in rows if package_of(row[-1]) == package]
         pronouns, words, names = (sum(row[i] for row in ours) for i in range(3))
-        print(f"{package}: {100 * pronouns / words:.2f} pronouns in 100 words, {names}")
-        print("  empty names; by file:")
+        share = 100 * pronouns / words
+        print(f"{package}: {share:.2f} pronouns in 100 words, {names} empty names")
         for pronouns, words, names, path in sorted(
             ours, key=lambda row: row[0] / max(row[1], 100), reverse=True
         ):
