@@ -12,11 +12,18 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support import long_conversion
-from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
-from tests.support.made_once import made_once
-from tests.support.shared_server import session_folder, shared
-from tests.support.warm_python import WarmPython
+from tests.support.data.made_once import made_once
+from tests.support.data.trees import (
+    JOB_X,
+    JOB_Y,
+    JobDigests,
+    convert,
+    digests,
+    make_tree,
+)
+from tests.support.processes import long_conversion
+from tests.support.processes.warm_python import WarmPython
+from tests.support.servers.shared_server import session_folder, shared
 
 # Before TensorFlow is imported: its start-up messages would bury the failures.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -82,7 +89,7 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython
     All workers of the session share it.
     """
     folder = session_folder(tmp_path_factory, "warm_python")
-    with shared("warm_python", folder) as document:
+    with shared("tests.support.processes.warm_python", folder) as document:
         yield WarmPython(document["address"])
 
 

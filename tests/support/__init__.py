@@ -1,0 +1,6 @@
+"""What the tests share, by what it makes.
+
+`data`: images, tables, shards and results. `servers`: stores, databases, browsers and
+clusters on this host. `processes`: ranks and other programs. `faults`: clocks, delays
+and damage.
+"""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import s3_server, shared_mount
-from tests.support.bad_proxy import BadProxy
-from tests.support.rank_pool import RankPool
-from tests.support.shared_server import session_folder, shared
-from tests.support.warm_python import WarmPython
+from tests.support.faults.bad_proxy import BadProxy
+from tests.support.processes.rank_pool import RankPool
+from tests.support.processes.warm_python import WarmPython
+from tests.support.servers import s3_server, shared_mount
+from tests.support.servers.shared_server import session_folder, shared
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def s3_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     Nobody stops it; a test that wants this makes an `s3_server.S3Server`.
     """
     folder = session_folder(tmp_path_factory, "s3_server")
-    with shared("s3_server", folder) as document:
+    with shared("tests.support.servers.s3_server", folder) as document:
         yield document["address"]
 
 
@@ -59,5 +59,5 @@ def shared_mount_dir(
     if not shared_mount.can_mount():
         pytest.skip("/dev/fuse does not exist")
     folder = session_folder(tmp_path_factory, "shared_mount")
-    with shared("shared_mount", folder) as document:
+    with shared("tests.support.servers.shared_mount", folder) as document:
         yield pathlib.Path(document["folder"])

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.support.warm_python import WarmPython
+from tests.support.processes.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from benchmarks.distributed.ranks import Ranks
-from tests.support.data import make_jpeg
-from tests.support.rank_pool import RankPool
-from tests.support.warm_python import WarmPython
+from tests.support.data.trees import make_jpeg
+from tests.support.processes.rank_pool import RankPool
+from tests.support.processes.warm_python import WarmPython
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 

@@ -1,4 +1,4 @@
-"""tests.support.rank_pool: scenarios on ranks that outlive them."""
+"""tests.support.processes.rank_pool: scenarios on ranks that outlive them."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.distributed.ranks import Ranks
-from tests.support.rank_pool import RankPool, RanksFailedError
+from tests.support.processes.rank_pool import RankPool, RanksFailedError
 
 
 def _sum(ranks: Ranks, *, factor: int) -> tuple[int, float, int]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.house.code import ROOT
-from tests.support.own_photos import make_own_photos
-from tests.support.warm_python import WarmPython
+from tests.support.data.own_photos import make_own_photos
+from tests.support.processes.warm_python import WarmPython
 
 MAX_LINES = 25
 

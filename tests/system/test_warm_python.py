@@ -1,4 +1,4 @@
-"""tests.support.warm_python: its programs are as those of a new Python."""
+"""tests.support.processes.warm_python: its programs are as those of a new Python."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tests.support import warm_client, warm_python as module
-from tests.support.warm_python import WarmPython
+from tests.support.processes import warm_client, warm_python as module
+from tests.support.processes.warm_python import WarmPython
 
 SEEN = """
 import json, os, signal, sys

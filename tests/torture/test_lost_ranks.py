@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from tests.support.torture import IS_LONG
-from tests.support.warm_python import WarmPython
-from tests.support.watched_ranks import WatchedRanks
+from tests.support.faults.torture import IS_LONG
+from tests.support.processes.warm_python import WarmPython
+from tests.support.processes.watched_ranks import WatchedRanks
 
 ENDED = "ended without an error message; its last report was after step "
 SILENT = "sent no report for "

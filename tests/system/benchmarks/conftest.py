@@ -5,8 +5,8 @@ import pathlib
 import pytest
 
 from converters import synthesize
-from tests.support.data import convert
-from tests.support.made_once import made_once
+from tests.support.data.made_once import made_once
+from tests.support.data.trees import convert
 
 
 @pytest.fixture(scope="session")

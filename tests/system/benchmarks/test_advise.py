@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support import sample_results
+from tests.support.data import sample_results
 
 ROOT = pathlib.Path(__file__).parents[3]
 

@@ -13,8 +13,8 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.options import input_flags
 from benchmarks.reporting import page
 from benchmarks.reporting.results import read
-from tests.support.rank_pool import RankPool
-from tests.support.warm_python import WarmPython
+from tests.support.processes.rank_pool import RankPool
+from tests.support.processes.warm_python import WarmPython
 from tfpipe.tuner import races
 
 # Enough that CPU time, which is counted in ticks of 10 ms, tells the threads apart.

@@ -12,7 +12,8 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
 from benchmarks.reporting import results
 from benchmarks.training import run
-from tests.support import browser, sample_results
+from tests.support.data import sample_results
+from tests.support.servers import browser
 
 ROOT = pathlib.Path(__file__).parents[3]
 MAX_BYTES = 3_000_000

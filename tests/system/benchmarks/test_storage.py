@@ -24,7 +24,7 @@ from benchmarks.system import page_cache
 from benchmarks.system.storage import probe, reads
 from benchmarks.system.storage.places import Place
 from benchmarks.system.storage.workers import Workers
-from tests.support.warm_python import WarmPython
+from tests.support.processes.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]
 QUICK = ("--seconds=0.1", "--max_parallel=2")

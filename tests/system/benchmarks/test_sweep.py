@@ -21,14 +21,14 @@ from benchmarks.reporting import page
 from benchmarks.reporting.results import read
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep
-from tests.support.warm_python import WarmPython
+from tests.support.processes.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]
 
 # Prints the result of a run whose speed follows from its settings; counts its starts.
 STAND_IN = """
 import os, pathlib, sys, time
-from tests.support import stand_in_train
+from tests.support.processes import stand_in_train
 settings = dict(text.lstrip("-").split("=") for text in sys.argv[3:] if "=" in text)
 num_ranks, log = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 with log.open("a") as file:
@@ -180,7 +180,8 @@ python, of_run = json.loads(sys.argv.pop(1)), Run.command
 def command(run, horovodrun):
     words = of_run(run, horovodrun)
     place = words.index(sys.executable)
-    launcher = [sys.executable, "-m", "tests.support.horovodrun"] if place else []
+    module = "tests.support.processes.horovodrun"
+    launcher = [sys.executable, "-m", module] if place else []
     return [*launcher, *words[1:place], *python, *words[place + 1:]]
 Run.command = command
 app.run(sweep.main)

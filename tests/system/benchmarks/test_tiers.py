@@ -18,8 +18,8 @@ import tfpipe
 from benchmarks import sweep
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.tiers import TIERS
-from tests.support.data import convert
-from tests.support.warm_python import WarmPython
+from tests.support.data.trees import convert
+from tests.support.processes.warm_python import WarmPython
 
 RUN = (
     *("--image_size=32", "--step_time_ms=0", "--num_steps=25", "--num_warmup_steps=1"),

@@ -21,10 +21,10 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.models import catalog
 from benchmarks.options.config import Config
 from benchmarks.training import run
-from tests.support import horovodrun
-from tests.support.data import convert, make_tree
-from tests.support.rank_pool import RankPool, RanksFailedError
-from tests.support.warm_python import WarmPython
+from tests.support.data.trees import convert, make_tree
+from tests.support.processes import horovodrun
+from tests.support.processes.rank_pool import RankPool, RanksFailedError
+from tests.support.processes.warm_python import WarmPython
 
 NUM_CLASSES = 10
 CHANCE = 1 / NUM_CLASSES

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from converters import folder, tfrecord, verify, webdataset
-from tests.support.data import SYNSETS, convert, digests, make_tree, upload
+from tests.support.data.trees import SYNSETS, convert, digests, make_tree, upload
 from tfpipe.remote.files import Files
 from tfpipe.shards import example, index, records
 

@@ -11,9 +11,9 @@ import PIL.Image
 import pytest
 
 from converters import synthesize, verify
-from tests.support.damage import flip
-from tests.support.data import SYNSETS, digests, make_jpeg, make_tree
-from tests.support.warm_python import WarmPython
+from tests.support.data.trees import SYNSETS, digests, make_jpeg, make_tree
+from tests.support.faults.damage import flip
+from tests.support.processes.warm_python import WarmPython
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tfpipe.shards import index
 
@@ -77,7 +77,7 @@ def test_imagenet_ends_with_its_summary(
 
 _BY_WORKERS = """
 import pathlib, sys
-from tests.support.data import convert
+from tests.support.data.trees import convert
 raw_dir, out = map(pathlib.Path, sys.argv[1:])
 for workers in (1, 2, 5):
     convert(raw_dir, out / str(workers), num_train_shards=5, num_workers=workers)

@@ -14,14 +14,21 @@ import PIL.Image
 import pytest
 
 from converters import verify
-from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests, make_tree
+from tests.support.data.trees import (
+    JOB_X,
+    JOB_Y,
+    JobDigests,
+    convert,
+    digests,
+    make_tree,
+)
 
 SHARDS = 7
 
 # Converts, and ends or stops itself at one of its renames.
 _SCRIPT = """
 import fcntl, json, os, pathlib, sys
-from tests.support.data import convert
+from tests.support.data.trees import convert
 
 raw_dir, folder, options, number, signal, lock = json.loads(sys.argv[1])
 replace, left = os.replace, iter(range(number))
@@ -177,7 +184,7 @@ def _catalog_size(raw_dir: pathlib.Path, folder: pathlib.Path) -> int:
 
 _TIGHT_SCRIPT = """
 import pathlib, resource, signal, sys
-from tests.support.data import convert
+from tests.support.data.trees import convert
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
@@ -225,7 +232,7 @@ import os, pathlib, signal, sys, time
 from absl import flags
 from converters.jobs import duplicates
 from converters.options import command
-from tests.support.data import convert
+from tests.support.data.trees import convert
 
 raw_dir, folder = map(pathlib.Path, sys.argv[1:])
 many = "range(1000000000)"
@@ -266,7 +273,7 @@ _TOGETHER_SCRIPT = """
 import os, pathlib, select, sys
 from converters.engines import processes
 from converters.jobs import work_dir
-from tests.support.data import convert
+from tests.support.data.trees import convert
 
 raw_dir, folder = map(pathlib.Path, sys.argv[1:])
 (look, looked), (end, ended) = os.pipe(), os.pipe()

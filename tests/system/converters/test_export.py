@@ -13,7 +13,7 @@ import pytest
 from converters import export
 from converters.exports import plan
 from converters.jobs import work_dir
-from tests.support.data import convert, digests, make_tree
+from tests.support.data.trees import convert, digests, make_tree
 from tfpipe.shards import index
 
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import pytest
 
 from converters.inputs import boxes, devkit, ilsvrc
-from tests.support.data import SYNSETS, make_jpeg, make_tree
-from tests.support.jpegs import many_scans
+from tests.support.data.jpegs import many_scans
+from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 
 # Starts the command, ends it if it hangs, and measures its memory. Linux counts the

@@ -11,8 +11,8 @@ import pytest
 
 from converters import folder, imagenet, verify
 from converters.jobs import run
-from tests.support.bad_proxy import BadProxy, Fault
-from tests.support.data import JOB_X, SYNSETS, convert, digests, make_tree, upload
+from tests.support.data.trees import JOB_X, SYNSETS, convert, digests, make_tree, upload
+from tests.support.faults.bad_proxy import BadProxy, Fault
 from tfpipe import errors
 from tfpipe.remote.files import Files
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.support.data import convert
+from tests.support.data.trees import convert
 from tfpipe.shards import index
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from converters import folder as folder_command, query, verify
 from converters.options.own.query import Config
-from tests.support import browser
-from tests.support.data import convert, digests, make_jpeg
+from tests.support.data.trees import convert, digests, make_jpeg
+from tests.support.servers import browser
 from tfpipe.shards import index, subset
 
 CLAUSE = "height > 32 AND split = 'train'"

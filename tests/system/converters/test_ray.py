@@ -13,8 +13,8 @@ import pytest
 
 from converters.images.policy import Policy
 from converters.jobs.work_dir import WORK_DIR_NAME
-from tests.support import ray_nodes, s3_server
-from tests.support.data import SYNSETS, convert, digests, make_jpeg, upload
+from tests.support.data.trees import SYNSETS, convert, digests, make_jpeg, upload
+from tests.support.servers import ray_nodes, s3_server
 from tfpipe.remote.files import Files
 
 # Shrinking takes time: the tests can look at a node while it writes a shard.

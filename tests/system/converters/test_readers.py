@@ -19,7 +19,7 @@ import pytest
 
 from converters.inputs import classes
 from converters.jobs import side_files
-from tests.support.data import SYNSETS, make_jpeg
+from tests.support.data.trees import SYNSETS, make_jpeg
 from tfpipe.shards import image_record, index, records
 
 # An image as a reader returns it: file name, label, pixels.

@@ -10,9 +10,9 @@ import pytest
 
 from converters import replicate, verify
 from converters.options.replicate import Config
-from tests.support.data import convert, digests, make_tree
-from tests.support.native_op import native_op, needs_native  # noqa: F401
-from tests.support.warm_python import WarmPython, kill
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import convert, digests, make_tree
+from tests.support.processes.warm_python import WarmPython, kill
 from tfpipe.remote.files import Files
 from tfpipe.shards import index
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import pytest
 
 from converters.jobs import work_dir
-from tests.support.data import digests
-from tests.support.long_conversion import Uninterrupted, command, num_complete
-from tests.support.warm_python import WarmPython, kill
+from tests.support.data.trees import digests
+from tests.support.processes.long_conversion import Uninterrupted, command, num_complete
+from tests.support.processes.warm_python import WarmPython, kill
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ import pytest
 from converters import imagenet, verify
 from converters.jobs import run
 from converters.remote import place
-from tests.support.bad_proxy import BadProxy, Fault
-from tests.support.data import JOB_X, JobDigests, convert, digests
-from tests.support.warm_python import WarmPython
+from tests.support.data.trees import JOB_X, JobDigests, convert, digests
+from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.processes.warm_python import WarmPython
 from tfpipe import errors
 from tfpipe.remote.files import Files
 
@@ -30,7 +30,7 @@ FLAGS = [
 # Converts with one worker, and is killed when it uploads the fourth shard.
 _KILLED = """
 import json, os, signal, sys
-from tests.support.data import convert
+from tests.support.data.trees import convert
 from tfpipe.remote.files import Files
 
 def upload(self, name, path, whole=Files.upload):

@@ -21,9 +21,9 @@ from studies.loaders import (
 )
 from studies.loaders.images import Job
 from studies.loaders.peers import PEERS
-from tests.support.colors import COLORS, NUM_IMAGES, make_color_data
-from tests.support.torture import IS_LONG
-from tests.support.warm_python import WarmPython
+from tests.support.data.colors import COLORS, NUM_IMAGES, make_color_data
+from tests.support.faults.torture import IS_LONG
+from tests.support.processes.warm_python import WarmPython
 
 IMAGE_SIZE = 32
 

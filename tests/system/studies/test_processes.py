@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from studies import decode, decode_variants
-from tests.support.warm_python import WarmPython
+from tests.support.processes.warm_python import WarmPython
 
 
 def test_decode_starts_its_variants(

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from tests.support.torture import rounds
-from tests.support.warm_python import WHOLE_END, WarmPython
+from tests.support.faults.torture import rounds
+from tests.support.processes.warm_python import WHOLE_END, WarmPython
 
 
 @pytest.fixture(autouse=True)

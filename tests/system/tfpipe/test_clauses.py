@@ -17,10 +17,10 @@ from converters import table
 from converters.catalog import question
 from converters.catalog.question import Question
 from converters.exports.source import Source, open_source
-from tests.support.clauses import Clause, Columns, Row, clauses
-from tests.support.data import make_jpeg
-from tests.support.tables import config
-from tests.support.torture import rounds
+from tests.support.data.clauses import Clause, Columns, Row, clauses
+from tests.support.data.tables import config
+from tests.support.data.trees import make_jpeg
+from tests.support.faults.torture import rounds
 from tfpipe.shards import index, records, subset
 from tfpipe.shards.example import decode_example
 

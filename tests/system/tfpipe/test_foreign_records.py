@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.foreign import write_shard
+from tests.support.data.foreign import write_shard
 
 SIZE = 16
 ROOT = pathlib.Path(__file__).parents[3]

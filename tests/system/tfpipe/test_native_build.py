@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import DAMAGES
 from tfpipe.native import build, libraries, op
 from tfpipe.native.requirements import find_compiler

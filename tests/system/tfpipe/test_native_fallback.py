@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.warm_python import WarmPython
+from tests.support.processes.warm_python import WarmPython
 
 ROOT = pathlib.Path(__file__).parents[3]
 

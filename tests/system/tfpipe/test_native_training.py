@@ -11,8 +11,8 @@ from benchmarks.options.config import Config
 from benchmarks.training import loop
 from benchmarks.training.setting import make_setting
 from converters import synthesize
-from tests.support.data import convert
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import convert
 from tfpipe.ops import crop
 from tfpipe.stages.traced import traced
 

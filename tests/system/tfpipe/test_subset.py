@@ -5,8 +5,8 @@ from typing import Any
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from tests.support.damage import flip
-from tests.support.rank_pool import RankPool
+from tests.support.faults.damage import flip
+from tests.support.processes.rank_pool import RankPool
 from tfpipe.shards import index, subset
 
 CHOSEN = [0, 1, 2, 5, 7, 8, 9, 10, 12, 14, 15]  # of 3 shards of 8, none of the third

@@ -29,7 +29,7 @@ from typing import Any
 import duckdb  # noqa: F401  # once here, and not in each of a thousand children
 
 from converters.jobs import replace, work_dir
-from tests.support.data import convert, make_tree
+from tests.support.data.trees import convert, make_tree
 
 CALLS: tuple[tuple[Any, str], ...] = (
     *((os, name) for name in ("replace", "rename", "unlink", "remove", "rmdir")),

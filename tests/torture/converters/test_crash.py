@@ -6,10 +6,10 @@ import subprocess
 import time
 
 from converters.jobs import work_dir
-from tests.support.data import digests
-from tests.support.long_conversion import Uninterrupted, command, num_complete
-from tests.support.torture import rounds
-from tests.support.warm_python import WarmPython, kill
+from tests.support.data.trees import digests
+from tests.support.faults.torture import rounds
+from tests.support.processes.long_conversion import Uninterrupted, command, num_complete
+from tests.support.processes.warm_python import WarmPython, kill
 
 NUM_ROUNDS = rounds(few=2, many=200)
 

@@ -17,7 +17,7 @@ from converters.checks import (
     shard as shard_checks,
     side_files,
 )
-from tests.support.torture import rounds
+from tests.support.faults.torture import rounds
 from tfpipe import errors
 from tfpipe.shards import index
 

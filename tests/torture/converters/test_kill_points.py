@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-from tests.support.torture import rounds
+from tests.support.faults.torture import rounds
 
 MODULE = "tests.torture.converters.kill_points"
 EVERY = int(os.environ.get("KILL_POINTS", rounds(few=120, many=4)))

@@ -3,7 +3,7 @@
 import hypothesis
 import pytest
 
-from tests.support.torture import rounds
+from tests.support.faults.torture import rounds
 from tests.unit.converters.checks.test_decodable import check_mutated_images
 from tests.unit.converters.images.test_prepare import (
     check_mutated_jpeg,

@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 import sys
 
-from tests.support.torture import rounds
+from tests.support.faults.torture import rounds
 
 # Changes of a file from one kill to the next one.
 STEP = rounds(few=5, many=1)

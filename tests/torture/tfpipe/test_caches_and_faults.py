@@ -15,8 +15,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 import tfpipe
-from tests.support.damage import NUM_TRAIN, flip, places, spoil_jpeg
-from tests.support.torture import rounds
+from tests.support.faults.damage import NUM_TRAIN, flip, places, spoil_jpeg
+from tests.support.faults.torture import rounds
 
 PARSE = tfpipe.Parse(label_base=1, as_converted=True)
 CENTER = tfpipe.CenterCrop(image_size=8, fraction=1.0, crop_op="stock")

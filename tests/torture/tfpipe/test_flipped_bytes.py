@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.damage import NUM_TRAIN, flip, places, read
-from tests.support.torture import rounds
+from tests.support.faults.damage import NUM_TRAIN, flip, places, read
+from tests.support.faults.torture import rounds
 
 NUM_FLIPS = rounds(few=6, many=200)
 

@@ -1,6 +1,6 @@
 """tfpipe.native.fuzz: broken images through the C++ code, under sanitizers."""
 
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tfpipe.native import fuzz
 
 

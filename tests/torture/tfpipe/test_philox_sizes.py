@@ -1,6 +1,6 @@
 """tfpipe.stages.philox: equal to TensorFlow's shuffle for any size of a window."""
 
-from tests.support.torture import rounds
+from tests.support.faults.torture import rounds
 from tests.unit.tfpipe.stages.test_philox import shuffled_by_tensorflow
 from tfpipe.stages import philox
 

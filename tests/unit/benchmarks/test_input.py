@@ -13,7 +13,7 @@ from benchmarks import input as benchmark
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.input_flags import InputConfig
 from benchmarks.options.time_limit import TimeLimit
-from tests.support.clock import Clock
+from tests.support.faults.clock import Clock
 
 MODULE = """
 import tfpipe

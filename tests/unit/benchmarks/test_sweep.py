@@ -16,7 +16,7 @@ from benchmarks.reporting import output
 from benchmarks.sweeps import presets, run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
 from benchmarks.sweeps.presets import GATE, PRESETS
-from tests.support import stand_in_train
+from tests.support.processes import stand_in_train
 
 SYNTHETIC = ("--synthetic",)
 

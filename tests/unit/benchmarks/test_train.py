@@ -18,7 +18,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.system import residency
 from benchmarks.training import run
 from benchmarks.training.setting import Setting
-from tests.support.damage import flip
+from tests.support.faults.damage import flip
 
 # Steps within the limits of a unit test; no model is built.
 EMULATED = {"image_size": 32, "batch_size": 4, "num_steps": 10, "num_warmup_steps": 1}

@@ -12,7 +12,7 @@ import xxhash
 
 from converters import export, folder, imagenet
 from converters.exports import run
-from tests.support.data import SYNSETS, convert, digests, make_jpeg, make_tree
+from tests.support.data.trees import SYNSETS, convert, digests, make_jpeg, make_tree
 from tfpipe import errors
 from tfpipe.shards import index, subset
 from tfpipe.shards.example import decode_example

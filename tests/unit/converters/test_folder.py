@@ -12,7 +12,7 @@ from absl.testing import flagsaver
 from converters import folder
 from converters.inputs import classtree, ilsvrc
 from converters.jobs import plan
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 
 
 def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:

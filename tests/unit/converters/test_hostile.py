@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from tests.support.data import convert, make_jpeg
+from tests.support.data.trees import convert, make_jpeg
 from tfpipe.shards import index
 
 SYNSET = "n01440764"

@@ -4,7 +4,7 @@ import pathlib
 
 import tensorflow as tf
 
-from tests.support.data import convert, digests, make_tree
+from tests.support.data.trees import convert, digests, make_tree
 
 INCEPTION_KEYS = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),

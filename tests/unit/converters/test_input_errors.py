@@ -17,7 +17,7 @@ from converters.images.policy import Policy
 from converters.inputs import boxes, classes, classtree, devkit, ilsvrc
 from converters.jobs import work_dir
 from converters.options import command
-from tests.support.data import SYNSETS, make_jpeg, make_tree
+from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import _kit_rows, _mat
 

@@ -9,7 +9,7 @@ import pytest
 
 import tfpipe
 from converters import folder, verify
-from tests.support.data import convert, make_tree
+from tests.support.data.trees import convert, make_tree
 from tfpipe.shards import index
 
 NAMES = [

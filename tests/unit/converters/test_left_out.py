@@ -10,7 +10,7 @@ import pytest
 
 from converters import folder
 from converters.inputs import boxes, classes, ilsvrc, tars
-from tests.support.data import SYNSETS, convert, make_jpeg, make_tree
+from tests.support.data.trees import SYNSETS, convert, make_jpeg, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import write_tar
 from tfpipe.shards import index

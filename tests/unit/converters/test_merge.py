@@ -13,7 +13,7 @@ import pytest
 from converters import merge
 from converters.inputs.merged import kinds, sources
 from converters.options.own import reading
-from tests.support.data import digests, make_jpeg
+from tests.support.data.trees import digests, make_jpeg
 from tfpipe.shards import example, index, records
 
 

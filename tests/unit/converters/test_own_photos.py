@@ -14,8 +14,8 @@ import tfpipe
 from converters import folder
 from converters.images import formats
 from converters.options import summary
-from tests.support.data import make_jpeg
-from tests.support.own_photos import OwnPhotos, make_own_photos
+from tests.support.data.own_photos import OwnPhotos, make_own_photos
+from tests.support.data.trees import make_jpeg
 from tfpipe import imagenet_eval
 from tfpipe.shards import index
 

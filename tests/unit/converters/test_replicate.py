@@ -10,8 +10,8 @@ import pytest
 
 from converters import replicate, verify
 from converters.options.replicate import Config
-from tests.support.data import convert, digests, make_tree
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import convert, digests, make_tree
 from tfpipe import errors
 from tfpipe.shards import index, records
 

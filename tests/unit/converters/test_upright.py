@@ -13,7 +13,7 @@ from converters import folder
 from converters.images.policy import Policy
 from converters.jobs import publish, rebuild
 from converters.options import orientation, policy as policy_options
-from tests.support.native_op import native_op  # noqa: F401
+from tests.support.data.native_op import native_op  # noqa: F401
 from tests.unit.converters.test_folder import config
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example

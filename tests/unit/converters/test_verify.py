@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from converters import verify
-from tests.support.damage import flip
-from tests.support.data import make_tree
+from tests.support.data.trees import make_tree
+from tests.support.faults.damage import flip
 from tfpipe import errors
 from tfpipe.shards import index
 

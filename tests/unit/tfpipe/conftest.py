@@ -11,8 +11,8 @@ import tfpipe
 def _first_pipeline(data_dir: pathlib.Path) -> None:
     """Lets AutoGraph convert, and TensorFlow load, what every pipeline needs."""
     # These import TensorFlow, which tests/unit/conftest.py sets up first.
-    from tests.support.cached import DECODE, make
-    from tests.support.presets import preset_over
+    from tests.support.data.cached import DECODE, make
+    from tests.support.data.presets import preset_over
 
     cache = tfpipe.Cache("ram")
     for pipeline in (

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.presets import preset_over
+from tests.support.data.presets import preset_over
 from tfpipe.reading import order
 from tfpipe.shards import index
 

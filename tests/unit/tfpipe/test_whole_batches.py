@@ -6,8 +6,13 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.native_op import each_crop_op, native_op, needs_native, on_both_ops  # noqa: F401
-from tests.support.presets import preset_over
+from tests.support.data.native_op import (  # noqa: F401
+    each_crop_op,
+    native_op,
+    needs_native,
+    on_both_ops,
+)
+from tests.support.data.presets import preset_over
 from tests.unit.tfpipe.ops.test_crop import KINDS, SAMPLED_SIZE, in_map
 from tests.unit.tfpipe.stages.test_faults import flip, joined, places, spoil_jpeg
 from tfpipe.ops import stateless_random

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from benchmarks.distributed import ranks
 from benchmarks.distributed.ranks import Ranks
-from tests.support.rank_pool import RankPool
-from tests.support.warm_python import WarmPython
+from tests.support.processes.rank_pool import RankPool
+from tests.support.processes.warm_python import WarmPython
 
 
 def _prove(_: Ranks) -> tuple[int, str]:

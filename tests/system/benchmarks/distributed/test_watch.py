@@ -8,9 +8,9 @@ import socket
 
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import watched
-from tests.support.rank_pool import RankPool
-from tests.support.warm_python import WarmPython
-from tests.support.watched_ranks import WatchedRanks, take_steps
+from tests.support.processes.rank_pool import RankPool
+from tests.support.processes.warm_python import WarmPython
+from tests.support.processes.watched_ranks import WatchedRanks, take_steps
 
 
 def test_rank_without_data_is_named_while_a_collective_waits(

@@ -15,7 +15,7 @@ from benchmarks.models import architectures, catalog
 from benchmarks.options.config import Config
 from benchmarks.training import loop, steps
 from benchmarks.training.setting import Setting, make_setting
-from tests.support.torture import IS_LONG
+from tests.support.faults.torture import IS_LONG
 
 # More of the blocks of resnet50: they take long, and run no other code.
 DEEPER = ("resnet101", "resnet152")

@@ -16,7 +16,7 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
 from benchmarks.system import page_cache
 from benchmarks.training import run
-from tests.support.rank_pool import RankPool
+from tests.support.processes.rank_pool import RankPool
 
 OTHER_BYTES = 50_000_000
 

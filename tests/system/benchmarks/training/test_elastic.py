@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tests.support import horovodrun
-from tests.support.warm_python import WarmPython
+from tests.support.processes import horovodrun
+from tests.support.processes.warm_python import WarmPython
 
 
 def _process_of_rank(rank: int, parent: int) -> int | None:

@@ -12,7 +12,7 @@ from benchmarks.models import architectures
 from benchmarks.options.config import Config
 from benchmarks.training import loop, run
 from benchmarks.training.setting import make_setting
-from tests.support.damage import flip
+from tests.support.faults.damage import flip
 
 
 def _train(data_dir: pathlib.Path, **fields: object) -> dict[str, object]:

@@ -15,7 +15,7 @@ from benchmarks import train
 from benchmarks.distributed import numa
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.training import steps
-from tests.support.rank_pool import RankPool
+from tests.support.processes.rank_pool import RankPool
 
 FLAGS = {"model": "tiny", "image_size": 32, "batch_size": 2, "num_steps": 6}
 NUM_WARMUP_STEPS = 2

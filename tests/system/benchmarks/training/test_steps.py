@@ -14,9 +14,9 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.config import Config
 from benchmarks.training import loop, steps
 from benchmarks.training.setting import make_setting
-from tests.support.rank_pool import RankPool
-from tests.support.tiny_training import first_batch, tiny_setting
-from tests.support.warm_python import WarmPython
+from tests.support.data.tiny_training import first_batch, tiny_setting
+from tests.support.processes.rank_pool import RankPool
+from tests.support.processes.warm_python import WarmPython
 
 
 @functools.cache

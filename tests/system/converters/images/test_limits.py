@@ -7,7 +7,7 @@ import sys
 
 import PIL.Image
 
-from tests.support.data import make_tree
+from tests.support.data.trees import make_tree
 
 _IN_LITTLE_MEMORY = """
 import re, resource, sys

@@ -10,8 +10,8 @@ from absl.testing import flagsaver
 
 from converters.images import policy as image_policy
 from studies import decode, decode_variants
-from tests.support.data import convert, make_tree
-from tests.support.native_op import native_op  # noqa: F401
+from tests.support.data.native_op import native_op  # noqa: F401
+from tests.support.data.trees import convert, make_tree
 
 
 @pytest.mark.parametrize("module", ["imagenet", "folder"])

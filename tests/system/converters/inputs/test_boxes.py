@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from converters.inputs import boxes
-from tests.support.data import SYNSETS
+from tests.support.data.trees import SYNSETS
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import write_tar
 

@@ -16,9 +16,7 @@ import pytest
 import xxhash
 
 from converters import folder, table, webdataset
-from tests.support import mariadb_server, postgresql_server
-from tests.support.postgresql_server import PASSWORD, USER
-from tests.support.tables import (
+from tests.support.data.tables import (
     CLASSES,
     Row,
     config,
@@ -27,6 +25,8 @@ from tests.support.tables import (
     write_tables,
     write_tar,
 )
+from tests.support.servers import mariadb_server, postgresql_server
+from tests.support.servers.postgresql_server import PASSWORD, USER
 
 NO_POSTGRESQL = "PostgreSQL's programs are not here: apt install postgresql"
 needs_postgresql = pytest.mark.skipif(

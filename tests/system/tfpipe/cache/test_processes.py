@@ -9,8 +9,8 @@ import time
 import pytest
 
 import tfpipe
-from tests.support.cached import DECODE, Note, as_list, make, noted
-from tests.support.warm_python import kill
+from tests.support.data.cached import DECODE, Note, as_list, make, noted
+from tests.support.processes.warm_python import kill
 
 
 def fill(data_dir, directory, calls, rank, num_ranks, delay):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tests.support.stopping import Stop
-from tests.support.warm_python import WarmPython
+from tests.support.processes.stopping import Stop
+from tests.support.processes.warm_python import WarmPython
 
 BATCH_SIZE = 4
 STEPS = 6  # of an epoch of the 24 training records

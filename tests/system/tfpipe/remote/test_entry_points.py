@@ -13,12 +13,12 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from converters import verify
 from converters.images.policy import Policy
-from tests.support import web_server
-from tests.support.bad_proxy import BadProxy, Fault
-from tests.support.data import convert
-from tests.support.native_op import native_op, needs_native  # noqa: F401
-from tests.support.rank_pool import RankPool
-from tests.support.s3_server import environment
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import convert
+from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.processes.rank_pool import RankPool
+from tests.support.servers import web_server
+from tests.support.servers.s3_server import environment
 from tfpipe.native import entry_file, entry_points
 from tfpipe.remote.files import Files
 

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support import web_server
-from tests.support.bad_proxy import BadProxy, Fault
-from tests.support.s3_server import BUCKET, KEY, SECRET
+from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.servers import web_server
+from tests.support.servers.s3_server import BUCKET, KEY, SECRET
 from tfpipe import errors
 from tfpipe.remote import object_store
 from tfpipe.remote.files import Files

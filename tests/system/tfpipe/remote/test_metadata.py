@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from tests.support import web_server
-from tests.support.bad_proxy import BadProxy, Fault
+from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.servers import web_server
 from tfpipe import errors
 from tfpipe.remote import metadata
 from tfpipe.remote.files import Files

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support import shared_mount, shared_server
-from tests.support.bad_proxy import BadProxy, Fault
-from tests.support.s3_server import BUCKET, S3Server, environment
+from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.servers import shared_mount, shared_server
+from tests.support.servers.s3_server import BUCKET, S3Server, environment
 from tfpipe.remote.files import Files
 
 
@@ -42,8 +42,9 @@ def test_users_share_a_server_that_ends_with_the_last_also_when_it_is_killed(
 ) -> None:
     code = f"""
     import pathlib, time
-    from tests.support.shared_server import shared
-    with shared("stand_in_server", pathlib.Path({str(tmp_path)!r})) as document:
+    from tests.support.servers.shared_server import shared
+    module = "tests.support.servers.stand_in_server"
+    with shared(module, pathlib.Path({str(tmp_path)!r})) as document:
         print(document["pid"], flush=True)
         time.sleep(60)
     """

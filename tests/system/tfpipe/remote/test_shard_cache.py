@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tests.support.bad_proxy import Fault
-from tests.support.shards import make_shards, read_records
+from tests.support.data.shards import make_shards, read_records
+from tests.support.faults.bad_proxy import Fault
 from tfpipe.reading.order import Order, Place
 from tfpipe.remote.files import Files
 from tfpipe.shard_cache import next_use, pieces as cuts
@@ -61,7 +61,7 @@ class Workers:
     def start(self, rank=0, **job):
         job = json.dumps(self._job | {"rank": rank} | job)
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.support.shard_cache_worker", job],
+            [sys.executable, "-m", "tests.support.processes.shard_cache_worker", job],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

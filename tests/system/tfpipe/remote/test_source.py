@@ -15,10 +15,10 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from tests.support.bad_proxy import BadProxy, Fault
-from tests.support.data import convert
-from tests.support.rank_pool import RankPool
-from tests.support.s3_server import BUCKET, S3Server, environment
+from tests.support.data.trees import convert
+from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.processes.rank_pool import RankPool
+from tests.support.servers.s3_server import BUCKET, S3Server, environment
 from tfpipe.remote.files import Files
 
 NUM_SHARDS = 12

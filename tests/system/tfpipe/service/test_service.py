@@ -13,11 +13,11 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from tests.support import service_processes
-from tests.support.data import convert, make_tree
-from tests.support.rank_pool import RankPool
-from tests.support.service_processes import ServiceProcesses
-from tests.support.warm_python import WarmPython
+from tests.support.data.trees import convert, make_tree
+from tests.support.processes.rank_pool import RankPool
+from tests.support.processes.warm_python import WarmPython
+from tests.support.servers import service_processes
+from tests.support.servers.service_processes import ServiceProcesses
 
 NUM_RECORDS = 200
 BATCH = 4

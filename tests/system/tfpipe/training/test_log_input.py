@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.clock import Clock
+from tests.support.faults.clock import Clock
 
 BATCH_SIZE = 4
 NUM_STEPS = 6

@@ -8,7 +8,7 @@ import pytest
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from tests.support.rank_pool import RankPool
+from tests.support.processes.rank_pool import RankPool
 
 
 def _preflight(ranks: Ranks, data_dirs: list[pathlib.Path], seeds: list[int]) -> str:

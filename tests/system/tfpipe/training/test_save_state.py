@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.stopping import Stop
+from tests.support.processes.stopping import Stop
 
 BATCH_SIZE = 4
 STEPS = 6  # of an epoch of the 24 training records

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from tests.support.data import convert, make_tree
-from tests.support.rank_pool import RankPool
+from tests.support.data.trees import convert, make_tree
+from tests.support.processes.rank_pool import RankPool
 
 NUM_RECORDS = 31
 CLASS_WEIGHTS = [1.0 + label % 4 for label in range(1000)]

@@ -17,9 +17,9 @@ from benchmarks.options.config import Config
 from benchmarks.reporting import gates
 from benchmarks.training import loop, run
 from benchmarks.training.setting import make_setting
-from tests.support import slow_storage
-from tests.support.data import SYNSETS, convert
-from tests.support.rank_pool import RankPool
+from tests.support.data.trees import SYNSETS, convert
+from tests.support.faults import slow_storage
+from tests.support.processes.rank_pool import RankPool
 from tfpipe.reading import building
 
 NUM_RECORDS = 64  # 32 for each rank, a whole shard: one shuffle window

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.artificial import Busy, Numbers, Sleep, busy_function, keep_even
+from tests.support.data.artificial import Busy, Numbers, Sleep, busy_function, keep_even
 from tfpipe.profiling import measure, timed_reader
 
 QUICK = {"num_elements": 20, "progress": False}

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.artificial import decoded_again_and_again
+from tests.support.data.artificial import decoded_again_and_again
 from tfpipe import host
 from tfpipe.tuner import placement, races, search
 

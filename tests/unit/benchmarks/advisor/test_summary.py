@@ -8,7 +8,7 @@ import pytest
 from benchmarks.advisor import facts, hardware, measured, payoffs, summary, what_if
 from benchmarks.models import published
 from benchmarks.reporting.results import Result, collect
-from tests.support import sample_results
+from tests.support.data import sample_results
 
 
 def _facts(**texts):

@@ -18,7 +18,7 @@ from benchmarks.options import (
 )
 from benchmarks.reporting import gates
 from studies import decode
-from tests.support.url_flags import check_url_is_refused, takes_text
+from tests.support.data.url_flags import check_url_is_refused, takes_text
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from benchmarks import report
 from benchmarks.reporting import page, results
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.results import Collection, Result
-from tests.support import sample_results
+from tests.support.data import sample_results
 
 HOSTILE = "</script><script>alert('\"1\"')</script>&amp;{{ 7 * 7 }}"
 SCRIPTS = ("مجموعة بيانات", "画像データ", "🦊 данные", "x" * 300)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.reporting import results
 from benchmarks.reporting.results import Result
-from tests.support import sample_results
+from tests.support.data import sample_results
 
 TRAIN: dict[str, Any] = {"command": "benchmarks.train", "num_ranks": 1}
 

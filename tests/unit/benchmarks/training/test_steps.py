@@ -10,7 +10,7 @@ import tfpipe
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.training import steps
 from benchmarks.training.steps import Batch
-from tests.support.tiny_training import first_batch, tiny_setting
+from tests.support.data.tiny_training import first_batch, tiny_setting
 
 
 def test_channels_first_on_a_cpu_without_xla_is_an_error() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from converters.catalog import added, counts, question, samples
 from converters.catalog.question import Question
 from converters.exports.source import Source, open_source
-from tests.support.data import convert, make_tree
+from tests.support.data.trees import convert, make_tree
 from tfpipe import errors
 from tfpipe.shards import index
 

@@ -6,7 +6,7 @@ import PIL.Image
 import pytest
 
 from converters.catalog import samples
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 
 
 def _saved(mode: str, kind: str = "JPEG", **options: object) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from converters import verify
-from tests.support.data import forget_digests
+from tests.support.data.trees import forget_digests
 from tfpipe import errors
 from tfpipe.shards import index
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from converters import verify
 from converters.checks import record
 from converters.images import jpeg_header
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tests.unit.converters.checks.test_foreign import inception, write
 from tests.unit.tfpipe.ops.test_rare_jpegs import CMYK, COLORED, INKED, MADE
 from tfpipe.shards import image_record, index

@@ -12,9 +12,9 @@ import tfpipe
 from converters import verify
 from converters.images import policy as image_policy
 from converters.jobs import write_shard
-from tests.support.damage import flip
-from tests.support.data import convert, digests, forget_digests, make_tree
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import convert, digests, forget_digests, make_tree
+from tests.support.faults.damage import flip
 from tests.unit.tfpipe.native.test_native import photograph
 from tfpipe.native import entry_file, entry_points
 from tfpipe.shards import index, records, subset

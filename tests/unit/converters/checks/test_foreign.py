@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfpipe
 from converters import verify
 from converters.checks import adopt, shard as shard_checks
-from tests.support.data import SYNSETS, forget_digests, make_jpeg
+from tests.support.data.trees import SYNSETS, forget_digests, make_jpeg
 from tfpipe import errors
 from tfpipe.shards import index
 

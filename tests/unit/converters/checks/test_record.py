@@ -3,7 +3,7 @@
 import xxhash
 
 from converters.checks import record
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import image_record
 from tfpipe.shards.image_record import Box
 

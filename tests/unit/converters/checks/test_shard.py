@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import strategies
 
 from converters.checks import catalog as catalog_checks, shard as shard_checks
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import image_record, index, records
 from tfpipe.shards.example import (
     Buffers,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from converters import verify
-from tests.support.data import forget_digests
+from tests.support.data.trees import forget_digests
 from tfpipe import errors
 from tfpipe.shards import index
 

@@ -8,8 +8,8 @@ import pytest
 
 from converters import table, verify
 from converters.checks.shard import Result
-from tests.support.damage import flip
-from tests.support.tables import config, make_rows, write_tables
+from tests.support.data.tables import config, make_rows, write_tables
+from tests.support.faults.damage import flip
 from tfpipe.shards import index
 
 

@@ -8,8 +8,8 @@ import PIL.Image
 import pytest
 
 from converters.exports.change import Change
-from tests.support.data import make_jpeg
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import make_jpeg
 from tfpipe import errors
 from tfpipe.shards import example, image_record
 

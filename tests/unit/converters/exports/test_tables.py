@@ -11,10 +11,10 @@ from converters import merge, query, replicate, verify
 from converters.images.policy import Policy
 from converters.options.own import merge as merge_options, query as query_options
 from converters.options.replicate import Config
-from tests.support.damage import flip
-from tests.support.data import convert, make_tree
-from tests.support.entered import require_right
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.entered import require_right
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import convert, make_tree
+from tests.support.faults.damage import flip
 from tfpipe.shards import index
 
 pytestmark = needs_native

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from converters.images import jpeg_header
-from tests.support.data import make_jpeg
-from tests.support.jpegs import many_scans
+from tests.support.data.jpegs import many_scans
+from tests.support.data.trees import make_jpeg
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -13,8 +13,8 @@ from converters.images import (
     prepare,
     shrink,
 )
-from tests.support.data import make_jpeg
-from tests.support.jpegs import many_scans
+from tests.support.data.jpegs import many_scans
+from tests.support.data.trees import make_jpeg
 
 
 def _prepare(data: bytes, **options: object) -> prepare.Prepared | prepare.Rejected:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import JpegImagePlugin
 
 from converters.images import jpeg_header, policy as image_policy, prepare
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 
 DEFAULT = image_policy.Policy()
 HEIGHT, WIDTH = 24, 36

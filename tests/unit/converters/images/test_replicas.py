@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import JpegImagePlugin
 
 from converters.images import jpeg_header, lossless, replicas, shrink
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.converters.images.test_restart import (
     ALL,
     EXIF,

@@ -17,8 +17,8 @@ from converters import verify
 from converters.images import jpeg_header, lossless, policy as image_policy
 from converters.jobs import publish, rebuild
 from converters.options.job import JobOptions
-from tests.support.data import convert, make_tree
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import convert, make_tree
 from tests.unit.tfpipe.native.test_native import photograph, random_crop_boxes
 from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, gradient
 from tfpipe.native import libraries

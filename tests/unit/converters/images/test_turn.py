@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from converters.images import jpeg_header, lossless, policy as image_policy, prepare
-from tests.support.native_op import crop_both, native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import crop_both, native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import photograph
 
 pytestmark = needs_native

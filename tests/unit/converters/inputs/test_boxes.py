@@ -8,7 +8,7 @@ import pytest
 
 from converters import imagenet
 from converters.inputs import boxes, classes, expected as expected_inputs, ilsvrc
-from tests.support.data import SYNSETS, convert, make_tree
+from tests.support.data.trees import SYNSETS, convert, make_tree
 from tests.unit.converters.inputs.test_tars import write_tar
 from tfpipe.shards import index
 from tfpipe.shards.example import decode_example

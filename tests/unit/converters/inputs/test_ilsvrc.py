@@ -10,7 +10,7 @@ import pytest
 
 from converters.inputs import classes, ilsvrc
 from converters.inputs.folders.content import Place
-from tests.support.data import SYNSETS, make_tree
+from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
 
 CLASSES = classes.imagenet_classes()

@@ -16,7 +16,7 @@ import pytest
 from converters.inputs import classes, devkit, ilsvrc, matfile, tars
 from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
-from tests.support.data import SYNSETS, make_tree
+from tests.support.data.trees import SYNSETS, make_tree
 
 CLASSES = classes.imagenet_classes()
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)

@@ -9,7 +9,7 @@ import pytest
 from converters import imagenet
 from converters.jobs import changed, publish, run, work_dir, write_shard
 from converters.jobs.job import Job
-from tests.support.data import SYNSETS, make_tree
+from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
 
 

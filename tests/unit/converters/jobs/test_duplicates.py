@@ -6,7 +6,7 @@ import pytest
 
 from converters.inputs import classes, ilsvrc
 from converters.jobs import duplicates
-from tests.support.data import make_jpeg, make_tree
+from tests.support.data.trees import make_jpeg, make_tree
 
 
 @pytest.fixture

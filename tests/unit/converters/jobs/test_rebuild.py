@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from converters.jobs import rebuild
-from tests.support.data import convert, make_tree
+from tests.support.data.trees import convert, make_tree
 
 NAME = "train-00001-of-00003"
 

@@ -9,7 +9,7 @@ import pytest
 
 from converters.images.policy import Policy
 from converters.jobs import write_shard
-from tests.support.data import JOB_X, JOB_Y, JobDigests, convert, digests
+from tests.support.data.trees import JOB_X, JOB_Y, JobDigests, convert, digests
 from tfpipe import errors
 
 

@@ -14,7 +14,7 @@ from converters.inputs import classes, ilsvrc
 from converters.inputs.ilsvrc import Image
 from converters.jobs import plan, publish, replace, run, work_dir
 from converters.jobs.job import Job
-from tests.support.data import make_jpeg, make_tree
+from tests.support.data.trees import make_jpeg, make_tree
 from tfpipe.shards import index
 
 CLASSES = classes.imagenet_classes()

@@ -12,7 +12,7 @@ from converters.images import lossless
 from converters.inputs import classes, ilsvrc
 from converters.jobs import plan, replace, run
 from converters.jobs.job import Job
-from tests.support.data import digests
+from tests.support.data.trees import digests
 from tfpipe.remote.files import Files
 
 CLASSES = classes.imagenet_classes()

@@ -15,7 +15,7 @@ from converters.inputs import classes, ilsvrc
 from converters.jobs import plan, publish, run, work_dir
 from converters.jobs.job import Job
 from converters.remote import place
-from tests.support.data import digests, make_tree
+from tests.support.data.trees import digests, make_tree
 from tfpipe import errors
 from tfpipe.remote.files import Files
 

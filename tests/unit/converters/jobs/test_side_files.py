@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from converters.inputs import classes
 from converters.inputs.classes import Class
 from converters.jobs import side_files
-from tests.support.data import SYNSETS
+from tests.support.data.trees import SYNSETS
 from tfpipe.shards import image_record, index, records
 
 READER_GLOBS = ("train*", "valid*", "validation-*", "train-*-of-*")

@@ -12,7 +12,7 @@ from converters.images.policy import Policy
 from converters.inputs import classes, ilsvrc
 from converters.jobs import plan, write_shard
 from converters.jobs.job import Job
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index, records
 
 CLASSES = classes.imagenet_classes()

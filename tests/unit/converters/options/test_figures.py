@@ -10,7 +10,7 @@ from converters import imagenet
 from converters.images.policy import Policy
 from converters.jobs.job import Job
 from converters.options import figures
-from tests.support.data import SYNSETS, make_tree
+from tests.support.data.trees import SYNSETS, make_tree
 from tfpipe.shards import index
 
 

@@ -13,7 +13,7 @@ from converters import (
     webdataset,
 )
 from converters.options import shared, start
-from tests.support.url_flags import check_url_is_refused, takes_text
+from tests.support.data.url_flags import check_url_is_refused, takes_text
 
 COMMANDS = (folder, imagenet, replicate, synthesize, tfrecord, verify, webdataset)
 

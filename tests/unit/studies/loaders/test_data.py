@@ -8,7 +8,7 @@ import tensorflow as tf  # noqa: F401 - here, so that no test pays for its impor
 
 from studies.loaders import data
 from studies.loaders.images import Job
-from tests.support.colors import make_color_data
+from tests.support.data.colors import make_color_data
 
 
 @pytest.fixture(scope="module")

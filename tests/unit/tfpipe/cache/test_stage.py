@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.cached import DECODE, Note, as_list, make, noted
-from tests.support.damage import NUM_TRAIN, flip, places, spoil_jpeg
+from tests.support.data.cached import DECODE, Note, as_list, make, noted
+from tests.support.faults.damage import NUM_TRAIN, flip, places, spoil_jpeg
 from tfpipe import host
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tfpipe
 from converters import folder
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 
 COUNTS = {"ant": 4, "bee": 2, "cat": 2}
 

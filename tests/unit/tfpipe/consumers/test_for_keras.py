@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.damage import spoil_jpeg
-from tests.support.presets import preset_over
+from tests.support.data.presets import preset_over
+from tests.support.faults.damage import spoil_jpeg
 
 BATCH_SIZE = 4
 STEPS = 6  # of an epoch of the 24 training records

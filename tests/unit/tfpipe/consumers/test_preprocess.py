@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfpipe
 from converters import folder
 from converters.images.policy import Policy
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 
 
 def encode(image, kind, **options):

@@ -8,8 +8,8 @@ import tensorflow as tf
 from hypothesis import given, strategies as st
 
 import tfpipe
-from tests.support.damage import flip
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.faults.damage import flip
 from tfpipe.native import entry_file
 from tfpipe.ops import identity
 from tfpipe.reading import storage

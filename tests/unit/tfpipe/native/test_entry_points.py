@@ -9,7 +9,7 @@ import tensorflow as tf
 import xxhash
 
 import tfpipe
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.native.test_native import photograph, random_crop_boxes
 from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, encoded
 from tfpipe.native import entry_points

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.native_op import crop_both, native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import crop_both, native_op, needs_native  # noqa: F401
 from tests.unit.tfpipe.ops.test_crop import CROP_BOXES, KINDS, gradient
 from tfpipe.native import __main__ as command, build, libraries, op, requirements
 from tfpipe.ops.crop import crop_image

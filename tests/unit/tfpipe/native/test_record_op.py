@@ -3,8 +3,8 @@ import random
 import pytest
 import tensorflow as tf
 
-from tests.support.data import make_jpeg
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import make_jpeg
 from tfpipe.native import record_op
 from tfpipe.ops.crop import crop_image
 from tfpipe.shards import records

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import image_record
 from tfpipe.shards.example import bytes_feature, encode_example
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import tfpipe
-from tests.support.data import SYNSETS, convert, make_tree
-from tests.support.native_op import native_op  # noqa: F401
+from tests.support.data.native_op import native_op  # noqa: F401
+from tests.support.data.trees import SYNSETS, convert, make_tree
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.tfpipe.ops.test_crop import in_map
 from tfpipe.ops.basic import op_seed

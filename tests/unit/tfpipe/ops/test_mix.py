@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe.ops.basic import op_seed
 
 CutMix, MixUp, OneHot = tfpipe.CutMix, tfpipe.MixUp, tfpipe.OneHot

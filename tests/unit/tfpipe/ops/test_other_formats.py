@@ -5,8 +5,8 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from tests.support.data import make_jpeg
-from tests.support.foreign import make_image
+from tests.support.data.foreign import make_image
+from tests.support.data.trees import make_jpeg
 from tfpipe.native import op as native_op
 from tfpipe.ops import other_formats
 from tfpipe.ops.crop import crop_image

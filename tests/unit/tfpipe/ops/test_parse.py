@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.data import make_jpeg
-from tests.support.foreign import make_image, make_record, write_shard
+from tests.support.data.foreign import make_image, make_record, write_shard
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import image_record
 
 OWN = {"img": make_image(0), "y": 7, "name": b"a.png", "box": [1, 2]}

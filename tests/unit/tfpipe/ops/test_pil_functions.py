@@ -7,7 +7,7 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe.ops import pil_functions
 
 random = np.random.default_rng(0)

@@ -8,7 +8,12 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from tests.support.native_op import each_crop_op, native_op, needs_native, on_both_ops  # noqa: F401
+from tests.support.data.native_op import (  # noqa: F401
+    each_crop_op,
+    native_op,
+    needs_native,
+    on_both_ops,
+)
 from tfpipe.native import entry_points
 from tfpipe.ops.crop import crop_image
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.artificial import Busy, Sleep, keep_even
+from tests.support.data.artificial import Busy, Sleep, keep_even
 from tfpipe.profiling import dataset_nodes
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.clock import SimulatedHost
+from tests.support.faults.clock import SimulatedHost
 from tfpipe.profiling import host_share
 from tfpipe.profiling.host_share import HostShare, HostWatch
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.artificial import cost_of
+from tests.support.data.artificial import cost_of
 from tfpipe.profiling import limits
 from tfpipe.profiling.limits import Host
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.clock import SimulatedHost
+from tests.support.faults.clock import SimulatedHost
 from tfpipe.profiling import measure
 from tfpipe.profiling.host_share import HostWatch
 

@@ -1,7 +1,7 @@
 """tfpipe.profiling.prefixes: the rows of a profile."""
 
 import tfpipe
-from tests.support.artificial import Busy, Numbers
+from tests.support.data.artificial import Busy, Numbers
 from tfpipe.profiling import prefixes
 
 

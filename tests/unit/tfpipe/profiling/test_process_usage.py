@@ -6,7 +6,7 @@ import threading
 import pytest
 import tensorflow as tf
 
-from tests.support.clock import SimulatedMeter
+from tests.support.faults.clock import SimulatedMeter
 from tfpipe.profiling import process_usage
 from tfpipe.profiling.process_usage import ProcessMeter, Spent
 from tfpipe.profiling.timed_reader import TimedReader

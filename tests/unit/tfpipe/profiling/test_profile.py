@@ -7,7 +7,7 @@ import math
 import pytest
 
 import tfpipe
-from tests.support.artificial import cost_of, made_profile
+from tests.support.data.artificial import cost_of, made_profile
 from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.limits import Host
 from tfpipe.profiling.profile import Rate, Storage

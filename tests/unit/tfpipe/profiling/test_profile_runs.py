@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.artificial import Numbers, keep_even
-from tests.support.clock import SimulatedMeter
+from tests.support.data.artificial import Numbers, keep_even
+from tests.support.faults.clock import SimulatedMeter
 from tfpipe.profiling import prefixes, profile_runs
 
 

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.data import make_jpeg
-from tests.support.foreign import make_image, write_shard
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.foreign import make_image, write_shard
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.trees import make_jpeg
 from tests.unit.tfpipe.reading.test_read_ahead import (
     assert_equal,
     batches,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import tfpipe
-from tests.support.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
 from tfpipe import host
 from tfpipe.native import op
 

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support import damage
-from tests.support.native_op import native_op, needs_native  # noqa: F401
-from tests.support.presets import preset_over
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.presets import preset_over
+from tests.support.faults import damage
 from tests.unit.tfpipe.ops.test_boxes import boxes_dir  # noqa: F401
 from tfpipe.shards import records
 

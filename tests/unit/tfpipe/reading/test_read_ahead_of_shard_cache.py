@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support import damage
-from tests.support.native_op import native_op, needs_native  # noqa: F401
-from tests.support.presets import preset_over
+from tests.support.data.native_op import native_op, needs_native  # noqa: F401
+from tests.support.data.presets import preset_over
+from tests.support.faults import damage
 from tests.unit.tfpipe.reading.test_read_ahead import (
     SMALL,
     assert_equal,

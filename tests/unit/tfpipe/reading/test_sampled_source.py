@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.data import SYNSETS, convert
+from tests.support.data.trees import SYNSETS, convert
 from tests.unit.tfpipe.reading.test_source import passed_on, windows
 from tfpipe.shards import index
 

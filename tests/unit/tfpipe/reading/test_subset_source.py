@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 import tfpipe
-from tests.support.cached import DECODE, Note, as_list, make, noted
-from tests.support.damage import flip
+from tests.support.data.cached import DECODE, Note, as_list, make, noted
+from tests.support.faults.damage import flip
 from tests.unit.tfpipe.reading.test_source import passed_on, record_ids, windows
 from tfpipe.reading.order import Order, Phase, Place
 from tfpipe.reading.source import windows_of

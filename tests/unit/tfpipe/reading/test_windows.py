@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.cached import DECODE, as_list, make
+from tests.support.data.cached import DECODE, as_list, make
 from tfpipe.reading.order import Place
 from tfpipe.reading.windows import Windows
 from tfpipe.shards.ranges import by_shard

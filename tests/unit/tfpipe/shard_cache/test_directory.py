@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.shards import make_shards
+from tests.support.data.shards import make_shards
 from tfpipe import host
 from tfpipe.shard_cache import pieces as cuts, store as stores
 from tfpipe.shard_cache.directory import Directory

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tests.support.shards import ScriptedFiles, make_shards, read_records
+from tests.support.data.shards import ScriptedFiles, make_shards, read_records
 from tfpipe import errors
 from tfpipe.reading.order import Order, Place
 from tfpipe.shard_cache import downloader, fetch, pieces as cuts

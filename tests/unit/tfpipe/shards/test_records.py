@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe import errors
 from tfpipe.shards import image_record, records
 from tfpipe.shards.example import Feature, decode_example, encode_example

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tests.support.foreign import write_shard
+from tests.support.data.foreign import write_shard
 from tfpipe.shards import index, records, scan
 
 

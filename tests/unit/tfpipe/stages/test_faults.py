@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.damage import NUM_TRAIN, flip, places, read, spoil_jpeg
-from tests.support.presets import preset_over
+from tests.support.data.presets import preset_over
+from tests.support.faults.damage import NUM_TRAIN, flip, places, read, spoil_jpeg
 from tfpipe.shards import lengths, records
 from tfpipe.stages import faults
 

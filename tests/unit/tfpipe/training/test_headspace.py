@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.clock import Clock
+from tests.support.faults.clock import Clock
 from tfpipe.training import headspace
 from tfpipe.training.headspace import Headspace, Rates
 

@@ -5,7 +5,7 @@ import types
 import pytest
 
 import tfpipe
-from tests.support.clock import Clock
+from tests.support.faults.clock import Clock
 
 MODEL = types.SimpleNamespace(
     distribute_strategy=types.SimpleNamespace(num_replicas_in_sync=1)

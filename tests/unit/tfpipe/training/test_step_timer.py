@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.clock import Clock
+from tests.support.faults.clock import Clock
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import types
 import pytest
 
 import tfpipe
-from tests.support.artificial import decoded_again_and_again
+from tests.support.data.artificial import decoded_again_and_again
 from tfpipe.tuner import lanes, race, space
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Setting

@@ -5,7 +5,7 @@ import types
 import pytest
 
 import tfpipe
-from tests.support.artificial import Busy, Numbers, cost_of
+from tests.support.data.artificial import Busy, Numbers, cost_of
 from tfpipe.tuner import memory
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Budget, Setting

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tests.support.clock import SimulatedMeter
+from tests.support.faults.clock import SimulatedMeter
 from tfpipe.tuner import race
 
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import tfpipe
-from tests.support.artificial import cost_of, decoded_again_and_again
-from tests.support.clock import Clock, SimulatedHost
+from tests.support.data.artificial import cost_of, decoded_again_and_again
+from tests.support.faults.clock import Clock, SimulatedHost
 from tfpipe import tuning
 from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.support.clock import Clock
+from tests.support.faults.clock import Clock
 from tfpipe.tuner.time_limit import Deadline
 
 

@@ -2,7 +2,7 @@
 
 from benchmarks.reporting.charts import ceilings
 from benchmarks.reporting.results import Result
-from tests.support import sample_results
+from tests.support.data import sample_results
 
 
 def test_each_resource_with_a_limit_has_a_line() -> None:

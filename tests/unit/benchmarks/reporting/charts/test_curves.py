@@ -8,7 +8,7 @@ import pytest
 from benchmarks.reporting import results
 from benchmarks.reporting.charts import curves
 from benchmarks.reporting.results import Group, Result
-from tests.support import sample_results
+from tests.support.data import sample_results
 
 
 def _groups(*documents: dict[str, Any]) -> list[Group]:

@@ -5,7 +5,7 @@ from typing import Any
 from benchmarks.reporting.charts import probes
 from benchmarks.reporting.charts.frame import Chart
 from benchmarks.reporting.results import Result
-from tests.support import sample_results
+from tests.support.data import sample_results
 
 
 def _chart(**changes: Any) -> Chart:

@@ -11,8 +11,8 @@ from converters.inputs import ilsvrc
 from converters.inputs.tables import databases, places
 from converters.inputs.tables.images import Root
 from converters.jobs import run
-from tests.support.data import make_jpeg
-from tests.support.tables import config, examples
+from tests.support.data.tables import config, examples
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index
 from tfpipe.shards.sql import one_file
 

@@ -1,6 +1,8 @@
 """One rank of a `RankPool`: waits for scenarios, runs them and writes its answers.
 
-horovodrun -np 2 python -m tests.support.rank_pool_worker FOLDER PID_OF_THE_TESTS
+horovodrun -np 2 python -m tests.support.processes.rank_pool_worker FOLDER PID
+
+PID is the process of the tests, which the rank does not outlive.
 """
 
 import os
@@ -11,7 +13,7 @@ import time
 import traceback
 
 from benchmarks.distributed import ranks
-from tests.support.rank_pool import POLL_SECONDS, Answer, write_whole
+from tests.support.processes.rank_pool import POLL_SECONDS, Answer, write_whole
 
 
 def main() -> None:

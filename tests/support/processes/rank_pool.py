@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tests.support import horovodrun
+from tests.support.processes import horovodrun
 
 POLL_SECONDS = 0.02
 START_SECONDS = 300.0
@@ -137,7 +137,7 @@ class RankPool:
         self._num_starts += 1
         self._num_tasks = 0
         self._run_dir.mkdir(parents=True)
-        worker = "tests.support.rank_pool_worker"
+        worker = "tests.support.processes.rank_pool_worker"
         # A file, as a pipe that nobody reads would fill up and stop the ranks.
         with open(self._run_dir / "log", "wb") as log:
             self._launcher = subprocess.Popen(

@@ -8,7 +8,7 @@ from typing import Any
 import PIL.Image
 import tensorflow as tf
 
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 
 
 def make_image(seed: int, kind: str = "PNG", **size: int) -> bytes:

@@ -31,9 +31,9 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.support import warm_client
+from tests.support.processes import warm_client
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 # With this variable a program clears all modules when it ends, as a new Python does.
 WHOLE_END = "WARM_PYTHON_WHOLE_END"

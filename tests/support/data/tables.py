@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from converters import table
-from tests.support.data import make_jpeg
+from tests.support.data.trees import make_jpeg
 from tfpipe.shards import index, records
 from tfpipe.shards.example import decode_example
 

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import PIL.Image
 
-from tests.support.data import SYNSETS, convert
+from tests.support.data.trees import SYNSETS, convert
 
 # The color of each class, in RGB; labels of records start at 1.
 COLORS = np.array([(220, 30, 30), (30, 200, 30), (40, 40, 220), (240, 240, 230)])

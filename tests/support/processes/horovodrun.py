@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 # Horovod looks for work this often, also while the ranks wait: every 1 ms, its default,
 # takes 15 % of a core, every 5 ms 11 %, every 50 ms 3 %.

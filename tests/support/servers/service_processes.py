@@ -8,10 +8,10 @@ import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 
-from tests.support import warm_python
-from tests.support.warm_python import WarmPython
+from tests.support.processes import warm_python
+from tests.support.processes.warm_python import WarmPython
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 class ServiceProcesses:

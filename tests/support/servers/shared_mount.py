@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.s3_server import die_with_parent
+from tests.support.servers.s3_server import die_with_parent
 
 START_SECONDS = 30.0
 

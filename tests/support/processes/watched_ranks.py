@@ -1,6 +1,6 @@
 """Two ranks under horovodrun that take steps under a watch, for tests that kill one.
 
-  horovodrun -np 2 python -m tests.support.watched_ranks FOLDER TIMEOUT [starve]
+horovodrun -np 2 python -m tests.support.processes.watched_ranks FOLDER TIMEOUT [starve]
 
 Each rank takes steps of 50 ms with a collective operation, and writes its process id to
 FOLDER after step 5. With "starve", rank 1 gets no batch any more after step 20.
@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from benchmarks.distributed import ranks
 from benchmarks.distributed.watch import Beat, watched
-from tests.support import horovodrun
-from tests.support.warm_python import WarmPython
+from tests.support.processes import horovodrun
+from tests.support.processes.warm_python import WarmPython
 
 STARVED_STEP = 20
 START_SECONDS = 300

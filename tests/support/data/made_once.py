@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.shared_server import session_folder
+from tests.support.servers.shared_server import session_folder
 
 
 def made_once(

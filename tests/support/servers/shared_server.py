@@ -1,6 +1,6 @@
 """A server that all test processes of a session share, and that ends after the last.
 
-In: the name of a module of this folder with a function `serve(folder)`, a context
+In: the name of a module with a function `serve(folder)`, a context
 manager that yields what users must know. Out: the same, in every process that asks.
 
 A user holds a shared lock on `users`. The server runs in a process of its own, the
@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 START_SECONDS = 120.0
 
 
@@ -49,7 +49,7 @@ def shared(module: str, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
 def _start(module: str, folder: pathlib.Path, ready: pathlib.Path) -> None:
     with open(folder / "keeper.log", "ab") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.shared_server", module, str(folder)],
+            [sys.executable, "-m", __spec__.name, module, str(folder)],
             cwd=ROOT,
             stdout=log,
             stderr=log,
@@ -66,7 +66,7 @@ def _start(module: str, folder: pathlib.Path, ready: pathlib.Path) -> None:
 
 def keep(module: str, folder: pathlib.Path) -> None:
     """Runs the server until no process uses it any more."""
-    serve = importlib.import_module(f"tests.support.{module}").serve
+    serve = importlib.import_module(module).serve
     ready, partial = folder / "ready.json", folder / "ready.partial"
     with open(folder / "users", "a") as users, serve(folder) as document:
         partial.write_text(json.dumps(document))

@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 import tfpipe
-from tests.support.shards import ScriptedFiles, load_shards, read_records
+from tests.support.data.shards import ScriptedFiles, load_shards, read_records
 from tfpipe.reading.order import Order, Place
 from tfpipe.shard_cache import pieces as cuts
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from converters.jobs import work_dir
-from tests.support.data import digests, make_tree
+from tests.support.data.trees import digests, make_tree
 
 # Folder of the images, and digests of the files of a conversion without a kill.
 Uninterrupted = tuple[pathlib.Path, dict[str, str]]

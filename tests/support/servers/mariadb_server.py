@@ -12,7 +12,7 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tests.support.postgresql_server import PASSWORD, USER
+from tests.support.servers.postgresql_server import PASSWORD, USER
 
 _DATABASE = "tfpipe"
 _PROGRAMS = ("mariadbd", "mariadb-install-db")
