@@ -11,7 +11,7 @@ import tfpipe
 from benchmarks.advisor import ceilings, facts, hardware, run_costs
 from benchmarks.advisor.facts import Facts
 from benchmarks.advisor.scenario import Data, Scenario
-from benchmarks.reporting.charts.frame import count_of
+from tfpipe.errors import count_of
 
 LEAST_GAIN = 1.03
 

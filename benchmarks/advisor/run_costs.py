@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.advisor import ceilings
 from benchmarks.advisor.scenario import Scenario
-from benchmarks.reporting.charts.frame import count_of
+from tfpipe.errors import count_of
 
 _GRID = 64  # points a side of the grid that the hits of LRU are summed on
 # If a cache keeps the records of so many epochs of a host, their order is as good as

@@ -16,7 +16,7 @@ from benchmarks.advisor.facts import Fact, Facts
 from benchmarks.advisor.scenario import Scenario
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Accelerator
-from benchmarks.reporting.charts.frame import count_of
+from tfpipe.errors import count_of
 
 _BINDING = {
     "accelerator": "the accelerators",

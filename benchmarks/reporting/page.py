@@ -28,11 +28,11 @@ from benchmarks.reporting.charts import (
 from benchmarks.reporting.charts.frame import (
     Chart,
     amount,
-    count_of,
     milliseconds,
     percent,
 )
 from benchmarks.reporting.results import Collection, Group, Result
+from tfpipe.errors import count_of
 
 _PICTURE_WIDTH = 720
 _PICTURES_BYTES = 1_200_000  # of all pictures together, so that a page is under 3 MB

@@ -25,8 +25,8 @@ from typing import IO, Any, NamedTuple
 
 import tfpipe
 from benchmarks.reporting import output
-from benchmarks.reporting.charts.frame import count_of
 from benchmarks.sweeps.plan import Result, Run
+from tfpipe.errors import count_of
 
 FAILED_DIR = "failed"
 STALE_DIR = "stale"

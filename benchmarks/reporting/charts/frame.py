@@ -152,11 +152,6 @@ def _rounded(row: Spec) -> Spec:
     }
 
 
-def count_of(number: int, noun: str) -> str:
-    """Returns a number with its noun, such as "1 rank" or "2,000 ranks"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def amount(value: float | None) -> str:
     """Returns a number with three to four digits that matter, or a dash."""
     if value is None:

@@ -15,7 +15,6 @@ from benchmarks.reporting.charts.frame import (
     bar_height,
     color,
     colors,
-    count_of,
     labels_axis,
     legend,
     milliseconds,
@@ -24,6 +23,7 @@ from benchmarks.reporting.charts.frame import (
     spec,
 )
 from benchmarks.reporting.results import Result, as_number
+from tfpipe.errors import count_of
 
 _GIVERS = {
     "bytes_from_server": "server",
