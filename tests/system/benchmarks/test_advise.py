@@ -2,20 +2,13 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from tests.support.data import sample_results
+from tests.support.processes import commands
 
 ROOT = pathlib.Path(__file__).parents[3]
-
-
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, cwd=ROOT
-    )
 
 
 def test_results_flags_a_change_and_a_page(tmp_path: pathlib.Path) -> None:
@@ -24,7 +17,7 @@ def test_results_flags_a_change_and_a_page(tmp_path: pathlib.Path) -> None:
         {"storage": sample_results.storage() | {"megabytes_per_second": 900.0}},
     )
     (reports / "other.json").write_text("{}")
-    done = _run(
+    done = commands.run(
         "benchmarks.advise",
         f"--results={reports}",
         "--accelerator=v100",
@@ -54,7 +47,9 @@ def test_results_flags_a_change_and_a_page(tmp_path: pathlib.Path) -> None:
     (stored,) = (tmp_path / "advice").iterdir()
     assert json.loads(stored.read_text()) == result
     page = tmp_path / "page.html"
-    done = _run("benchmarks.report", f"--results={stored.parent}", f"--output={page}")
+    done = commands.run(
+        "benchmarks.report", f"--results={stored.parent}", f"--output={page}"
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["num_results"] == 1
     text = page.read_text()
@@ -68,7 +63,7 @@ def test_wrong_flags_are_one_line() -> None:
         ("--data_dir=/data", "does not use --data_dir"),
         ("--what_if=cores", "cores=128"),
     ):
-        done = _run("benchmarks.advise", flag)
+        done = commands.run("benchmarks.advise", flag)
         assert done.returncode == 1, flag
         assert not done.stdout, flag
         (line,) = done.stderr.splitlines()

@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Generator
 
 import pytest
@@ -13,6 +11,7 @@ from benchmarks.options.config import Config
 from benchmarks.reporting import results
 from benchmarks.training import run
 from tests.support.data import sample_results
+from tests.support.processes import commands
 from tests.support.servers import browser
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -22,13 +21,8 @@ NAMES = ("مجموعة بيانات", "画像データ 🦊", "</script><b onloa
 
 def _report(*flags: str) -> str:
     """Returns the last line that the command printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.report", *flags],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    done = commands.run("benchmarks.report", *flags)
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
 
 

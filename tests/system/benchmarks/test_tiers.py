@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 import tfpipe
 from benchmarks import sweep
 from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.tiers import TIERS
 from tests.support.data.trees import convert
+from tests.support.processes import commands
 from tests.support.processes.warm_python import WarmPython
 
 RUN = (
@@ -80,9 +79,10 @@ def test_one_sweep_compares_all_tiers(
     cache = tmp_path / "cache"
 
     _start_runs_in(warm_python, monkeypatch)
-    flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
 
-    with flagsaver.flagsaver(
+    done = commands.call(
+        sweep.main,
+        *RUN,
         sweep_dir=str(tmp_path / "out"),
         preset="tiers",
         data_dirs=[str(tiny_dir)],
@@ -91,10 +91,9 @@ def test_one_sweep_compares_all_tiers(
         shard_cache_dir=str(cache),
         models=["tiny"],
         batch_sizes=["20"],
-    ):
-        code = sweep.main(["sweep", *RUN])
+    )
 
-    assert code == 0, capsys.readouterr().err
+    assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "out" / "sweep.json").read_text())
     rows = {row["tier"]: row for row in document["tiers"]}
     assert list(rows) == list(TIERS)

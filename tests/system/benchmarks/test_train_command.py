@@ -1,6 +1,5 @@
 """python -m benchmarks.train as a user runs it: on one rank, on two, with errors."""
 
-import json
 import os
 import pathlib
 import random
@@ -13,8 +12,6 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks import train
 from benchmarks.distributed.ranks import Ranks
@@ -22,7 +19,7 @@ from benchmarks.models import catalog
 from benchmarks.options.config import Config
 from benchmarks.training import run
 from tests.support.data.trees import convert, make_tree
-from tests.support.processes import horovodrun
+from tests.support.processes import commands, horovodrun
 from tests.support.processes.rank_pool import RankPool, RanksFailedError
 from tests.support.processes.warm_python import WarmPython
 
@@ -266,18 +263,15 @@ def full_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 def test_full_disk_costs_the_files_and_no_figure(
     data_dir: pathlib.Path,
     full_disk: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     fields = {"image_size": 32, "batch_size": 4, "num_steps": 2, "num_warmup_steps": 1}
     folders = {f"{name}_dir": str(full_disk) for name in ("report", "checkpoint")}
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(model="tiny", data_dir=str(data_dir), **folders, **fields):
-        code = train.main(["train"])
+    values = {"data_dir": str(data_dir), "model": "tiny", **folders, **fields}
+    done = commands.call(train.main, **values)
 
-    printed = capsys.readouterr()
-    assert code == 1
-    assert json.loads(printed.out.splitlines()[-1])["num_timed_steps"] == 2
-    errors = [line for line in printed.err.splitlines() if "Error: " in line]
+    assert done.returncode == 1
+    assert done.result["num_timed_steps"] == 2
+    errors = [line for line in done.stderr.splitlines() if "Error: " in line]
     checkpoint, report = errors
     assert "must hold checkpoint 1, which could not be written" in checkpoint
     assert ".png could not be written: [Errno 28]" in report

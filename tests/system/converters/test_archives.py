@@ -5,8 +5,6 @@ import io
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import tarfile
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from converters import folder, tfrecord, verify, webdataset
 from tests.support.data.trees import SYNSETS, convert, digests, make_tree, upload
+from tests.support.processes import commands
 from tfpipe.remote.files import Files
 from tfpipe.shards import example, index, records
 
@@ -179,16 +178,8 @@ def test_a_merge_of_sources_by_url_that_two_tasks_share(
         *("--split_column=csv=s", "--split_column=pq=s", "--num_train_shards=4"),
     ]
 
-    def run(out: str, *more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [
-                *(sys.executable, "-m", "converters.merge", *words, *more),
-                f"--output_dir={out}",
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def run(out: str, *more: str) -> commands.Ended:
+        return commands.run("converters.merge", *words, *more, f"--output_dir={out}")
 
     out = tmp_path / "out"
     first = run(str(out), "--num_tasks=2", "--task_index=0")
@@ -229,13 +220,8 @@ def test_the_command_says_what_it_left_out_and_goes_on_when_it_was_killed(
         tar.addfile(tarfile.TarInfo("../up.jpg"))
     words = [f"--input={tars}/train-*.tar", f"--output_dir={tmp_path / 'out'}"]
 
-    def run(*more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "converters.webdataset", *words, *more],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def run(*more: str) -> commands.Ended:
+        return commands.run("converters.webdataset", *words, *more)
 
     done, again = run(), run()
     rejects = (tmp_path / "out" / "rejects.jsonl").read_text()

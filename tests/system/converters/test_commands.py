@@ -13,6 +13,7 @@ import pytest
 from converters import synthesize, verify
 from tests.support.data.trees import SYNSETS, digests, make_jpeg, make_tree
 from tests.support.faults.damage import flip
+from tests.support.processes import commands
 from tests.support.processes.warm_python import WarmPython
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tfpipe.shards import index
@@ -21,13 +22,8 @@ SHARD = "train-00001-of-00003"
 COUNTS = {"num_images": 23, "num_classes": 5, "num_validation_images": 7}
 
 
-def _run(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", f"converters.{command}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _run(command: str, *arguments: object) -> commands.Ended:
+    return commands.run(f"converters.{command}", *arguments)
 
 
 def _refused(warm_python: WarmPython, command: str, *arguments: object) -> str:

@@ -4,8 +4,6 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from converters import folder, imagenet, verify
 from converters.jobs import run
 from tests.support.data.trees import JOB_X, SYNSETS, convert, digests, make_tree, upload
 from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.processes import commands
 from tfpipe import errors
 from tfpipe.remote.files import Files
 
@@ -51,16 +50,9 @@ def test_a_tree_at_a_url_gives_the_bytes_of_a_tree_on_a_disk(
 
     convert(tree, tmp_path / "near", **JOB_X)
     words = [f"--input_dir={url}", "--engine=processes", "--num_workers=2"]
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "converters.imagenet", *words, "--seed=1"),
-            *(f"--output_dir={tmp_path / 'far'}", "--num_train_shards=6"),
-            *("--num_validation_shards=1", "--nofsync"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words += [f"--output_dir={tmp_path / 'far'}", "--num_train_shards=6", "--seed=1"]
+    words += ["--num_validation_shards=1", "--nofsync"]
+    done = commands.run("converters.imagenet", *words)
     assert (done.returncode, done.stderr) == (0, "")
     checked = verify.verify(
         verify.Config(

@@ -1,10 +1,7 @@
 """The command converters.query as users run it: on folders and by URL, in a browser."""
 
-import json
 import pathlib
 import shutil
-import subprocess
-import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from converters import folder as folder_command, query, verify
 from converters.options.own.query import Config
 from tests.support.data.trees import convert, digests, make_jpeg
+from tests.support.processes import commands
 from tests.support.servers import browser
 from tfpipe.shards import index, subset
 
@@ -29,14 +27,9 @@ HOSTILE = (
 
 
 def _run(*arguments: object, code: int = 0) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "converters.query", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = commands.run("converters.query", *arguments)
     assert done.returncode == code, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
+    return done.result if done.stdout else done.stderr
 
 
 def test_a_query_writes_everything_at_once(

@@ -16,6 +16,7 @@ from converters.jobs import run
 from converters.remote import place
 from tests.support.data.trees import JOB_X, JobDigests, convert, digests
 from tests.support.faults.bad_proxy import BadProxy, Fault
+from tests.support.processes import commands
 from tests.support.processes.warm_python import WarmPython
 from tfpipe import errors
 from tfpipe.remote.files import Files
@@ -80,17 +81,13 @@ def test_the_commands_write_the_bytes_of_a_folder_and_check_them(
 ) -> None:
     words = [f"--input_dir={raw_dir}", f"--output_dir={s3_folder}", *FLAGS]
 
-    written = subprocess.run(
-        [sys.executable, "-m", "converters.imagenet", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    written = commands.run("converters.imagenet", *words, env=environment)
     checked = warm_python.run("-m", "converters.verify", s3_folder, "--level=decode")
 
     assert checked.returncode == 0, checked.stderr
-    summary = json.loads(written.stdout.splitlines()[-1])
+    assert written.returncode == 0, written.stderr
+    summary = written.result
     assert summary["config"]["output_dir"] == s3_folder
     assert summary["classes"]["train"]["num_classes"] == 4
     assert json.loads(checked.stdout.splitlines()[-1])["num_faults"] == 0

@@ -6,14 +6,13 @@ import shutil
 import sys
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks import input as benchmark
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.options.input_flags import InputConfig
 from benchmarks.options.time_limit import TimeLimit
 from tests.support.faults.clock import Clock
+from tests.support.processes import commands
 
 MODULE = """
 import tfpipe
@@ -117,15 +116,11 @@ def test_a_search_without_the_time_to_try_a_setting_leaves_it_to_the_next_part(
         ({"data_dir": "x", "demand": "h100"}, "none of --model=tiny. Give the images"),
     ],
 )
-def test_wrong_flags_are_one_line(
-    capsys: pytest.CaptureFixture[str], values: dict[str, object], message: str
-) -> None:
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(model="tiny", **values):
-        code = benchmark.main(["input"])
+def test_wrong_flags_are_one_line(values: dict[str, object], message: str) -> None:
+    done = commands.call(benchmark.main, model="tiny", **values)
 
-    assert code == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
     assert line.startswith("Error: ")
     assert message in line
 

@@ -8,7 +8,6 @@ from typing import IO, Any
 
 import pytest
 from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks import sweep
 from benchmarks.options import settings_file, sweep_flags
@@ -16,7 +15,7 @@ from benchmarks.reporting import output
 from benchmarks.sweeps import presets, run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
 from benchmarks.sweeps.presets import GATE, PRESETS
-from tests.support.processes import stand_in_train
+from tests.support.processes import commands, stand_in_train
 
 SYNTHETIC = ("--synthetic",)
 
@@ -65,16 +64,6 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
         return since
 
     return read
-
-
-def _main(
-    capsys: pytest.CaptureFixture[str], *arguments: str, **values: object
-) -> tuple[int, list[str], str]:
-    flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
-    with flagsaver.flagsaver(**values):
-        code = sweep.main(["sweep", *arguments])
-    captured = capsys.readouterr()
-    return code, captured.out.splitlines(), captured.err
 
 
 def test_every_combination_is_run_once_and_repeats_come_last() -> None:
@@ -295,9 +284,8 @@ def test_file_that_cannot_be(
 def test_file_is_read_and_flags_count_more(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "sweep.json"
     path.write_text('{"models": ["a"], "ranks": [1, 2], "arguments": ["--synthetic"]}')
-    flags.FLAGS.mark_as_parsed()
 
-    with flagsaver.flagsaver(sweep_file=str(path), ranks=["4"], repeats=2):
+    with commands.flags_set(sweep_file=str(path), ranks=["4"], repeats=2):
         found = sweep_flags.sweep_from_flags([])
 
     expected = Sweep(models=("a",), ranks=(4,), repeats=2, arguments=SYNTHETIC)
@@ -306,9 +294,7 @@ def test_file_is_read_and_flags_count_more(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"tiers"}))
 def test_a_preset_is_a_sweep_and_flags_count_more(name: str) -> None:
-    flags.FLAGS.mark_as_parsed()
-
-    with flagsaver.flagsaver(preset=name, repeats=2):
+    with commands.flags_set(preset=name, repeats=2):
         found = sweep_flags.sweep_from_flags(SYNTHETIC)
 
     assert found == sweep_flags.make_sweep(
@@ -341,20 +327,18 @@ def test_a_preset_leaves_out_what_excludes_a_given_setting(
         sweep_flags.make_sweep(found)  # contradicts nothing
 
 
-def test_the_preset_of_tiers_asks_for_their_places(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, said = _main(capsys, preset="tiers", data_dirs=["x"], sweep_dir="y")
+def test_the_preset_of_tiers_asks_for_their_places() -> None:
+    done = commands.call(sweep.main, preset="tiers", data_dirs=["x"], sweep_dir="y")
 
-    assert (code, out) == (1, [])
-    assert said == "Error: The tier remote must have --remote_url, its data set.\n"
+    assert (done.returncode, done.lines) == (1, [])
+    assert (
+        done.stderr == "Error: The tier remote must have --remote_url, its data set.\n"
+    )
 
 
 def test_preset_that_is_not_known() -> None:
-    flags.FLAGS.mark_as_parsed()
-
     with (
-        flagsaver.flagsaver(preset="imagenet_train"),
+        commands.flags_set(preset="imagenet_train"),
         pytest.raises(ValueError, match="--preset must be of scaling, models, inf"),
     ):
         sweep_flags.sweep_from_flags(SYNTHETIC)
@@ -376,70 +360,70 @@ def _sweep_values(folder: pathlib.Path, **values: object) -> dict[str, object]:
 
 def test_sweep_keeps_each_run_and_computes_the_scaling(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     values = _sweep_values(tmp_path / "out", batch_sizes=["4"], repeats=2)
 
-    code, lines, errors = _main(capsys, "--synthetic", **values)
+    done = commands.call(sweep.main, "--synthetic", **values)
 
-    assert code == 0
+    assert done.returncode == 0
     assert starts() == ["tiny 1 4", "tiny 2 4"] * 2
     files = sorted((tmp_path / "out").glob("tiny-*.json"))
     kept = [json.loads(path.read_text()) for path in files]
     assert [document["num_ranks"] for document in kept] == [1, 1, 2, 2]
     assert {document["sweep"]["run"]["batch_size"] for document in kept} == {4}
-    result = json.loads(lines[-1])
+    result = done.result
     (series,) = result["series"]
     assert (series["scaling"], series["model"]) == ("weak", "tiny")
     assert [point["efficiency"] for point in series["points"]] == [1.0, 0.9]
     assert [point["stall_fraction"] for point in series["points"]] == [0.25, 0.25]
     assert (result["num_runs"], result["num_done"]) == (4, 4)
-    assert lines[0] == "weak scaling, tiny, batch 4 a rank"
+    assert done.lines[0] == "weak scaling, tiny, batch 4 a rank"
     # ranks, runs, images/s and its interval, speed-up, efficiency and its interval
-    assert lines[3].split()[:6] == ["2", "2", "180.0", "0.0", "1.80", "90.0%"]
-    assert lines[3].split()[-4:] == ["25.0%", "90.0%", "warm", "-"]
-    assert errors.count("images/s in") == 4
+    assert done.lines[3].split()[:6] == ["2", "2", "180.0", "0.0", "1.80", "90.0%"]
+    assert done.lines[3].split()[-4:] == ["25.0%", "90.0%", "warm", "-"]
+    assert done.stderr.count("images/s in") == 4
     assert json.loads((tmp_path / "out" / "sweep.json").read_text()) == result
     assert sorted(result["results"]) == [path.name for path in files]
 
 
 def test_sweep_again_runs_only_what_is_missing(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     values = _sweep_values(tmp_path / "out")
-    first = _main(capsys, "--synthetic", **values)
+    first = commands.call(sweep.main, "--synthetic", **values)
     assert starts() == ["tiny 1 None", "tiny 2 None"]
     next((tmp_path / "out").glob("tiny-x2-*.json")).unlink()
 
-    again = _main(capsys, "--synthetic", **values)
+    again = commands.call(sweep.main, "--synthetic", **values)
 
     assert starts() == ["tiny 2 None"]
-    assert json.loads(again[1][-1])["series"] == json.loads(first[1][-1])["series"]
-    assert _main(capsys, "--synthetic", "--num_steps=2", **values)[0] == 0
+    assert again.result["series"] == first.result["series"]
+    assert (
+        commands.call(sweep.main, "--synthetic", "--num_steps=2", **values).returncode
+        == 0
+    )
     assert starts() == ["tiny 1 None", "tiny 2 None"]  # other arguments: other runs
 
 
 def test_a_gate_that_is_not_met_is_a_result(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     values = _sweep_values(tmp_path)
     arguments = ("--synthetic", "--require=au>=0.92")  # 0.95 on one rank, 0.90 on two
 
-    code, lines, _ = _main(capsys, *arguments, **values)
-    again = _main(capsys, *arguments, **values)
+    done = commands.call(sweep.main, *arguments, **values)
+    again = commands.call(sweep.main, *arguments, **values)
 
-    assert (code, again[0]) == (2, 2)
+    assert (done.returncode, again.returncode) == (2, 2)
     assert starts() == ["tiny 1 None", "tiny 2 None"]  # not once more
-    assert [line.split()[-1] for line in lines[2:4]] == ["met", "met"]
-    assert lines[3].endswith("not met")
+    assert [line.split()[-1] for line in done.lines[2:4]] == ["met", "met"]
+    assert done.lines[3].endswith("not met")
     missed = "au>=92% is not met: got 90%."
-    assert f"Ranks 2: {missed}" in lines
-    result = json.loads(lines[-1])
+    assert f"Ranks 2: {missed}" in done.lines
+    result = done.result
     (two,) = result["gates_not_met"]
     assert (two["run"][:8], two["gates"]) == ("tiny-x2-", [missed])
     assert (result["num_done"], result["failed"]) == (2, [])
@@ -449,7 +433,6 @@ def test_a_gate_that_is_not_met_is_a_result(
 
 def test_results_of_data_that_changed_are_moved_aside_and_run_again(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
@@ -457,14 +440,16 @@ def test_results_of_data_that_changed_are_moved_aside_and_run_again(
     values = _sweep_values(out, data_dirs=[str(data)], ranks=["1"])
     for content in ("{}", "{ }", "{}"):
         (data / "index.json").write_text(content)
-        assert _main(capsys, **values, dry_run=True)[0] == 0
-        code, lines, errors = _main(capsys, **values)
-        assert (code, starts()) == (0, ["tiny 1 None"])
+        assert commands.call(sweep.main, **values, dry_run=True).returncode == 0
+        done = commands.call(sweep.main, **values)
+        assert (done.returncode, starts()) == (0, ["tiny 1 None"])
 
-    code, lines, _ = _main(capsys, **values)
+    again = commands.call(sweep.main, **values)
 
-    assert (code, starts()) == (0, [])
-    assert "its data have changed since, it is run again; its result is now" in errors
+    assert (again.returncode, starts()) == (0, [])
+    assert (
+        "its data have changed since, it is run again; its result is now" in done.stderr
+    )
     (kept,) = out.glob("tiny-*.json")
     aside = sorted((out / "stale").iterdir())
     assert [path.name for path in aside] == [f"{kept.stem}.{n}.json" for n in (1, 2)]
@@ -472,38 +457,39 @@ def test_results_of_data_that_changed_are_moved_aside_and_run_again(
         json.loads(path.read_text())["sweep"]["data_digest"] for path in (*aside, kept)
     ]
     assert digests[0] == digests[2] != digests[1]
-    assert json.loads(lines[-1])["stale"] == []
+    assert again.result["stale"] == []
 
 
 def test_search_finds_the_ranks_that_the_storage_feeds(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     # The stand-in's AU is 0.75 on five ranks and 0.70 on six.
     values = _sweep_values(tmp_path, ranks=None, find_ranks=["au>=0.75"], max_ranks=16)
 
-    dry = _main(capsys, "--synthetic", **values, dry_run=True)
-    code, lines, errors = _main(capsys, "--synthetic", **values)
+    dry = commands.call(sweep.main, "--synthetic", **values, dry_run=True)
+    done = commands.call(sweep.main, "--synthetic", **values)
     ranks = [int(start.split()[1]) for start in starts()]
-    again = _main(capsys, "--synthetic", **values)
+    again = commands.call(sweep.main, "--synthetic", **values)
 
-    assert dry[0] == 0
-    assert "tiny-x1-bown" in dry[2]
-    assert "this run is next, and decides about the rest" in dry[2]
-    assert (code, again[0]) == (0, 0)
+    assert dry.returncode == 0
+    assert "tiny-x1-bown" in dry.stderr
+    assert "this run is next, and decides about the rest" in dry.stderr
+    assert (done.returncode, again.returncode) == (0, 0)
     assert ranks == [1, 2, 4, 8, 6, 5, 5, 6]
     assert starts() == []
-    assert "5 ranks meet au>=0.75; 6 do not (au>=75% is not met: got 70%)." in lines
-    found = json.loads(lines[-1])
-    assert found == json.loads(again[1][-1])
+    assert (
+        "5 ranks meet au>=0.75; 6 do not (au>=75% is not met: got 70%)." in done.lines
+    )
+    found = done.result
+    assert found == again.result
     (answer,) = found["find_ranks"]["answers"]
     assert (answer["num_ranks"], answer["num_ranks_not_met"]) == (5, 6)
     assert [probe["num_ranks"] for probe in answer["probes"]] == ranks
     assert [point["num_ranks"] for point in found["series"][0]["points"]] == [
         *(1, 2, 4, 5, 6, 8),
     ]
-    assert errors.count("images/s in") == len(ranks)
+    assert done.stderr.count("images/s in") == len(ranks)
 
 
 @pytest.mark.parametrize(
@@ -519,7 +505,6 @@ def test_search_finds_the_ranks_that_the_storage_feeds(
 )
 def test_search_without_two_ends(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
     gate: str,
     max_ranks: int,
@@ -528,29 +513,29 @@ def test_search_without_two_ends(
 ) -> None:
     values = _sweep_values(tmp_path, ranks=None, find_ranks=[gate], max_ranks=max_ranks)
 
-    found, lines, _ = _main(capsys, "--synthetic", **values)
+    done = commands.call(sweep.main, "--synthetic", **values)
 
-    assert (found, text in lines) == (code, True)
+    assert (done.returncode, text in done.lines) == (code, True)
 
 
 def test_search_with_a_run_that_failed_has_no_answer(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     values = _sweep_values(tmp_path, ranks=None, find_ranks=["au>=0.9"], max_ranks=4)
 
-    code, lines, _ = _main(capsys, "--synthetic", **{**values, "models": [BAD, "tiny"]})
+    done = commands.call(
+        sweep.main, "--synthetic", **{**values, "models": [BAD, "tiny"]}
+    )
 
-    assert code == 1
-    found = json.loads(lines[-1])
+    assert done.returncode == 1
+    found = done.result
     assert [answer["model"] for answer in found["find_ranks"]["answers"]] == ["tiny"]
     assert len(found["failed"]) == 1
 
 
 def test_interrupted_sweep_reports_what_is_done(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -563,18 +548,17 @@ def test_interrupted_sweep_reports_what_is_done(
 
     monkeypatch.setattr(sweep_run, "_run", interrupted)
 
-    code, lines, errors = _main(capsys, "--synthetic", **_sweep_values(tmp_path))
+    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
 
-    assert code == 1
-    found = json.loads(lines[-1])
+    assert done.returncode == 1
+    found = done.result
     assert (found["interrupted"], found["num_done"], found["failed"]) == (True, 1, [])
     assert json.loads((tmp_path / "sweep.json").read_text()) == found
-    assert "Interrupted. Start again to run only what is missing" in errors
+    assert "Interrupted. Start again to run only what is missing" in done.stderr
 
 
 def test_full_disk_costs_the_files_and_not_the_figures(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -583,26 +567,25 @@ def test_full_disk_costs_the_files_and_not_the_figures(
 
     monkeypatch.setattr(output, "write", full)
 
-    code, lines, errors = _main(capsys, "--synthetic", **_sweep_values(tmp_path))
+    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
 
-    assert code == 1
-    assert len(json.loads(lines[-1])["series"][0]["points"]) == 2
-    printed = [json.loads(line) for line in errors.splitlines() if line[0] == "{"]
+    assert done.returncode == 1
+    assert len(done.result["series"][0]["points"]) == 2
+    printed = [json.loads(line) for line in done.stderr.splitlines() if line[0] == "{"]
     assert [document["num_ranks"] for document in printed] == [1, 2]
-    assert "cannot be written: [Errno 28] No space left on device" in errors
+    assert "cannot be written: [Errno 28] No space left on device" in done.stderr
 
 
 def test_flag_of_train_before_the_dashes_is_refused(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(flags.FLAGS["num_steps"], "present", 1)
 
-    code, _, errors = _main(capsys, "--synthetic", **_sweep_values(tmp_path))
+    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
 
-    assert code == 1
-    assert "--num_steps is a flag of benchmarks.train: it must follow --" in errors
+    assert done.returncode == 1
+    assert "--num_steps is a flag of benchmarks.train: it must follow --" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -615,7 +598,6 @@ def test_flag_of_train_before_the_dashes_is_refused(
 )
 def test_run_that_failed_is_recorded_and_tried_again(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
     model: str,
     error: str,
@@ -624,17 +606,17 @@ def test_run_that_failed_is_recorded_and_tried_again(
     values = _sweep_values(tmp_path, ranks=["1"], models=[model, "tiny"])
     values["run_timeout"] = 60.0
 
-    code, lines, errors = _main(capsys, "--synthetic", **values)
+    done = commands.call(sweep.main, "--synthetic", **values)
 
-    assert code == 1
+    assert done.returncode == 1
     assert starts() == [f"{model} 1 None", "tiny 1 None"]
     (failed,) = (tmp_path / "failed").glob("*.json")
     document = json.loads(failed.read_text())
     assert (document["error"], document["exit_code"]) == (error, exit_code)
-    assert json.loads(lines[-1])["failed"] == [{"run": failed.stem, "error": error}]
-    assert f"{failed.stem}: {error}" in errors
-    assert "Error: 1 of 2 runs failed; see" in errors
-    _main(capsys, "--synthetic", **values)
+    assert done.result["failed"] == [{"run": failed.stem, "error": error}]
+    assert f"{failed.stem}: {error}" in done.stderr
+    assert "Error: 1 of 2 runs failed; see" in done.stderr
+    commands.call(sweep.main, "--synthetic", **values)
     assert starts() == [f"{model} 1 None"]
 
 
@@ -654,37 +636,38 @@ def test_success_removes_the_record_of_the_failure(
 
 
 def test_file_that_is_no_result_of_its_run_is_an_error(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path,
 ) -> None:
     (run,) = Sweep(models=("tiny",), arguments=SYNTHETIC).runs()
     (tmp_path / f"{run.name}.json").write_text('{"command": "something"}')
 
-    code, _, errors = _main(capsys, "--synthetic", **_sweep_values(tmp_path))
+    done = commands.call(sweep.main, "--synthetic", **_sweep_values(tmp_path))
 
-    assert code == 1
-    assert f"{run.name}.json must be the result of {run.name}, and is not" in errors
+    assert done.returncode == 1
+    assert (
+        f"{run.name}.json must be the result of {run.name}, and is not" in done.stderr
+    )
 
 
 def test_dry_run_lists_the_runs_and_starts_none(
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     starts: Callable[[], list[str]],
 ) -> None:
     values = _sweep_values(tmp_path / "out", dry_run=True)
 
-    code, lines, _ = _main(capsys, "--synthetic", **values)
+    done = commands.call(sweep.main, "--synthetic", **values)
 
-    assert (code, starts()) == (0, [])
+    assert (done.returncode, starts()) == (0, [])
     assert not (tmp_path / "out").exists()
-    names = [line.split()[-1] for line in lines[:2]]
+    names = [line.split()[-1] for line in done.lines[:2]]
     assert [name[:8] for name in names] == ["tiny-x1-", "tiny-x2-"]
-    assert [line.split()[:-1] for line in lines[:2]] == [["to", "run"]] * 2
-    assert lines[2] == "Runs left: 2 of 2."
-    assert json.loads(lines[-1])["estimated_seconds_left"] is None
+    assert [line.split()[:-1] for line in done.lines[:2]] == [["to", "run"]] * 2
+    assert done.lines[2] == "Runs left: 2 of 2."
+    assert done.result["estimated_seconds_left"] is None
 
 
 def test_dry_run_tells_a_duration_where_repeats_have_finished(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path,
 ) -> None:
     plan = Sweep(models=("tiny",), ranks=(1, 2), repeats=2, arguments=SYNTHETIC)
     for run, seconds in zip(plan.runs()[:2], (200.0, 50.0), strict=True):
@@ -693,14 +676,14 @@ def test_dry_run_tells_a_duration_where_repeats_have_finished(
         (tmp_path / f"{run.name}.json").write_text(text)
     values = _sweep_values(tmp_path, dry_run=True, repeats=2)
 
-    _, lines, _ = _main(capsys, "--synthetic", **values)
+    done = commands.call(sweep.main, "--synthetic", **values)
 
-    states = [" ".join(line.split()[:-1]) for line in lines[:4]]
+    states = [" ".join(line.split()[:-1]) for line in done.lines[:4]]
     assert states == ["done", "done", "3 min", "50 s"]
-    assert lines[4] == (
+    assert done.lines[4] == (
         "Runs left: 2 of 4. They take about 4 min, as their finished repeats did."
     )
-    assert json.loads(lines[-1])["estimated_seconds_left"] == 250.0
+    assert done.result["estimated_seconds_left"] == 250.0
 
 
 @pytest.mark.parametrize(
@@ -729,14 +712,14 @@ def test_a_duration_is_that_of_finished_repeats(
 
 
 def test_missing_data_is_found_before_the_runs(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path,
 ) -> None:
     values = _sweep_values(tmp_path / "out", data_dirs=[str(tmp_path)])
 
-    code, _, errors = _main(capsys, **values)
+    done = commands.call(sweep.main, **values)
 
-    assert code == 1
-    assert f"--data_dir must be there, and {tmp_path}/index.json is not" in errors
+    assert done.returncode == 1
+    assert f"--data_dir must be there, and {tmp_path}/index.json is not" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,11 @@
 """python -m benchmarks.train without a model: its errors, lines and exit codes."""
 
-import contextlib
-import io
-import json
 import pathlib
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks import train
 from benchmarks.distributed import ranks
@@ -19,6 +14,7 @@ from benchmarks.system import residency
 from benchmarks.training import run
 from benchmarks.training.setting import Setting
 from tests.support.faults.damage import flip
+from tests.support.processes import commands
 
 # Steps within the limits of a unit test; no model is built.
 EMULATED = {"image_size": 32, "batch_size": 4, "num_steps": 10, "num_warmup_steps": 1}
@@ -52,14 +48,9 @@ Result = tuple[int, dict[str, Any], str]
 
 def _result(data_dir: pathlib.Path, **values: object) -> Result:
     """Returns exit code, JSON line and output of a run with an emulated accelerator."""
-    flags.FLAGS.mark_as_parsed()
-    with (
-        contextlib.redirect_stdout(io.StringIO()) as out,
-        flagsaver.flagsaver(model="tiny", data_dir=str(data_dir), **EMULATED | values),
-    ):
-        code = train.main(["train"])
-    printed = out.getvalue()
-    return code, json.loads(printed.splitlines()[-1]), printed
+    values = {"model": "tiny", "data_dir": str(data_dir)} | EMULATED | values
+    done = commands.call(train.main, **values)
+    return done.returncode, done.result, done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +63,6 @@ def short(data_dir: pathlib.Path) -> Result:
 def steady(data_dir: pathlib.Path) -> Result:
     """A run that is long enough for its gates."""
     return _result(data_dir, require=["p50_step_ms>=5", "au>=0%"], **STEADY)
-
-
-def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, str]:
-    flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
-    with flagsaver.flagsaver(**{"model": "tiny"} | values):
-        code = train.main(["train"])
-    return code, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -125,7 +109,6 @@ def _main(capsys: pytest.CaptureFixture[str], **values: object) -> tuple[int, st
 def test_expected_failures_are_one_line_and_exit_code_1(
     data_dir: pathlib.Path,
     tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     values: dict[str, object],
     message: str,
 ) -> None:
@@ -136,43 +119,43 @@ def test_expected_failures_are_one_line_and_exit_code_1(
         for name, value in values.items()
     }
 
-    code, errors = _main(capsys, **filled)
+    done = commands.call(train.main, **{"model": "tiny"} | filled)
 
-    assert code == 1
-    assert message in errors
-    assert len(errors.splitlines()) == 1
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_shard_cut_short_is_named(
-    data_dir: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    data_dir: pathlib.Path,
+    tmp_path: pathlib.Path,
 ) -> None:
     shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)
     shard = tmp_path / "train-00001-of-00003"
     shard.write_bytes(shard.read_bytes()[:-1])
 
-    code, errors = _main(capsys, data_dir=str(tmp_path))
+    done = commands.call(train.main, model="tiny", data_dir=str(tmp_path))
 
-    assert code == 1
-    assert f"Shard {shard} must have" in errors
+    assert done.returncode == 1
+    assert f"Shard {shard} must have" in done.stderr
 
 
 def test_damaged_record_is_one_line_that_names_it(
-    copy_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    copy_dir: pathlib.Path,
 ) -> None:
     shard = copy_dir / "train-00000-of-00003"
     flip(shard, 500, mask=1)  # in the first record's data
 
-    code, errors = _main(capsys, data_dir=str(copy_dir), **EMULATED)
+    done = commands.call(train.main, model="tiny", data_dir=str(copy_dir), **EMULATED)
 
-    assert code == 1
-    (line,) = [line for line in errors.splitlines() if line.startswith("Error: ")]
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     assert f"{shard}: record 0 of the split at byte 0 (image train/" in line
-    assert "Traceback" not in errors
+    assert "Traceback" not in done.stderr
 
 
 def test_gates_make_the_exit_code(
     data_dir: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     steady: Result,
 ) -> None:
@@ -181,13 +164,15 @@ def test_gates_make_the_exit_code(
     monkeypatch.setattr(run, "_measure", lambda *_: figures)
     gates = ["examples_per_second>1", "p50_step_ms>=5", "au<=1%"]
     other_code, result, printed = _result(data_dir, require=gates, **STEADY)
-    _, errors = _main(capsys, data_dir=str(data_dir), require=["speed>9"])
+    done = commands.call(
+        train.main, model="tiny", data_dir=str(data_dir), require=["speed>9"]
+    )
 
     assert (code, met) == (0, [True, True])
     assert other_code == 2
     assert [gate["passed"] for gate in result["gates"]] == [True, True, False]
     assert "Gate au<=1% is not met" in printed
-    assert "speed" in errors
+    assert "speed" in done.stderr
 
 
 def test_gates_are_not_met_by_a_run_that_is_too_short(short: Result) -> None:
@@ -223,14 +208,19 @@ def test_emulated_accelerator_takes_its_time_and_is_reported(steady: Result) -> 
 
 
 def test_run_in_another_state_of_the_page_cache_than_claimed_is_an_error(
-    data_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    data_dir: pathlib.Path,
 ) -> None:
     """The made-up files are in memory, so the run is not cold."""
-    code, errors = _main(capsys, data_dir=str(data_dir), cache="cold", **EMULATED)
+    done = commands.call(
+        train.main, model="tiny", data_dir=str(data_dir), cache="cold", **EMULATED
+    )
 
-    assert code == 1
-    assert "--cache=cold must hold in every timed epoch, but epoch 0 was warm" in errors
-    assert "--cache=as_is measures in any state." in errors
+    assert done.returncode == 1
+    assert (
+        "--cache=cold must hold in every timed epoch, but epoch 0 was warm"
+        in done.stderr
+    )
+    assert "--cache=as_is measures in any state." in done.stderr
 
 
 def test_three_bars_of_repeated_runs(
@@ -332,15 +322,11 @@ def test_report_folder_that_vanishes_costs_no_figure(
         raise RuntimeError("no picture")
 
     monkeypatch.setattr(run.tfpipe, "contact_sheet", sheet)
-    flags.FLAGS.mark_as_parsed()
     values = {"data_dir": str(data_dir), "report_dir": str(folder), **EMULATED}
-    with flagsaver.flagsaver(model="tiny", **values):
-        code = train.main(["train"])
-    printed = capsys.readouterr()
+    done = commands.call(train.main, model="tiny", **values)
 
-    assert code == 1
-    result = json.loads(printed.out.splitlines()[-1])
-    assert result["examples_per_second"] > 0
-    (line,) = printed.err.splitlines()
+    assert done.returncode == 1
+    assert done.result["examples_per_second"] > 0
+    (line,) = done.stderr.splitlines()
     assert "-train-tiny-x1.png could not be written: no picture." in line
     assert "-train-tiny-x1.json could not be written: [Errno 2]" in line

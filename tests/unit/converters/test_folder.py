@@ -6,13 +6,12 @@ import os
 import pathlib
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from converters import folder
 from converters.inputs import classtree, ilsvrc
 from converters.jobs import plan
 from tests.support.data.trees import make_jpeg
+from tests.support.processes import commands
 
 
 def write(root: pathlib.Path, *names: str, seed: int = 0) -> pathlib.Path:
@@ -268,7 +267,6 @@ def test_odd_class_names_are_fit_for_text_files(tmp_path: pathlib.Path) -> None:
 
 
 def test_flags_become_the_config() -> None:
-    flags.FLAGS.mark_as_parsed()  # required flags of other commands are not given
     values = {
         "input_dir": "in",
         "output_dir": "out",
@@ -278,7 +276,7 @@ def test_flags_become_the_config() -> None:
         "label_map": "map",
     }
 
-    with flagsaver.flagsaver(**values):
+    with commands.flags_set(**values):
         found = folder.config_from_flags()
 
     assert (found.input_dir, found.output_dir, found.seed) == ("in", "out", 3)

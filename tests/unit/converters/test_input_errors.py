@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import PIL.Image
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from converters import folder, imagenet, synthesize
 from converters.images import jpeg_header, prepare
@@ -18,16 +16,11 @@ from converters.inputs import boxes, classes, classtree, devkit, ilsvrc
 from converters.jobs import work_dir
 from converters.options import command
 from tests.support.data.trees import SYNSETS, make_jpeg, make_tree
+from tests.support.processes import commands
 from tests.unit.converters.inputs.test_boxes import make_xml
 from tests.unit.converters.inputs.test_tars import _kit_rows, _mat
 
 CLASSES = classes.imagenet_classes()
-
-
-@pytest.fixture(autouse=True)
-def parsed_flags() -> None:
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
 
 
 def _config(root: pathlib.Path | str, out: pathlib.Path | str) -> imagenet.Config:
@@ -268,7 +261,7 @@ def test_synthesize_writes_to_the_home_folder(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with flagsaver.flagsaver(output_dir="~/raw", num_images=1, num_classes=1):
+    with commands.flags_set(output_dir="~/raw", num_images=1, num_classes=1):
         config = synthesize.config_from_flags()
 
     assert config.output_dir == tmp_path / "raw"
@@ -321,7 +314,7 @@ def test_same_command_is_advised_only_where_it_can_go_on(
     def fail() -> dict[str, object]:
         raise error
 
-    with flagsaver.flagsaver(output_dir=str(tmp_path)):
+    with commands.flags_set(output_dir=str(tmp_path)):
         assert command.main(["command"], fail) == 1
 
     message = capsys.readouterr().err
@@ -336,7 +329,7 @@ def test_ending_of_a_command_looks_for_no_user(
     def fail() -> dict[str, object]:
         raise OSError("the input cannot be read.")
 
-    with flagsaver.flagsaver(output_dir="~nosuchuser/x"):
+    with commands.flags_set(output_dir="~nosuchuser/x"):
         assert command.main(["command"], fail) == 1
 
     assert capsys.readouterr().err == "Error: the input cannot be read.\n"

@@ -6,12 +6,11 @@ import pathlib
 import shutil
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 from PIL import Image
 
 from converters import synthesize
 from converters.inputs import classes
+from tests.support.processes import commands
 
 _FEW = {"num_images": 6, "num_validation_images": 0}
 _COUNTS = {"num_images": 23, "num_classes": 5, "num_validation_images": 7}
@@ -254,10 +253,8 @@ def test_configuration_comes_from_the_flags(tmp_path):
         "num_workers": 2,
         "bytes_per_pixel": 0.5,
     }
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
 
-    with flagsaver.flagsaver(**values):
+    with commands.flags_set(**values):
         config = synthesize.config_from_flags()
 
     assert config == synthesize.Config(

@@ -1,20 +1,17 @@
 """A loss that becomes NaN on one of two real ranks ends both, and names itself."""
 
-import contextlib
-import io
 import json
 import pathlib
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks import train
 from benchmarks.distributed import numa
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.training import steps
+from tests.support.processes import commands
 from tests.support.processes.rank_pool import RankPool
 
 FLAGS = {"model": "tiny", "image_size": 32, "batch_size": 2, "num_steps": 6}
@@ -42,23 +39,17 @@ def _train(
         is_wrong = (number.assign_add(1) == step) & (ranks.rank == 1)
         return (tf.where(is_wrong, tf.constant(float("nan")), loss), *others)
 
-    flags.FLAGS.mark_as_parsed()
     values |= {"num_warmup_steps": NUM_WARMUP_STEPS, "data_dir": str(data_dir)}
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        flagsaver.flagsaver(**FLAGS | values),
-        contextlib.redirect_stdout(io.StringIO()) as out,
-        contextlib.redirect_stderr(io.StringIO()) as err,
-    ):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "_sums", sums)
         # The ranks of the pool stay as they are bound to cores.
         patch.setattr(numa, "take_seat", lambda _: None)
         tf.config.run_functions_eagerly(eagerly)
         try:
-            code = train.main(["train"])
+            done = commands.call(train.main, **FLAGS | values)
         finally:
             tf.config.run_functions_eagerly(False)
-    return code, out.getvalue(), err.getvalue()
+    return done.returncode, done.stdout, done.stderr
 
 
 def _refuse(constant: str) -> None:

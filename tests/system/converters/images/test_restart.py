@@ -1,17 +1,14 @@
 """The flag --restart_rows of the commands, and the study of decoding what it makes."""
 
 import re
-import subprocess
-import sys
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from converters.images import policy as image_policy
 from studies import decode, decode_variants
 from tests.support.data.native_op import native_op  # noqa: F401
 from tests.support.data.trees import convert, make_tree
+from tests.support.processes import commands
 
 
 @pytest.mark.parametrize("module", ["imagenet", "folder"])
@@ -20,15 +17,8 @@ def test_without_the_library_it_is_an_error_before_any_work(
 ):
     monkeypatch.setenv("TFPIPE_NATIVE_DIR", str(tmp_path / "empty"))
 
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", f"converters.{module}", "--restart_rows"),
-            *(f"--input_dir={tmp_path / 'none'}", f"--output_dir={tmp_path / 'out'}"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [f"--input_dir={tmp_path / 'none'}", f"--output_dir={tmp_path / 'out'}"]
+    done = commands.run(f"converters.{module}", "--restart_rows", *words)
 
     assert done.returncode == 1
     assert done.stdout == ""
@@ -58,11 +48,9 @@ def test_benchmark_reads_the_folder_of_each_way(tmp_path):
         assert decode_variants.measure(way, job)["num_images"] == 4
 
 
-def test_benchmark_needs_the_folder_for_those_ways(capsys):
-    flags.FLAGS.mark_as_parsed()  # required flags of the converters are not given
-    with flagsaver.flagsaver(data_dir="none", ways=["rewritten_uint8"]):
-        code = decode.main(["decode"])
+def test_benchmark_needs_the_folder_for_those_ways():
+    done = commands.call(decode.main, data_dir="none", ways=["rewritten_uint8"])
 
-    assert code == 1
-    errors = capsys.readouterr().err
-    assert "--rewritten_data_dir must be given for rewritten_uint8" in errors
+    assert done.returncode == 1
+    message = "--rewritten_data_dir must be given for rewritten_uint8"
+    assert message in done.stderr

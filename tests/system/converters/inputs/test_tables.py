@@ -25,6 +25,7 @@ from tests.support.data.tables import (
     write_tables,
     write_tar,
 )
+from tests.support.processes import commands
 from tests.support.servers import mariadb_server, postgresql_server
 from tests.support.servers.postgresql_server import PASSWORD, USER
 
@@ -56,14 +57,8 @@ def server(rows: list[Row]) -> Iterator[str]:
         yield url
 
 
-def _run(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "converters.table", *words, "--num_workers=1"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def _run(*words: str) -> commands.Ended:
+    return commands.run("converters.table", *words, "--num_workers=1")
 
 
 def test_six_forms_give_the_same_records(

@@ -19,12 +19,7 @@ from benchmarks.options import (
 from benchmarks.reporting import gates
 from studies import decode
 from tests.support.data.url_flags import check_url_is_refused, takes_text
-
-
-@pytest.fixture(autouse=True)
-def _parsed() -> None:
-    """Required flags of the converters are not given."""
-    flags.FLAGS.mark_as_parsed()
+from tests.support.processes import commands
 
 
 def _key_flags(module: ModuleType) -> list[flags.Flag]:
@@ -101,7 +96,7 @@ def test_help_is_asked_for_before_two_dashes(
 def test_wrong_flag_is_one_line_and_exit_code_1(
     capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as raised:
+    with commands.flags_set(), pytest.raises(SystemExit) as raised:
         command._parse(
             ["train", *arguments], main=train.main, groups=train_flags.GROUPS
         )
@@ -132,7 +127,7 @@ def test_wrong_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def main(argv: object) -> int:
         raise app.UsageError("Unexpected\nargument: x.")
 
-    with flagsaver.flagsaver():
+    with commands.flags_set():
         assert command._call(main, []) == 1
 
     expected = "Error: Unexpected argument: x. --help lists the flags.\n"

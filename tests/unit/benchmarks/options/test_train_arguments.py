@@ -4,9 +4,9 @@ import pathlib
 
 import pytest
 from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks.options import train_arguments
+from tests.support.processes import commands
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,7 @@ def test_run_that_would_start(data_dir: pathlib.Path) -> None:
 
 
 def test_the_shard_cache_of_a_sweep_is_not_that_of_its_runs() -> None:
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(shard_cache_dir="of the sweep"):
+    with commands.flags_set(shard_cache_dir="of the sweep"):
         config = train_arguments.parse(["--data_dir=x"])
 
     assert config.shard_cache_dir is None

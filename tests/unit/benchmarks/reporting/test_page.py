@@ -8,14 +8,13 @@ import sys
 from typing import Any
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks import report
 from benchmarks.reporting import page, results
 from benchmarks.reporting.charts import frame
 from benchmarks.reporting.results import Collection, Result
 from tests.support.data import sample_results
+from tests.support.processes import commands
 
 HOSTILE = "</script><script>alert('\"1\"')</script>&amp;{{ 7 * 7 }}"
 SCRIPTS = ("مجموعة بيانات", "画像データ", "🦊 данные", "x" * 300)
@@ -326,16 +325,8 @@ def test_many_runs_with_the_same_doubt_share_a_sentence() -> None:
     assert len(parse(**few).texts("li", **{"class": "warn"})) == 2
 
 
-def _main(**values: Any) -> int:
-    flags.FLAGS.mark_as_parsed()
-    with flagsaver.flagsaver(**values):
-        return report.main(["report"])
-
-
 def test_command_writes_the_page(
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frame, "library", lambda: "/* library */")
     (tmp_path / "a.json").write_text(json.dumps(OLD))
@@ -343,17 +334,15 @@ def test_command_writes_the_page(
     (tmp_path / "broken.json").write_text("{")
     path = tmp_path / "report.html"
 
-    code = _main(results=[str(tmp_path)], output=str(path))
+    done = commands.call(report.main, results=[str(tmp_path)], output=str(path))
 
-    assert code == 0
+    assert done.returncode == 0
     left_out = Parsed(path.read_text()).texts("li")[-2:]
     assert "broken.json is left out: it cannot be read as JSON" in left_out[0]
     assert "index.json is left out: it is no result" in left_out[1]
-    printed = capsys.readouterr()
-    assert printed.err.count("Note: ") == 2
-    first, last = printed.out.splitlines()
-    assert first == str(path)
-    assert json.loads(last) == {
+    assert done.stderr.count("Note: ") == 2
+    assert done.lines[:-1] == [str(path)]
+    assert done.result == {
         "command": "benchmarks.report",
         "schema_version": 1,
         "num_results": 1,
@@ -367,7 +356,6 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(
     package: str,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "a.json").write_text(json.dumps(OLD))
     if package == "jinja2":
@@ -377,16 +365,17 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # importing it fails
 
-    code = _main(results=[str(tmp_path)], output=str(tmp_path / "report.html"))
+    output = str(tmp_path / "report.html")
+    done = commands.call(report.main, results=[str(tmp_path)], output=output)
 
-    (line,) = capsys.readouterr().err.splitlines()
-    assert code == 1
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
     assert package in line
     assert "pip install 'tfpipe[report]'" in line
 
 
-def test_a_folder_without_results_is_one_line(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _main(results=[str(tmp_path)], output="none") == 1
-    assert capsys.readouterr().err.startswith("Error: --results=")
+def test_a_folder_without_results_is_one_line(tmp_path: pathlib.Path) -> None:
+    done = commands.call(report.main, results=[str(tmp_path)], output="none")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: --results=")

@@ -3,21 +3,14 @@
 import dataclasses
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from converters import folder, imagenet
 from converters.options import job
+from tests.support.processes import commands
 
 OWN = {"input_dir": "raw"}
 # The system test of --help checks that the command sets it before it parses the flags.
 EXIF_ORIENTATIONS = {folder.Config: "apply", imagenet.Config: "keep"}
-
-
-@pytest.fixture(autouse=True)
-def parsed_flags() -> None:
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
 
 
 @pytest.mark.parametrize("kind", [folder.Config, imagenet.Config])
@@ -25,7 +18,7 @@ def test_defaults_of_the_flags_are_those_of_the_options(
     kind: type[job.JobOptions],
 ) -> None:
     own_defaults = {"exif_orientation": EXIF_ORIENTATIONS[kind]}
-    with flagsaver.flagsaver(output_dir="out", **own_defaults):
+    with commands.flags_set(output_dir="out", **own_defaults):
         options = job.options_from_flags(kind, **OWN)
 
     assert options == kind(output_dir="out", **OWN)  # type: ignore[call-arg]
@@ -53,7 +46,7 @@ OTHER_VALUES: dict[str, object] = {
 
 
 def test_each_flag_reaches_its_option() -> None:
-    with flagsaver.flagsaver(**OTHER_VALUES):
+    with commands.flags_set(**OTHER_VALUES):
         options = job.options_from_flags(imagenet.Config, **OWN)
 
     found = {name: getattr(options, name) for name in OTHER_VALUES}

@@ -4,22 +4,16 @@ import dataclasses
 
 import pytest
 from absl import flags
-from absl.testing import flagsaver
 
 from converters.images import policy as image_policy
 from converters.options import policy as policy_options, shared
+from tests.support.processes import commands
 
 FIELDS = [field.name for field in dataclasses.fields(image_policy.Policy)]
 
 
-@pytest.fixture(autouse=True)
-def parsed_flags() -> None:
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
-
-
 def test_defaults_are_those_of_the_policy() -> None:
-    with flagsaver.flagsaver():
+    with commands.flags_set():
         assert policy_options.policy_from_flags() == image_policy.Policy()
 
 
@@ -45,7 +39,7 @@ def test_each_flag_reaches_its_field(name: str) -> None:
     elif isinstance(default, bool):
         other = not default
 
-    with flagsaver.flagsaver(**{"lossless_rotation": False, name: other}):
+    with commands.flags_set(**{"lossless_rotation": False, name: other}):
         policy = policy_options.policy_from_flags()
 
     assert policy == dataclasses.replace(image_policy.Policy(), **{name: other})

@@ -6,16 +6,14 @@ import tempfile
 
 import pytest
 from absl import app, flags
-from absl.testing import flagsaver
 
 from converters.options import shared
+from tests.support.processes import commands
 
 
 @pytest.fixture(autouse=True)
-def parsed_flags() -> None:
+def input_dir_is_defined() -> None:
     shared.input_dir()
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
 
 
 @pytest.mark.parametrize(
@@ -35,11 +33,11 @@ def test_a_flag_can_be_asked_for_by_several_modules(flag) -> None:
 
 
 def test_input_dir_is_required_where_a_command_says_so() -> None:
-    with flagsaver.flagsaver(input_dir=None):
+    with commands.flags_set(input_dir=None):
         assert shared.input_dir().value is None
         with pytest.raises(app.UsageError, match="--input_dir must be given"):
             shared.required_input_dir()
-    with flagsaver.flagsaver(input_dir="raw"):
+    with commands.flags_set(input_dir="raw"):
         assert shared.required_input_dir() == "raw"
 
 

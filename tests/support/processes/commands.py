@@ -1,0 +1,75 @@
+"""Commands of the product as tests run them: in this process, or in their own."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from absl import flags
+from absl.testing import flagsaver
+
+ROOT = pathlib.Path(__file__).parents[3]
+MAX_SECONDS = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """A command that has ended: its exit code, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of stdout."""
+        return self.stdout.splitlines()
+
+    @property
+    def result(self) -> Any:
+        """The JSON object of the last line of stdout."""
+        return json.loads(self.lines[-1])
+
+
+@contextlib.contextmanager
+def flags_set(**values: object) -> Iterator[None]:
+    """Sets flags for a while. Required flags of other commands need no value."""
+    flags.FLAGS.mark_as_parsed()
+    with flagsaver.flagsaver(**values):
+        yield
+
+
+def call(
+    main: Callable[[Sequence[str]], int | None], *arguments: object, **values: object
+) -> Ended:
+    """Calls the main function of a command with arguments, and values of its flags."""
+    with (
+        flags_set(**values),
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        code = main([main.__module__, *map(str, arguments)])
+    return Ended(code or 0, out.getvalue(), err.getvalue())
+
+
+def run(module: str, *arguments: object, **options: Any) -> Ended:
+    """Runs `python -m module arguments` and waits for its end.
+
+    Args:
+        module: Dotted name of the command.
+        arguments: Its arguments and flags.
+        options: Options of `subprocess.run`, such as `env`.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        **{"cwd": ROOT, "timeout": MAX_SECONDS, "stdin": subprocess.DEVNULL} | options,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
