@@ -148,6 +148,12 @@ test-slow: venv  ## Real ranks, wheels, training; kills and damage; real clocks,
 torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
 	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture
 
+.PHONY: mutants
+mutants: venv  ## Small faults in the rooms that guard data, which the unit tests must see: about 40 minutes
+	@python -c 'import cosmic_ray' 2>/dev/null || pip install --quiet --constraint=constraints.txt \
+	  --no-build-isolation --editable '.[mutants]'
+	python tests/torture/mutants.py --save_result=tests/torture/mutants.json $(MUTANTS)
+
 .PHONY: test-tensorflow
 test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the newest TensorFlow
 

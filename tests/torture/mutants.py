@@ -1,0 +1,369 @@
+"""`make mutants`: small faults in the rooms that guard data, and the tests see each.
+
+cosmic-ray makes the mutants: one operator, number, decorator or loop changed. The unit
+tests of a mutant's room test a sample of the mutants, in a copy of the tree. Each test
+run is a fork of this process, which has TensorFlow imported already. The work folder
+keeps the verdicts: a run that was killed goes on where it stopped.
+
+A surviving mutant needs a test, or an entry with a reason in equivalent_mutants.json.
+"""
+
+import argparse
+import ast
+import collections
+import datetime
+import difflib
+import functools
+import hashlib
+import importlib
+import itertools
+import json
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn
+
+from cosmic_ray.commands.init import init
+from cosmic_ray.mutating import use_mutation
+from cosmic_ray.plugins import get_operator
+from cosmic_ray.work_db import WorkDB
+from cosmic_ray.work_item import (
+    MutationSpec,
+    TestOutcome,
+    WorkerOutcome,
+    WorkItem,
+    WorkResult,
+)
+
+ROOT = pathlib.Path(__file__).parents[2]
+RESULT = ROOT / "tests/torture/mutants.json"
+EQUIVALENT = ROOT / "tests/torture/equivalent_mutants.json"
+# The modules of each room, and the unit tests that concern the room.
+ROOMS = {
+    "shards": ("tfpipe/shards", "tfpipe/shards converters/test_query.py"),
+    "reading": (
+        "tfpipe/reading tfpipe/composition tfpipe/native_reading",
+        "tfpipe/reading tfpipe/composition tfpipe/native_reading",
+    ),
+    "remote": ("tfpipe/remote", "tfpipe/remote converters/remote"),
+    "cache": ("tfpipe/cache", "tfpipe/cache"),
+    "faults": ("tfpipe/stages/faults.py", "tfpipe/stages/test_faults.py"),
+    "jobs": (
+        "converters/jobs",
+        "converters/jobs converters/test_folder.py converters/test_left_out.py",
+    ),
+    "checks": (
+        "converters/checks",
+        "converters/checks converters/test_verify.py converters/test_hostile.py",
+    ),
+    "exports": (
+        "converters/exports converters/replicas",
+        "converters/exports converters/replicas converters/test_export.py "
+        "converters/test_replicate.py converters/images/test_replicas.py",
+    ),
+}
+# A mutant's text is its name: lines move.
+NAMED_BY = ("file", "definition", "operator", "before", "after")
+OUTCOMES = ("killed", "timed out", "equivalent", "survived")
+# A test run with a mutant may take this many times as long as the run without.
+LIMIT_FACTOR = 5
+MIN_LIMIT_SECONDS = 60.0
+# None of these starts a thread while it is imported: a fork has no other threads.
+IMPORTED_FIRST = ("PIL.Image", "duckdb", "fsspec", "hypothesis", "keras", "pytest")
+ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+}
+
+
+def main() -> None:
+    """Tests the mutants; prints the survivors and the figures of each room."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--num_mutants", type=int, default=240, help="in all rooms")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--room", action="append", choices=ROOMS, help="only these")
+    parser.add_argument(
+        "--again", action="store_true", help="only the survivors of the stored result"
+    )
+    parser.add_argument("--work_dir", type=pathlib.Path, default=ROOT / "build/mutants")
+    parser.add_argument("--save_result", type=pathlib.Path, help="a JSON file")
+    options = parser.parse_args()
+    options.work_dir = options.work_dir.resolve()
+
+    os.environ.update(ENVIRONMENT)
+    for name in IMPORTED_FIRST:
+        importlib.import_module(name)
+    _copy_tree(options)
+    os.chdir(options.work_dir / "tree")
+    results = {}
+    for room in options.room or ROOMS:
+        results[room] = _test_room(room, options)
+        for survivor in results[room]["survivors"]:
+            print("{file}:{line}\n  - {before}\n  + {after}".format(**survivor))
+        if options.save_result:
+            text = json.dumps(_stored() | results, indent=1, sort_keys=True)
+            options.save_result.write_text(text + "\n")
+    columns = ("mutants", *OUTCOMES, "minutes")
+    print(*(f"{title:>10}" for title in ("room", *columns)))
+    for room, result in results.items():
+        print(*(f"{cell:>10}" for cell in (room, *(result[c] for c in columns))))
+
+
+def _stored() -> dict[str, Any]:
+    return json.loads(RESULT.read_text()) if RESULT.exists() else {}
+
+
+def _copy_tree(options: argparse.Namespace) -> None:
+    """Copies the files of git, and forgets the verdicts on other files or samples."""
+    tree = options.work_dir / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    sample = f"{options.num_mutants} {options.seed} {options.again}"
+    digest = hashlib.sha256(sample.encode())
+    for name in sorted(_git("ls-files", "-z").split("\0")):
+        if name and (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+            if not name.startswith("tests/torture"):
+                digest.update(name.encode() + (ROOT / name).read_bytes())
+    stamp = options.work_dir / "digest"
+    if not stamp.exists() or stamp.read_text() != digest.hexdigest():
+        for session in options.work_dir.glob("*.sqlite"):
+            session.unlink()
+    stamp.write_text(digest.hexdigest())
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.check_output(["git", *arguments], cwd=ROOT, text=True)
+
+
+def _test_room(room: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the figures of a room and its survivors."""
+    session = _session(room, options)
+    tests = _files(ROOMS[room][1], below="tests/unit", pattern="test_*.py")
+    sys.dont_write_bytecode = False  # all runs share what this one compiles
+    before = time.monotonic()
+    if session.pending_work_items and _outcome(tests, limit=600) != "survived":
+        sys.exit(f"The tests of {room} fail without a mutant: see {_log()}.")
+    limit = max(MIN_LIMIT_SECONDS, LIMIT_FACTOR * (time.monotonic() - before))
+    sys.dont_write_bytecode = True
+    for item in session.pending_work_items:
+        verdict = _verdict(item.mutations[0], tests, limit)
+        print(room, *verdict.values(), sep=" | ", flush=True)
+        survived = verdict["outcome"] == "survived"
+        outcome = TestOutcome.SURVIVED if survived else TestOutcome.KILLED
+        result = WorkResult(WorkerOutcome.NORMAL, json.dumps(verdict), outcome)
+        session.set_result(item.job_id, result)
+    verdicts = [
+        json.loads(result.output) for _, result in session.results if result.output
+    ]
+    counts = collections.Counter(verdict["outcome"] for verdict in verdicts)
+    survivors = [v for v in verdicts if v.pop("outcome") == "survived"]
+    minutes = sum(verdict.pop("seconds") for verdict in verdicts) / 60
+    if options.again:  # the verdicts on the others stay
+        earlier = _stored()[room]
+        counts.update({name: earlier[name] for name in OUTCOMES[:-1]})
+        minutes = earlier["minutes"]
+    return {
+        "date": str(datetime.date.today()),
+        "commit": _git("describe", "--always", "--dirty").strip(),
+        "seed": options.seed,
+        "mutants": counts.total(),
+        **{name: counts[name] for name in OUTCOMES},
+        "minutes": round(minutes, 1),
+        "survivors": sorted(survivors, key=lambda s: (s["file"], s["line"])),
+    }
+
+
+def _session(room: str, options: argparse.Namespace) -> WorkDB:
+    """Opens cosmic-ray's list of the mutants of a room, with only a sample to test."""
+    path = options.work_dir / f"{room}.sqlite"
+    if not path.exists():
+        unfinished = path.with_suffix(".new")
+        unfinished.unlink(missing_ok=True)
+        session = WorkDB(unfinished, WorkDB.Mode.create)
+        init(_files(ROOMS[room][0], below="", pattern="*.py"), session, {})
+        items = session.work_items
+        if options.again:
+            sample = _survivors(room, items)
+        else:
+            sample = _sample(room, items, options)
+        skipped = {item.job_id for item in items} - {item.job_id for item in sample}
+        session.set_multiple_results(skipped, WorkResult(WorkerOutcome.SKIPPED))
+        session.close()
+        unfinished.rename(path)
+    return WorkDB(path, WorkDB.Mode.open)
+
+
+def _files(names: str, *, below: str, pattern: str) -> list[pathlib.Path]:
+    paths = [pathlib.Path(below, name) for name in names.split()]
+    lists = [sorted(p.rglob(pattern)) if p.is_dir() else [p] for p in paths]
+    return [path for paths in lists for path in paths if path.name != "__init__.py"]
+
+
+def _sample(
+    room: str, items: Sequence[WorkItem], options: argparse.Namespace
+) -> list[WorkItem]:
+    """Draws positions in the code, and one mutant at each.
+
+    cosmic-ray replaces one `+` by eleven other operators, and one `True` once: a sample
+    of all mutants would hardly have anything but the former.
+    """
+    positions = collections.defaultdict(list)
+    for item in sorted(items, key=_name):
+        mutation = item.mutations[0]
+        if not _has_no_effect(mutation):
+            kind = mutation.operator_name.partition("_")[0]
+            positions[mutation.module_path, mutation.start_pos, kind].append(item)
+    draw = random.Random(f"{options.seed} {room}")
+    shuffled = draw.sample(sorted(positions), len(positions))
+    drawn = (draw.choice(positions[position]) for position in shuffled)
+    valid = (item for item in drawn if _is_valid(item.mutations[0]))
+    return [*itertools.islice(valid, -(-options.num_mutants // len(ROOMS)))]
+
+
+def _is_valid(mutation: MutationSpec) -> bool:
+    """Whether the mutant is Python: cosmic-ray reads `*args` as a product."""
+    try:
+        with _applied(mutation) as (_, mutant):
+            ast.parse(mutant)
+    except (AttributeError, SyntaxError):  # the former: for `except os.error`
+        return False
+    return True
+
+
+def _name(item: WorkItem) -> tuple[str, str, int]:
+    mutation = item.mutations[0]
+    return str(mutation.module_path), mutation.operator_name, mutation.occurrence
+
+
+def _has_no_effect(mutation: MutationSpec) -> bool:
+    ranges = _without_effect(mutation.module_path)
+    return any(first <= mutation.start_pos < last for first, last in ranges)
+
+
+@functools.cache
+def _without_effect(path: pathlib.Path) -> list[tuple[Any, Any]]:
+    """Returns where options of classes, types and error texts start and end."""
+
+    def parts(node: ast.AST) -> Iterator[Any]:
+        if isinstance(node, ast.AnnAssign | ast.arg):
+            yield node.annotation
+        elif isinstance(node, ast.FunctionDef):
+            yield node if node.name in ("__repr__", "__str__") else node.returns
+        elif isinstance(node, ast.ClassDef):
+            yield from node.decorator_list
+        elif isinstance(node, ast.Raise) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
+            yield node
+
+    return [
+        ((part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset))
+        for node in ast.walk(ast.parse(path.read_text()))
+        for part in parts(node)
+        if part
+    ]
+
+
+def _survivors(room: str, items: Sequence[WorkItem]) -> list[WorkItem]:
+    """Returns the survivors of the stored run, wherever their lines are now."""
+    stored = {_key(mutant) for mutant in _stored()[room]["survivors"]}
+    operators = {key[:3] for key in stored}
+
+    def survived(mutation: MutationSpec) -> bool:
+        start = (
+            str(mutation.module_path),
+            mutation.definition_name,
+            mutation.operator_name,
+        )
+        return start in operators and _key(_description(mutation)) in stored
+
+    return [item for item in items if survived(item.mutations[0])]
+
+
+def _key(mutant: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(mutant[name] for name in NAMED_BY)
+
+
+def _applied(mutation: MutationSpec) -> AbstractContextManager[tuple[str, str]]:
+    operator = get_operator(mutation.operator_name)()
+    return use_mutation(mutation.module_path, operator, mutation.occurrence)
+
+
+def _description(mutation: MutationSpec) -> dict[str, Any]:
+    """Returns where a mutant is, and the changed lines before and after."""
+    with _applied(mutation) as texts:
+        lines = list(difflib.ndiff(*(text.splitlines() for text in texts)))
+    return {
+        "file": str(mutation.module_path),
+        "line": mutation.start_pos[0],
+        "definition": mutation.definition_name or "",
+        "operator": mutation.operator_name,
+        "before": " ".join(line[2:].strip() for line in lines if line[0] == "-"),
+        "after": " ".join(line[2:].strip() for line in lines if line[0] == "+"),
+    }
+
+
+def _verdict(
+    mutation: MutationSpec, tests: Sequence[pathlib.Path], limit: float
+) -> dict[str, Any]:
+    """Tests a mutant, first with the test file of the same name."""
+    mutant = _description(mutation)
+    started = time.monotonic()
+    outcome = "equivalent"
+    if _key(mutant) not in map(_key, json.loads(EQUIVALENT.read_text())):
+        with _applied(mutation):
+            first = f"test_{mutation.module_path.name}"
+            tests = sorted(tests, key=lambda path: path.name != first)
+            outcome = _outcome(tests, limit)
+    return mutant | {"outcome": outcome, "seconds": round(time.monotonic() - started)}
+
+
+def _log() -> pathlib.Path:
+    return pathlib.Path.cwd().with_name("tests.txt")
+
+
+def _outcome(tests: Sequence[pathlib.Path], limit: float) -> str:
+    """Runs tests in a fork of this process, until the first failure or the limit."""
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        _run_tests(tests)
+    with os.fdopen(os.pidfd_open(child)) as end:
+        try:
+            ended, _, _ = select.select([end], [], [], limit)
+        finally:
+            os.kill(child, signal.SIGKILL)  # nothing, if the child has ended
+            status = os.waitpid(child, 0)[1]
+    if not ended:
+        return "timed out"
+    return "killed" if status else "survived"
+
+
+def _run_tests(tests: Sequence[pathlib.Path]) -> NoReturn:
+    import pytest
+
+    log = os.open(_log(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.path[:0] = [os.getcwd()]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    options.append(f"--basetemp={_log().with_name('tmp')}")
+    code = 1
+    try:
+        code = int(pytest.main([*options, *map(str, tests)]))
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
