@@ -1,7 +1,7 @@
 """Presets: pipelines for ImageNet-style data sets, made from a recipe.
 
 In: a data set folder, a recipe and the numbers of a run. Out: a `Pipeline`, to be used
-as it is, or to take stages from it (`pipeline.stages`) for another pipeline.
+as a whole, or to take its stages (`pipeline.stages`) for another pipeline.
 """
 
 import dataclasses
@@ -36,6 +36,7 @@ from tfpipe.tuning import Tuning
 
 Path = str | os.PathLike[str]
 MakeRecipe = Callable[[ImageSize, Dtype, Quality], Recipe]
+Purpose = Literal["train", "evaluate"]
 
 
 def imagenet_train(
@@ -63,9 +64,9 @@ def imagenet_train(
     """Returns a pipeline of shuffled batches, cropped at random as a recipe says.
 
     Every rank makes the same number of steps. The records that do not fill a step on
-    every rank are left out, different ones each epoch.
+    every rank are left out: other records in every epoch.
 
-    Element: batch. It holds these features; others that ops add are left out.
+    Element: batch. A batch holds these features, and no others that ops add.
         image: `dtype` [batch_size, height, width, 3] of `image_size`
         label: int32 [batch_size], 0..999, see `Parse`; rows of floats, float32
             [batch_size, num_classes], after `OneHot`, `MixUp` or `CutMix`, and of 0 and
@@ -73,73 +74,64 @@ def imagenet_train(
         boxes: float32 [batch_size, 100, 4], and box_label: int32 [batch_size, 100], -1
             where there is no box, if `with_boxes`; see `ops.boxes`
         record_id: int64 [batch_size], if `with_record_id`
-        mask: float32 [batch_size], if the source skips damaged records; 0 for an
-            example that stands in for a damaged one, otherwise 1; the weight of its
-            loss
+        mask: float32 [batch_size], if the source skips damaged records: the weight of
+            an example in the loss, 0 where a sound record stands in for a damaged
+            record, otherwise 1
         encoded: string [batch_size], and height, width: int32 [batch_size], in place of
             image, if `recipe` is None
         and the features of `Parse.extra`, if `parse` has any
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4, image_size=32)
+        >>> next(iter(pipeline.build()))["image"].shape
+        TensorShape([4, 32, 32, 3])
+
     Args:
         data: Folder of a converted data set, or a `TFRecordSource` for other ways of
             reading: its shuffling, damaged records, other names of shards.
-        split: Name of the split; "train" by default. This and the next arguments up to
-            `num_ranks` are those of the source: give them there if `data` is one.
+        split: Name of the split; "train" by default. `split`, `batch_size`, `seed`,
+            `rank` and `num_ranks` belong to the source: if `data` is a source, give
+            them there.
         recipe: `recipes.resnet`, `recipes.inception`, `recipes.vgg`, or a callable
             (image_size, dtype, quality) -> Recipe. None leaves the JPEG bytes.
-        image_size: Height and width in pixels: one number, or (height, width).
+        image_size: Height and width in pixels: a number, or (height, width).
         batch_size: Examples in a batch of this rank; 256 by default.
         seed: Run seed, the same on every rank, 0 to 2**64 - 1; 0 by default.
         rank: Number of this rank, 0 to num_ranks - 1; 0 by default.
         num_ranks: Number of ranks; 1 by default.
         parse: How records become examples; by default as the converters write them. Its
-            label base is that of the index, unless it has one. The first record is
-            looked at, and must have its keys.
-        ops: Ops on each example between its crop and its normalization, on uint8 pixels
+            label base is the base of the index, unless set. The first record is looked
+            at, and must have its keys.
+        ops: Ops on an example between its crop and its normalization, on uint8 pixels
             0..255, such as `RandAugment()` or `OneHot(1000, smoothing=0.1)`. With other
             ops than `OneHot`, float results come from rounded pixels as well.
-        batch_ops: Ops on each batch, such as `MixUp()` or `CutMix()`. Before these two
-            comes `OneHot` for the classes of the index, unless one is in `ops` or
-            `batch_ops`. They take no batch with a `mask`.
+        batch_ops: Ops on a batch, such as `MixUp()` or `CutMix()`. Before these two
+            comes `OneHot` for the classes of the index, unless `ops` or `batch_ops`
+            have a `OneHot`. The two take no batch with a `mask`.
         with_boxes: Whether batches hold the boxes of objects, moved as the images are;
             `ParseBoxes(max_boxes=...)` in place of True for another number of boxes.
         dtype: "uint8" gives pixels 0..255, which `pipeline.on_device` normalizes on the
-            device; this is the cheapest. "float32", "bfloat16" or "float16" gives
+            device, the cheapest way. "float32", "bfloat16" or "float16" gives
             normalized pixels.
-        quality: "fast" decodes at a smaller scale where that is enough, "exact" always
-            at full scale. None is "fast" for images so large that it pays.
-        crop_op: "native" is one C++ kernel, which is compiled for the first pipeline of
-            a host; "stock" is TensorFlow's kernels, with the same pixels; "auto" is
-            "native" if it can be compiled, see `native.selection.resolve`.
+        quality: "fast" decodes at a smaller scale where a smaller scale is enough,
+            "exact" always at full scale. None is "fast" for images so large that
+            decoding gets cheaper.
+        crop_op: "native" is a C++ kernel, compiled for the first pipeline of a host;
+            "stock" is TensorFlow's kernels, with the same pixels; "auto" is "native" if
+            the kernel can be compiled, see `native.selection.resolve`.
         cache: A `Cache` of the records, for slow storage.
         with_record_id: Whether batches hold the numbers of their records.
         whole_batches: Whether ops run on a whole batch: the same batches, cheaper, for
-            batch_size x height x width x 3 x itemsize bytes a thread. "auto" is where
-            it pays, in a quarter of the memory; `print(pipeline)` says why not.
+            batch_size x height x width x 3 x itemsize bytes a thread. "auto" says yes
+            where whole batches pay, in a quarter of the memory; `print(pipeline)` says
+            why not.
         tuning: Threads and memory; the default leaves most to tf.data.
 
     Raises:
         BadIndexError: If the data set is not complete.
         ValueError: If an argument is wrong, or an epoch has no step.
     """
-    source = _source(data, "train", split, batch_size, seed, rank, num_ranks)
-    return _pipeline(
-        source,
-        "train",
-        recipe=recipe,
-        image_size=image_size,
-        parse=parse,
-        ops=ops,
-        batch_ops=batch_ops,
-        with_boxes=with_boxes,
-        dtype=dtype,
-        quality=quality,
-        crop_op=crop_op,
-        cache=cache,
-        with_record_id=with_record_id,
-        whole_batches=whole_batches,
-        tuning=tuning,
-    )
+    return _Arguments(**locals()).pipeline("train")
 
 
 def imagenet_eval(
@@ -176,191 +168,183 @@ def imagenet_eval(
     The arguments are those of `imagenet_train`, also `ops` and `batch_ops`; the split
     is "validation" by default. A source must have `remainder="pad"`.
 
+    Example:
+        >>> pipeline = tfpipe.imagenet_eval("DIR", batch_size=4, image_size=32)
+        >>> [batch["mask"].numpy().tolist() for batch in pipeline.build()]
+        [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 0.0]]
+
     Raises:
         BadIndexError: If the data set is not complete.
         ValueError: If an argument is wrong.
     """
-    source = _source(data, "validation", split, batch_size, seed, rank, num_ranks)
-    return _pipeline(
-        source,
-        "evaluate",
-        recipe=recipe,
-        image_size=image_size,
-        parse=parse,
-        ops=ops,
-        batch_ops=batch_ops,
-        with_boxes=with_boxes,
-        dtype=dtype,
-        quality=quality,
-        crop_op=crop_op,
-        cache=cache,
-        with_record_id=with_record_id,
-        whole_batches=whole_batches,
-        tuning=tuning,
-    )
+    return _Arguments(**locals()).pipeline("evaluate")
 
 
-def _source(
-    data: Path | TFRecordSource,
-    default_split: str,
-    split: str | None,
-    batch_size: int | None,
-    *numbers: int | None,
-) -> TFRecordSource:
-    """Returns the source that is given, or the one of a folder."""
-    names = ("split", "batch_size", "seed", "rank", "num_ranks")
-    values = (split, batch_size, *numbers)
-    given = {n: v for n, v in zip(names, values, strict=True) if v is not None}
-    remainder: Remainder = "drop" if default_split == "train" else "pad"
-    if not isinstance(data, TFRecordSource):
-        fields: dict[str, Any] = {"split": default_split, "batch_size": 256} | given
-        if remainder == "pad":
-            fields["shuffle"] = "none"
-        return TFRecordSource(data, remainder=remainder, **fields)
-    if given:
-        raise ValueError(
-            f"{', '.join(given)} must be given to the TFRecordSource, got them beside "
-            "it. A preset takes them for a folder only."
-        )
-    if data.remainder != remainder:
-        raise ValueError(
-            f"The TFRecordSource must have remainder={remainder!r}, got "
-            f"{data.remainder!r}: training leaves out the records that do not fill a "
-            "step, evaluation uses every record once."
-        )
-    if data.sampling is not None and remainder == "pad":
-        raise ValueError(
-            "The TFRecordSource must have sampling=None for evaluation, which uses "
-            f"every record once, got {data.sampling!r}."
-        )
-    return data
+@dataclasses.dataclass(frozen=True)
+class _Arguments:
+    """The arguments of a preset, see `imagenet_train`, and the pipeline from them."""
 
+    data: Path | TFRecordSource
+    split: str | None
+    recipe: MakeRecipe | None
+    image_size: ImageSize
+    batch_size: int | None
+    seed: int | None
+    rank: int | None
+    num_ranks: int | None
+    parse: Parse | None
+    ops: Sequence[Op]
+    batch_ops: Sequence[Op]
+    with_boxes: bool | ParseBoxes
+    dtype: str
+    quality: Quality | None
+    crop_op: CropOp
+    cache: Wrapper | None
+    with_record_id: bool
+    whole_batches: WholeBatches
+    tuning: Tuning | None
 
-def _pipeline(
-    source: TFRecordSource,
-    purpose: Literal["train", "evaluate"],
-    *,
-    recipe: MakeRecipe | None,
-    image_size: ImageSize,
-    parse: Parse | None,
-    ops: Sequence[Op],
-    batch_ops: Sequence[Op],
-    with_boxes: bool | ParseBoxes,
-    dtype: str,
-    quality: Quality | None,
-    crop_op: CropOp,
-    cache: Wrapper | None,
-    with_record_id: bool,
-    whole_batches: WholeBatches,
-    tuning: Tuning | None,
-) -> Pipeline:
-    """Returns the pipeline of a preset; see `imagenet_train`."""
-    _require(recipe, parse, ops, batch_ops, with_boxes, with_record_id, whole_batches)
-    sides = errors.require_sides("", "image_size", image_size, most=MAX_IMAGE_SIZE)
-    made = recipe and recipe(
-        image_size, pixels(dtype, ops), quality or _quality(source, sides)
-    )
-    parse = (parse or Parse()).for_source(source)
-    names = ["image"] if made else ["encoded", "height", "width"]
-    names += ["label", *parse.extra_names, *(boxes.FEATURES if with_boxes else ())]
-    names += ["record_id"] if with_record_id else []
-    names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
-    image = [*ops]
-    if made:
-        image = made.image_ops(
-            purpose,
-            more=ops,
-            dtype=dtype,
-            crop_op=crop_op,
-            jpeg_only=parse.as_converted,
+    def __post_init__(self) -> None:
+        """Checks what would otherwise fail late, or with another message."""
+        errors.require_callable("", "recipe", self.recipe, or_none=True)
+        errors.require_kind("", "parse", self.parse, Parse, or_none=True)
+        for name, ops in {"ops": self.ops, "batch_ops": self.batch_ops}.items():
+            if not isinstance(ops, list | tuple):
+                raise TypeError(f"{name} must be a list of ops, got {ops!r}.")
+            for position, op in enumerate(ops, start=1):
+                errors.require_callable("", f"{name}, number {position},", op)
+        if not isinstance(self.with_boxes, ParseBoxes):
+            errors.require_bool("", "with_boxes", self.with_boxes)
+        errors.require_bool("", "with_record_id", self.with_record_id)
+        paths.require_whole_batches(self.whole_batches)
+
+    def source(self, purpose: Purpose) -> TFRecordSource:
+        """Returns the source that is `data`, or the source of a folder."""
+        names = ("split", "batch_size", "seed", "rank", "num_ranks")
+        own = {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+        remainder: Remainder = "drop" if purpose == "train" else "pad"
+        if not isinstance(self.data, TFRecordSource):
+            usual: dict[str, Any] = {"split": "train", "batch_size": 256}
+            if purpose == "evaluate":
+                usual |= {"split": "validation", "shuffle": "none"}
+            return TFRecordSource(self.data, remainder=remainder, **usual | own)
+        if own:
+            raise ValueError(
+                f"{', '.join(own)} must be given to the TFRecordSource, got them "
+                "beside it. A preset takes them for a folder only."
+            )
+        if self.data.remainder != remainder:
+            raise ValueError(
+                f"The TFRecordSource must have remainder={remainder!r}, got "
+                f"{self.data.remainder!r}: training leaves out the records that do not "
+                "fill a step, evaluation uses every record once."
+            )
+        if self.data.sampling is not None and remainder == "pad":
+            raise ValueError(
+                "The TFRecordSource must have sampling=None for evaluation, which uses "
+                f"every record once, got {self.data.sampling!r}."
+            )
+        return self.data
+
+    def pipeline(self, purpose: Purpose) -> Pipeline:
+        """Returns the pipeline of the preset for a purpose."""
+        source, dtype = self.source(purpose), self.dtype
+        sides = errors.require_sides(
+            "", "image_size", self.image_size, most=MAX_IMAGE_SIZE
         )
-    return _compose(
-        source,
-        parse=[*_parse_boxes(with_boxes, parse), parse],
-        image=image,
-        select=Select(*names, *(["seed"] if batch_ops else [])),
-        batch_ops=mix.on_batches(
-            batch_ops,
-            has_rows=parse.multi_label or any(isinstance(op, OneHot) for op in ops),
+        recipe = self.recipe and self.recipe(
+            self.image_size,
+            pixels(dtype, self.ops),
+            self.quality or _quality(source, sides),
+        )
+        parse = (self.parse or Parse()).for_source(source)
+        names = ["image"] if recipe else ["encoded", "height", "width"]
+        names += ["label", *parse.extra_names]
+        names += boxes.FEATURES if self.with_boxes else ()
+        names += ["record_id"] if self.with_record_id else []
+        names += ["mask"] if purpose == "evaluate" or source.on_error == "skip" else []
+        image = [*self.ops]
+        if recipe:
+            image = recipe.image_ops(
+                purpose,
+                more=self.ops,
+                dtype=dtype,
+                crop_op=self.crop_op,
+                jpeg_only=parse.as_converted,
+            )
+        image.append(Select(*names, *(["seed"] if self.batch_ops else [])))
+        batch_ops = mix.on_batches(
+            self.batch_ops,
+            has_rows=parse.multi_label or any(isinstance(o, OneHot) for o in self.ops),
             names=names,
             num_classes=_num_classes(source, parse),
-        ),
-        device_ops=(made.normalize,) if made and dtype == "uint8" else (),
-        cache=cache,
-        whole_batches=whole_batches,
-        batch_bytes=_image_bytes(sides, dtype) * source.batch_size if made else 0,
-        tuning=tuning,
-    )
+        )
+        return self._composed(
+            source,
+            [*_parse_boxes(self.with_boxes, parse), parse],
+            image,
+            batch_ops,
+            device_ops=(recipe.normalize,) if recipe and dtype == "uint8" else (),
+            batch_bytes=_image_bytes(sides, dtype) * source.batch_size if recipe else 0,
+        )
 
+    def _composed(
+        self,
+        source: TFRecordSource,
+        parse: Sequence[Op],
+        image: Sequence[Op],
+        batch_ops: Sequence[Op],
+        *,
+        device_ops: Sequence[Op],
+        batch_bytes: int,
+    ) -> Pipeline:
+        """Returns the pipeline of the stages that all presets share.
 
-def _compose(
-    source: TFRecordSource,
-    *,
-    parse: Sequence[Op],
-    image: Sequence[Op],
-    select: Op,
-    batch_ops: Sequence[Op],
-    device_ops: Sequence[Op],
-    cache: Wrapper | None,
-    whole_batches: WholeBatches,
-    batch_bytes: int,
-    tuning: Tuning | None,
-) -> Pipeline:
-    """Returns the pipeline of the stages that all presets share.
-
-    Args:
-        source: Where the records come from.
-        parse: Ops from a record to an example with its encoded image.
-        image: Ops after `parse`, up to the pixels. Without a recipe: ops on the encoded
-            image, or none.
-        select: The last op on examples.
-        batch_ops: Ops on each batch.
-        device_ops: Ops that the training step applies.
-        cache: A cache of the records.
-        whole_batches: Whether ops run on whole batches; "auto" if that pays.
-        batch_bytes: Bytes of the images of a batch.
-        tuning: Threads and memory.
-    """
-    tuning = tuning or Tuning()
-    errors.require_kind("", "tuning", tuning, Tuning)
-    crop = paths.crop_kernel(image)
-    points, entry_points = paths.entry_points(source, crop)
-    ops: list[Op] = [*parse, *points, *image, select]
-    whole = paths.whole_batches(whole_batches, ops, crop, batch_bytes, tuning)
-    is_whole = whole.value == "yes"
-    reading = paths.reading(source, ops, has_cache=cache is not None, is_whole=is_whole)
-    chosen = Paths(
-        whole_batches=whole, crop=crop, entry_points=entry_points, reading=reading
-    )
-    budget = 0 if source.on_error == "raise" else source.max_faults
-    faults = FaultLog(budget, locate=source.locate)
-    batch = Batch(source.batch_size)
-    made: list[Stage] = (
-        [batch, Map(*_on_batches(ops), faults=faults)]
-        if is_whole
-        else [Map(*ops, faults=faults), batch]
-    )
-    return Pipeline(
-        source,
-        stages=[
-            paths.reading_stage(reading.reason, faults),
-            *([cache] if cache else []),
-            AssertCardinality(),
-            *made,
-            *([Map(*batch_ops)] if batch_ops else []),
-            Prefetch(),
-        ],
-        tuning=tuning,
-        device_ops=device_ops,
-        _paths=functools.partial(_paths_taken, chosen),
-    )
+        Args:
+            source: Where the records come from.
+            parse: Ops from a record to an example with its encoded image.
+            image: Ops after `parse`, up to the pixels and the choice of features.
+            batch_ops: Ops on a batch.
+            device_ops: Ops that the training step applies.
+            batch_bytes: Bytes of the images of a batch.
+        """
+        tuning = self.tuning or Tuning()
+        errors.require_kind("", "tuning", tuning, Tuning)
+        crop = paths.crop_kernel(image)
+        points, entry_points = paths.entry_points(source, crop)
+        ops: list[Op] = [*parse, *points, *image]
+        whole = paths.whole_batches(self.whole_batches, ops, crop, batch_bytes, tuning)
+        is_whole, has_cache = whole.value == "yes", self.cache is not None
+        reading = paths.reading(source, ops, has_cache=has_cache, is_whole=is_whole)
+        chosen = Paths(
+            whole_batches=whole, crop=crop, entry_points=entry_points, reading=reading
+        )
+        budget = 0 if source.on_error == "raise" else source.max_faults
+        faults = FaultLog(budget, locate=source.locate)
+        mapped: list[Stage] = [Map(*ops, faults=faults), Batch(source.batch_size)]
+        if is_whole:
+            mapped = [mapped[1], Map(*_on_batches(ops), faults=faults)]
+        return Pipeline(
+            source,
+            stages=[
+                paths.reading_stage(reading.reason, faults),
+                *([self.cache] if self.cache else []),
+                AssertCardinality(),
+                *mapped,
+                *([Map(*batch_ops)] if batch_ops else []),
+                Prefetch(),
+            ],
+            tuning=tuning,
+            device_ops=device_ops,
+            _paths=functools.partial(_paths_taken, chosen),
+        )
 
 
 def _on_batches(ops: Sequence[Op]) -> list[Op]:
-    """Returns ops that do to a batch what `ops` do to each of its examples.
+    """Returns ops that do to a batch what `ops` do to its examples.
 
-    From the first op that takes no batches on, all ops run on each example: what such
-    an op leaves need not have one shape before the last op, `Select`.
+    From the first op that takes no batches on, all ops run on single examples: the
+    results of such an op need not have equal shapes before the last op, `Select`.
     """
     leading = list(itertools.takewhile(takes_batches, ops))
     rest = ops[len(leading) :]
@@ -374,29 +358,6 @@ def _paths_taken(
     kinds = [type(stage) for stage in stages if isinstance(stage, Map | Cache)]
     keeps_examples = Cache in kinds and Map in kinds[: kinds.index(Cache)]
     return chosen.taken_by(stages, keeps_examples=keeps_examples)
-
-
-def _require(
-    recipe: MakeRecipe | None,
-    parse: Parse | None,
-    ops: Sequence[Op],
-    batch_ops: Sequence[Op],
-    with_boxes: bool | ParseBoxes,
-    with_record_id: bool,
-    whole_batches: WholeBatches,
-) -> None:
-    """Checks the arguments that would otherwise fail late, or with another message."""
-    errors.require_callable("", "recipe", recipe, or_none=True)
-    errors.require_kind("", "parse", parse, Parse, or_none=True)
-    for name, given in {"ops": ops, "batch_ops": batch_ops}.items():
-        if not isinstance(given, list | tuple):
-            raise TypeError(f"{name} must be a list of ops, got {given!r}.")
-        for number, op in enumerate(given, start=1):
-            errors.require_callable("", f"{name}, number {number},", op)
-    if not isinstance(with_boxes, ParseBoxes):
-        errors.require_bool("", "with_boxes", with_boxes)
-    errors.require_bool("", "with_record_id", with_record_id)
-    paths.require_whole_batches(whole_batches)
 
 
 def _image_bytes(sides: tuple[int, int], dtype: str) -> int:
@@ -416,22 +377,22 @@ def _parse_boxes(with_boxes: bool | ParseBoxes, parse: Parse) -> list[Op]:
 
 
 def _num_classes(source: TFRecordSource, parse: Parse) -> int:
-    """Returns one more than the largest label that `parse` delivers, 0 if not known."""
-    known = source.index
-    if not known.num_classes:  # nor does a scan know the label base
+    """Returns the largest label that `parse` delivers, plus 1; 0 if unknown."""
+    index = source.index
+    if not index.num_classes:  # nor does a scan know the label base
         return 0
-    return known.num_classes + parse.first_label(known)
+    return index.num_classes + parse.first_label(index)
 
 
 def _quality(source: TFRecordSource, sides: tuple[int, int]) -> Quality:
     """Returns "fast" if the images' median short side is three times the longer side.
 
-    Most crop boxes are then decoded at half their size or less. Few of those of smaller
-    images are: finding out which costs 5 % and gains nothing, as
-    `studies.decode` shows.
+    Most crop boxes are then decoded at half their size or less. In smaller images few
+    crop boxes are: the search for them costs 5 % and gains nothing, as `studies.decode`
+    shows.
     """
     try:
         short_side = source.split_index.median_short_side(source.record_numbers)
-    except errors.BadIndexError:  # other tools write no sizes but those in the records
+    except errors.BadIndexError:  # other tools write sizes into the records only
         return "exact"
     return "fast" if short_side >= 3 * max(sides) else "exact"

@@ -33,7 +33,7 @@ KERAS_MODULES = {
     "benchmarks/models/catalog.py",
     "benchmarks/training/loop.py",
     "benchmarks/training/steps.py",
-    "tfpipe/consumers/device_layer.py",
+    "tfpipe/consumers/for_keras.py",
     "tfpipe/training/callbacks.py",
     "tfpipe/training/sum_metrics.py",
 }

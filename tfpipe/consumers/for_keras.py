@@ -1,18 +1,19 @@
 """Batches as Keras takes them: (x, y, sample_weight), and the files behind the rows.
 
 In: a pipeline whose batches hold `image` and `label`. Out: a stage from its batches to
-tuples, and the names of the source files in the order of these rows.
+tuples, its device ops as a Keras layer, and the names of the source files in the order
+of the rows.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.consumers import classes
-from tfpipe.ops.basic import OneHot
+from tfpipe.ops.basic import Cast, Normalize, OneHot, ToNCHW
 from tfpipe.reading.building import OfEpochs, are_counted
 from tfpipe.reading.order import Place, Window
 from tfpipe.reading.state import State
@@ -100,6 +101,25 @@ class ToKeras:
             )
 
 
+def first_state(
+    source: Any, epoch: int, num_epochs: int | None, state: State | None
+) -> State:
+    """Returns the state at which the first iteration begins.
+
+    Raises:
+        ValueError: If an argument is wrong, or both `state` and `epoch` are there.
+    """
+    errors.require_int("", "num_epochs", num_epochs, least=1, also=[None])
+    errors.require_int("", "epoch", epoch, least=0)
+    errors.require_kind("", "state", state, State, or_none=True)
+    if state is None:
+        return State(epoch=epoch)
+    if epoch:
+        raise ValueError("Give either state or epoch; got both.")
+    # `advance` goes to the next epoch if the epoch of the state is over.
+    return source.advance(state, 0) if hasattr(source, "advance") else state
+
+
 def with_tuples(
     pipeline: Any,
     state: State,
@@ -125,7 +145,7 @@ def with_tuples(
             "for_keras num_epochs=None, and fit steps_per_epoch (evaluate: steps)."
         )
     ops = [*pipeline.device_ops] if device_ops == "apply" else []
-    is_padded = getattr(source, "remainder", "drop") == "pad"
+    is_padded = _is_padded(source)
     stage = ToKeras(
         ops=[*ops, *([_OneHotLabel(_num_labels(pipeline))] if one_hot else [])],
         class_weights=_weights(class_weights),
@@ -148,13 +168,9 @@ def with_steps(
     tell. Keras would take the steps of that one for those of every iteration.
     """
     source: Any = pipeline.source
-    is_known = hasattr(source, "num_steps") and are_counted(pipeline.stages)
-    is_padded = getattr(source, "remainder", "drop") == "pad"
-    if (
-        dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY
-        or not is_known
-        or is_padded
-    ):
+    is_uncounted = dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY
+    has_steps = hasattr(source, "num_steps") and are_counted(pipeline.stages)
+    if not is_uncounted or not has_steps or _is_padded(source):
         return dataset
     num_steps = source.num_steps(State(), num_epochs)
     # assert_cardinality would raise an error at the end of the first iteration.
@@ -196,6 +212,52 @@ def record_names(pipeline: Any, epoch: int | None) -> list[str]:
     ]
 
 
+def device_layer(ops: Sequence[Callable[..., Any]], image: tf.TensorSpec) -> Any:
+    """Returns a Keras model of Keras' own layers, from images to images after the ops.
+
+    A saved model loads where this library is not installed.
+
+    Args:
+        ops: Device ops of a pipeline: `Normalize`, `Cast`, `ToNCHW`.
+        image: Shape [rows, height, width, 3] and type of the images.
+
+    Raises:
+        ValueError: If an op has no equal among Keras' layers.
+    """
+    import keras
+
+    for op in ops:
+        if not isinstance(op, Normalize | Cast | ToNCHW):
+            raise ValueError(
+                f"device_layer cannot express {op!r} by layers of Keras, only "
+                "Normalize, Cast and ToNCHW. Leave the layer out, and let "
+                'for_keras(device_ops="apply") apply the op.'
+            )
+    pixels = keras.Input(image.shape[1:], dtype=image.dtype.name, name="image")
+    result = pixels
+    for op in ops:
+        result = _layer_applied(keras, op, result)
+    if not ops:
+        result = keras.layers.Identity(dtype=image.dtype.name)(result)
+    return keras.Model(pixels, result, name="device_ops")
+
+
+def _layer_applied(keras: Any, op: Any, image: Any) -> Any:
+    if isinstance(op, ToNCHW):
+        return keras.layers.Permute((3, 1, 2), dtype=image.dtype)(image)
+    if isinstance(op, Cast):
+        return keras.ops.cast(image, op.dtype)
+    layer = keras.layers.Rescaling(
+        # Lists, as the layer saves them as text.
+        scale=[1 / std for std in op.std],
+        offset=[-m / s for m, s in zip(op.mean, op.std, strict=True)],
+        # Whatever type the model computes with, as `Normalize` does.
+        dtype="float32",
+    )
+    normalized = layer(image)
+    return keras.ops.flip(normalized, -1) if op.bgr else normalized
+
+
 @dataclasses.dataclass(frozen=True)
 class _OneHotLabel:
     """Op: the rows of `OneHot` for integer labels; rows of floats stay."""
@@ -206,6 +268,10 @@ class _OneHotLabel:
         if batch["label"].shape.rank > 1:
             return batch
         return OneHot(self.num_classes)(batch)
+
+
+def _is_padded(source: Any) -> bool:
+    return bool(getattr(source, "remainder", "drop") == "pad")
 
 
 def _without_padding(batch: Batch) -> Batch:
@@ -222,9 +288,8 @@ def _without_padding(batch: Batch) -> Batch:
 
 def _real_windows(source: Any, epoch: int) -> list[Window]:
     """Returns the windows of real records that a rank reads in an epoch."""
-    place = Place(epoch)
-    numbers = source.order.windows(source.rank, place)
-    windows = [source.order.window(source.rank, place, number) for number in numbers]
+    begin, rank, order = Place(epoch), source.rank, source.order
+    windows = (order.window(rank, begin, n) for n in order.windows(rank, begin))
     return [window for window in windows if window.real]
 
 
@@ -243,8 +308,8 @@ def _num_batches(pipeline: Any, state: State, num_epochs: int | None) -> int | N
 
 def _num_labels(pipeline: Any) -> int:
     """Returns one more than the largest label that the pipeline delivers."""
-    if known := getattr(pipeline.source, "num_classes", 0):
-        return int(known)
+    if num_classes := getattr(pipeline.source, "num_classes", 0):
+        return int(num_classes)
     try:
         return len(classes.names(pipeline.source, pipeline.stages))
     except (ValueError, errors.BadIndexError) as error:
@@ -254,21 +319,17 @@ def _num_labels(pipeline: Any) -> int:
         ) from error
 
 
-def _weights(given: ClassWeights | None) -> tuple[float, ...] | None:
+def _weights(weights: ClassWeights | None) -> tuple[float, ...] | None:
     """Returns the weight of each label from 0 on."""
-    if given is None:
+    if weights is None:
         return None
-    table = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
+    table = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
     if not table or sorted(table) != [*range(len(table))]:
         raise ValueError(
             "class_weights must be a weight for each label from 0 on, got weights of "
             f"labels {sorted(table)}."
         )
-    weights: tuple[float, ...] = errors.require_numbers(
-        "",
-        "class_weights",
-        [table[n] for n in range(len(table))],
-        count=len(table),
-        least=0,
+    values = [table[n] for n in range(len(table))]
+    return errors.require_numbers(
+        "", "class_weights", values, count=len(table), least=0
     )
-    return weights
