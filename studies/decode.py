@@ -3,9 +3,10 @@
   python -m studies.decode --data_dir=DIR --num_rounds=3
 
 Question: is the preset as cheap as the best pipeline of stock TensorFlow, and how much
-does each choice in it save? Each variant of `studies.decode_variants` reads
-the shuffled train split of DIR in a process of its own; warm-up images are not timed.
-The variants are interleaved, so that a slow spell of the machine affects all of them.
+does each choice in it save? Each variant of `studies.decode_variants` reads the train
+split of DIR, shuffled, in a process of its own; warm-up images are not timed. The
+variants run in turns, so that a slow spell of the machine affects all of them.
+
 Variants named garden_ read as TensorFlow Model Garden does, hand_ is the tuned pipeline
 that people write by hand, and lean_ is the hand_ pipeline with the cheaper kernels of
 tfpipe. Variants of one pipeline differ in one choice.
@@ -23,140 +24,94 @@ Absolute figures hold for this machine, and images/s only where nothing else run
 The last line on stdout is one JSON object.
 """
 
-from __future__ import annotations
+from absl import flags
 
-import dataclasses
-import pathlib
-import sys
-from typing import TYPE_CHECKING, Any
+from benchmarks.options import command
+from studies import figures, harness
 
-from absl import flags as absl_flags
-
-from benchmarks.options import command, train_flags
-from benchmarks.reporting import output
-from studies import interleaved
-
-# TensorFlow takes seconds to import: functions import what imports it.
-if TYPE_CHECKING:
-    from studies import decode_variants
-
-# Flags of the training command that this study reads, for --help.
-for _name in ("data_dir", "image_size", "batch_size"):
-    absl_flags.declare_key_flag(_name)
-absl_flags.adopt_module_key_flags(interleaved)
-_VARIANTS = absl_flags.DEFINE_list(
+harness.uses("data_dir", "image_size", "batch_size", "num_timed_images")
+_VARIANTS = flags.DEFINE_list(
     "ways",
     None,
-    "Variants to measure, of studies.decode_variants; the pipeline by hand "
-    "that they are compared with is added. Default: all whose folder is given.",
+    "Variants to measure, of studies.decode_variants; the pipeline by hand that they "
+    "are compared with is added. Default: all whose folder is given.",
 )
-_REWRITTEN_DATA_DIR = absl_flags.DEFINE_string(
+_REWRITTEN_DATA_DIR = flags.DEFINE_string(
     "rewritten_data_dir",
     None,
     "Folder of the same images converted with --restart_rows, for the variants named "
     "rewritten_.",
 )
-_ENTRIES_DATA_DIR = absl_flags.DEFINE_string(
+_ENTRIES_DATA_DIR = flags.DEFINE_string(
     "entries_data_dir",
     None,
     "Folder of the same data set after converters.verify --write_entry_points, for the "
     "variants named entries_.",
 )
-_DECODE_RESULT = absl_flags.DEFINE_string(
-    "decode_result", None, "File to write the JSON object to as well."
-)
-
-_MODULE = "studies.decode_variants"
 
 
 def compare(
-    job: decode_variants.Job, variants: list[str], num_rounds: int
+    job: harness.Job, variants: list[str], rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Runs the variants interleaved and returns the figures of each.
+    """Runs the variants in turns and returns the figures of each.
 
     Args:
-        job: The work of each run.
-        variants: Names of variants; what they are compared with is added.
-        num_rounds: Runs of each variant.
+        job: The work of each run, a `decode_variants.Job`.
+        variants: Names of variants; their bases are added.
+        rounds: Runs of each variant.
 
     Raises:
-        OSError: If a run fails; the message holds what it printed.
-        ValueError: If a variant is not known, or needs a folder that is not given.
+        OSError: If a run fails; the message holds its stderr.
+        ValueError: If a variant does not exist, or needs a folder that is not set.
     """
-    from studies import decode_variants
+    from studies.decode_variants import VARIANTS, base_of, folder_of
 
-    unknown = set(variants) - decode_variants.VARIANTS.keys()
-    if unknown:
+    if unknown := set(variants) - VARIANTS.keys():
         raise ValueError(
-            f"--ways must be of {', '.join(decode_variants.VARIANTS)}; got "
+            f"--ways must be of {', '.join(VARIANTS)}; got "
             f"{', '.join(sorted(unknown))}."
         )
     for name in variants:
-        folder = decode_variants.folder_of(name)
+        folder = folder_of(name)
         if folder is not None and getattr(job, folder) is None:
             raise ValueError(f"--{folder} must be given for {name}.")
-    bases = {decode_variants.base_of(name) for name in variants}
-    names = [name for name in decode_variants.VARIANTS if name in {*bases, *variants}]
-    limit = interleaved.time_limit(job)
-    runs: dict[str, list[interleaved.Run]] = {name: [] for name in names}
-    for _ in range(num_rounds):
-        for name in names:
-            runs[name].append(interleaved.run(_MODULE, name, job, time_limit=limit))
+    wanted = {*variants, *map(base_of, variants)}
+
+    def measure(name: str, _: int) -> figures.Run:
+        limit = job.time_limit
+        return harness.run("studies.decode_variants", name, job, time_limit=limit)
+
+    runs = harness.turns([n for n in VARIANTS if n in wanted], measure, rounds)
     return {
-        name: interleaved.figures(runs[name], runs[decode_variants.base_of(name)])
-        for name in names
+        name: figures.costs_and_rates(own, runs[base_of(name)])
+        for name, own in runs.items()
     }
 
 
-def _name(folder: str | None) -> str | None:
-    return folder and pathlib.Path(folder).resolve().name
+def _study() -> harness.Outcome:
+    from studies.decode_variants import VARIANTS, Job, folder_of
 
-
-def _variants(job: decode_variants.Job) -> list[str]:
-    """Returns the variants that the flags name; by default all that have data."""
-    from studies.decode_variants import VARIANTS, folder_of
-
-    if _VARIANTS.value is not None:
-        return list(_VARIANTS.value)
+    job = Job(
+        rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
+        entries_data_dir=_ENTRIES_DATA_DIR.value,
+        **harness.job_options(),
+    )
     folders = {name: folder_of(name) for name in VARIANTS}
-    return [name for name, each in folders.items() if not each or getattr(job, each)]
+    variants = _VARIANTS.value or [
+        name for name, folder in folders.items() if not folder or getattr(job, folder)
+    ]
+    rounds = harness.NUM_ROUNDS.value
+    rows = compare(job, variants, rounds)
+    config = harness.config_of(job, num_rounds=rounds)
+    return harness.Outcome(
+        figures={"config": config, "ways": rows},
+        table=figures.table(rows, "variant"),
+    )
 
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    command.refuse_arguments(argv)
-    from benchmarks.reporting import environment
-    from studies.decode_variants import Job
-
-    config = train_flags.config_from_flags()
-    job = Job(
-        rewritten_data_dir=_REWRITTEN_DATA_DIR.value,
-        entries_data_dir=_ENTRIES_DATA_DIR.value,
-        **interleaved.job_options(config, batch_size=64),
-    )
-    try:
-        figures = compare(job, _variants(job), interleaved.num_rounds())
-    except (OSError, ValueError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    report: dict[str, Any] = {
-        "command": "studies.decode",
-        "schema_version": 1,
-        # Folders by name: their paths differ between machines.
-        "config": dataclasses.asdict(job)
-        | {
-            "data_dir": _name(job.data_dir),
-            "rewritten_data_dir": _name(job.rewritten_data_dir),
-            "entries_data_dir": _name(job.entries_data_dir),
-            "num_rounds": interleaved.num_rounds(),
-        },
-        "ways": figures,
-        "environment": environment.describe(),
-    }
-    output.finish(
-        report, interleaved.table(figures, "variant"), path=_DECODE_RESULT.value
-    )
-    return 0
+    return harness.conclude("studies.decode", argv, _study)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,12 @@
-"""Variants of the path from JPEG records to batches, one of them measured a process.
+"""Variants of the path from JPEG records to batches.
 
-  python -m studies.decode_variants NAME '{"data_dir": "DIR", ...}'
-
-In: the name of a variant and the fields of `Job`. Out: a line of JSON with its seconds
-and CPU-seconds. `studies.decode` starts this module for each run.
+In: the name of a variant and a `Job`. Out: its seconds and CPU-seconds.
+`studies.decode` measures each variant in a process of its own.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -18,7 +14,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 import tfpipe
-from studies import interleaved
+from studies import harness
 
 Reading = Literal["auto", "native", "tensorflow"]
 
@@ -26,7 +22,7 @@ _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job(interleaved.Job):
+class Job(harness.Job):
     """Work of every variant: batches of random crops of the shuffled train split.
 
     Attributes:
@@ -39,9 +35,9 @@ class Job(interleaved.Job):
     entries_data_dir: str | None = None
 
 
-def measure(name: str, job: Job) -> interleaved.Run:
-    """Measures a variant in this process; see `interleaved.measure`."""
-    return interleaved.measure(iter(VARIANTS[name](job)), job, time.process_time)
+def measure(name: str, job: Job) -> dict[str, float]:
+    """Measures a variant in this process; see `harness.time_batches`."""
+    return harness.time_batches(iter(VARIANTS[name](job)), job, time.process_time)
 
 
 def _records(
@@ -359,12 +355,3 @@ def folder_of(name: str) -> str | None:
         name: Name of a variant.
     """
     return next((FOLDERS[kind] for kind in FOLDERS if name.startswith(kind)), None)
-
-
-def main(argv: list[str]) -> None:
-    """Measures the variant of the command line and prints its figures."""
-    print(json.dumps(measure(argv[1], Job(**json.loads(argv[2])))))
-
-
-if __name__ == "__main__":
-    main(sys.argv)

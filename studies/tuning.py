@@ -6,7 +6,7 @@ Questions: how near does `tfpipe.tune` come to the best setting, which an exhaus
 search of the same space finds? Is it ever slower than the given setting, and does it
 end in time? Does the profile of the pipeline with AUTOTUNE predict the rates of other
 settings, or say that it cannot? Each pipeline runs as it was given, with AUTOTUNE, with
-the tuner's setting and with the best of the grid, interleaved. Two more cases are given
+the tuner's setting and with the best of the grid, in turns. Two more cases are given
 well already: one as the tuner would set it, one with a cache that makes it fastest. The
 elements come from the train split of DIR; the images must be small, so that a setting
 matters.
@@ -33,23 +33,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lazy_loader
-from absl import flags as absl_flags
+from absl import flags
 
 import tfpipe
-from benchmarks.options import command, train_flags
-from benchmarks.reporting import output
+from benchmarks.options import command
+from studies import harness
 
 # TensorFlow takes seconds to import: it is imported when it is first used.
 tf = lazy_loader.load("tensorflow")
 
-absl_flags.declare_key_flag("data_dir")  # for --help
-_RESULT = absl_flags.DEFINE_string(
-    "tuning_result", None, "File to write the JSON object to as well."
-)
-_CASES = absl_flags.DEFINE_list(
+harness.uses("data_dir", rounds=7)
+_CASES = flags.DEFINE_list(
     "cases", None, "Names of the pipelines to tune. Default: all."
 )
-_TUNE_SECONDS = absl_flags.DEFINE_float(
+_TUNE_SECONDS = flags.DEFINE_float(
     "tune_seconds", 60.0, "time_limit of each search that is not exhaustive."
 )
 
@@ -195,7 +192,7 @@ def _with_map(pipeline: tfpipe.Pipeline, *, num_parallel_calls: int) -> tfpipe.P
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Tunes a pipeline by both searches, and runs its settings interleaved."""
+    """Tunes a pipeline by both searches, and runs its settings in turns."""
     limit = _TUNE_SECONDS.value
     start = time.perf_counter()
     found = tfpipe.search_tuning(case.pipeline, time_limit=limit, **case.options)
@@ -205,7 +202,7 @@ def measure(case: Case) -> dict[str, Any]:
     turns = tfpipe.compare(
         {name: made.build(num_epochs=None) for name, made in pipelines.items()},
         seconds=0.7,
-        num_rounds=7,
+        num_rounds=harness.NUM_ROUNDS.value,
     )
     predicted = ["AUTOTUNE", "one thread"]
     for name, search in (("tuned", found), ("best", best)):
@@ -294,7 +291,7 @@ def missed(figures: Mapping[str, Any], seconds: float, limit: float) -> list[str
 def _variants(
     given: tfpipe.Pipeline, found: tfpipe.Search, best: tfpipe.Search
 ) -> dict[str, tfpipe.Pipeline]:
-    """Returns the pipelines that run interleaved, by name."""
+    """Returns the pipelines that run in turns, by name."""
     without_tuning = tfpipe.opened(given)
     # A setting that the profile has not seen and that the tuner would not choose.
     one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
@@ -343,29 +340,19 @@ def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return results
 
 
+def _study() -> harness.Outcome:
+    data_dir = harness.job_options()["data_dir"]
+    cases = run(data_dir, _CASES.value or list(CASES))
+    return harness.Outcome(
+        figures={"cases": cases},
+        table=table(cases),
+        misses=[f"{n}: {miss}" for n, case in cases.items() for miss in case["missed"]],
+    )
+
+
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    command.refuse_arguments(argv)
-    config = train_flags.config_from_flags()
-    try:
-        cases = run(str(config.data_dir), _CASES.value or list(CASES))
-    except (OSError, ValueError, tfpipe.TfpipeError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    from benchmarks.reporting import environment
-
-    report = {
-        "command": "studies.tuning",
-        "schema_version": 1,
-        "cases": cases,
-        "environment": environment.describe(),
-    }
-    output.finish(report, table(cases), path=_RESULT.value)
-    misses = [
-        f"{name}: {miss}" for name, case in cases.items() for miss in case["missed"]
-    ]
-    print("\n".join(misses), file=sys.stderr)
-    return 2 if misses else 0
+    return harness.conclude("studies.tuning", argv, _study)
 
 
 if __name__ == "__main__":

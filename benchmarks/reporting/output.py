@@ -1,8 +1,7 @@
 """Output of results, the same for every command: a file, and the last line of stdout.
 
-In: the JSON object of a result, and its table for people. Out: the table, the object on
-one line, and the object indented in a file. It is strict JSON: NaN and infinity, which
-RFC 8259 does not have, become null.
+In: the JSON object of a result. Out: the object on one line, and indented in a file. It
+is strict JSON: NaN and infinity, which RFC 8259 does not have, become null.
 """
 
 import contextlib
@@ -63,30 +62,6 @@ def print_line(result: Mapping[str, Any]) -> None:
     """Prints a result as the last line of a command."""
     text = json.dumps(strict(result), separators=(",", ":"), allow_nan=False)
     print(text, flush=True)
-
-
-def finish(
-    result: Mapping[str, Any],
-    table: str,
-    *,
-    path: str | os.PathLike[str] | None = None,
-) -> None:
-    """Prints the table and the last line of a study, then writes its result.
-
-    The file comes last, so that no figure is lost if it cannot be written.
-
-    Args:
-        result: The result, as JSON.
-        table: The figures for people.
-        path: File for the result; None or empty for no file.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
-    print(table, flush=True)
-    print_line(result)
-    if path:
-        write(result, path)
 
 
 def strict(result: Mapping[str, Any]) -> dict[str, Any]:

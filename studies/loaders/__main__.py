@@ -6,7 +6,7 @@ Question: how do CPU-seconds and images/s of `imagenet_train` compare with what 
 use: tf.data as TensorFlow Model Garden reads it, DALI on the CPU, FFCV, PyTorch's
 DataLoader, WebDataset, Grain and SPDL? All loaders crop, resize, flip and batch the
 train split of DIR at random, as uint8 or as normalized float32. Each run is a process
-of its own with a warm-up that is not timed. The loaders are interleaved, so that a slow
+of its own with a warm-up that is not timed. The loaders run in turns, so that a slow
 spell of the machine affects all of them.
 
 tf.data and DALI read the TFRecords. The others read the same JPEG bytes from COPY,
@@ -24,45 +24,35 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import os
-import pathlib
-import sys
-from typing import Any
 
-from absl import flags as absl_flags
+from absl import flags
 
-from benchmarks.options import command, train_flags
-from benchmarks.reporting import output
-from studies import interleaved
+from benchmarks.options import command
+from studies import figures, harness
 from studies.loaders.images import Job
 from studies.loaders.peers import PEERS
 
-# Flags of the training command that this study reads, for --help.
-for _name in ("data_dir", "image_size", "batch_size"):
-    absl_flags.declare_key_flag(_name)
-absl_flags.adopt_module_key_flags(interleaved)
-_PEERS = absl_flags.DEFINE_list(
+harness.uses("data_dir", "image_size", "batch_size", "num_timed_images")
+_PEERS = flags.DEFINE_list(
     "peers",
     list(PEERS),
     "Loaders to measure, of studies.loaders.peers; tfpipe is always added.",
 )
-_DTYPE = absl_flags.DEFINE_list(
+_DTYPE = flags.DEFINE_list(
     "dtype", ["uint8", "float32"], "Types of the batches: uint8, float32 or both."
 )
-_PEER_DIR = absl_flags.DEFINE_string(
+_PEER_DIR = flags.DEFINE_string(
     "peer_dir",
     None,
     "Folder for copies of the images in the forms that other loaders read; the copies "
     "are kept for the next run. Without it, those loaders are skipped.",
 )
-_PEER_WORKERS = absl_flags.DEFINE_integer(
+_PEER_WORKERS = flags.DEFINE_integer(
     "peer_workers",
     None,
     "Threads or worker processes of each loader; tf.data chooses its own. Default: the "
     "number of cores.",
     lower_bound=1,
-)
-_PEERS_RESULT = absl_flags.DEFINE_string(
-    "peers_result", None, "File to write the JSON object to as well."
 )
 
 # The loader that the others are compared with.
@@ -115,7 +105,7 @@ def without_data(names: list[str], job: Job) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for kind in sorted({PEERS[name].data or "" for name in names} - {""}):
         try:
-            interleaved.run("studies.loaders.data", kind, job, time_limit=None)
+            harness.run("studies.loaders.data", kind, job, time_limit=None)
         except OSError as error:
             readers = [name for name in names if PEERS[name].data == kind]
             reason = f"its data cannot be made: {_last_line(error)}"
@@ -124,17 +114,17 @@ def without_data(names: list[str], job: Job) -> dict[str, str]:
 
 
 def compare(
-    jobs: list[Job], names: list[str], num_rounds: int
+    jobs: list[Job], names: list[str], rounds: int
 ) -> tuple[Figures, dict[str, str]]:
-    """Runs the loaders interleaved.
+    """Runs the loaders in turns.
 
     Args:
         jobs: One job for each dtype; they must be equal otherwise.
         names: Loaders, as `chosen` returns them.
-        num_rounds: Runs of each loader and dtype.
+        rounds: Runs of each loader and dtype.
 
     Returns:
-        The figures of each loader, and loader -> reason for those that were skipped.
+        The figures of each loader, and loader -> reason for the skipped loaders.
 
     Raises:
         OSError: If a run of tfpipe itself fails; the message holds its stderr.
@@ -142,34 +132,29 @@ def compare(
     skipped = {name: reason for name in names if (reason := missing(name))}
     left = [name for name in names if name not in skipped]
     skipped |= without_data(left, jobs[0])
-    runs: dict[tuple[str, str], list[interleaved.Run]] = {}
-    for _ in range(num_rounds):
-        for job in jobs:
-            for name in names:
-                if name in skipped:
-                    continue
-                try:
-                    run = interleaved.run(
-                        "studies.loaders.run",
-                        name,
-                        job,
-                        time_limit=interleaved.time_limit(job),
-                    )
-                except OSError as error:
-                    if name == _BASE:
-                        raise
-                    skipped[name] = f"its run failed: {_last_line(error)}"
-                else:
-                    runs.setdefault((job.dtype, name), []).append(run)
-    figures = {
-        job.dtype: {
-            name: interleaved.figures(runs[job.dtype, name], runs[job.dtype, _BASE])
-            for name in names
-            if name not in skipped
-        }
-        for job in jobs
-    }
-    return figures, {name: skipped[name] for name in names if name in skipped}
+    variants = {f"{name}, {j.dtype}": (name, j) for j in jobs for name in names}
+
+    def measure(variant: str, _: int) -> figures.Run:
+        name, job = variants[variant]
+        if name in skipped:
+            return {}
+        try:
+            limit = job.time_limit
+            return harness.run("studies.loaders.peers", name, job, time_limit=limit)
+        except OSError as error:
+            if name == _BASE:
+                raise
+            skipped[name] = f"its run failed: {_last_line(error)}"
+            return {}
+
+    runs = harness.turns(list(variants), measure, rounds)
+    rows: Figures = {job.dtype: {} for job in jobs}
+    for variant, (name, job) in variants.items():
+        if name not in skipped:
+            base = runs[f"{_BASE}, {job.dtype}"]
+            row = figures.costs_and_rates(runs[variant], base)
+            rows[job.dtype][name] = row
+    return rows, {name: skipped[name] for name in names if name in skipped}
 
 
 def _last_line(error: OSError) -> str:
@@ -177,12 +162,10 @@ def _last_line(error: OSError) -> str:
     return str(error).strip().splitlines()[-1]
 
 
-def table(figures: Figures, skipped: dict[str, str]) -> str:
+def table(rows: Figures, skipped: dict[str, str]) -> str:
     """Returns a table for each dtype, notes on loaders, and reasons of skipped ones."""
-    parts = [
-        interleaved.table(rows, f"peer, {dtype}") for dtype, rows in figures.items()
-    ]
-    measured = next(iter(figures.values()))
+    parts = [figures.table(each, f"peer, {dtype}") for dtype, each in rows.items()]
+    measured = next(iter(rows.values()))
     notes = [f"{name}: {PEERS[name].note}" for name in measured]
     reasons = [f"{name} was skipped: {reason}" for name, reason in skipped.items()]
     return "\n\n".join([*parts, "\n".join([*notes, *reasons])])
@@ -192,66 +175,43 @@ def versions(names: list[str]) -> dict[str, str]:
     """Returns package -> installed version, for the packages of some loaders."""
     modules = {module for name in names for module in PEERS[name].modules}
     packages = {_DISTRIBUTIONS.get(module, module) for module in modules} | {"pillow"}
-    found = {}
+    installed = {}
     for package in sorted(packages):
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             # The module comes from another package, such as opencv-python.
-            found[package] = "unknown"
-    return found
+            installed[package] = "unknown"
+    return installed
 
 
-def _jobs() -> list[Job]:
-    config = train_flags.config_from_flags()
+def _study() -> harness.Outcome:
     job = Job(
         peer_dir=_PEER_DIR.value or "",
         num_workers=_PEER_WORKERS.value or len(os.sched_getaffinity(0)),
-        **interleaved.job_options(config, batch_size=64),
+        **harness.job_options(),
     )
-    return [dataclasses.replace(job, dtype=dtype) for dtype in _DTYPE.value]
-
-
-def _report(
-    jobs: list[Job], figures: Figures, skipped: dict[str, str]
-) -> dict[str, Any]:
-    measured = [
-        name for name in PEERS if any(name in rows for rows in figures.values())
-    ]
-    config = dataclasses.asdict(jobs[0])
+    jobs = [dataclasses.replace(job, dtype=dtype) for dtype in _DTYPE.value]
+    rounds = harness.NUM_ROUNDS.value
+    rows, skipped = compare(jobs, chosen(_PEERS.value), rounds)
+    measured = [name for name in PEERS if any(name in each for each in rows.values())]
+    config = harness.config_of(job, dtype=_DTYPE.value, num_rounds=rounds)
     del config["peer_dir"]
-    from benchmarks.reporting import environment
-
-    return {
-        "command": "studies.loaders",
-        "schema_version": 1,
-        # The folder by name: its path differs between machines.
-        "config": config
-        | {
-            "data_dir": pathlib.Path(jobs[0].data_dir).resolve().name,
-            "dtype": [job.dtype for job in jobs],
-            "num_rounds": interleaved.num_rounds(),
+    return harness.Outcome(
+        figures={
+            "config": config,
+            "peers": rows,
+            "notes": {name: PEERS[name].note for name in measured},
+            "skipped": skipped,
+            "versions": versions(measured),
         },
-        "peers": figures,
-        "notes": {name: PEERS[name].note for name in measured},
-        "skipped": skipped,
-        "versions": versions(measured),
-        "environment": environment.describe(),
-    }
+        table=table(rows, skipped),
+    )
 
 
 def main(argv: list[str]) -> int:
     """Prints the comparison that the flags describe."""
-    command.refuse_arguments(argv)
-    try:
-        jobs, names = _jobs(), chosen(_PEERS.value)
-        figures, skipped = compare(jobs, names, interleaved.num_rounds())
-    except (OSError, ValueError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    report = _report(jobs, figures, skipped)
-    output.finish(report, table(figures, skipped), path=_PEERS_RESULT.value)
-    return 0
+    return harness.conclude("studies.loaders", argv, _study)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,14 @@
-r"""Copies of a data set's images, byte for byte, in the forms that other loaders read.
-
-  python -m studies.loaders.data KIND \
-      '{"data_dir": "DIR", "peer_dir": "COPY", ...}'
+"""Copies of a data set's images, byte for byte, in the forms that other loaders read.
 
 In: the train shards of DIR. Out: COPY/jpeg with a folder for each label, COPY/tar with
 a tar for each shard, or COPY/beton/train.beton for FFCV, which holds the same JPEG
-bytes. A copy that exists is kept. `studies.loaders` starts this module.
+bytes. A copy that exists is kept. `studies.loaders` makes each in a process of its own.
 """
 
 import io
 import json
 import pathlib
 import shutil
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -190,11 +186,7 @@ _WRITERS: dict[str, Callable[[pathlib.Path, Job], None]] = {
 }
 
 
-def main(argv: list[str]) -> None:
-    """Makes the copy of the command line and prints its number of files."""
-    folder = make(argv[1], Job(**json.loads(argv[2])))
-    print(json.dumps({"num_files": sum(path.is_file() for path in folder.rglob("*"))}))
-
-
-if __name__ == "__main__":
-    main(sys.argv)
+def measure(kind: str, job: Job) -> dict[str, float]:
+    """Makes a copy; returns its number of files."""
+    files_and_folders = make(kind, job).rglob("*")
+    return {"num_files": sum(path.is_file() for path in files_and_folders)}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from studies import interleaved
+from studies import harness
 
 # Per channel, for pixels in [0, 255]; torchvision and TensorFlow Model Garden use them.
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -28,7 +28,7 @@ Draw = Callable[[], float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job(interleaved.Job):
+class Job(harness.Job):
     """Work of every loader: batches of random crops of the shuffled train split.
 
     Attributes:

@@ -5,6 +5,7 @@ image_size, image_size, 3]. A function imports its packages when it is called; `
 names them. Each loader is used as its own documentation recommends.
 """
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -13,7 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 
+from studies import harness
 from studies.loaders import data as copies, images as image_work
 from studies.loaders.images import Job, Load
 
@@ -292,3 +295,26 @@ PEERS: dict[str, Peer] = {
     **_python("grain", _grain, "jpeg", "grain"),
     **_python("spdl", _spdl, "jpeg", "spdl"),
 }
+
+
+def measure(name: str, job: Job) -> dict[str, float]:
+    """Measures a loader with its worker processes; see `harness.time_batches`."""
+    with contextlib.closing(PEERS[name].load(job)) as batches:
+        return harness.time_batches(batches, job, tree_cpu_seconds)
+
+
+def tree_cpu_seconds() -> float:
+    """Returns user and system time of this process and of all processes below it.
+
+    Processes that have ended count as well. Linux counts in ticks of 10 ms (proc(5),
+    /proc/PID/stat).
+    """
+    this = psutil.Process()
+    total = 0.0
+    for process in (this, *this.children(recursive=True)):
+        # A process may end before it is read; then its parent has its time.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+            total += times.children_user + times.children_system
+    return total

@@ -1,15 +1,12 @@
-"""Variants of the study, one of them measured a process.
+"""Variants of the study: reading, downloading, and the hits of a small cache.
 
-  python -m studies.shard_cache.variants NAME '{"data_dir": "DIR", ...}'
-
-In: the name of a variant and the fields of `Job`. Out: a line of JSON with its figures.
-`studies.shard_cache` starts this module for each run.
+In: the name of a variant and a `Job`. Out: its figures. `studies.shard_cache` measures
+each variant in a process of its own.
 """
 
 import collections
 import concurrent.futures
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -19,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import tfpipe
-from studies import interleaved
+from studies import harness
 from studies.shard_cache import belady
 
 _PIECE_BYTES = 4 << 20  # as the shard cache fetches
@@ -27,7 +24,7 @@ _SPLIT = "train"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job(interleaved.Job):
+class Job(harness.Job):
     """The work of a variant.
 
     Attributes:
@@ -74,7 +71,7 @@ def _cost(job: Job, *, cached: bool, decode: bool) -> Mapping[str, float]:
     else:
         source = tfpipe.TFRecordSource(job.data_dir, _SPLIT, batch_size=job.batch_size)
     batches = _batches(source, job, decode=decode)
-    found = interleaved.measure(batches, job, time.process_time)
+    found = harness.time_batches(batches, job, time.process_time)
     statistics = source.cache_statistics()
     if statistics is not None and statistics.bytes_from_server:
         raise OSError("the shard cache was not warm")
@@ -216,12 +213,6 @@ PAIRS = (
 )
 
 
-def main() -> int:
-    """Prints the figures of the variant on the command line as a line of JSON."""
-    name, job = sys.argv[1:]
-    print(json.dumps(VARIANTS[name](Job(**json.loads(job)))))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(name: str, job: Job) -> Mapping[str, float]:
+    """Measures a variant in this process."""
+    return VARIANTS[name](job)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from studies import interleaved
+from studies import harness
 from studies.loaders import (
     __main__,
     data,
     images as image_work,
-    run as run_loader,
+    peers,
 )
 from studies.loaders.images import Job
 from studies.loaders.peers import PEERS
@@ -132,16 +132,16 @@ def test_installed_peers_deliver(
 def test_cpu_time_counts_what_a_run_starts() -> None:
     """A child that is running, and one that has ended."""
     busy = "import time\nwhile time.process_time() < 0.2: pass\n"
-    before = run_loader.tree_cpu_seconds()
+    before = peers.tree_cpu_seconds()
     subprocess.run([sys.executable, "-c", busy], check=True)
-    ended = run_loader.tree_cpu_seconds()
+    ended = peers.tree_cpu_seconds()
     waiting = busy + "print(flush=True)\nimport sys; sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", waiting], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        running = run_loader.tree_cpu_seconds()
+        running = peers.tree_cpu_seconds()
         child.communicate()
 
     # Counted in ticks of 10 ms, apart for each mode of each process.
@@ -151,18 +151,20 @@ def test_cpu_time_counts_what_a_run_starts() -> None:
 
 def test_a_run_that_fails_or_hangs_says_so(tmp_path: pathlib.Path) -> None:
     (tmp_path / "stub.py").write_text(
-        "import sys, time\n"
-        "if sys.argv[1] == 'hang': time.sleep(60)\n"
-        "raise ValueError('no such thing')\n"
+        "import time\n"
+        "from studies.loaders.images import Job\n"
+        "def measure(name, job):\n"
+        "    if name == 'hang': time.sleep(60)\n"
+        "    raise ValueError('no such thing')\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.getcwd()}")
         job = Job(data_dir="")
 
         with pytest.raises(OSError, match=r"(?s)fail ended with 1.*no such thing"):
-            interleaved.run("stub", "fail", job, time_limit=30)
+            harness.run("stub", "fail", job, time_limit=30)
         with pytest.raises(OSError, match="hang took longer than 1 s"):
-            interleaved.run("stub", "hang", job, time_limit=1)
+            harness.run("stub", "hang", job, time_limit=1)
 
 
 def test_without_a_folder_for_copies_their_readers_are_skipped(
@@ -196,7 +198,7 @@ def test_command_measures(
 
     done = warm_python.run(
         *("-c", _COMMAND, warm_python.program(tmp_path), f"--data_dir={color_dir}"),
-        *(*flags, f"--peers_result={result}"),
+        *(*flags, f"--save_result={result}"),
     )
 
     assert done.returncode == 0, done.stderr

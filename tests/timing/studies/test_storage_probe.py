@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from studies.storage import probe
+from studies import storage
 
 
 def test_probe_agrees_with_fio(
@@ -13,9 +13,9 @@ def test_probe_agrees_with_fio(
 ) -> None:
     if shutil.which("fio") is None:
         pytest.skip("fio is not installed: apt-get install fio")
-    monkeypatch.setattr(probe, "_FILE_BYTES", 128 << 20)
+    monkeypatch.setattr(storage, "_FILE_BYTES", 128 << 20)
 
-    rows = probe.measure(str(tmp_path), num_turns=3, seconds=0.4)
+    rows = storage.measure(str(tmp_path), rounds=3, seconds=0.4)
 
     assert [row["what"] for row in rows] == ["sequential", "random"]
     for row in rows:

@@ -2,11 +2,11 @@
 
 import pathlib
 
-from studies.cores import __main__ as study, variants
+from studies import cores
 
 
-def _job(data_dir: pathlib.Path) -> variants.Job:
-    return variants.Job(
+def _job(data_dir: pathlib.Path) -> cores.Job:
+    return cores.Job(
         data_dir=str(data_dir),
         image_size=8,
         batch_size=2,
@@ -16,14 +16,14 @@ def _job(data_dir: pathlib.Path) -> variants.Job:
 
 
 def test_ranks_share_the_images_and_the_records(data_dir: pathlib.Path) -> None:
-    ranks = [variants.of_rank(_job(data_dir), rank, 4) for rank in range(4)]
+    ranks = [cores.of_rank(_job(data_dir), rank, 4) for rank in range(4)]
 
     assert [rank.num_timed_images for rank in ranks] == [4] * 4
     assert [rank.num_warmup_images for rank in ranks] == [2] * 4
-    pipelines = [variants.pipeline_of(rank) for rank in ranks]
-    assert [made.steps_per_epoch for made in pipelines] == [3] * 4  # of 24 records
-    assert [made.source.rank for made in pipelines] == [0, 1, 2, 3]
-    assert {made.tuning.private_threadpool_size for made in pipelines} == {1}
+    pipelines = [cores.pipeline_of(rank) for rank in ranks]
+    assert [each.steps_per_epoch for each in pipelines] == [3] * 4  # of 24 records
+    assert [each.source.rank for each in pipelines] == [0, 1, 2, 3]
+    assert {each.tuning.private_threadpool_size for each in pipelines} == {1}
 
 
 def test_ranks_are_as_slow_as_the_slowest_and_cost_what_all_cost() -> None:
@@ -32,7 +32,7 @@ def test_ranks_are_as_slow_as_the_slowest_and_cost_what_all_cost() -> None:
         for seconds in (1.0, 4.0)
     ]
 
-    found = study.together(ranks)
+    found = cores.together(ranks)
 
     assert found == {"num_images": 20.0, "seconds": 4.0, "cpu_seconds": 3.0}
 
@@ -41,6 +41,6 @@ def test_ratio_is_that_of_rates_in_a_round_and_the_median_of_the_rounds() -> Non
     def runs(*rates: float) -> list[dict[str, float]]:
         return [{"num_images": rate, "seconds": 1.0} for rate in rates]
 
-    ratio = study.rate_ratio({"one core": runs(5, 9, 1), "all cores": runs(9, 9, 2)})
+    ratio = cores.rate_ratio({"one core": runs(5, 9, 1), "all cores": runs(9, 9, 2)})
 
     assert ratio == 1.8

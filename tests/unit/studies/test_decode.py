@@ -6,7 +6,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from studies import decode, decode_variants, interleaved
+from studies import decode, decode_variants, figures, harness
 from studies.decode_variants import FOLDERS, VARIANTS, Job
 
 
@@ -17,22 +17,22 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def run(
         module: str, name: str, job: Job, *, time_limit: float | None
-    ) -> interleaved.Run:
+    ) -> figures.Run:
         assert module == decode_variants.__name__
         names.append(name)
         seconds = 1.0 + list(VARIANTS).index(name)
         return {"cpu_seconds": seconds, "seconds": seconds, "num_images": 1000}
 
-    monkeypatch.setattr(interleaved, "run", run)
+    monkeypatch.setattr(harness, "run", run)
     return names
 
 
-def test_variants_are_interleaved_with_the_base(started: list[str]) -> None:
-    figures = decode.compare(Job(data_dir="d"), ["garden_float32"], 2)
+def test_variants_run_in_turns_with_the_base(started: list[str]) -> None:
+    rows = decode.compare(Job(data_dir="d"), ["garden_float32"], 2)
 
     assert started == ["garden_float32", "hand_uint8"] * 2
-    assert figures["garden_float32"]["cpu_ratio"] == pytest.approx(1 / 3)
-    assert figures["hand_uint8"]["cpu_seconds_per_1000_images"] == 3.0
+    assert rows["garden_float32"]["cpu_ratio"] == pytest.approx(1 / 3)
+    assert rows["hand_uint8"]["cpu_seconds_per_1000_images"] == 3.0
 
 
 def _main(**values: object) -> int:

@@ -6,17 +6,12 @@ from types import ModuleType
 import pytest
 from absl import flags
 
-from studies import conversion, decode, tuning
-from studies.cores import __main__ as cores
+from studies import conversion, cores, decode, service, storage, tables, tuning
 from studies.loaders import __main__ as loaders
-from studies.service import __main__ as service
 from studies.shard_cache import __main__ as shard_cache
-from studies.storage import probe
-from studies.tables import rate
 
 STUDIES = [
-    *(conversion, cores, decode, loaders, probe),
-    *(rate, service, shard_cache, tuning),
+    *(conversion, cores, decode, loaders, service, shard_cache, storage, tables, tuning)
 ]
 
 
@@ -31,3 +26,4 @@ def test_help_shows_an_example_and_its_flags(study: ModuleType) -> None:
     assert commands[0].startswith(f"  python -m {name} ")
     assert set(re.findall(r"--(\w+)", " ".join(commands))) <= shown
     assert "JSON object" in " ".join(text.split())
+    assert {"num_rounds", "save_result"} <= shown

@@ -1,18 +1,26 @@
-"""The study of a service: ratios are those of each turn, not of the medians."""
+"""studies.service: ratios are those of each round, not of the medians."""
 
-from studies.service import __main__ as service
+from studies import service
 
 
-def test_a_ratio_compares_rates_of_the_same_turn() -> None:
-    turns = {
-        "process": [(100.0, 50.0), (200.0, 60.0), (400.0, 70.0)],
-        "service": [(90.0, 45.0), (160.0, 50.0), (400.0, 55.0)],
+def _run(per_cpu_second: float, per_second: float) -> dict[str, float]:
+    return {
+        "num_images": 1.0,
+        "cpu_seconds": 1 / per_cpu_second,
+        "seconds": 1 / per_second,
     }
 
-    found = service.figures(turns)["service"]
 
-    assert (found["ratio"], found["ratio_min"], found["ratio_max"]) == (0.9, 0.8, 1.0)
-    assert (found["images_per_cpu_second"], found["images_per_second"]) == (160, 50)
-    assert "service        0.900         160.0      50.0" in service.table(
-        {"service": found}
+def test_a_ratio_compares_rates_of_the_same_round() -> None:
+    runs = {
+        "process": [_run(128, 64), _run(256, 64), _run(512, 64)],
+        "service": [_run(96, 32), _run(128, 64), _run(512, 16)],
+    }
+
+    row = service.compared(runs)["service"]
+
+    assert (row["ratio"], row["ratio_min"], row["ratio_max"]) == (0.75, 0.5, 1.0)
+    assert (row["images_per_cpu_second"], row["images_per_second"]) == (128, 32)
+    assert "service        0.750         128.0      32.0" in service.table(
+        {"service": row}
     )

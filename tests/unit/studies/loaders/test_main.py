@@ -6,7 +6,7 @@ import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
 
-from studies import interleaved
+from studies import figures, harness
 from studies.loaders import __main__
 from studies.loaders.images import Job
 
@@ -14,12 +14,12 @@ from studies.loaders.images import Job
 def test_table_has_the_cheapest_first_and_the_reasons() -> None:
     base = [{"cpu_seconds": 1.0, "seconds": 1.0, "num_images": 1000}]
     dear = [{"cpu_seconds": 2.0, "seconds": 4.0, "num_images": 1000}]
-    figures = {
-        "garden": interleaved.figures(dear, base),
-        "tfpipe": interleaved.figures(base, base),
+    rows = {
+        "garden": figures.costs_and_rates(dear, base),
+        "tfpipe": figures.costs_and_rates(base, base),
     }
 
-    text = __main__.table({"uint8": figures}, {"ffcv": "it is not installed"})
+    text = __main__.table({"uint8": rows}, {"ffcv": "it is not installed"})
 
     lines = text.splitlines()
     assert lines[0].startswith("peer, uint8")
@@ -62,20 +62,20 @@ def test_a_peer_that_fails_is_skipped_and_tfpipe_is_not(
 
     def run(
         module: str, name: str, job: Job, *, time_limit: float | None
-    ) -> interleaved.Run:
+    ) -> figures.Run:
         if name in failing:
             raise OSError(f"{name} ended with 1: Traceback\nValueError: too bad")
         return {"cpu_seconds": 1.0, "seconds": 1.0, "num_images": 100}
 
-    monkeypatch.setattr(interleaved, "run", run)
+    monkeypatch.setattr(harness, "run", run)
     monkeypatch.setattr(__main__, "_is_installed", lambda module: module != "ffcv")
     jobs = [Job(data_dir="", dtype=dtype) for dtype in ("uint8", "float32")]
 
-    figures, skipped = __main__.compare(
+    measured, skipped = __main__.compare(
         jobs, ["tfpipe", "garden", "ffcv", "grain_cv"], 2
     )
 
-    assert {dtype: list(rows) for dtype, rows in figures.items()} == {
+    assert {dtype: list(rows) for dtype, rows in measured.items()} == {
         "uint8": ["tfpipe", "grain_cv"],
         "float32": ["tfpipe", "grain_cv"],
     }
@@ -93,12 +93,12 @@ def test_readers_of_a_copy_that_cannot_be_made_are_skipped(
 ) -> None:
     def run(
         module: str, kind: str, job: Job, *, time_limit: float | None
-    ) -> interleaved.Run:
+    ) -> figures.Run:
         if kind == "jpeg":
             raise OSError("jpeg ended with 1: Traceback\nOSError: disk full")
         return {"num_files": 3}
 
-    monkeypatch.setattr(interleaved, "run", run)
+    monkeypatch.setattr(harness, "run", run)
 
     reasons = __main__.without_data(
         ["tfpipe", "torch_pil", "torch_cv", "webdataset_pil"], Job(data_dir="")
@@ -114,7 +114,7 @@ def test_readers_of_a_copy_that_cannot_be_made_are_skipped(
     [
         ({"data_dir": "none", "peers": ["nonsense"]}, "got nonsense"),
         ({"data_dir": "none", "dtype": ["float16"]}, "dtype must be uint8 or float32"),
-        ({}, "One of --data_dir and --synthetic must be given"),
+        ({}, "--data_dir must be the folder of a converted data set"),
     ],
 )
 def test_command_refuses(

@@ -1,19 +1,19 @@
 """Does the probe of benchmarks.storage agree with fio?
 
-  python -m studies.storage.probe --probe_dir=DIR
+  python -m studies.storage --probe_dir=DIR
 
 Question: are the figures of a probe in Python those of the disk? fio, the usual program
 for this, and the probe read the same file in turns: 1 MB in order and 4 kB at random,
 with O_DIRECT, in one thread that waits for each read (fio: psync). The order of the two
-changes with each turn, so that a disk that gets slower does not favor one of them.
-Many short turns are better than few long ones, as a pair then sees the same disk.
+changes with each round, so that a disk that gets slower does not favor one of them.
+Many short rounds are better than few long ones, as a pair then sees the same disk.
 
 Both read into a huge page. With small pages the rate of large reads depends on how
 many pieces the buffer has in memory, which is chance. fio takes huge pages only from
 those that the system keeps apart: the study keeps four apart while it runs, if it may.
 If not, fio reads into small pages, and the ratio of large reads is not judged.
 
-Read `ratio`, the median over the turns of the probe's rate over fio's. Needs fio
+Read `ratio`, the median over the rounds of the probe's rate over fio's. Needs fio
 (apt-get install fio) and a disk with O_DIRECT. The file has 1 GB and is removed. The
 last line on stdout is one JSON object. Exit code 2 if a ratio is not within 10 % of 1.
 """
@@ -27,30 +27,26 @@ import pathlib
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from absl import flags
 
 from benchmarks.options import command
-from benchmarks.reporting import output
 from benchmarks.system.storage import latencies, places, probe, reads
 from benchmarks.system.storage.workers import Workers
+from studies import harness
+from studies.figures import Run, ratios
 
+harness.uses(rounds=21)
 _DIR = flags.DEFINE_string(
     "probe_dir", None, "Folder on a disk, for the file that is read.", required=True
 )
-_TURNS = flags.DEFINE_integer(
-    "probe_turns", 21, "Turns of each of the two programs.", lower_bound=1
-)
 _SECONDS = flags.DEFINE_float(
-    "probe_seconds", 1.0, "Seconds of each turn.", lower_bound=0.1
-)
-_RESULT = flags.DEFINE_string(
-    "probe_result", None, "File to write the JSON object to as well."
+    "probe_seconds", 1.0, "Seconds of each run.", lower_bound=0.1
 )
 
 SMALL_PAGES, HUGE_PAGES = "malloc", "shmhuge"
@@ -139,39 +135,44 @@ def by_probe(
     }
 
 
-def measure(folder: str, *, num_turns: int, seconds: float) -> list[dict[str, Any]]:
+def measure(folder: str, *, rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Reads in turns; returns a row for each kind of reading.
 
     Args:
         folder: Where the file is made, and removed.
-        num_turns: Turns of each program.
-        seconds: Time of each turn.
+        rounds: Runs of each program.
+        seconds: Time of each run.
 
     Raises:
         OSError: If the file cannot be made or read.
     """
     rows = []
     with (
-        tempfile.TemporaryDirectory(dir=folder) as place,
+        tempfile.TemporaryDirectory(dir=folder) as name,
         Workers() as workers,
         huge_pages() as memory,
     ):
-        path = _make_file(pathlib.Path(place))
+        path = _make_file(pathlib.Path(name))
         for kind in _READS:
-            turns = []
-            for number in range(num_turns):
-                programs = {
-                    "fio": lambda kind=kind: by_fio(path, kind, seconds, memory=memory),
-                    "probe": lambda kind=kind, number=number: by_probe(
-                        path, kind, seconds, workers=workers, seed=number
-                    ),
+
+            def run(program: str, step: int, kind: str = kind) -> Run:
+                if program == "fio":
+                    return by_fio(path, kind, seconds, memory=memory)
+                return by_probe(path, kind, seconds, workers=workers, seed=step)
+
+            runs = harness.turns(["fio", "probe"], run, rounds, alternating=True)
+            rows.append(
+                {
+                    "what": kind,
+                    "fio_memory": memory,
+                    **_ratios(runs["probe"], runs["fio"]),
+                    "is_judged": memory == HUGE_PAGES or kind == reads.RANDOM,
+                    "turns": [
+                        {"fio": fio, "probe": own}
+                        for fio, own in zip(runs["fio"], runs["probe"], strict=True)
+                    ],
                 }
-                order = list(programs)[:: -1 if number % 2 else 1]
-                found = {name: programs[name]() for name in order}
-                turns.append({name: found[name] for name in programs})
-            judged = memory == HUGE_PAGES or kind == reads.RANDOM
-            ratios = {**_ratios(turns), "is_judged": judged}
-            rows.append({"what": kind, "fio_memory": memory, **ratios, "turns": turns})
+            )
     return rows
 
 
@@ -188,19 +189,14 @@ def _make_file(folder: pathlib.Path) -> str:
     return str(path)
 
 
-def _ratios(turns: Sequence[dict[str, dict[str, float]]]) -> dict[str, float]:
-    ratios = [
-        turn["probe"]["bytes_per_second"] / turn["fio"]["bytes_per_second"]
-        for turn in turns
-    ]
+def _ratios(runs: Sequence[Run], fio: Sequence[Run]) -> dict[str, float]:
+    rates = ratios(runs, fio, itemgetter("bytes_per_second"))
+    times = ratios(runs, fio, itemgetter("median_seconds"))
     return {
-        "ratio": statistics.median(ratios),
-        "lowest_ratio": min(ratios),
-        "highest_ratio": max(ratios),
-        "median_latency_ratio": statistics.median(
-            turn["probe"]["median_seconds"] / turn["fio"]["median_seconds"]
-            for turn in turns
-        ),
+        "ratio": statistics.median(rates),
+        "lowest_ratio": min(rates),
+        "highest_ratio": max(rates),
+        "median_latency_ratio": statistics.median(times),
     }
 
 
@@ -215,32 +211,33 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
+def _study() -> harness.Outcome:
+    if shutil.which("fio") is None:
+        raise OSError("fio must be installed: apt-get install fio.")
+    rounds, seconds = harness.NUM_ROUNDS.value, _SECONDS.value
+    rows = measure(_DIR.value, rounds=rounds, seconds=seconds)
+    version = subprocess.run(
+        ["fio", "--version"], capture_output=True, text=True, check=True
+    )
+    return harness.Outcome(
+        figures={
+            "config": {"turns": rounds, "seconds": seconds},
+            "fio": version.stdout.strip(),
+            "readings": rows,
+        },
+        table=table(rows),
+        misses=[
+            f"The ratio of {row['what']} reads is {row['ratio']:.3f}, must be within "
+            f"{_LIMIT:.0%} of 1."
+            for row in rows
+            if row["is_judged"] and abs(row["ratio"] - 1) > _LIMIT
+        ],
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     """Compares both programs in --probe_dir."""
-    command.refuse_arguments(argv)
-    if shutil.which("fio") is None:
-        print("Error: fio must be installed: apt-get install fio.", file=sys.stderr)
-        return 1
-    try:
-        rows = measure(_DIR.value, num_turns=_TURNS.value, seconds=_SECONDS.value)
-    except OSError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    from benchmarks.reporting import environment
-
-    report = {
-        "command": "studies.storage.probe",
-        "schema_version": 1,
-        "config": {"turns": _TURNS.value, "seconds": _SECONDS.value},
-        "fio": subprocess.run(
-            ["fio", "--version"], capture_output=True, text=True, check=True
-        ).stdout.strip(),
-        "readings": rows,
-        "environment": environment.describe(),
-    }
-    output.finish(report, table(rows), path=_RESULT.value)
-    judged = [row for row in rows if row["is_judged"]]
-    return 0 if all(abs(row["ratio"] - 1) <= _LIMIT for row in judged) else 2
+    return harness.conclude("studies.storage", argv, _study)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,161 @@
+"""How fast is converters.table from Parquet with bytes, beside converters.folder?
+
+  python -m studies.tables --photos_dir=RAW/train --num_rounds=5
+
+Question: what does it cost that the images are in a table? The photographs of RAW/train
+are repeated up to --num_photos images, each with a comment of its own, and written
+three times: as a tree of classes, and as two Parquet files with bytes, names and
+classes. One file is uncompressed, as Hugging Face's datasets writes images: its images
+are read in place. The other one is compressed with Snappy, the default of most writers:
+its images are copied once before they are converted. The commands convert these, in
+turns, with the same number of processes, from the page cache. The rate of a run is the
+number of images over the seconds that its JSON line gives: listing or reading,
+planning, writing, catalog, index. Python's own start, which all have, is not in it.
+Figures are medians over the rounds; a ratio is taken within a round. All data sets must
+have equal shards.
+
+The goal is a ratio of 0.80. The last line on stdout is one JSON object. Exit code: 0
+done, 1 an error, 2 if a median ratio is below the goal.
+"""
+
+import functools
+import json
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import flags
+
+from benchmarks.options import command
+from studies import harness
+from studies.figures import Run, rate, ratios, summary
+
+GOAL = 0.80
+_ROWS_IN_GROUP = 512
+_COMPRESSIONS = ("uncompressed", "snappy")
+
+harness.uses("num_processes", rounds=5)
+_PHOTOS_DIR = flags.DEFINE_string(
+    "photos_dir", None, "A class-per-directory tree of JPEG files.", required=True
+)
+_NUM_PHOTOS = flags.DEFINE_integer(
+    "num_photos", 12_000, "Images to convert; files are repeated.", lower_bound=1
+)
+
+
+def photographs(folder: pathlib.Path, count: int) -> Iterator[tuple[str, str, bytes]]:
+    """Yields the class, the name and the bytes of images, each with its own comment.
+
+    Raises:
+        OSError: If the folder holds no JPEG file in a folder of a class.
+    """
+    paths = sorted(folder.glob("*/*.[jJ]*"))
+    if not paths:
+        raise OSError(f"{folder} must hold folders with JPEG files, got none.")
+    for index in range(count):
+        path = paths[index % len(paths)]
+        data = path.read_bytes()
+        comment = b"%08d" % index
+        # Behind the first marker: comment, length with itself, content.
+        data = data[:2] + b"\xff\xfe\x00\x0a" + comment + data[2:]
+        yield path.parent.name, f"{index:08d}.jpg", data
+
+
+def write_inputs(photos_dir: pathlib.Path, folder: pathlib.Path, count: int) -> None:
+    """Writes the images as `folder`/tree and as a Parquet file a compression."""
+    import duckdb
+
+    for label, name, data in photographs(photos_dir, count):
+        path = folder / "tree" / label / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for compression in _COMPRESSIONS:
+            connection.execute(
+                "COPY (SELECT content AS image, parse_path(filename)[-2] AS label, "
+                "parse_path(filename)[-2] || '/' || parse_filename(filename) AS name "
+                f"FROM read_blob('{folder}/tree/*/*')) "
+                f"TO '{folder}/{compression}.parquet' "
+                f"(ROW_GROUP_SIZE {_ROWS_IN_GROUP}, COMPRESSION {compression})"
+            )
+
+
+def compare(
+    photos_dir: pathlib.Path, count: int, processes: int, rounds: int
+) -> dict[str, Any]:
+    """Converts all inputs in turns; returns rates and ratios.
+
+    Args:
+        photos_dir: Tree of JPEG files.
+        count: Images to convert.
+        processes: Worker processes.
+        rounds: Runs of each command.
+
+    Raises:
+        OSError: If a command fails, or the commands write shards that differ.
+    """
+    shards: set[str] = set()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_inputs(photos_dir, folder, count)
+        measure = functools.partial(_run, folder, processes, shards)
+        runs = harness.turns(["folder", *_COMPRESSIONS], measure, rounds)
+    if len(shards) > 1:
+        raise OSError("The commands must write equal shards, got others.")
+    tree = runs["folder"]
+    return {
+        "images_per_second": {n: summary(map(rate, own)) for n, own in runs.items()},
+        "ratio": {n: summary(ratios(runs[n], tree, rate)) for n in _COMPRESSIONS},
+        "goal": GOAL,
+    }
+
+
+def _run(
+    folder: pathlib.Path, processes: int, shards: set[str], name: str, _: int
+) -> Run:
+    """Converts an input; adds the index's shards to `shards`, as JSON."""
+    if name == "folder":
+        words = ["converters.folder", f"--input_dir={folder / 'tree'}"]
+    else:
+        words = ["converters.table", f"--input={folder / name}.parquet"]
+        words += [f"--{key}_column={key}" for key in ("image", "label", "name")]
+    out = folder / "out"
+    words += [f"--output_dir={out}", f"--num_workers={processes}"]
+    line, _ = harness.run_command("-m", *words)
+    index = json.loads((out / "index.json").read_text())
+    shards.add(json.dumps(index["splits"]))
+    shutil.rmtree(out)
+    return {"num_images": line["num_records"], "seconds": line["seconds"]}
+
+
+def _study() -> harness.Outcome:
+    count, processes = _NUM_PHOTOS.value, harness.NUM_PROCESSES.value
+    rounds = harness.NUM_ROUNDS.value
+    rows = compare(pathlib.Path(_PHOTOS_DIR.value), count, processes, rounds)
+    medians = {name: ratio["median"] for name, ratio in rows["ratio"].items()}
+    lines = [
+        f"{name:<13} {speed['median']:9,.0f} images/s"
+        + (f", {medians[name]:.2f} of folder" if name in medians else "")
+        for name, speed in rows["images_per_second"].items()
+    ]
+    config = {"num_photos": count, "processes": processes, "turns": rounds}
+    return harness.Outcome(
+        figures={"config": config, **rows},
+        table="\n".join(lines),
+        misses=[
+            f"The ratio of {name} is {ratio:.3f}, must be >= {GOAL}."
+            for name, ratio in medians.items()
+            if ratio < GOAL
+        ],
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the comparison that the flags describe."""
+    return harness.conclude("studies.tables", argv, _study)
+
+
+if __name__ == "__main__":
+    command.run(main, {})
