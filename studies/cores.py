@@ -16,6 +16,8 @@ times the number of cores, or `cpu_ratio` of the ranks is above 1.05. The last l
 stdout is one JSON object.
 """
 
+from __future__ import annotations
+
 import concurrent.futures
 import dataclasses
 import os

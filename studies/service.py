@@ -15,6 +15,8 @@ Compare the ratios: `ratio` is images per CPU-second over those of "process" in 
 round, the median of the rounds. The last line on stdout is one JSON object.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import itertools

@@ -4,6 +4,8 @@ In: the name of a variant and a `Job`. Out: its figures. `studies.shard_cache` m
 each variant in a process of its own.
 """
 
+from __future__ import annotations
+
 import collections
 import concurrent.futures
 import dataclasses
