@@ -144,6 +144,10 @@ test-slow: venv  ## Real ranks, wheels, training; kills and damage; real clocks,
 	pytest -q -n 4 --dist loadfile --no-loadscope-reorder tests/torture tests/system
 	pytest -q tests/timing
 
+.PHONY: golden
+golden: venv  ## Write the golden files again: help, last lines and errors of all commands
+	REWRITE_GOLDEN=1 pytest -q tests/house/test_golden.py tests/system/test_golden.py
+
 .PHONY: torture
 torture: venv  ## Hundreds of kills, faults and damaged inputs: about an hour
 	TORTURE=1 pytest -q -n 2 --dist loadfile tests/torture
