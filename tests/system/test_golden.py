@@ -9,11 +9,11 @@ import re
 import shlex
 import signal
 import subprocess
-from typing import NamedTuple
 
 import pytest
 
 from tests.support.data import golden
+from tests.support.processes.commands import Ended
 from tests.support.processes.warm_python import MAX_SECONDS, WarmPython
 
 _TRAIN = "--image_size=32 --num_steps=2 --num_warmup_steps=1"
@@ -62,14 +62,6 @@ RUNS = {
 }
 
 
-class Done(NamedTuple):
-    """How a command ended, with the same text on any machine."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
 class Scene:
     """A folder with inputs, in which commands run."""
 
@@ -77,7 +69,7 @@ class Scene:
         self._folder = folder
         self._python = python.command
 
-    def run(self, line: str) -> Done:
+    def run(self, line: str) -> Ended:
         """Runs a command line that begins with its module.
 
         The servers of a service get Ctrl-C when they serve.
@@ -99,7 +91,7 @@ class Scene:
             texts = process.communicate(timeout=MAX_SECONDS)
         assert process.returncode is not None
         stdout, stderr = (golden.masked(text, self._folder) for text in texts)
-        return Done(process.returncode, stdout, stderr)
+        return Ended(process.returncode, stdout, stderr)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +110,7 @@ def scene(
 def test_help(command: str, scene: Scene) -> None:
     done = scene.run(f"{command} --help")
 
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == golden.stored(f"help/{command}.txt", done.stdout)
 
 
@@ -129,7 +121,7 @@ def test_errors(scene: Scene) -> None:
         done = scene.run(line)
         faults = re.findall(r"^Fault: .*$", done.stdout, flags=re.M)
         text = done.stderr or "\n".join(faults)
-        if done.code != 1 or not text:
+        if done.returncode != 1 or not text:
             return golden.NO_ERROR
         return text.strip().split("\n\n")[-1]  # absl puts all of the help before it
 
@@ -146,7 +138,7 @@ def test_keys_of_the_last_lines(scene: Scene) -> None:
         line = f"{golden.COMMAND}{command} {arguments}"
         done = scene.run(f"{command} {arguments}")
         assert done.stdout, (line, done.stderr)
-        types = golden.types(done.stdout.splitlines()[-1])
+        types = golden.types(done.result)
         text = golden.stored(f"keys/{command}.txt", golden.text_of(line, types))
         golden_line, expected = golden.types_of(text)
         assert line == golden_line

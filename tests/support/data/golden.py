@@ -103,10 +103,10 @@ def masked(text: str, scene: pathlib.Path) -> str:
     return text
 
 
-def types(line: str) -> dict[str, str]:
-    """Returns the types of all values in a line of JSON, by path, sorted."""
+def types(document: Any) -> dict[str, str]:
+    """Returns the types of all values in a JSON object, by path, sorted."""
     seen: dict[str, set[str]] = {}
-    _collect(json.loads(line), "", seen)
+    _collect(document, "", seen)
     return {
         path: "|".join(sorted(kinds - {"null"})) or "null"
         for path, kinds in sorted(seen.items())
