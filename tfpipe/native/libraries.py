@@ -28,13 +28,13 @@ _HERE = pathlib.Path(__file__).parent / "src"
 _NAMES = (
     *("crop.cc", "crop_core.h", "decoder.h", "draw.h", "entry_points.h", "huffman.h"),
     *("entry_file.h", "pool.h", "ops.h", "record_ops.cc", "example.h", "record_file.h"),
-    *("codes.h", "skip.h", "crc32c.h", "avx2.h", "idct.h", "mcu_rows.h", "resize.h"),
+    *("codes.h", "skip.h", "crc32c.h", "platform.h", "idct.h", "mcu_rows.h", "resize.h"),
 )
 SOURCES = tuple(_HERE / name for name in _NAMES)
 _REWRITE_NAMES = (
     *("rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc"),
     *("rewrite.h", "transcoder.h", "scan.h", "tokens.h", "decoder.h"),
-    *("entry_points.h", "huffman.h", "codes.h", "skip.h"),
+    *("entry_points.h", "huffman.h", "codes.h", "skip.h", "platform.h"),
 )
 REWRITE_SOURCES = tuple(_HERE / name for name in _REWRITE_NAMES)
 

@@ -13,29 +13,28 @@
 
 #include "external/libjpeg_turbo/jpeglib.h"
 
+#include "platform.h"
+
 namespace tfpipe {
 
-#define TFPIPE_INLINE inline __attribute__((always_inline))
-#define TFPIPE_RARE(condition) __builtin_expect(!!(condition), 0)
-
 // Bits that are looked up at once: the tables of an image must stay in the L1 cache.
-constexpr int kWindow = 11;
+constexpr int kAcLookBits = 11;
 // Bits that are looked up for the first coefficient of a block, without its value.
-constexpr int kFirstWindow = 9;
-constexpr int kWindows = 1 << kWindow;
+constexpr int kDcLookBits = 9;
+constexpr int kNumAcLooks = 1 << kAcLookBits;
 // The places that the end of a block advances: more than a block has. What is not in a
 // window advances even further.
-constexpr unsigned kEnds = 128, kNowhere = 255;
-constexpr int kBad = 1 << 10;     // places that a code advances which does not exist
-constexpr int kMostSkipped = 18;  // bits, so that a refill of 56 serves three look-ups
+constexpr unsigned kEndAdvance = 128, kLongAdvance = 255;
+constexpr int kBadIndex = 1 << 10;  // places that a code advances which does not exist
+constexpr int kMaxSkipBits = 18;  // bits, so that a refill of 56 serves three look-ups
 // What a block that is skipped over advances by a code that is in no window. This bit
 // is also set in the place where a block ends without a code for its end.
-constexpr unsigned kStuck = 64;
+constexpr unsigned kStuckAdvance = 64;
 
 // Place of each coefficient in a block. A damaged run may point up to 15 past the last,
-// and the end of a block by kEnds.
+// and the end of a block by kEndAdvance.
 struct Zigzag {
-  uint8_t places[64 + kEnds + 16];
+  uint8_t places[64 + kEndAdvance + 16];
 };
 
 constexpr Zigzag MakeZigzag() {
@@ -70,8 +69,8 @@ struct CodeTable {
 // Codes of the first coefficients of blocks. An entry of `looks` holds, from its lowest
 // bit: the length of the code (8 bits) and the number of bits of the value. It is 0 for
 // codes that are longer or do not exist.
-struct FirstTable : CodeTable {
-  uint16_t looks[1 << kFirstWindow];
+struct DcTable : CodeTable {
+  uint16_t looks[1 << kDcLookBits];
 };
 
 // Codes of the other coefficients.
@@ -80,15 +79,15 @@ struct FirstTable : CodeTable {
 // places to advance (8 bits), the places to the first coefficient (5 bits), the second
 // coefficient (5 bits) and the first one (8 bits). One coefficient alone stands as a
 // second one of 0 in the same place, which the first one replaces. If the value is not
-// in the window, then the places are kNowhere, the bits are those of the code, and the
-// number of bits of the value stands in place of the coefficient. All but the places
-// are 0 for a longer code.
+// in the window, then the places are kLongAdvance, the bits are those of the code, and
+// the number of bits of the value stands in place of the coefficient. All but the
+// places are 0 for a longer code.
 //
 // An entry of `skips` holds the bits to consume (8 bits) and the places to advance:
-// kStuck and no bits for what is in no window.
-struct OtherTable : CodeTable {
-  uint32_t pairs[kWindows];
-  uint16_t skips[kWindows];
+// kStuckAdvance and no bits for what is in no window.
+struct AcTable : CodeTable {
+  uint32_t pairs[kNumAcLooks];
+  uint16_t skips[kNumAcLooks];
 };
 
 // How blocks begin that are skipped over: the code of the first coefficient, and the
@@ -96,7 +95,7 @@ struct OtherTable : CodeTable {
 struct StartTable {
   bool known = false;
   JHUFF_TBL first, other;
-  uint16_t looks[kWindows];
+  uint16_t looks[kNumAcLooks];
 };
 
 // Returns a value of `size` bits, which begin at the highest bit.
@@ -108,8 +107,8 @@ TFPIPE_INLINE int32_t ValueOf(uint64_t bits, int size) {
 }
 
 // Decoders take any symbol without a value for the end of a block, except 16 zeros.
-inline unsigned PlacesOf(int symbol) {
-  if ((symbol & 15) == 0 && symbol != 0xf0) return kEnds;
+inline unsigned AdvanceOf(int symbol) {
+  if ((symbol & 15) == 0 && symbol != 0xf0) return kEndAdvance;
   return static_cast<unsigned>(symbol >> 4) + 1;
 }
 
@@ -137,11 +136,11 @@ inline void FillCodes(const JHUFF_TBL& source, CodeTable* table, const Fill& fil
   }
 }
 
-inline void FillTable(const JHUFF_TBL& source, FirstTable* table) {
+inline void FillTable(const JHUFF_TBL& source, DcTable* table) {
   if (Holds(*table, source)) return;
   memset(table->looks, 0, sizeof(table->looks));
   FillCodes(source, table, [table](int code, int length, int symbol) {
-    const int rest = kFirstWindow - length;
+    const int rest = kDcLookBits - length;
     for (int i = 0; rest >= 0 && i < 1 << rest; ++i)
       table->looks[(code << rest) + i] = static_cast<uint16_t>(symbol << 8 | length);
   });
@@ -151,16 +150,16 @@ inline void FillTable(const JHUFF_TBL& source, FirstTable* table) {
 // 2, 4,
 // ... entries, the one for n bits from entry 1 << n on. An entry is 0 if nothing fits.
 // No symbol but the end of a block and 16 zeros has less than two bits.
-constexpr int kMostAfter = kWindow - 2;
+constexpr int kMaxAfterBits = kAcLookBits - 2;
 
 struct After {
-  uint32_t pairs[2 << kMostAfter];  // with the value in the place of the second one
-  uint32_t skips[2 << kMostAfter];  // and the bits that tell it (from bit 16)
+  uint32_t pairs[2 << kMaxAfterBits];  // with the value in the place of the second one
+  uint32_t skips[2 << kMaxAfterBits];  // and the bits that tell it (from bit 16)
 };
 
 // Keeps of each table what fits in one bit less.
 inline void FillShorter(After* after) {
-  for (unsigned bits = kMostAfter; bits-- > 0;) {
+  for (unsigned bits = kMaxAfterBits; bits-- > 0;) {
     for (unsigned i = 1u << bits; i < 2u << bits; ++i) {
       const uint32_t pair = after->pairs[2 * i], skip = after->skips[2 * i];
       after->pairs[i] = (pair & 63) <= bits ? pair : 0;
@@ -170,39 +169,40 @@ inline void FillShorter(After* after) {
 }
 
 // Returns the entry of `pairs` of one symbol.
-inline uint32_t Alone(int value, unsigned places, unsigned bits) {
-  return static_cast<uint32_t>(value) << 24 | (places == kEnds ? 1 : places) << 14 |
-         places << 6 | bits;
+inline uint32_t OneSymbol(int value, unsigned places, unsigned bits) {
+  return static_cast<uint32_t>(value) << 24 |
+         (places == kEndAdvance ? 1 : places) << 14 | places << 6 | bits;
 }
 
 // Fills the windows that begin with a code.
-inline void FillWindows(int code, int length, int symbol, const After& after,
-                        OtherTable* table) {
-  const int rest = kWindow - length, size = symbol & 15, left = rest - size;
-  const unsigned places = PlacesOf(symbol), begin = static_cast<unsigned>(code) << rest;
+inline void FillLooks(int code, int length, int symbol, const After& after,
+                      AcTable* table) {
+  const int rest = kAcLookBits - length, size = symbol & 15, left = rest - size;
+  const unsigned places = AdvanceOf(symbol), begin = static_cast<unsigned>(code)
+                                                     << rest;
   const auto bits = static_cast<unsigned>(length + size);
-  if (left <= 0 || left > kMostAfter || places == kEnds || size > 7) {
+  if (left <= 0 || left > kMaxAfterBits || places == kEndAdvance || size > 7) {
     const bool inside = left >= 0 && size <= 7;
     const uint32_t outside = static_cast<uint32_t>(size) << 24 | places << 14 |
-                             kNowhere << 6 | static_cast<unsigned>(length);
+                             kLongAdvance << 6 | static_cast<unsigned>(length);
     const auto skipped = static_cast<uint16_t>(places << 8 | bits);
     for (unsigned i = 0; i < 1u << rest; ++i) {
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
-      table->pairs[begin + i] = inside ? Alone(value, places, bits) : outside;
-      if (bits <= kMostSkipped) table->skips[begin + i] = skipped;
+      table->pairs[begin + i] = inside ? OneSymbol(value, places, bits) : outside;
+      if (bits <= kMaxSkipBits) table->skips[begin + i] = skipped;
     }
     return;
   }
   const uint32_t *pairs = &after.pairs[1u << left], *skips = &after.skips[1u << left];
   for (unsigned number = 0; number < 1u << size; ++number) {
     const int value = ValueOf(uint64_t{number} << 32 << (32 - size), size);
-    const uint32_t pair = Alone(value, places, bits), skip = places << 8 | bits;
+    const uint32_t pair = OneSymbol(value, places, bits), skip = places << 8 | bits;
     uint32_t* to = &table->pairs[begin + (number << left)];
     uint16_t* skips_to = &table->skips[begin + (number << left)];
     for (unsigned i = 0; i < 1u << left; ++i) {
       to[i] = pair + pairs[i];
       const uint32_t both = skip + (skips[i] & 0xffff);
-      skips_to[i] = static_cast<uint16_t>((both & 255) <= kMostSkipped ? both : skip);
+      skips_to[i] = static_cast<uint16_t>((both & 255) <= kMaxSkipBits ? both : skip);
     }
   }
 }
@@ -212,12 +212,12 @@ inline void FillAfter(const JHUFF_TBL& source, After* after) {
   CodeTable unused;
   memset(after, 0, sizeof(*after));
   FillCodes(source, &unused, [after](int code, int length, int symbol) {
-    const int rest = kMostAfter - length, size = symbol & 15;
+    const int rest = kMaxAfterBits - length, size = symbol & 15;
     const auto bits = static_cast<unsigned>(length + size);
-    const unsigned places = PlacesOf(symbol);
+    const unsigned places = AdvanceOf(symbol);
     for (unsigned i = 0; rest >= 0 && i < 1u << rest; ++i) {
       const unsigned at =
-          (1u << kMostAfter) + (static_cast<unsigned>(code) << rest) + i;
+          (1u << kMaxAfterBits) + (static_cast<unsigned>(code) << rest) + i;
       after->skips[at] = static_cast<unsigned>(length) << 16 | places << 8 | bits;
       if (size > rest) continue;
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
@@ -228,14 +228,14 @@ inline void FillAfter(const JHUFF_TBL& source, After* after) {
   FillShorter(after);
 }
 
-inline void FillTable(const JHUFF_TBL& source, OtherTable* table) {
+inline void FillTable(const JHUFF_TBL& source, AcTable* table) {
   if (Holds(*table, source)) return;
   After after;
   FillAfter(source, &after);
-  for (auto& pair : table->pairs) pair = kNowhere << 6;
-  for (auto& skip : table->skips) skip = kStuck << 8;
+  for (auto& pair : table->pairs) pair = kLongAdvance << 6;
+  for (auto& skip : table->skips) skip = kStuckAdvance << 8;
   FillCodes(source, table, [&](int code, int length, int symbol) {
-    if (length <= kWindow) FillWindows(code, length, symbol, after, table);
+    if (length <= kAcLookBits) FillLooks(code, length, symbol, after, table);
   });
 }
 
@@ -249,22 +249,22 @@ inline void FillTable(const JHUFF_TBL& first, const JHUFF_TBL& other,
   After after;
   FillAfter(other, &after);
   // One place more, since a block stands at place 0 here.
-  for (auto& look : table->looks) look = (kStuck + 1) << 8;
+  for (auto& look : table->looks) look = (kStuckAdvance + 1) << 8;
   CodeTable unused;
   FillCodes(first, &unused, [&](int code, int length, int size) {
-    const int rest = kWindow - length, left = rest - size;
+    const int rest = kAcLookBits - length, left = rest - size;
     const auto bits = static_cast<unsigned>(length + size);
-    if (rest < 0 || bits > kMostSkipped) return;
+    if (rest < 0 || bits > kMaxSkipBits) return;
     uint16_t* to = &table->looks[static_cast<unsigned>(code) << rest];
     for (unsigned i = 0; i < 1u << rest; ++i) {
       uint32_t next = 0;
       if (left > 0) {
-        const int known = left < kMostAfter ? left : kMostAfter;
+        const int known = left < kMaxAfterBits ? left : kMaxAfterBits;
         next =
             after.skips[(1u << known) + ((i & ((1u << left) - 1)) >> (left - known))];
       }
       const uint32_t alone = 1 << 8 | bits, both = alone + (next & 0xffff);
-      to[i] = static_cast<uint16_t>((both & 255) <= kMostSkipped ? both : alone);
+      to[i] = static_cast<uint16_t>((both & 255) <= kMaxSkipBits ? both : alone);
     }
   });
 }
@@ -284,7 +284,7 @@ struct CodesEnd {
 };
 
 // Reads byte by byte, near a 0xff or the end.
-static __attribute__((noinline)) Bits RefillSlowly(CodesEnd* end, Bits b) {
+static TFPIPE_NOINLINE Bits RefillSlowly(CodesEnd* end, Bits b) {
   for (; b.count < 56; b.count += 8) {
     uint64_t byte = 0;
     if (b.next < end->end && *b.next != 0xff) {
@@ -308,10 +308,7 @@ TFPIPE_INLINE void Refill(CodesEnd* end, Bits* b) {
     *b = RefillSlowly(end, *b);
     return;
   }
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  bytes = __builtin_bswap64(bytes);
-#endif
-  b->bits |= bytes >> b->count;
+  b->bits |= ToBigEndian(bytes) >> b->count;
   b->next += (63 - b->count) >> 3;
   b->count |= 56;
 }
@@ -329,9 +326,8 @@ struct Symbol {
 
 // Takes a code of any length, and its value, whose number of bits is a part of the
 // symbol.
-static __attribute__((noinline)) Symbol TakeSlowly(CodesEnd* end,
-                                                   const CodeTable& table,
-                                                   int size_mask, Bits* bits) {
+static TFPIPE_NOINLINE Symbol TakeSlowly(CodesEnd* end, const CodeTable& table,
+                                         int size_mask, Bits* bits) {
   Bits b = *bits;
   int length = 1;
   Refill(end, &b);
@@ -355,9 +351,9 @@ static __attribute__((noinline)) Symbol TakeSlowly(CodesEnd* end,
 
 // Takes the first coefficient of a block, as the difference to the last one. Returns
 // whether its code exists.
-TFPIPE_INLINE bool TakeFirst(CodesEnd* end, const FirstTable& table, Bits* b,
-                             int* difference) {
-  const int look = table.looks[b->bits >> (64 - kFirstWindow)];
+TFPIPE_INLINE bool TakeDc(CodesEnd* end, const DcTable& table, Bits* b,
+                          int* difference) {
+  const int look = table.looks[b->bits >> (64 - kDcLookBits)];
   if (TFPIPE_RARE(look == 0)) {
     Bits copy = *b;
     const Symbol symbol = TakeSlowly(end, table, 255, &copy);
@@ -375,13 +371,13 @@ TFPIPE_INLINE bool TakeFirst(CodesEnd* end, const FirstTable& table, Bits* b,
 // Takes one symbol after the first of a block. Returns the place of the next
 // coefficient.
 template <bool kWanted>
-TFPIPE_INLINE int TakeOther(CodesEnd* end, const OtherTable& table, int place, Bits* b,
-                            JCOEF* block) {
+TFPIPE_INLINE int TakeLongAc(CodesEnd* end, const AcTable& table, int place, Bits* b,
+                             JCOEF* block) {
   Bits copy = *b;
   const Symbol symbol = TakeSlowly(end, table, 15, &copy);
   *b = copy;
-  if (symbol.symbol < 0) return kBad;
-  const auto places = static_cast<int>(PlacesOf(symbol.symbol));
+  if (symbol.symbol < 0) return kBadIndex;
+  const auto places = static_cast<int>(AdvanceOf(symbol.symbol));
   if (kWanted && places < 64) {
     block[kZigzag.places[place + places - 1]] = static_cast<JCOEF>(symbol.value);
   }
@@ -390,7 +386,7 @@ TFPIPE_INLINE int TakeOther(CodesEnd* end, const OtherTable& table, int place, B
 
 // Returns whether a block ends in this place, with no code too many.
 TFPIPE_INLINE bool IsEnd(int place) {
-  return place == 64 || static_cast<unsigned>(place) - kEnds < 64;
+  return place == 64 || static_cast<unsigned>(place) - kEndAdvance < 64;
 }
 
 TFPIPE_INLINE void TakePair(uint32_t pair, int place, int next, Bits* b, JCOEF* block) {
@@ -403,8 +399,7 @@ TFPIPE_INLINE void TakePair(uint32_t pair, int place, int next, Bits* b, JCOEF* 
 
 // Reads the coefficients after the first one into a block of zeros. Returns whether
 // their codes exist.
-TFPIPE_INLINE bool TakeOthers(CodesEnd* end, const OtherTable& table, Bits* b,
-                              JCOEF* block) {
+TFPIPE_INLINE bool TakeAcs(CodesEnd* end, const AcTable& table, Bits* b, JCOEF* block) {
   int place = 1;
   for (;;) {
     uint32_t pair;
@@ -413,7 +408,7 @@ TFPIPE_INLINE bool TakeOthers(CodesEnd* end, const OtherTable& table, Bits* b,
     // Five look-ups of eleven bits for each refill of 56.
 #pragma GCC unroll 5
     for (int i = 0; i < 5; ++i) {
-      pair = table.pairs[b->bits >> (64 - kWindow)];
+      pair = table.pairs[b->bits >> (64 - kAcLookBits)];
       next = place + static_cast<int>(pair >> 6 & 255);
       if (next >= 64) break;
       TakePair(pair, place, next, b, block);
@@ -425,7 +420,7 @@ TFPIPE_INLINE bool TakeOthers(CodesEnd* end, const OtherTable& table, Bits* b,
       return true;
     }
     const unsigned length = pair & 63;
-    if ((pair >> 6 & 255) == kNowhere && length > 0) {
+    if ((pair >> 6 & 255) == kLongAdvance && length > 0) {
       Refill(end, b);
       Drop(b, length);
       const auto size = static_cast<int>(pair >> 24);
@@ -436,13 +431,13 @@ TFPIPE_INLINE bool TakeOthers(CodesEnd* end, const OtherTable& table, Bits* b,
       continue;
     }
     // A longer code, or the second symbol belongs to the next block.
-    place = TakeOther<true>(end, table, place, b, block);
-    if (place >= 64) return place < kBad;
+    place = TakeLongAc<true>(end, table, place, b, block);
+    if (place >= 64) return place < kBadIndex;
   }
 }
 
 // Passes over the coefficients after the first one. Returns whether their codes exist.
-TFPIPE_INLINE bool SkipOthers(CodesEnd* end, const OtherTable& table, Bits* b) {
+TFPIPE_INLINE bool SkipAcs(CodesEnd* end, const AcTable& table, Bits* b) {
   int place = 1;
   for (;;) {
     unsigned skip;
@@ -450,7 +445,7 @@ TFPIPE_INLINE bool SkipOthers(CodesEnd* end, const OtherTable& table, Bits* b) {
     Refill(end, b);
 #pragma GCC unroll 3
     for (int i = 0; i < 3; ++i) {
-      skip = table.skips[b->bits >> (64 - kWindow)];
+      skip = table.skips[b->bits >> (64 - kAcLookBits)];
       next = place + static_cast<int>(skip >> 8);
       if (next >= 64) break;
       Drop(b, skip);
@@ -461,24 +456,23 @@ TFPIPE_INLINE bool SkipOthers(CodesEnd* end, const OtherTable& table, Bits* b) {
       Drop(b, skip);
       return true;
     }
-    place = TakeOther<false>(end, table, place, b, nullptr);
-    if (place >= 64) return place < kBad;
+    place = TakeLongAc<false>(end, table, place, b, nullptr);
+    if (place >= 64) return place < kBadIndex;
   }
 }
 
 // Reads one block, into `block` if it is wanted. Returns whether it was sound.
 template <bool kWanted>
-TFPIPE_INLINE bool TakeBlock(CodesEnd* end, const FirstTable& first,
-                             const OtherTable& other, int* last, Bits* b,
-                             JCOEF* block) {
+TFPIPE_INLINE bool TakeBlock(CodesEnd* end, const DcTable& first, const AcTable& other,
+                             int* last, Bits* b, JCOEF* block) {
   int difference;
   Refill(end, b);
-  if (!TakeFirst(end, first, b, &difference)) return false;
+  if (!TakeDc(end, first, b, &difference)) return false;
   *last += difference;
   if (*last != static_cast<JCOEF>(*last)) return false;
-  if (!kWanted) return SkipOthers(end, other, b);
+  if (!kWanted) return SkipAcs(end, other, b);
   block[0] = static_cast<JCOEF>(*last);
-  return TakeOthers(end, other, b, block);
+  return TakeAcs(end, other, b, block);
 }
 
 }  // namespace tfpipe

@@ -22,9 +22,6 @@
 
 namespace tfpipe {
 
-// Bytes of a decoded image: the limit of TensorFlow.
-constexpr int64_t kMaxBytes = int64_t{1} << 29;
-
 struct CropBox {
   int top, left, height, width;  // pixels of the whole image
 };
@@ -52,7 +49,7 @@ struct Scratch {
   Across across;
   std::vector<uint8_t> line;
   std::vector<float> lower, upper, mixed, scale, offset;
-  Reader reader;
+  RowReader reader;
 };
 
 // Fails where the stock op fails; the message says whether data or crop box is wrong.
@@ -64,7 +61,7 @@ inline void Check(Decoder* decoder, const CropBox& box) {
              "The JPEG data must have 8 bits a value, got %d.", info.data_precision);
     Fail(decoder);
   }
-  if (height * width * info.num_components >= kMaxBytes) {
+  if (height * width * info.num_components >= kMaxImageValues) {
     snprintf(decoder->message, kMessageLength,
              "The JPEG image must have less than 2^29 values, got %lld x %lld x %d.",
              static_cast<long long>(height), static_cast<long long>(width),

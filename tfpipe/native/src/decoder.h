@@ -14,6 +14,8 @@
 
 namespace tfpipe {
 
+// Values of a decoded image: the limit of TensorFlow.
+constexpr int64_t kMaxImageValues = int64_t{1} << 29;
 constexpr int kMaxScans = 500;  // a progressive image has about ten
 constexpr int kMessageLength = JMSG_LENGTH_MAX + 100;
 

@@ -68,27 +68,27 @@ const char* Collect(Huffman* h, const jpeg_decompress_struct& info, uint32_t num
   if (!sound) return "damaged";
   notes.points.resize((num_mcus - 1) / step);  // without one after the last MCU
   points->swap(notes.points);
-  const uint8_t* marker = FindMarker(h->begin + (PlaceOfBits(*h) + 7) / 8, h->end);
+  const uint8_t* marker = FindMarker(h->begin + (BitOffset(*h) + 7) / 8, h->end);
   return marker != nullptr && marker[1] == JPEG_EOI ? nullptr : "damaged";
 }
 
 // Returns the table without its head's digest of the JPEG and without its end.
 Bytes Encode(const std::vector<EntryPoint>& points, uint32_t num_mcus, uint32_t step,
-             int num_parts) {
+             int num_components) {
   Bytes table;
   Packer packer(&table);
   int place_bits = 0;
   for (const EntryPoint& point : points)
     place_bits = std::max(place_bits, BitsOf(point.place));
   packer.Put(kTableVersion, 8);
-  packer.Put(static_cast<unsigned>(num_parts), 8);
+  packer.Put(static_cast<unsigned>(num_components), 8);
   packer.Put(step, 16);
   packer.Put(num_mcus, 32);
   packer.Put(0, 64);
   packer.Put(0, 32);
   packer.Put(static_cast<unsigned>(place_bits), 8);
-  int least[kMaxTableParts] = {}, bits[kMaxTableParts] = {};
-  for (int i = 0; i < num_parts; ++i) {
+  int least[kMaxTableComponents] = {}, bits[kMaxTableComponents] = {};
+  for (int i = 0; i < num_components; ++i) {
     const auto less = [i](const EntryPoint& a, const EntryPoint& b) {
       return a.dc[i] < b.dc[i];
     };
@@ -102,7 +102,7 @@ Bytes Encode(const std::vector<EntryPoint>& points, uint32_t num_mcus, uint32_t 
   }
   for (const EntryPoint& point : points) {
     packer.Put(point.place, place_bits);
-    for (int i = 0; i < num_parts; ++i)
+    for (int i = 0; i < num_components; ++i)
       packer.Put(static_cast<unsigned>(point.dc[i] - least[i]), bits[i]);
   }
   return table;

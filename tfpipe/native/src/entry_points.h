@@ -34,7 +34,7 @@
 namespace tfpipe {
 
 constexpr int kTableVersion = 1;
-constexpr int kMaxTableParts = 4;
+constexpr int kMaxTableComponents = 4;
 constexpr size_t kTableHead = 21, kTablePart = 3, kTableEnd = 4;  // bytes
 constexpr size_t kMaxTableJpeg = size_t{1} << 29;  // bytes, so that places have 32 bits
 
@@ -101,14 +101,14 @@ inline uint64_t Xxh64(const uint8_t* bytes, size_t size) {
 struct EntryPoints {
   const uint8_t *packed, *packed_end;
   uint32_t step, num_mcus, num_points;
-  int num_parts, point_bits, place_bits, dc_least[kMaxTableParts],
-      dc_bits[kMaxTableParts];
+  int num_components, point_bits, place_bits, dc_least[kMaxTableComponents],
+      dc_bits[kMaxTableComponents];
 };
 
 // Where to begin, and with which last DC values.
 struct EntryPoint {
   uint64_t place;
-  int dc[kMaxTableParts];
+  int dc[kMaxTableComponents];
 };
 
 inline uint64_t Unpack(const EntryPoints& points, uint64_t at, int count) {
@@ -122,7 +122,7 @@ inline EntryPoint PointAt(const EntryPoints& points, uint32_t number) {
   uint64_t at = uint64_t{number} * static_cast<unsigned>(points.point_bits);
   EntryPoint point = {Unpack(points, at, points.place_bits), {}};
   at += static_cast<unsigned>(points.place_bits);
-  for (int i = 0; i < points.num_parts; ++i) {
+  for (int i = 0; i < points.num_components; ++i) {
     const auto above = static_cast<int>(Unpack(points, at, points.dc_bits[i]));
     point.dc[i] = points.dc_least[i] + above;
     at += static_cast<unsigned>(points.dc_bits[i]);
@@ -135,19 +135,20 @@ inline bool ReadEntryPoints(const uint8_t* table, size_t table_size,
                             const uint8_t* jpeg, size_t jpeg_size,
                             EntryPoints* points) {
   if (table_size < kTableHead + kTableEnd || table[0] != kTableVersion) return false;
-  const int num_parts = table[1];
-  const size_t head = kTableHead + kTablePart * static_cast<size_t>(num_parts);
-  if (num_parts < 1 || num_parts > kMaxTableParts || table_size < head + kTableEnd) {
+  const int num_components = table[1];
+  const size_t head = kTableHead + kTablePart * static_cast<size_t>(num_components);
+  if (num_components < 1 || num_components > kMaxTableComponents ||
+      table_size < head + kTableEnd) {
     return false;
   }
-  points->num_parts = num_parts;
+  points->num_components = num_components;
   points->step = static_cast<uint32_t>(LowFirst(table + 2, 2));
   points->num_mcus = static_cast<uint32_t>(LowFirst(table + 4, 4));
   if (points->step == 0 || points->num_mcus == 0) return false;
   points->num_points = (points->num_mcus - 1) / points->step;
   points->place_bits = points->point_bits = table[20];
   if (points->place_bits > 32) return false;
-  for (int i = 0; i < num_parts; ++i) {
+  for (int i = 0; i < num_components; ++i) {
     const uint8_t* part = table + kTableHead + kTablePart * static_cast<size_t>(i);
     points->dc_least[i] = static_cast<int16_t>(LowFirst(part, 2));
     points->dc_bits[i] = part[2];

@@ -87,25 +87,25 @@ Bytes Read(const char* path) {
   return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-using Buffer = std::unique_ptr<uint8_t[]>;
+using Copy = std::unique_ptr<uint8_t[]>;
 
 // Returns what was made, in a buffer of exactly its size.
-Buffer Taken(uint8_t* made, size_t size) {
-  Buffer result(new uint8_t[size]);
+Copy Taken(uint8_t* made, size_t size) {
+  Copy result(new uint8_t[size]);
   std::copy(made, made + size, result.get());
   tfpipe_free(made);
   return result;
 }
 
 // Returns the rewritten image, or null if it must stay.
-Buffer Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
+Copy Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
   uint8_t* made;
   if (tfpipe_rewrite(bytes, size, &made, made_size) != nullptr) return nullptr;
   return Taken(made, *made_size);
 }
 
 // Returns the turned image, or null if it must stay.
-Buffer Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_size) {
+Copy Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_size) {
   uint8_t* made;
   if (tfpipe_turn(bytes, size, orientation, &made, made_size) != nullptr)
     return nullptr;
@@ -113,7 +113,7 @@ Buffer Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_siz
 }
 
 // Returns the image with other codes, or null if it must stay.
-Buffer Vary(const uint8_t* bytes, size_t size, bool mirror, size_t* made_size) {
+Copy Vary(const uint8_t* bytes, size_t size, bool mirror, size_t* made_size) {
   uint8_t* made;
   const uint64_t seed = uint64_t{generator()} << 32 | generator();
   if (tfpipe_vary(bytes, size, seed, mirror, &made, made_size) != nullptr)
@@ -128,12 +128,12 @@ int Inverse(int orientation) {
 
 // Entry points in a buffer of exactly their size.
 struct Table {
-  Buffer bytes;
+  Copy bytes;
   size_t size = 0;
 };
 
 Table Copied(const Bytes& bytes) {
-  Table table = {Buffer(new uint8_t[bytes.size()]), bytes.size()};
+  Table table = {Copy(new uint8_t[bytes.size()]), bytes.size()};
   std::copy(bytes.begin(), bytes.end(), table.bytes.get());
   return table;
 }
@@ -238,7 +238,7 @@ bool Parse(const Bytes& image, int64_t* num_parsed) {
   AddFeature("height", tfpipe::kDelimited3, packed, &features);
   AddSpan(tfpipe::kDelimited1, features, &example);
   const Bytes broken = Broken(example);
-  const Buffer bytes(new uint8_t[broken.size()]);
+  const Copy bytes(new uint8_t[broken.size()]);
   std::copy(broken.begin(), broken.end(), bytes.get());
   const tfpipe::Span whole = {bytes.get(), bytes.get() + broken.size()};
   tfpipe::Span found;
@@ -305,16 +305,16 @@ int main(int num_arguments, char** arguments) {
     const bool has_sides = HasSides(bytes.get(), drawn.size(), box);
     if (one.done && !has_sides) return Differ(i, "an image and its header", one, one);
     size_t size;
-    if (const Buffer rewritten = Rewrite(bytes.get(), drawn.size(), &size)) {
+    if (const Copy rewritten = Rewrite(bytes.get(), drawn.size(), &size)) {
       ++num_rewritten;
       const Outcome again =
           Crop({rewritten.get(), size, nullptr, 0}, box, flip, format, false);
       if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
     }
     const int orientation = 1 + Draw(8);
-    if (const Buffer turned = Turn(bytes.get(), drawn.size(), orientation, &size)) {
+    if (const Copy turned = Turn(bytes.get(), drawn.size(), orientation, &size)) {
       ++num_turned;
-      const Buffer back = Turn(turned.get(), size, Inverse(orientation), &size);
+      const Copy back = Turn(turned.get(), size, Inverse(orientation), &size);
       if (back == nullptr) return Differ(i, "an image and nothing", one, one);
       const Outcome again =
           Crop({back.get(), size, nullptr, 0}, box, flip, format, false);
@@ -340,7 +340,7 @@ int main(int num_arguments, char** arguments) {
       return Differ(i, "an example and its image", one, one);
     if (!DrawWithin()) return Differ(i, "a drawn box and its image", one, one);
     const bool mirror = Draw(2) == 0;
-    if (Buffer varied = Vary(bytes.get(), drawn.size(), mirror, &size)) {
+    if (Copy varied = Vary(bytes.get(), drawn.size(), mirror, &size)) {
       ++num_varied;
       if (mirror) varied = Vary(varied.get(), size, true, &size);
       if (varied == nullptr) return Differ(i, "an image and nothing", one, one);

@@ -40,13 +40,13 @@ struct Notes {
 };
 
 struct Huffman : CodesEnd {
-  FirstTable dc[NUM_HUFF_TBLS];
-  OtherTable ac[NUM_HUFF_TBLS];
+  DcTable dc[NUM_HUFF_TBLS];
+  AcTable ac[NUM_HUFF_TBLS];
   StartTable starts[MAX_COMPS_IN_SCAN];
   SkippedMcu skipped;
-  Piece piece;
-  unsigned begins[2 * (kNotedBlocks + kGroup)];  // of blocks in the piece
-  unsigned others[kNotedBlocks + kGroup];
+  Chunk chunk;
+  unsigned begins[2 * (kMaxChunkBlocks + kGroup)];  // of blocks in the chunk
+  unsigned others[kMaxChunkBlocks + kGroup];
   uint64_t mcu_bytes;  // of the scan for each MCU, times 256
   Notes* notes;        // or null
   Bits bits;
@@ -124,8 +124,8 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
   for (int i = 0; i < info.blocks_in_MCU; ++i) {
     const int index = info.MCU_membership[i];
     const jpeg_component_info& component = *info.cur_comp_info[index];
-    const FirstTable& dc = h->dc[component.dc_tbl_no];
-    const OtherTable& ac = h->ac[component.ac_tbl_no];
+    const DcTable& dc = h->dc[component.dc_tbl_no];
+    const AcTable& ac = h->ac[component.ac_tbl_no];
     int* last_dc = &h->last_dc[index];
     if (!(blocks ? TakeBlock<true>(h, dc, ac, last_dc, &bits, *blocks[i])
                  : TakeBlock<false>(h, dc, ac, last_dc, &bits, nullptr))) {
@@ -138,7 +138,7 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
 
 // Returns the place of the next bit, in bits from the first byte of the scan. Unread
 // whole bytes are given back; in the codes, a zero after 0xff is a stuffed one.
-inline uint64_t PlaceOfBits(const Huffman& h) {
+inline uint64_t BitOffset(const Huffman& h) {
   const int64_t unread = h.bits.count - h.missing;
   const uint8_t* at = h.bits.next;
   for (int64_t left = unread; left > 0; left -= 8) {
@@ -161,19 +161,19 @@ inline void Note(Huffman* h, int num_mcus) {
   if (notes == nullptr) return;
   notes->left -= static_cast<unsigned>(num_mcus);
   if (notes->left > 0) return;
-  EntryPoint point = {PlaceOfBits(*h), {}};
+  EntryPoint point = {BitOffset(*h), {}};
   memcpy(point.dc, h->last_dc, sizeof(point.dc));
   notes->points.push_back(point);
   notes->left = notes->step;
 }
 
-// Returns the part of the piece with these MCUs from the bit `begin` on, about.
+// Returns the part of the chunk with these MCUs from the bit `begin` on, about.
 inline Stretch StretchOf(const Huffman& h, unsigned begin, unsigned count) {
   const uint64_t bytes =
-      std::min<uint64_t>(count * h.mcu_bytes / 256 + kPieceRest, kPieceBytes);
-  const auto rest = static_cast<unsigned>(h.piece.size) * 8 - begin;
+      std::min<uint64_t>(count * h.mcu_bytes / 256 + kMinChunkBytes, kChunkBytes);
+  const auto rest = static_cast<unsigned>(h.chunk.size) * 8 - begin;
   const unsigned bits = std::min(rest, static_cast<unsigned>(bytes) * 8);
-  return {begin, begin + (bits < kTwoBits ? 0 : bits / 2), begin + bits};
+  return {begin, begin + (bits < kMinTwoSkippersBits ? 0 : bits / 2), begin + bits};
 }
 
 // Moves to MCU `count` of those that `begins` tells, and makes entry points on the way.
@@ -185,32 +185,32 @@ inline bool MovePast(Huffman* h, int count) {
     const auto part = h->notes != nullptr
                           ? static_cast<int>(std::min<int64_t>(h->notes->left, count))
                           : count;
-    if (!AddDifferences(h->piece, h->skipped, begin, part, h->last_dc)) return false;
+    if (!AddDifferences(h->chunk, h->skipped, begin, part, h->last_dc)) return false;
     begin += part * num_blocks;
     count -= part;
-    MoveTo(h, AddressOf(h->piece, *begin >> 3), *begin & 7);
+    MoveTo(h, AddressOf(h->chunk, *begin >> 3), *begin & 7);
     Note(h, part);
   }
   return IsBeforeEnd(*h);
 }
 
-// Passes over MCUs in the piece of the scan that begins here. Returns how many these
+// Passes over MCUs in the chunk of the scan that begins here. Returns how many these
 // were, perhaps none, or -1 if a DC value is out of range.
-inline int SkipInPiece(Huffman* h, unsigned count) {
+inline int SkipInChunk(Huffman* h, unsigned count) {
   if (h->missing > 0) return 0;
   const int num_blocks = h->skipped.num_blocks;
   const unsigned most =
-      std::min(count, kNotedBlocks / static_cast<unsigned>(num_blocks));
-  const uint64_t place = PlaceOfBits(*h);
+      std::min(count, kMaxChunkBlocks / static_cast<unsigned>(num_blocks));
+  const uint64_t place = BitOffset(*h);
   const uint8_t* const address = h->begin + (place >> 3);
-  Piece* piece = &h->piece;
-  if (address < piece->begin || piece->end - address < kPieceRest) {
-    if (h->end - address < kPieceRest) return 0;
-    FillPiece(address, h->end, piece);
+  Chunk* chunk = &h->chunk;
+  if (address < chunk->begin || chunk->end - address < kMinChunkBytes) {
+    if (h->end - address < kMinChunkBytes) return 0;
+    FillChunk(address, h->end, chunk);
   }
-  const unsigned begin = ByteAt(*piece, address) * 8 + (place & 7);
+  const unsigned begin = ByteAt(*chunk, address) * 8 + (place & 7);
   const int num_skipped =
-      SkipBlocks(*piece, h->skipped, StretchOf(*h, begin, most),
+      SkipBlocks(*chunk, h->skipped, StretchOf(*h, begin, most),
                  static_cast<int>(most) * num_blocks, h->begins, h->others);
   const int num_mcus = std::min(num_skipped / num_blocks, static_cast<int>(count));
   return MovePast(h, num_mcus) ? num_mcus : -1;
@@ -219,7 +219,7 @@ inline int SkipInPiece(Huffman* h, unsigned count) {
 // Passes over MCUs. Returns whether they were sound.
 inline bool SkipMcus(Huffman* h, const jpeg_decompress_struct& info, unsigned count) {
   while (count > 0) {
-    int num_mcus = count < kFewMcus ? 0 : SkipInPiece(h, count);
+    int num_mcus = count < kMinChunkMcus ? 0 : SkipInChunk(h, count);
     if (num_mcus < 0) return false;
     if (num_mcus == 0) {
       if (!TakeBlocks(h, info, nullptr)) return false;
@@ -315,15 +315,15 @@ inline void FillTables(const jpeg_decompress_struct& info, Huffman* h) {
   SkippedMcu* mcu = &h->skipped;
   for (int i = 0; i < info.comps_in_scan; ++i) {
     const jpeg_component_info& component = *info.cur_comp_info[i];
-    FirstTable* first = &h->dc[component.dc_tbl_no];
-    OtherTable* other = &h->ac[component.ac_tbl_no];
+    DcTable* first = &h->dc[component.dc_tbl_no];
+    AcTable* other = &h->ac[component.ac_tbl_no];
     FillTable(*info.dc_huff_tbl_ptrs[component.dc_tbl_no], first);
     FillTable(*info.ac_huff_tbl_ptrs[component.ac_tbl_no], other);
-    SkippedPart* part = &mcu->parts[i];
+    SkippedComponent* part = &mcu->parts[i];
     *part = {{nullptr, other->skips}, first, other};
     // Components with the same tables share them, for the sake of the L1 cache.
     for (int j = 0; j < i; ++j) {
-      const SkippedPart& before = mcu->parts[j];
+      const SkippedComponent& before = mcu->parts[j];
       if (before.first == first && before.other == other) part->looks = before.looks;
     }
     if (part->looks.starts != nullptr) continue;
@@ -356,14 +356,14 @@ inline void Begin(const jpeg_decompress_struct& info, int first_column, int last
   h->restart_interval = h->before_restart = info.restart_interval;
   h->num_passed = h->restart = 0;
   h->begin = data;
-  h->piece.begin = h->piece.end = data;
+  h->chunk.begin = h->chunk.end = data;
   h->mcu_bytes = uint64_t{info.src->bytes_in_buffer} * 256 /
                  (uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan);
   h->notes = nullptr;
   h->mcu = 0;
   const bool fit =
       points != nullptr && info.restart_interval == 0 &&
-      points->num_parts == info.comps_in_scan &&
+      points->num_components == info.comps_in_scan &&
       points->num_mcus == uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
   h->points = fit ? points : nullptr;
   memset(h->last_dc, 0, sizeof(h->last_dc));

@@ -11,7 +11,7 @@
 
 #include "external/libjpeg_turbo/jpeglib.h"
 
-#include "avx2.h"
+#include "platform.h"
 
 namespace tfpipe {
 
@@ -124,9 +124,8 @@ TFPIPE_AVX2_INLINE __m256i LoadRows(const Value* first, const Value* second, int
 // A block that has coefficients in its first row only keeps the lowest 16 bits of the
 // first pass; others are limited to 16 bits. Only products outside of 14 bits tell the
 // two apart. Returns the first rows of two blocks with those bits.
-TFPIPE_AVX2 static __m256i __attribute__((noinline)) Wrapped(const Block& first,
-                                                             const Block& second,
-                                                             __m256i row) {
+TFPIPE_AVX2 static __m256i TFPIPE_NOINLINE Wrapped(const Block& first,
+                                                   const Block& second, __m256i row) {
   __m256i others = _mm256_setzero_si256();
   for (int i = 1; i < 8; ++i) {
     others =

@@ -40,7 +40,7 @@ struct jpeg_input_controller {
 
 namespace tfpipe {
 
-struct Reader : Huffman {
+struct RowReader : Huffman {
   alignas(
       32) JBLOCK blocks[D_MAX_BLOCKS_IN_MCU];  // of one MCU; libjpeg wants them aligned
 };
@@ -112,7 +112,7 @@ inline void TransformMcu(j_decompress_ptr info, RowBlocks* list) {
 // Reads a row of MCUs, and writes the pixels of the wanted ones.
 inline int OnRow(j_decompress_ptr info, JSAMPIMAGE output) {
   Decoder* decoder = static_cast<Decoder*>(info->client_data);
-  auto* reader = static_cast<Reader*>(decoder->huffman);
+  auto* reader = static_cast<RowReader*>(decoder->huffman);
   JBLOCKROW blocks[D_MAX_BLOCKS_IN_MCU];
   for (int i = 0; i < info->blocks_in_MCU; ++i) blocks[i] = &reader->blocks[i];
   const size_t num_bytes = static_cast<size_t>(info->blocks_in_MCU) * sizeof(JBLOCK);

@@ -96,7 +96,7 @@ Status Fault(const tensorflow::tstring& path, int64_t begin, const std::string& 
 }
 
 // The buffer of a call, with one part for each of its records.
-class Buffer {
+class RecordBuffer {
  public:
   Status Allocate(int64_t total) {
     tensor_ = Tensor(Pool::OfRecords(), tensorflow::DT_UINT8, TensorShape({total}));
@@ -145,7 +145,7 @@ Status ReadEach(OpKernelContext* context, Use use) {
         FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
     if (unreadable[i].empty()) total += places.second[i];
   }
-  Buffer buffer;
+  RecordBuffer buffer;
   TF_RETURN_IF_ERROR(buffer.Allocate(total));
   for (int64_t i = 0; i < places.count; ++i) {
     const int64_t begin = places.begin[i], count = places.second[i];

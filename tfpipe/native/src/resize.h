@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-#include "avx2.h"
+#include "platform.h"
 
 // A second copy of the hot loops for AVX2, chosen when the library is loaded. Plain
 // loops are enough for the compiler: without AVX2 it uses SSE2, on Arm NEON.
@@ -172,8 +172,7 @@ struct Blend {
 };
 
 template <typename T>
-inline __attribute__((always_inline)) void PutRow(const Blend& blend,
-                                                  T* __restrict to) {
+TFPIPE_INLINE void PutRow(const Blend& blend, T* __restrict to) {
   const float* __restrict lower = blend.lower, * __restrict upper = blend.upper;
   const float* __restrict scale = blend.scale, * __restrict offset = blend.offset;
   const float fraction = blend.fraction;

@@ -15,25 +15,26 @@
 #include <new>
 #include <vector>
 
+#include "decoder.h"
+
 namespace tfpipe {
 
-constexpr int kPlaces = 64;       // coefficients of a block
+constexpr int kBlockSize = 64;    // coefficients of a block
 constexpr int kMaxSymbols = 256;  // of a table
 constexpr int kMaxLength = 16;    // of a code
 constexpr int kMaxMcuBlocks = 10;
-constexpr int kMaxTables = 4;     // of a class: DC or AC
-constexpr int kMaxParts = 4;      // components
-constexpr size_t kPadding = 512;  // more than the codes of a block: 64 * 31 bits
-constexpr int64_t kMaxValues = int64_t{1} << 29;  // of a decoded image; see kMaxBytes
+constexpr int kMaxTables = 4;      // of a class: DC or AC
+constexpr int kMaxComponents = 4;  // components
+constexpr size_t kPadding = 512;   // more than the codes of a block: 64 * 31 bits
 
 // Memory without a first value.
 template <typename Value>
-class Buffer {
+class GrowingBuffer {
  public:
-  explicit Buffer(size_t size = 0) { Grow(size); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { free(values_); }
+  explicit GrowingBuffer(size_t size = 0) { Grow(size); }
+  GrowingBuffer(const GrowingBuffer&) = delete;
+  GrowingBuffer& operator=(const GrowingBuffer&) = delete;
+  ~GrowingBuffer() { free(values_); }
 
   Value* data() const { return values_; }
   size_t size() const { return size_; }
@@ -58,16 +59,16 @@ struct Codes {
 };
 
 // A component, and the numbers of its tables.
-struct Part {
+struct Component {
   int id, across, down, dc, ac;
 };
 
 // The markers up to the codes of the only scan.
 struct Header {
   size_t size = 0;  // in bytes
-  int height = 0, width = 0, num_parts = 0;
+  int height = 0, width = 0, num_components = 0;
   int64_t interval = 0;  // MCUs between restart markers, or 0
-  Part parts[kMaxParts];
+  Component components[kMaxComponents];
   Codes tables[2][kMaxTables];  // DC, AC
 };
 
@@ -79,12 +80,12 @@ struct Layout {
 
 // The codes without stuffed zeros, and the end of each restart interval in them.
 struct Scan {
-  Buffer<uint8_t> bytes;
+  GrowingBuffer<uint8_t> bytes;
   std::vector<size_t> ends;
   size_t end = 0;  // of the scan in the file
 };
 
-inline int Pair(const uint8_t* bytes) { return bytes[0] << 8 | bytes[1]; }
+inline int BigEndian16(const uint8_t* bytes) { return bytes[0] << 8 | bytes[1]; }
 
 // Returns whether the lengths are those of a prefix code that has no code of all ones.
 inline bool IsSound(const Codes& codes, bool dc) {
@@ -123,30 +124,31 @@ inline bool ReadTables(const uint8_t* jpeg, size_t at, size_t end, Header* heade
 }
 
 inline bool ReadFrame(const uint8_t* content, size_t size, Header* header) {
-  if (header->num_parts != 0 || size < 6 || content[0] != 8) return false;
-  header->height = Pair(content + 1);
-  header->width = Pair(content + 3);
-  const int num_parts = content[5];
-  if (num_parts < 1 || num_parts > kMaxParts) return false;
-  if (size != 6 + 3 * static_cast<size_t>(num_parts)) return false;
-  for (int i = 0; i < num_parts; ++i) {
+  if (header->num_components != 0 || size < 6 || content[0] != 8) return false;
+  header->height = BigEndian16(content + 1);
+  header->width = BigEndian16(content + 3);
+  const int num_components = content[5];
+  if (num_components < 1 || num_components > kMaxComponents) return false;
+  if (size != 6 + 3 * static_cast<size_t>(num_components)) return false;
+  for (int i = 0; i < num_components; ++i) {
     const uint8_t* part = content + 6 + 3 * i;
     const int across = part[1] >> 4, down = part[1] & 15;
     if (across < 1 || across > 4 || down < 1 || down > 4) return false;
-    header->parts[i] = {part[0], across, down, 0, 0};
+    header->components[i] = {part[0], across, down, 0, 0};
   }
-  header->num_parts = num_parts;
-  const int64_t values = int64_t{header->height} * header->width * num_parts;
-  return values > 0 && values < kMaxValues;
+  header->num_components = num_components;
+  const int64_t values = int64_t{header->height} * header->width * num_components;
+  return values > 0 && values < kMaxImageValues;
 }
 
 inline bool ReadScan(const uint8_t* content, size_t size, Header* header) {
-  const size_t num_parts = static_cast<size_t>(header->num_parts);
-  if (num_parts == 0 || size != 4 + 2 * num_parts || content[0] != num_parts) {
+  const size_t num_components = static_cast<size_t>(header->num_components);
+  if (num_components == 0 || size != 4 + 2 * num_components ||
+      content[0] != num_components) {
     return false;
   }
-  for (size_t i = 0; i < num_parts; ++i) {
-    Part* part = &header->parts[i];
+  for (size_t i = 0; i < num_components; ++i) {
+    Component* part = &header->components[i];
     part->dc = content[2 + 2 * i] >> 4;
     part->ac = content[2 + 2 * i] & 15;
     if (content[1 + 2 * i] != part->id) return false;
@@ -154,8 +156,8 @@ inline bool ReadScan(const uint8_t* content, size_t size, Header* header) {
     if (!IsSound(header->tables[0][part->dc], true)) return false;
     if (!IsSound(header->tables[1][part->ac], false)) return false;
   }
-  const uint8_t* last = content + 1 + 2 * num_parts;
-  return last[0] == 0 && last[1] == kPlaces - 1 && last[2] == 0;
+  const uint8_t* last = content + 1 + 2 * num_components;
+  return last[0] == 0 && last[1] == kBlockSize - 1 && last[2] == 0;
 }
 
 // Reads the markers. Returns whether the image has one sequential scan of Huffman
@@ -165,7 +167,8 @@ inline bool ReadHeader(const uint8_t* jpeg, size_t size, Header* header) {
   size_t at = 2;
   while (size - at >= 4 && jpeg[at] == 0xff) {
     const int marker = jpeg[at + 1];
-    const size_t begin = at + 4, length = static_cast<size_t>(Pair(jpeg + at + 2));
+    const size_t begin = at + 4,
+                 length = static_cast<size_t>(BigEndian16(jpeg + at + 2));
     if (length < 2 || size - at - 2 < length) return false;
     const uint8_t* content = jpeg + begin;
     at += 2 + length;
@@ -179,7 +182,7 @@ inline bool ReadHeader(const uint8_t* jpeg, size_t size, Header* header) {
       plain = ReadFrame(content, length - 2, header);
     if (marker == 0xdd && length == 4) {
       plain = true;
-      header->interval = Pair(content);
+      header->interval = BigEndian16(content);
     }
     if (!plain) return false;
   }
@@ -194,9 +197,9 @@ inline int64_t CountOf(int64_t pixels, int64_t side) {
 inline bool FillLayout(const Header& header, Layout* layout) {
   int across = 1, down = 1;
   // The only component of a scan has rows of single blocks, whatever its sampling.
-  const bool single = header.num_parts == 1;
-  for (int i = 0; i < header.num_parts; ++i) {
-    const Part& part = header.parts[i];
+  const bool single = header.num_components == 1;
+  for (int i = 0; i < header.num_components; ++i) {
+    const Component& part = header.components[i];
     const int num_blocks = single ? 1 : part.across * part.down;
     if (layout->num_blocks + num_blocks > kMaxMcuBlocks) return false;
     for (int block = 0; block < num_blocks; ++block) {

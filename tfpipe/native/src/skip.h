@@ -1,6 +1,6 @@
 // Passes over the MCUs that nobody wants, without a branch for each symbol.
 //
-// The stuffed zeros of a piece of the scan are removed first. A look-up then needs no
+// The stuffed zeros of a chunk of the scan are removed first. A look-up then needs no
 // test: it gives one or two symbols, and the end of a block only selects another table.
 // Where each block begins is noted; the DC values are read afterwards, as no look-up
 // waits for them.
@@ -21,37 +21,38 @@
 
 namespace tfpipe {
 
-#ifdef TFPIPE_SMALL_PIECES              // for fuzz.cc, whose images are small
-constexpr int kPieceBytes = 700;        // of the scan
-constexpr unsigned kNotedBlocks = 100;  // that are passed over at once, at most
-constexpr unsigned kTwoBits = 1200;     // for which two skippers are worth while
+#ifdef TFPIPE_SMALL_PIECES                 // for fuzz.cc, whose images are small
+constexpr int kChunkBytes = 700;           // of the scan
+constexpr unsigned kMaxChunkBlocks = 100;  // that are passed over at once, at most
+constexpr unsigned kMinTwoSkippersBits =
+    1200;  // for which two skippers are worth while
 #else
-constexpr int kPieceBytes = 16384;
-constexpr unsigned kNotedBlocks = 4096;
-constexpr unsigned kTwoBits = 8192;
+constexpr int kChunkBytes = 16384;
+constexpr unsigned kMaxChunkBlocks = 4096;
+constexpr unsigned kMinTwoSkippersBits = 8192;
 #endif
-constexpr int kPiecePadding = 16;  // so that 8 bytes may be read at its end
-constexpr int kPieceRest = 64;     // bytes: another piece is worth while from here on
-constexpr unsigned kFewMcus = 2;   // for which a piece is not worth while
-constexpr int kGroup = 3;          // look-ups of kMostSkipped bits for 8 bytes
+constexpr int kChunkPadding = 16;   // so that 8 bytes may be read at its end
+constexpr int kMinChunkBytes = 64;  // bytes: another chunk is worth while from here on
+constexpr unsigned kMinChunkMcus = 2;  // for which a chunk is not worth while
+constexpr int kGroup = 3;              // look-ups of kMaxSkipBits bits for 8 bytes
 
-// A piece of the scan without its stuffed zeros, and where these were: the number of
-// bytes of the piece before each.
-struct Piece {
+// A chunk of the scan without its stuffed zeros, and where these were: the number of
+// bytes of the chunk before each.
+struct Chunk {
   const uint8_t *begin = nullptr, *end = nullptr;  // in the scan
   int size = 0, num_stuffed = 0;
-  uint8_t bytes[kPieceBytes + kPiecePadding];
-  uint16_t stuffed[kPieceBytes / 2 + 1];
+  uint8_t bytes[kChunkBytes + kChunkPadding];
+  uint16_t stuffed[kChunkBytes / 2 + 1];
 };
 
-static_assert(kPieceBytes <= 16384, "the searches below begin with steps of 8192");
+static_assert(kChunkBytes <= 16384, "the searches below begin with steps of 8192");
 
-// Fills the piece that begins here. It ends before a marker and before the end of the
+// Fills the chunk that begins here. It ends before a marker and before the end of the
 // data.
-inline void FillPiece(const uint8_t* begin, const uint8_t* end, Piece* piece) {
-  if (end - begin > kPieceBytes) end = begin + kPieceBytes;
+inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
+  if (end - begin > kChunkBytes) end = begin + kChunkBytes;
   const uint8_t* from = begin;
-  uint8_t* to = piece->bytes;
+  uint8_t* to = chunk->bytes;
   int num_stuffed = 0;
   while (from < end) {
     const void* byte = memchr(from, 0xff, static_cast<size_t>(end - from));
@@ -62,57 +63,57 @@ inline void FillPiece(const uint8_t* begin, const uint8_t* end, Piece* piece) {
     if (end - from < 2 || from[1] != 0) break;
     *to++ = 0xff;
     from += 2;
-    piece->stuffed[num_stuffed++] = static_cast<uint16_t>(to - piece->bytes);
+    chunk->stuffed[num_stuffed++] = static_cast<uint16_t>(to - chunk->bytes);
   }
-  piece->begin = begin;
-  piece->end = from;
-  piece->size = static_cast<int>(to - piece->bytes);
-  piece->num_stuffed = num_stuffed;
-  memset(to, 0, kPiecePadding);
+  chunk->begin = begin;
+  chunk->end = from;
+  chunk->size = static_cast<int>(to - chunk->bytes);
+  chunk->num_stuffed = num_stuffed;
+  memset(to, 0, kChunkPadding);
 }
 
-// Returns the address in the scan of a byte of the piece.
-inline const uint8_t* AddressOf(const Piece& piece, unsigned byte) {
+// Returns the address in the scan of a byte of the chunk.
+inline const uint8_t* AddressOf(const Chunk& chunk, unsigned byte) {
   int count = 0;
   for (int step = 8192; step > 0; step /= 2) {
     const int next = count + step;
-    if (next <= piece.num_stuffed && piece.stuffed[next - 1] <= byte) count = next;
+    if (next <= chunk.num_stuffed && chunk.stuffed[next - 1] <= byte) count = next;
   }
-  return piece.begin + byte + count;
+  return chunk.begin + byte + count;
 }
 
-// Returns the byte of the piece that stands at this address, which no stuffed zero
+// Returns the byte of the chunk that stands at this address, which no stuffed zero
 // does.
-inline unsigned ByteAt(const Piece& piece, const uint8_t* address) {
-  const auto byte = static_cast<unsigned>(address - piece.begin);
+inline unsigned ByteAt(const Chunk& chunk, const uint8_t* address) {
+  const auto byte = static_cast<unsigned>(address - chunk.begin);
   unsigned count = 0;
   for (unsigned step = 8192; step > 0; step /= 2) {
     const unsigned next = count + step;
-    if (next <= static_cast<unsigned>(piece.num_stuffed) &&
-        piece.stuffed[next - 1] + next <= byte) {
+    if (next <= static_cast<unsigned>(chunk.num_stuffed) &&
+        chunk.stuffed[next - 1] + next <= byte) {
       count = next;
     }
   }
   return byte - count;
 }
 
-// The looks of a block: of StartTable and OtherTable.
+// The looks of a block: of StartTable and AcTable.
 struct SkipLooks {
   const uint16_t *starts, *others;
 };
 
 // The tables of a component.
-struct SkippedPart {
+struct SkippedComponent {
   SkipLooks looks;
-  const FirstTable* first;
-  const OtherTable* other;
+  const DcTable* first;
+  const AcTable* other;
 };
 
 // The blocks of an MCU. The arrays hold them again and again: of `cycle` blocks, which
 // are whole MCUs and no less than a group of look-ups may end, and of some more.
 struct SkippedMcu {
   int num_blocks = 0, cycle = 0;
-  SkippedPart parts[MAX_COMPS_IN_SCAN];
+  SkippedComponent parts[MAX_COMPS_IN_SCAN];
   int part_of[D_MAX_BLOCKS_IN_MCU + kGroup + 1];  // of each block
   SkipLooks looks[D_MAX_BLOCKS_IN_MCU + kGroup + 1];
 };
@@ -120,15 +121,12 @@ struct SkippedMcu {
 TFPIPE_INLINE uint64_t BitsAt(const uint8_t* bytes, unsigned place) {
   uint64_t bits;
   memcpy(&bits, bytes + (place >> 3), 8);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  bits = __builtin_bswap64(bits);
-#endif
-  return bits << (place & 7);
+  return ToBigEndian(bits) << (place & 7);
 }
 
-inline Bits BitsFrom(const Piece& piece, unsigned place) {
+inline Bits BitsFrom(const Chunk& chunk, unsigned place) {
   const auto unread = static_cast<int64_t>(place & 7);
-  const uint8_t* next = piece.bytes + (place >> 3);
+  const uint8_t* next = chunk.bytes + (place >> 3);
   return {BitsAt(next, 0) >> 8 << 8 << unread, 56 - unread, next + 7};
 }
 
@@ -147,7 +145,7 @@ inline int FindCode(const CodeTable& table, uint64_t bits, int* length) {
 // waits most of the time for its look-ups.
 struct Skipper {
   Bits b;
-  unsigned at;  // bits of the piece before this group of look-ups
+  unsigned at;  // bits of the chunk before this group of look-ups
   unsigned
       taken;  // bits that are taken of the group (8 bits), and the place in the block
   const uint16_t* looks;
@@ -157,10 +155,10 @@ struct Skipper {
   int64_t stop;  // the bit that ends it; -1 after a code that does not exist
 };
 
-inline Skipper SkipperAt(const Piece& piece, const SkippedMcu& mcu, unsigned at,
+inline Skipper SkipperAt(const Chunk& chunk, const SkippedMcu& mcu, unsigned at,
                          unsigned* begins) {
   *begins = at;
-  return {BitsFrom(piece, at), at,     0,          mcu.looks->starts,
+  return {BitsFrom(chunk, at), at,     0,          mcu.looks->starts,
           mcu.looks,           begins, begins + 1, 0};
 }
 
@@ -171,17 +169,17 @@ TFPIPE_INLINE void RefillSkipper(Skipper* s) {
 }
 
 // Returns whether the look-up fitted.
-TFPIPE_INLINE bool LookUp(Skipper* s, unsigned* look) {
-  *look = s->looks[s->b.bits >> (64 - kWindow)];
+TFPIPE_INLINE bool TakeLook(Skipper* s, unsigned* look) {
+  *look = s->looks[s->b.bits >> (64 - kAcLookBits)];
   s->b.bits <<= *look & 63;
   s->taken += *look;
-  return (s->taken & kStuck << 8) == 0;
+  return (s->taken & kStuckAdvance << 8) == 0;
 }
 
 // Goes to the next block if this one is at its end.
-TFPIPE_INLINE void GoOn(Skipper* s) {
+TFPIPE_INLINE void NextLook(Skipper* s) {
   const uint16_t *starts = s->block[1].starts, *others = s->block->others;
-  const unsigned ends = s->taken / (kEnds << 8);
+  const unsigned ends = s->taken / (kEndAdvance << 8);
   *s->next = s->at + (s->taken & 255);
   s->next += ends;
   s->block += ends;
@@ -197,9 +195,8 @@ TFPIPE_INLINE void EndGroup(const SkippedMcu& mcu, Skipper* s) {
 }
 
 // Takes back a look-up that did not fit, and takes one symbol, which may be long.
-static __attribute__((noinline)) void SkipSlowly(const Piece& piece,
-                                                 const SkippedMcu& mcu, unsigned look,
-                                                 Skipper* s) {
+static TFPIPE_NOINLINE void SkipSlowly(const Chunk& chunk, const SkippedMcu& mcu,
+                                       unsigned look, Skipper* s) {
   unsigned place = s->taken >> 8;
   if (place == 64) {  // the block is full, and has no code for its end
     s->at += s->taken & 255;
@@ -207,8 +204,8 @@ static __attribute__((noinline)) void SkipSlowly(const Piece& piece,
     s->taken -= look;
     s->at += s->taken & 255;
     place = s->taken >> 8;
-    const SkippedPart& part = mcu.parts[mcu.part_of[s->block - mcu.looks]];
-    const uint64_t bits = BitsAt(piece.bytes, s->at);
+    const SkippedComponent& part = mcu.parts[mcu.part_of[s->block - mcu.looks]];
+    const uint64_t bits = BitsAt(chunk.bytes, s->at);
     int length = 0;
     const int symbol = place == 0 ? FindCode(*part.first, bits, &length)
                                   : FindCode(*part.other, bits, &length);
@@ -218,9 +215,9 @@ static __attribute__((noinline)) void SkipSlowly(const Piece& piece,
       return;
     }
     s->at += static_cast<unsigned>(length + (place == 0 ? symbol : symbol & 15));
-    place += place == 0 ? 1 : PlacesOf(symbol);
+    place += place == 0 ? 1 : AdvanceOf(symbol);
   }
-  s->b = BitsFrom(piece, s->at);
+  s->b = BitsFrom(chunk, s->at);
   const bool ends = place >= 64;
   *s->next = s->at;
   s->next += ends;
@@ -234,7 +231,7 @@ inline bool Goes(const Skipper& s, const unsigned* last) {
 }
 
 // Passes over blocks until the skipper stops, or `last` is filled: two more may be.
-inline void SkipAlone(const Piece& piece, const SkippedMcu& mcu, const unsigned* last,
+inline void SkipAlone(const Chunk& chunk, const SkippedMcu& mcu, const unsigned* last,
                       Skipper* skipper) {
   Skipper s = *skipper;
   while (Goes(s, last)) {
@@ -242,13 +239,13 @@ inline void SkipAlone(const Piece& piece, const SkippedMcu& mcu, const unsigned*
 #pragma GCC unroll 3
     for (int i = 0; i < kGroup; ++i) {
       unsigned look;
-      if (TFPIPE_RARE(!LookUp(&s, &look))) {
+      if (TFPIPE_RARE(!TakeLook(&s, &look))) {
         Skipper copy = s;
-        SkipSlowly(piece, mcu, look, &copy);
+        SkipSlowly(chunk, mcu, look, &copy);
         s = copy;
         break;
       }
-      GoOn(&s);
+      NextLook(&s);
     }
     EndGroup(mcu, &s);
   }
@@ -256,7 +253,7 @@ inline void SkipAlone(const Piece& piece, const SkippedMcu& mcu, const unsigned*
 }
 
 // Does the same with two skippers, until one of them ends.
-inline void SkipInTurns(const Piece& piece, const SkippedMcu& mcu,
+inline void SkipInTurns(const Chunk& chunk, const SkippedMcu& mcu,
                         const unsigned* one_last, const unsigned* other_last,
                         Skipper* first, Skipper* second) {
   Skipper one = *first, other = *second;
@@ -266,23 +263,24 @@ inline void SkipInTurns(const Piece& piece, const SkippedMcu& mcu,
 #pragma GCC unroll 3
     for (int i = 0; i < kGroup; ++i) {
       unsigned look, other_look;
-      const bool fits = LookUp(&one, &look), other_fits = LookUp(&other, &other_look);
+      const bool fits = TakeLook(&one, &look),
+                 other_fits = TakeLook(&other, &other_look);
       if (TFPIPE_RARE(!(fits & other_fits))) {
         Skipper copy = one, other_copy = other;
         if (fits)
-          GoOn(&copy);
+          NextLook(&copy);
         else
-          SkipSlowly(piece, mcu, look, &copy);
+          SkipSlowly(chunk, mcu, look, &copy);
         if (other_fits)
-          GoOn(&other_copy);
+          NextLook(&other_copy);
         else
-          SkipSlowly(piece, mcu, other_look, &other_copy);
+          SkipSlowly(chunk, mcu, other_look, &other_copy);
         one = copy;
         other = other_copy;
         break;
       }
-      GoOn(&one);
-      GoOn(&other);
+      NextLook(&one);
+      NextLook(&other);
     }
     EndGroup(mcu, &one);
     EndGroup(mcu, &other);
@@ -293,14 +291,14 @@ inline void SkipInTurns(const Piece& piece, const SkippedMcu& mcu,
 
 // Goes on with `one` until an MCU of it begins where one of `other` does. From there on
 // all is the same: what `other` noted is appended, and `one` ends.
-inline void Join(const Piece& piece, const SkippedMcu& mcu, const unsigned* last,
+inline void Join(const Chunk& chunk, const SkippedMcu& mcu, const unsigned* last,
                  const Skipper& other, Skipper* one) {
   const int num_blocks = mcu.num_blocks;
   const unsigned *from = other.begins, *to = one->begins;
   for (;;) {
     while (to >= one->next) {
       if (!Goes(*one, last)) return;
-      SkipAlone(piece, mcu, one->next, one);
+      SkipAlone(chunk, mcu, one->next, one);
     }
     while (from < other.next && *from < *to) from += num_blocks;
     if (from >= other.next) return;
@@ -314,48 +312,48 @@ inline void Join(const Piece& piece, const SkippedMcu& mcu, const unsigned* last
   one->stop = -1;
 }
 
-// The bits of a piece from which and up to which blocks are passed over. A second
+// The bits of a chunk from which and up to which blocks are passed over. A second
 // skipper begins at `middle`, wherever this is, unless it is `begin`.
 struct Stretch {
   unsigned begin, middle, end;
 };
 
-// Passes over blocks until `limit` of them, at most kNotedBlocks, or the stretch are
+// Passes over blocks until `limit` of them, at most kMaxChunkBlocks, or the stretch are
 // over. Fills where each block begins, and the one after the last. Returns the number
 // of blocks, perhaps more than `limit`; fewer if a code does not exist.
 //
 // If the second skipper is never in step, its work is lost, and nothing else.
-inline int SkipBlocks(const Piece& piece, const SkippedMcu& mcu, const Stretch& stretch,
+inline int SkipBlocks(const Chunk& chunk, const SkippedMcu& mcu, const Stretch& stretch,
                       int limit, unsigned* begins, unsigned* others) {
-  const int64_t stop = std::min<int64_t>(stretch.end, int64_t{piece.size} * 8) - 64;
+  const int64_t stop = std::min<int64_t>(stretch.end, int64_t{chunk.size} * 8) - 64;
   unsigned* const last = begins + limit;
-  Skipper one = SkipperAt(piece, mcu, stretch.begin, begins);
+  Skipper one = SkipperAt(chunk, mcu, stretch.begin, begins);
   one.stop = stop;
   if (stretch.middle > stretch.begin && stretch.middle < stop) {
-    unsigned* const other_last = others + kNotedBlocks;
-    Skipper other = SkipperAt(piece, mcu, stretch.middle, others);
+    unsigned* const other_last = others + kMaxChunkBlocks;
+    Skipper other = SkipperAt(chunk, mcu, stretch.middle, others);
     other.stop = stop;
     one.stop = stretch.middle;
-    SkipInTurns(piece, mcu, last, other_last, &one, &other);
-    SkipAlone(piece, mcu, last, &one);
+    SkipInTurns(chunk, mcu, last, other_last, &one, &other);
+    SkipAlone(chunk, mcu, last, &one);
     const bool middle = one.stop >= 0 && one.next <= last;
-    if (middle) SkipAlone(piece, mcu, other_last, &other);
+    if (middle) SkipAlone(chunk, mcu, other_last, &other);
     if (one.stop >= 0) one.stop = stop;
-    if (middle && other.stop >= 0) Join(piece, mcu, last, other, &one);
+    if (middle && other.stop >= 0) Join(chunk, mcu, last, other, &one);
   }
-  SkipAlone(piece, mcu, last, &one);
+  SkipAlone(chunk, mcu, last, &one);
   return static_cast<int>(one.next - begins) - 1;
 }
 
 // Adds the DC differences of MCUs that begin at these bits. Returns whether the values
 // are in range.
-inline bool AddDifferences(const Piece& piece, const SkippedMcu& mcu,
+inline bool AddDifferences(const Chunk& chunk, const SkippedMcu& mcu,
                            const unsigned* begins, int num_mcus, int* last_dc) {
   for (; num_mcus > 0; --num_mcus, begins += mcu.num_blocks) {
     for (int i = 0; i < mcu.num_blocks; ++i) {
-      const FirstTable& first = *mcu.parts[mcu.part_of[i]].first;
-      const uint64_t bits = BitsAt(piece.bytes, begins[i]);
-      const unsigned look = first.looks[bits >> (64 - kFirstWindow)];
+      const DcTable& first = *mcu.parts[mcu.part_of[i]].first;
+      const uint64_t bits = BitsAt(chunk.bytes, begins[i]);
+      const unsigned look = first.looks[bits >> (64 - kDcLookBits)];
       int length = static_cast<int>(look & 255), size = static_cast<int>(look >> 8);
       if (TFPIPE_RARE(look == 0)) size = FindCode(first, bits, &length);
       int* last = &last_dc[mcu.part_of[i]];

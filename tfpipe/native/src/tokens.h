@@ -9,21 +9,22 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "platform.h"
 #include "scan.h"
 
 namespace tfpipe {
 
-constexpr int kWindow = 10;  // bits that are looked up at once
-constexpr int kNumWindows = 1 << kWindow;
-// The kinds of tokens of a table: what begins in a window, or one symbol.
-constexpr int kKinds = kNumWindows + kMaxSymbols;
+constexpr int kTokenLookBits = 10;  // bits that are looked up at once
+constexpr int kNumTokenLooks = 1 << kTokenLookBits;
+// The kinds of tokens of a table: what begins in a lookahead, or one symbol.
+constexpr int kKinds = kNumTokenLooks + kMaxSymbols;
 constexpr int kAllKinds = 2 * kMaxTables * kKinds;
-constexpr size_t kMaxMcuTokens = kMaxMcuBlocks * kPlaces;
-constexpr int kBlockEnds = 128;  // "advance" of the symbol that ends a block
-constexpr int kNothing = 255;    // "advance" of a window in which no code ends
+constexpr size_t kMaxMcuTokens = kMaxMcuBlocks * kBlockSize;
+constexpr int kTokenEndAdvance = 128;  // "advance" of the symbol that ends a block
+constexpr int kNoTokenAdvance = 255;   // "advance" of a lookahead in which no code ends
 
-// What begins in a window: one or two codes. `taken` bits of the window are read, and
-// `extra` bits after these, which are the last value. All are for `advance` places.
+// What begins in a lookahead: one or two codes. `taken` bits of the lookahead are read,
+// and `extra` bits after these, which are the last value. All are for `advance` places.
 struct Look {
   uint8_t taken, extra, advance, count;
   uint8_t numbers[2];  // of the symbols in their table
@@ -32,7 +33,7 @@ struct Look {
 // To read one table.
 struct Reading {
   uint32_t first_kind;  // of its tokens
-  Look looks[kNumWindows];
+  Look looks[kNumTokenLooks];
   uint8_t advances[kMaxSymbols], sizes[kMaxSymbols];
   int32_t last_code[kMaxLength + 1];  // of each length, or -1
   int32_t first_number[kMaxLength + 1];
@@ -40,7 +41,7 @@ struct Reading {
 
 // The tokens: the kind, and in the lower 16 bits the extra bits.
 struct Tokens {
-  Buffer<uint32_t> values;
+  GrowingBuffer<uint32_t> values;
   std::vector<size_t> ends;    // of each restart interval
   uint32_t counts[kAllKinds];  // of each kind
 };
@@ -50,28 +51,29 @@ inline int SizeOf(int symbol, bool dc) { return dc ? symbol : symbol & 15; }
 // Decoders take any AC symbol without a value for the end of a block, except ZRL.
 inline int AdvanceOf(int symbol, bool dc) {
   if (dc) return 1;
-  if ((symbol & 15) == 0 && symbol != 0xf0) return kBlockEnds;
+  if ((symbol & 15) == 0 && symbol != 0xf0) return kTokenEndAdvance;
   return (symbol >> 4) + 1;
 }
 
-// Adds a code to those of a window, if it ends there. Returns whether more may follow.
-inline bool AddToLook(const Reading& reading, int window, Look* look) {
+// Adds a code to those of a lookahead, if it ends there. Returns whether more may
+// follow.
+inline bool AddToLook(const Reading& reading, int lookahead, Look* look) {
   int length = 1, code = 0;
   for (;; ++length) {
-    const int left = kWindow - look->taken - length;
+    const int left = kTokenLookBits - look->taken - length;
     if (left < 0) return false;
-    code = window >> left & ((1 << length) - 1);
+    code = lookahead >> left & ((1 << length) - 1);
     if (code <= reading.last_code[length]) break;
   }
   const int number = reading.first_number[length] + code;
   const int advance = reading.advances[number], size = reading.sizes[number];
-  const bool ends = advance == kBlockEnds;
+  const bool ends = advance == kTokenEndAdvance;
   // A sum within a block must not look like the end of one.
-  if (look->advance + (ends ? 0 : advance) > kPlaces) return false;
+  if (look->advance + (ends ? 0 : advance) > kBlockSize) return false;
   look->taken = static_cast<uint8_t>(look->taken + length);
   look->advance = static_cast<uint8_t>(look->advance + advance);
   look->numbers[look->count++] = static_cast<uint8_t>(number);
-  if (size > kWindow - look->taken) {
+  if (size > kTokenLookBits - look->taken) {
     look->extra = static_cast<uint8_t>(size);
     return false;
   }
@@ -95,103 +97,95 @@ inline void FillReading(const Codes& codes, bool dc, int table, Reading* reading
     reading->advances[i] = static_cast<uint8_t>(AdvanceOf(codes.symbols[i], dc));
     reading->sizes[i] = static_cast<uint8_t>(SizeOf(codes.symbols[i], dc));
   }
-  for (int window = 0; window < kNumWindows; ++window) {
+  for (int lookahead = 0; lookahead < kNumTokenLooks; ++lookahead) {
     Look look = {0, 0, 0, 0, {0, 0}};
-    if (AddToLook(*reading, window, &look) && !dc) {
-      AddToLook(*reading, window, &look);
+    if (AddToLook(*reading, lookahead, &look) && !dc) {
+      AddToLook(*reading, lookahead, &look);
     }
-    if (look.count == 0) look.advance = kNothing;
-    reading->looks[window] = look;
+    if (look.count == 0) look.advance = kNoTokenAdvance;
+    reading->looks[lookahead] = look;
   }
 }
 
-#define TFPIPE_ALWAYS_INLINE inline __attribute__((always_inline))
-
-inline uint64_t BigEndian(uint64_t value) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  return __builtin_bswap64(value);
-#else
-  return value;
-#endif
-}
-
 // The next bits, from the highest, and how many of them are valid.
-struct Reader {
+struct BitReader {
   const uint8_t* next;
   uint64_t bits = 0;
   int64_t count = 0;
 
-  TFPIPE_ALWAYS_INLINE void Refill() {
+  TFPIPE_INLINE void Refill() {
     uint64_t bytes;
     memcpy(&bytes, next, 8);
-    bits |= BigEndian(bytes) >> count;
+    bits |= ToBigEndian(bytes) >> count;
     next += (63 - count) >> 3;
     count |= 56;
   }
-  TFPIPE_ALWAYS_INLINE void Drop(int number) {
+  TFPIPE_INLINE void Drop(int number) {
     bits <<= number;
     count -= number;
   }
   // Returns `number` bits, at most 15, after the first `skipped`.
-  TFPIPE_ALWAYS_INLINE uint32_t Peek(int skipped, int number) const {
+  TFPIPE_INLINE uint32_t Peek(int skipped, int number) const {
     return static_cast<uint32_t>(bits << skipped >> 1 >> (63 - number));
   }
 };
 
-// Takes one code, which may be long. Returns its advance, or kNothing if there is none.
-inline int TakeOne(const Reading& reading, Reader* reader, uint32_t** token,
-                   uint32_t* counts) {
+// Takes one code, which may be long. Returns its advance, or kNoTokenAdvance if there
+// is none.
+inline int TakeSymbol(const Reading& reading, BitReader* reader, uint32_t** token,
+                      uint32_t* counts) {
   for (int length = 1; length <= kMaxLength; ++length) {
     const auto code = static_cast<int32_t>(reader->bits >> (64 - length));
     if (code > reading.last_code[length]) continue;
     const int number = reading.first_number[length] + code;
     const uint32_t kind =
-        reading.first_kind + static_cast<uint32_t>(kNumWindows + number);
+        reading.first_kind + static_cast<uint32_t>(kNumTokenLooks + number);
     const int size = reading.sizes[number];
     ++counts[kind];
     *(*token)++ = kind << 16 | reader->Peek(length, size);
     reader->Drop(length + size);
     return reading.advances[number];
   }
-  return kNothing;
+  return kNoTokenAdvance;
 }
 
 // Takes the codes of a block. Returns whether they are sound.
-TFPIPE_ALWAYS_INLINE bool ReadBlock(const Reading& dc, const Reading& ac,
-                                    Reader* reader, uint32_t** token,
-                                    uint32_t* counts) {
+TFPIPE_INLINE bool ReadBlock(const Reading& dc, const Reading& ac, BitReader* reader,
+                             uint32_t** token, uint32_t* counts) {
   int place = 0;
-  for (const Reading* reading = &dc; place < kPlaces; reading = &ac) {
+  for (const Reading* reading = &dc; place < kBlockSize; reading = &ac) {
     reader->Refill();
-    const uint64_t window = reader->bits >> (64 - kWindow);
-    const Look look = reading->looks[window];
+    const uint64_t lookahead = reader->bits >> (64 - kTokenLookBits);
+    const Look look = reading->looks[lookahead];
     const int next = place + look.advance;
-    if (next >= kPlaces && !(next > kBlockEnds && next < kBlockEnds + kPlaces)) {
+    if (next >= kBlockSize &&
+        !(next > kTokenEndAdvance && next < kTokenEndAdvance + kBlockSize)) {
       // The second code belongs to the next block, or the first one is long.
-      Reader copy = *reader;
+      BitReader copy = *reader;
       uint32_t* to = *token;
-      place += TakeOne(*reading, &copy, &to, counts);
+      place += TakeSymbol(*reading, &copy, &to, counts);
       *reader = copy;
       *token = to;
       continue;
     }
-    const uint32_t kind = reading->first_kind + static_cast<uint32_t>(window);
+    const uint32_t kind = reading->first_kind + static_cast<uint32_t>(lookahead);
     ++counts[kind];
     *(*token)++ = kind << 16 | reader->Peek(look.taken, look.extra);
     reader->Drop(look.taken + look.extra);
     place = next;
   }
-  return place == kPlaces || (place > kBlockEnds && place < kBlockEnds + kPlaces);
+  return place == kBlockSize ||
+         (place > kTokenEndAdvance && place < kTokenEndAdvance + kBlockSize);
 }
 
 using Readings = Reading[2][kMaxTables];
 
 // Reads the codes of `num_mcus` MCUs, which begin and end at these bytes. Returns
 // whether they are sound.
-TFPIPE_ALWAYS_INLINE bool ReadMcus(const uint8_t* begin, const uint8_t* end,
-                                   const Layout& layout, const Readings& readings,
-                                   int64_t num_mcus, Tokens* tokens, size_t* size) {
-  Reader reader = {begin};
+TFPIPE_INLINE bool ReadMcus(const uint8_t* begin, const uint8_t* end,
+                            const Layout& layout, const Readings& readings,
+                            int64_t num_mcus, Tokens* tokens, size_t* size) {
+  BitReader reader = {begin};
   for (; num_mcus > 0; --num_mcus) {
     if (tokens->values.size() - *size < kMaxMcuTokens) {
       tokens->values.Grow(2 * tokens->values.size() + kMaxMcuTokens);
@@ -213,9 +207,9 @@ TFPIPE_ALWAYS_INLINE bool ReadMcus(const uint8_t* begin, const uint8_t* end,
 }
 
 // Reads all codes. Returns whether they are sound, and as many as the image needs.
-TFPIPE_ALWAYS_INLINE bool ReadIntervals(const Scan& scan, const Header& header,
-                                        const Layout& layout, const Readings& readings,
-                                        Tokens* tokens) {
+TFPIPE_INLINE bool ReadIntervals(const Scan& scan, const Header& header,
+                                 const Layout& layout, const Readings& readings,
+                                 Tokens* tokens) {
   size_t begin = 0, size = 0;
   int64_t rest = layout.num_mcus;
   for (const size_t end : scan.ends) {
@@ -249,38 +243,38 @@ inline void FillWriting(const Reading& reading, const NewCodes& fresh,
   const auto write = [](uint64_t bits, int number, int extra) {
     return bits << 16 | static_cast<uint64_t>((number + extra) << 8 | extra);
   };
-  for (int window = 0; window < kNumWindows; ++window) {
-    const Look& look = reading.looks[window];
-    if (counts[window] == 0) continue;
+  for (int lookahead = 0; lookahead < kNumTokenLooks; ++lookahead) {
+    const Look& look = reading.looks[lookahead];
+    if (counts[lookahead] == 0) continue;
     uint64_t bits = 0;
     int number = 0, read = 0;
     for (int i = 0; i < look.count; ++i) {
       const int symbol = look.numbers[i];
       const int size = i + 1 == look.count && look.extra ? 0 : reading.sizes[symbol];
       int length = 1;
-      while ((window >> (kWindow - read - length) & ((1 << length) - 1)) >
+      while ((lookahead >> (kTokenLookBits - read - length) & ((1 << length) - 1)) >
              reading.last_code[length]) {
         ++length;
       }
       read += length + size;
-      const int value = window >> (kWindow - read) & ((1 << size) - 1);
+      const int value = lookahead >> (kTokenLookBits - read) & ((1 << size) - 1);
       bits = (bits << fresh.lengths[symbol] | fresh.codes[symbol]) << size |
              static_cast<uint64_t>(value);
       number += fresh.lengths[symbol] + size;
     }
-    writing[window] = write(bits, number, look.extra);
+    writing[lookahead] = write(bits, number, look.extra);
   }
   for (int symbol = 0; symbol < kMaxSymbols; ++symbol) {
-    if (counts[kNumWindows + symbol] == 0) continue;
-    writing[kNumWindows + symbol] =
+    if (counts[kNumTokenLooks + symbol] == 0) continue;
+    writing[kNumTokenLooks + symbol] =
         write(fresh.codes[symbol], fresh.lengths[symbol], reading.sizes[symbol]);
   }
 }
 
 // Writes all tokens without stuffed zeros; fills the last byte of an interval with
 // ones.
-TFPIPE_ALWAYS_INLINE void WriteIntervals(const Tokens& tokens, const Writing& writing,
-                                         Scan* scan) {
+TFPIPE_INLINE void WriteIntervals(const Tokens& tokens, const Writing& writing,
+                                  Scan* scan) {
   const uint32_t* token = tokens.values.data();
   uint8_t* next = scan->bytes.data();
   for (const size_t end : tokens.ends) {
@@ -293,7 +287,7 @@ TFPIPE_ALWAYS_INLINE void WriteIntervals(const Tokens& tokens, const Writing& wr
       const uint64_t value = how >> 16 << (how & 255) | (*token & 0xffff);
       bits |= value << (64 - count - number);
       count += number;
-      const uint64_t bytes = BigEndian(bits);
+      const uint64_t bytes = ToBigEndian(bits);
       memcpy(next, &bytes, 8);
       next += count >> 3;
       bits <<= count & ~7;

@@ -9,9 +9,6 @@
 
 namespace tfpipe {
 
-// Bytes of a decoded image: the limit of TensorFlow.
-constexpr int64_t kMaxBytes = int64_t{1} << 29;
-
 // Memory that grows and survives an error; libjpeg would lose its own.
 struct Output : jpeg_destination_mgr {
   uint8_t* bytes;
@@ -66,7 +63,8 @@ inline const char* Refuse(const jpeg_decompress_struct& source) {
   const int64_t height = source.image_height, width = source.image_width;
   if (source.data_precision != 8) return "precision";
   if (source.arith_code) return "arithmetic";
-  if (height * width * source.num_components >= kMaxBytes) return "too_many_pixels";
+  if (height * width * source.num_components >= kMaxImageValues)
+    return "too_many_pixels";
   return nullptr;
 }
 

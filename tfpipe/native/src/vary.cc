@@ -115,9 +115,9 @@ template <typename Function>
 void ForEachTable(const Header& header, Function function) {
   for (int number = 0; number < kMaxTables; ++number) {
     bool uses_dc = false, uses_ac = false;
-    for (int i = 0; i < header.num_parts; ++i) {
-      uses_dc = uses_dc || header.parts[i].dc == number;
-      uses_ac = uses_ac || header.parts[i].ac == number;
+    for (int i = 0; i < header.num_components; ++i) {
+      uses_dc = uses_dc || header.components[i].dc == number;
+      uses_ac = uses_ac || header.components[i].ac == number;
     }
     if (uses_dc) function(0, number);
     if (uses_ac) function(1, number);
@@ -170,12 +170,12 @@ void CountSymbols(Work* work) {
     const uint32_t* kinds = work->tokens.counts + TableOf(kind, number) * kKinds;
     const Reading& reading = work->readings[kind][number];
     uint32_t* counts = work->counts[kind][number];
-    for (int window = 0; window < kNumWindows; ++window) {
-      const Look& look = reading.looks[window];
-      for (int i = 0; i < look.count; ++i) counts[look.numbers[i]] += kinds[window];
+    for (int lookahead = 0; lookahead < kNumTokenLooks; ++lookahead) {
+      const Look& look = reading.looks[lookahead];
+      for (int i = 0; i < look.count; ++i) counts[look.numbers[i]] += kinds[lookahead];
     }
     for (int symbol = 0; symbol < kMaxSymbols; ++symbol) {
-      counts[symbol] += kinds[kNumWindows + symbol];
+      counts[symbol] += kinds[kNumTokenLooks + symbol];
     }
   });
 }
