@@ -1,9 +1,18 @@
-// Tables of Huffman codes for fast decoding, and the blocks of a JPEG that are read or
-// skipped over with them.
+// Huffman tables for fast decoding, and functions that read or skip a block with them
+// (ITU T.81, F.2.2).
 //
-// Each look-up depends on the one before, and this chain sets the speed. One look-up
-// therefore gives two symbols where they fit; in a block that is skipped over, their
-// values need not fit. 8 bytes are read at a time.
+// A look-up waits for the look-up before it, and the chain of look-ups sets the speed.
+// One look-up therefore gives two symbols wherever both fit into its entry. A skipped
+// block needs no values, so the values need not fit.
+//
+// Words of this file:
+//
+//   symbol    the byte behind a code (HUFFVAL in T.81): for DC the size of the value,
+//             for AC the run of zeros (high 4 bits) and the size of the value (low 4)
+//   size      number of bits of a value (SSSS in T.81)
+//   index     where a coefficient is in zigzag order, 0 to 63 (K in T.81)
+//   advance   indices from one coefficient to the next: the run of zeros plus 1
+//   look      entry of a table, found by the next bits of the scan
 #ifndef TFPIPE_NATIVE_CODES_H_
 #define TFPIPE_NATIVE_CODES_H_
 
@@ -17,32 +26,37 @@
 
 namespace tfpipe {
 
-// Bits that are looked up at once: the tables of an image must stay in the L1 cache.
+// Bits of a look-up. The tables of an image must stay in the L1 cache.
 constexpr int kAcLookBits = 11;
-// Bits that are looked up for the first coefficient of a block, without its value.
 constexpr int kDcLookBits = 9;
 constexpr int kNumAcLooks = 1 << kAcLookBits;
-// The places that the end of a block advances: more than a block has. What is not in a
-// window advances even further.
-constexpr unsigned kEndAdvance = 128, kLongAdvance = 255;
-constexpr int kBadIndex = 1 << 10;  // places that a code advances which does not exist
-constexpr int kMaxSkipBits = 18;  // bits, so that a refill of 56 serves three look-ups
-// What a block that is skipped over advances by a code that is in no window. This bit
-// is also set in the place where a block ends without a code for its end.
-constexpr unsigned kStuckAdvance = 64;
 
-// Place of each coefficient in a block. A damaged run may point up to 15 past the last,
-// and the end of a block by kEndAdvance.
+// Bits of a look-up in a skipped block, at most: a refill of 56 bits serves three.
+constexpr int kMaxSkipBits = 18;
+
+// Advances beyond the 64 coefficients of a block tell special cases apart:
+//
+//   kStuckAdvance  the code is not in a skip look; skip.h then takes it slowly. The bit
+//                  is also set at index 64, the end of a full block without an end code
+//   kEndAdvance    the code ends the block (EOB in T.81)
+//   kLongAdvance   the code, or its value, is not in a pair look
+//   kBadIndex      the code does not exist; an index and not an advance
+constexpr unsigned kStuckAdvance = 64, kEndAdvance = 128, kLongAdvance = 255;
+constexpr int kBadIndex = 1 << 10;
+
+// Index in a block, row by row, of each coefficient in zigzag order (T.81, A.3.6). A
+// damaged run may point up to 15 past the last coefficient, the end of a block by
+// kEndAdvance. All such indices lead to the last coefficient.
 struct Zigzag {
-  uint8_t places[64 + kEndAdvance + 16];
+  uint8_t indices[64 + kEndAdvance + 16];
 };
 
 constexpr Zigzag MakeZigzag() {
   Zigzag zigzag = {};
   int row = 0, column = 0;
-  for (unsigned i = 0; i < sizeof(zigzag.places); ++i) {
+  for (unsigned i = 0; i < sizeof(zigzag.indices); ++i) {
     if (i >= 64) row = column = 7;
-    zigzag.places[i] = static_cast<uint8_t>(8 * row + column);
+    zigzag.indices[i] = static_cast<uint8_t>(8 * row + column);
     const bool up = (row + column) % 2 == 0;
     if (up && column == 7) {
       ++row;
@@ -58,74 +72,86 @@ constexpr Zigzag MakeZigzag() {
 
 constexpr Zigzag kZigzag = MakeZigzag();
 
-// What every table has: its source, and what finds a code of any length.
+// The part of each table that finds a code of any length: MAXCODE, and VALPTR minus
+// MINCODE, of T.81, F.2.2.3.
 struct CodeTable {
-  bool known = false;
+  bool filled = false;
   JHUFF_TBL source;
   int32_t last_code[17];  // of each length, or -1
   int32_t first_value[17];
 };
 
-// Codes of the first coefficients of blocks. An entry of `looks` holds, from its lowest
-// bit: the length of the code (8 bits) and the number of bits of the value. It is 0 for
-// codes that are longer or do not exist.
+// Codes of DC coefficients. A look is 0 if the code is longer or does not exist.
+//
+//   bits  content of a look
+//   0-7   length of the code
+//   8-15  size of the value, whose bits follow the code
 struct DcTable : CodeTable {
   uint16_t looks[1 << kDcLookBits];
 };
 
-// Codes of the other coefficients.
+// Codes of AC coefficients, to read them and to skip them.
 //
-// An entry of `pairs` holds, from its lowest bit: the bits to consume (6 bits), the
-// places to advance (8 bits), the places to the first coefficient (5 bits), the second
-// coefficient (5 bits) and the first one (8 bits). One coefficient alone stands as a
-// second one of 0 in the same place, which the first one replaces. If the value is not
-// in the window, then the places are kLongAdvance, the bits are those of the code, and
-// the number of bits of the value stands in place of the coefficient. All but the
-// places are 0 for a longer code.
+//   bits   a look of `pairs` with
+//          one or two symbols        a value that does not fit  no code, or a longer
+//          code
+//   0-5    bits of codes and values  length of the code         0
+//   6-13   advance of all symbols    kLongAdvance               kLongAdvance
+//   14-18  advance of the first      advance                    0
+//   19-23  second value, signed      0                          0
+//   24-31  first value, signed       size of the value          0
 //
-// An entry of `skips` holds the bits to consume (8 bits) and the places to advance:
-// kStuckAdvance and no bits for what is in no window.
+// A single symbol stands as two symbols with one index: the second value, 0, is stored
+// before the first value, which replaces the 0.
+//
+//   bits   a look of `skips` with
+//          one or two symbols        no code, or more than kMaxSkipBits
+//   0-7    bits of codes and values  0
+//   8-15   advance of all symbols    kStuckAdvance
 struct AcTable : CodeTable {
   uint32_t pairs[kNumAcLooks];
   uint16_t skips[kNumAcLooks];
 };
 
-// How blocks begin that are skipped over: the code of the first coefficient, and the
-// next one. Entries are as in `skips`.
+// How skipped blocks begin: the DC code, and an AC code if both fit. Looks are those of
+// `skips`, with an advance of 1 for the DC coefficient.
 struct StartTable {
-  bool known = false;
-  JHUFF_TBL first, other;
+  bool filled = false;
+  JHUFF_TBL dc, ac;
   uint16_t looks[kNumAcLooks];
 };
 
-// Returns a value of `size` bits, which begin at the highest bit.
+// Returns the value of `size` bits, from the highest bit of `bits` on: RECEIVE and
+// EXTEND of T.81, F.2.2.1 and F.2.2.4.
 TFPIPE_INLINE int32_t ValueOf(uint64_t bits, int size) {
   const auto value = static_cast<int32_t>(bits >> 1 >> (63 - size));
-  // A first bit of 0 stands for a negative value.
+  // A highest bit of 0 stands for a negative value.
   const auto negative = static_cast<int32_t>(~static_cast<int64_t>(bits) >> 63);
   return value + (negative & (1 - (1 << size)));
 }
 
-// Decoders take any symbol without a value for the end of a block, except 16 zeros.
+// Returns the advance of an AC symbol. Of the symbols without a value, T.81, F.1.2.2,
+// has only 16 zeros (ZRL) and the end (EOB). Decoders take all others for EOB too.
 inline unsigned AdvanceOf(int symbol) {
   if ((symbol & 15) == 0 && symbol != 0xf0) return kEndAdvance;
   return static_cast<unsigned>(symbol >> 4) + 1;
 }
 
-inline bool IsSame(const JHUFF_TBL& one, const JHUFF_TBL& other) {
-  return memcmp(one.bits, other.bits, sizeof(one.bits)) == 0 &&
-         memcmp(one.huffval, other.huffval, sizeof(one.huffval)) == 0;
+inline bool IsSame(const JHUFF_TBL& a, const JHUFF_TBL& b) {
+  return memcmp(a.bits, b.bits, sizeof(a.bits)) == 0 &&
+         memcmp(a.huffval, b.huffval, sizeof(a.huffval)) == 0;
 }
 
-// Returns whether a table holds this source.
+// Returns whether the table is filled from the source.
 inline bool Holds(const CodeTable& table, const JHUFF_TBL& source) {
-  return table.known && IsSame(table.source, source);
+  return table.filled && IsSame(table.source, source);
 }
 
-// Copies the source, and calls `fill` with each code, its length and its symbol.
+// Copies the source, and calls `fill` with each code, its length and its symbol. Codes
+// follow from the numbers of codes of each length (T.81, C.2).
 template <typename Fill>
 inline void FillCodes(const JHUFF_TBL& source, CodeTable* table, const Fill& fill) {
-  table->known = true;
+  table->filled = true;
   table->source = source;
   int code = 0, value = 0;
   for (int length = 1; length <= 16; ++length, code <<= 1) {
@@ -146,18 +172,19 @@ inline void FillTable(const JHUFF_TBL& source, DcTable* table) {
   });
 }
 
-// What a window adds that begins after another symbol and has fewer bits: tables of 1,
-// 2, 4,
-// ... entries, the one for n bits from entry 1 << n on. An entry is 0 if nothing fits.
-// No symbol but the end of a block and 16 zeros has less than two bits.
+// All but EOB and ZRL have at least 2 bits, the code and its value, so a second symbol
+// has kMaxAfterBits at most.
 constexpr int kMaxAfterBits = kAcLookBits - 2;
 
+// The looks of a second AC symbol in the bits that the first symbol leaves: tables of
+// 1, 2, 4, ... entries. The table for n bits begins at entry 1 << n. An entry is 0 if
+// no symbol fits.
 struct After {
-  uint32_t pairs[2 << kMaxAfterBits];  // with the value in the place of the second one
-  uint32_t skips[2 << kMaxAfterBits];  // and the bits that tell it (from bit 16)
+  uint32_t pairs[2 << kMaxAfterBits];  // bits 0-23 of `pairs`, with the second value
+  uint32_t skips[2 << kMaxAfterBits];  // bits of `skips`; from bit 16 the code's length
 };
 
-// Keeps of each table what fits in one bit less.
+// Fills each table from the table for one bit more.
 inline void FillShorter(After* after) {
   for (unsigned bits = kMaxAfterBits; bits-- > 0;) {
     for (unsigned i = 1u << bits; i < 2u << bits; ++i) {
@@ -168,37 +195,37 @@ inline void FillShorter(After* after) {
   }
 }
 
-// Returns the entry of `pairs` of one symbol.
-inline uint32_t OneSymbol(int value, unsigned places, unsigned bits) {
+// Returns the look of `pairs` for one symbol.
+inline uint32_t OneSymbol(int value, unsigned advance, unsigned bits) {
   return static_cast<uint32_t>(value) << 24 |
-         (places == kEndAdvance ? 1 : places) << 14 | places << 6 | bits;
+         (advance == kEndAdvance ? 1 : advance) << 14 | advance << 6 | bits;
 }
 
-// Fills the windows that begin with a code.
+// Fills all looks that begin with a code.
 inline void FillLooks(int code, int length, int symbol, const After& after,
                       AcTable* table) {
   const int rest = kAcLookBits - length, size = symbol & 15, left = rest - size;
-  const unsigned places = AdvanceOf(symbol), begin = static_cast<unsigned>(code)
-                                                     << rest;
+  const unsigned advance = AdvanceOf(symbol);
+  const unsigned begin = static_cast<unsigned>(code) << rest;
   const auto bits = static_cast<unsigned>(length + size);
-  if (left <= 0 || left > kMaxAfterBits || places == kEndAdvance || size > 7) {
+  if (left <= 0 || left > kMaxAfterBits || advance == kEndAdvance || size > 7) {
     const bool inside = left >= 0 && size <= 7;
-    const uint32_t outside = static_cast<uint32_t>(size) << 24 | places << 14 |
+    const uint32_t outside = static_cast<uint32_t>(size) << 24 | advance << 14 |
                              kLongAdvance << 6 | static_cast<unsigned>(length);
-    const auto skipped = static_cast<uint16_t>(places << 8 | bits);
+    const auto skipped = static_cast<uint16_t>(advance << 8 | bits);
     for (unsigned i = 0; i < 1u << rest; ++i) {
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
-      table->pairs[begin + i] = inside ? OneSymbol(value, places, bits) : outside;
+      table->pairs[begin + i] = inside ? OneSymbol(value, advance, bits) : outside;
       if (bits <= kMaxSkipBits) table->skips[begin + i] = skipped;
     }
     return;
   }
   const uint32_t *pairs = &after.pairs[1u << left], *skips = &after.skips[1u << left];
-  for (unsigned number = 0; number < 1u << size; ++number) {
-    const int value = ValueOf(uint64_t{number} << 32 << (32 - size), size);
-    const uint32_t pair = OneSymbol(value, places, bits), skip = places << 8 | bits;
-    uint32_t* to = &table->pairs[begin + (number << left)];
-    uint16_t* skips_to = &table->skips[begin + (number << left)];
+  for (unsigned value_bits = 0; value_bits < 1u << size; ++value_bits) {
+    const int value = ValueOf(uint64_t{value_bits} << 32 << (32 - size), size);
+    const uint32_t pair = OneSymbol(value, advance, bits), skip = advance << 8 | bits;
+    uint32_t* to = &table->pairs[begin + (value_bits << left)];
+    uint16_t* skips_to = &table->skips[begin + (value_bits << left)];
     for (unsigned i = 0; i < 1u << left; ++i) {
       to[i] = pair + pairs[i];
       const uint32_t both = skip + (skips[i] & 0xffff);
@@ -207,22 +234,22 @@ inline void FillLooks(int code, int length, int symbol, const After& after,
   }
 }
 
-// Fills what may follow, from the codes of the other coefficients.
+// Fills the looks of second symbols.
 inline void FillAfter(const JHUFF_TBL& source, After* after) {
   CodeTable unused;
   memset(after, 0, sizeof(*after));
   FillCodes(source, &unused, [after](int code, int length, int symbol) {
     const int rest = kMaxAfterBits - length, size = symbol & 15;
     const auto bits = static_cast<unsigned>(length + size);
-    const unsigned places = AdvanceOf(symbol);
+    const unsigned advance = AdvanceOf(symbol);
     for (unsigned i = 0; rest >= 0 && i < 1u << rest; ++i) {
       const unsigned at =
           (1u << kMaxAfterBits) + (static_cast<unsigned>(code) << rest) + i;
-      after->skips[at] = static_cast<unsigned>(length) << 16 | places << 8 | bits;
+      after->skips[at] = static_cast<unsigned>(length) << 16 | advance << 8 | bits;
       if (size > rest) continue;
       const int value = ValueOf(uint64_t{i} << 32 << (32 - rest), size);
       if (value < -16 || value > 15) continue;
-      after->pairs[at] = static_cast<uint32_t>(value & 31) << 19 | places << 6 | bits;
+      after->pairs[at] = static_cast<uint32_t>(value & 31) << 19 | advance << 6 | bits;
     }
   });
   FillShorter(after);
@@ -239,19 +266,17 @@ inline void FillTable(const JHUFF_TBL& source, AcTable* table) {
   });
 }
 
-inline void FillTable(const JHUFF_TBL& first, const JHUFF_TBL& other,
-                      StartTable* table) {
-  if (table->known && IsSame(table->first, first) && IsSame(table->other, other))
-    return;
-  table->known = true;
-  table->first = first;
-  table->other = other;
+inline void FillTable(const JHUFF_TBL& dc, const JHUFF_TBL& ac, StartTable* table) {
+  if (table->filled && IsSame(table->dc, dc) && IsSame(table->ac, ac)) return;
+  table->filled = true;
+  table->dc = dc;
+  table->ac = ac;
   After after;
-  FillAfter(other, &after);
-  // One place more, since a block stands at place 0 here.
+  FillAfter(ac, &after);
+  // Plus 1 for the DC coefficient.
   for (auto& look : table->looks) look = (kStuckAdvance + 1) << 8;
   CodeTable unused;
-  FillCodes(first, &unused, [&](int code, int length, int size) {
+  FillCodes(dc, &unused, [&](int code, int length, int size) {
     const int rest = kAcLookBits - length, left = rest - size;
     const auto bits = static_cast<unsigned>(length + size);
     if (rest < 0 || bits > kMaxSkipBits) return;
@@ -259,31 +284,32 @@ inline void FillTable(const JHUFF_TBL& first, const JHUFF_TBL& other,
     for (unsigned i = 0; i < 1u << rest; ++i) {
       uint32_t next = 0;
       if (left > 0) {
-        const int known = left < kMaxAfterBits ? left : kMaxAfterBits;
-        next =
-            after.skips[(1u << known) + ((i & ((1u << left) - 1)) >> (left - known))];
+        const int used = left < kMaxAfterBits ? left : kMaxAfterBits;
+        next = after.skips[(1u << used) + ((i & ((1u << left) - 1)) >> (left - used))];
       }
-      const uint32_t alone = 1 << 8 | bits, both = alone + (next & 0xffff);
-      to[i] = static_cast<uint16_t>((both & 255) <= kMaxSkipBits ? both : alone);
+      const uint32_t single = 1 << 8 | bits, both = single + (next & 0xffff);
+      to[i] = static_cast<uint16_t>((both & 255) <= kMaxSkipBits ? both : single);
     }
   });
 }
 
-// The next bits, from the highest, of which `count` are valid, and the address of the
-// next byte. It is passed by value, so that all of it stays in registers.
+// A position in the scan: the next bits, from the highest on, of which `count` are
+// valid, and the address of the next byte. Functions copy the struct, so that all of it
+// stays in registers.
 struct Bits {
   uint64_t bits;
   int64_t count;
   const uint8_t* next;
 };
 
-// Where the codes end, and the zero bits that were added after the end.
+// The end of the codes, and the number of zero bits added after the end.
 struct CodesEnd {
   const uint8_t* end;
   int missing;
 };
 
-// Reads byte by byte, near a 0xff or the end.
+// Refills byte by byte near a 0xff or the end, as NEXTBIT of T.81, F.2.2.5: a zero
+// follows each 0xff in the codes.
 static TFPIPE_NOINLINE Bits RefillSlowly(CodesEnd* end, Bits b) {
   for (; b.count < 56; b.count += 8) {
     uint64_t byte = 0;
@@ -300,7 +326,7 @@ static TFPIPE_NOINLINE Bits RefillSlowly(CodesEnd* end, Bits b) {
   return b;
 }
 
-// Makes `count` at least 56. A byte of which a part was read before is read again.
+// Makes `count` at least 56. The byte that was read in part is read again.
 TFPIPE_INLINE void Refill(CodesEnd* end, Bits* b) {
   uint64_t bytes = ~uint64_t{0};
   if (end->end - b->next >= 8) memcpy(&bytes, b->next, 8);
@@ -320,12 +346,12 @@ TFPIPE_INLINE void Drop(Bits* b, uint64_t count) {
 
 // A code and its value.
 struct Symbol {
-  int symbol;  // or -1: there is no such code
+  int symbol;  // -1 if the code does not exist
   int32_t value;
 };
 
-// Takes a code of any length, and its value, whose number of bits is a part of the
-// symbol.
+// Takes a code of any length, by DECODE of T.81, F.2.2.3, and its value. `size_mask`
+// selects the bits of the symbol with the size of the value.
 static TFPIPE_NOINLINE Symbol TakeSlowly(CodesEnd* end, const CodeTable& table,
                                          int size_mask, Bits* bits) {
   Bits b = *bits;
@@ -349,8 +375,8 @@ static TFPIPE_NOINLINE Symbol TakeSlowly(CodesEnd* end, const CodeTable& table,
   return symbol;
 }
 
-// Takes the first coefficient of a block, as the difference to the last one. Returns
-// whether its code exists.
+// Takes the difference of a DC coefficient to the last one (T.81, F.2.2.1). Returns
+// whether the code exists.
 TFPIPE_INLINE bool TakeDc(CodesEnd* end, const DcTable& table, Bits* b,
                           int* difference) {
   const int look = table.looks[b->bits >> (64 - kDcLookBits)];
@@ -368,55 +394,55 @@ TFPIPE_INLINE bool TakeDc(CodesEnd* end, const DcTable& table, Bits* b,
   return true;
 }
 
-// Takes one symbol after the first of a block. Returns the place of the next
-// coefficient.
+// Takes one AC symbol of any length. Returns the index of the next coefficient.
 template <bool kWanted>
-TFPIPE_INLINE int TakeLongAc(CodesEnd* end, const AcTable& table, int place, Bits* b,
+TFPIPE_INLINE int TakeLongAc(CodesEnd* end, const AcTable& table, int index, Bits* b,
                              JCOEF* block) {
   Bits copy = *b;
   const Symbol symbol = TakeSlowly(end, table, 15, &copy);
   *b = copy;
   if (symbol.symbol < 0) return kBadIndex;
-  const auto places = static_cast<int>(AdvanceOf(symbol.symbol));
-  if (kWanted && places < 64) {
-    block[kZigzag.places[place + places - 1]] = static_cast<JCOEF>(symbol.value);
+  const auto advance = static_cast<int>(AdvanceOf(symbol.symbol));
+  if (kWanted && advance < 64) {
+    block[kZigzag.indices[index + advance - 1]] = static_cast<JCOEF>(symbol.value);
   }
-  return place + places;
+  return index + advance;
 }
 
-// Returns whether a block ends in this place, with no code too many.
-TFPIPE_INLINE bool IsEnd(int place) {
-  return place == 64 || static_cast<unsigned>(place) - kEndAdvance < 64;
+// Returns whether a block ends at the index, without a code too many.
+TFPIPE_INLINE bool IsEnd(int index) {
+  return index == 64 || static_cast<unsigned>(index) - kEndAdvance < 64;
 }
 
-TFPIPE_INLINE void TakePair(uint32_t pair, int place, int next, Bits* b, JCOEF* block) {
-  block[kZigzag.places[next - 1]] =
+// Stores the coefficients of a look of `pairs`.
+TFPIPE_INLINE void TakePair(uint32_t pair, int index, int next, Bits* b, JCOEF* block) {
+  block[kZigzag.indices[next - 1]] =
       static_cast<JCOEF>(static_cast<int32_t>(pair << 8) >> 27);
-  block[kZigzag.places[place + static_cast<int>(pair >> 14 & 31) - 1]] =
+  block[kZigzag.indices[index + static_cast<int>(pair >> 14 & 31) - 1]] =
       static_cast<JCOEF>(static_cast<int32_t>(pair) >> 24);
   Drop(b, pair);
 }
 
-// Reads the coefficients after the first one into a block of zeros. Returns whether
-// their codes exist.
+// Reads the AC coefficients of a block of zeros (T.81, F.2.2.2). Returns whether the
+// codes exist.
 TFPIPE_INLINE bool TakeAcs(CodesEnd* end, const AcTable& table, Bits* b, JCOEF* block) {
-  int place = 1;
+  int index = 1;
   for (;;) {
     uint32_t pair;
     int next;
     Refill(end, b);
-    // Five look-ups of eleven bits for each refill of 56.
+    // A refill of 56 bits serves five look-ups of 11.
 #pragma GCC unroll 5
     for (int i = 0; i < 5; ++i) {
       pair = table.pairs[b->bits >> (64 - kAcLookBits)];
-      next = place + static_cast<int>(pair >> 6 & 255);
+      next = index + static_cast<int>(pair >> 6 & 255);
       if (next >= 64) break;
-      TakePair(pair, place, next, b, block);
-      place = next;
+      TakePair(pair, index, next, b, block);
+      index = next;
     }
     if (next < 64) continue;
     if (IsEnd(next)) {
-      TakePair(pair, place, next, b, block);
+      TakePair(pair, index, next, b, block);
       return true;
     }
     const unsigned length = pair & 63;
@@ -424,21 +450,21 @@ TFPIPE_INLINE bool TakeAcs(CodesEnd* end, const AcTable& table, Bits* b, JCOEF* 
       Refill(end, b);
       Drop(b, length);
       const auto size = static_cast<int>(pair >> 24);
-      place += static_cast<int>(pair >> 14 & 31);
-      block[kZigzag.places[place - 1]] = static_cast<JCOEF>(ValueOf(b->bits, size));
+      index += static_cast<int>(pair >> 14 & 31);
+      block[kZigzag.indices[index - 1]] = static_cast<JCOEF>(ValueOf(b->bits, size));
       Drop(b, static_cast<unsigned>(size));
-      if (place >= 64) return true;
+      if (index >= 64) return true;
       continue;
     }
-    // A longer code, or the second symbol belongs to the next block.
-    place = TakeLongAc<true>(end, table, place, b, block);
-    if (place >= 64) return place < kBadIndex;
+    // The code is longer, or the second symbol belongs to the next block.
+    index = TakeLongAc<true>(end, table, index, b, block);
+    if (index >= 64) return index < kBadIndex;
   }
 }
 
-// Passes over the coefficients after the first one. Returns whether their codes exist.
+// Skips the AC coefficients of a block. Returns whether the codes exist.
 TFPIPE_INLINE bool SkipAcs(CodesEnd* end, const AcTable& table, Bits* b) {
-  int place = 1;
+  int index = 1;
   for (;;) {
     unsigned skip;
     int next;
@@ -446,33 +472,34 @@ TFPIPE_INLINE bool SkipAcs(CodesEnd* end, const AcTable& table, Bits* b) {
 #pragma GCC unroll 3
     for (int i = 0; i < 3; ++i) {
       skip = table.skips[b->bits >> (64 - kAcLookBits)];
-      next = place + static_cast<int>(skip >> 8);
+      next = index + static_cast<int>(skip >> 8);
       if (next >= 64) break;
       Drop(b, skip);
-      place = next;
+      index = next;
     }
     if (next < 64) continue;
     if (IsEnd(next)) {
       Drop(b, skip);
       return true;
     }
-    place = TakeLongAc<false>(end, table, place, b, nullptr);
-    if (place >= 64) return place < kBadIndex;
+    index = TakeLongAc<false>(end, table, index, b, nullptr);
+    if (index >= 64) return index < kBadIndex;
   }
 }
 
-// Reads one block, into `block` if it is wanted. Returns whether it was sound.
+// Reads a block into `block` if kWanted, otherwise skips the block. Adds the DC
+// difference to `last` (T.81, F.2.1.3.1). Returns whether the block was sound.
 template <bool kWanted>
-TFPIPE_INLINE bool TakeBlock(CodesEnd* end, const DcTable& first, const AcTable& other,
+TFPIPE_INLINE bool TakeBlock(CodesEnd* end, const DcTable& dc, const AcTable& ac,
                              int* last, Bits* b, JCOEF* block) {
   int difference;
   Refill(end, b);
-  if (!TakeDc(end, first, b, &difference)) return false;
+  if (!TakeDc(end, dc, b, &difference)) return false;
   *last += difference;
   if (*last != static_cast<JCOEF>(*last)) return false;
-  if (!kWanted) return SkipAcs(end, other, b);
+  if (!kWanted) return SkipAcs(end, ac, b);
   block[0] = static_cast<JCOEF>(*last);
-  return TakeAcs(end, other, b, block);
+  return TakeAcs(end, ac, b, block);
 }
 
 }  // namespace tfpipe
