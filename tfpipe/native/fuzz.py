@@ -33,7 +33,7 @@ from tfpipe.native.libraries import libjpeg
 _FOLDER = pathlib.Path(__file__).parent / "src"
 _SOURCES = ("fuzz.cc", "rewrite.cc", "turn.cc", "vary.cc", "entry_points.cc")
 _FLAGS = (
-    *("-g1", "-ffp-contract=off", "-DTFPIPE_SMALL_PIECES"),
+    *("-g1", "-ffp-contract=off", "-DTFPIPE_SMALL_CHUNKS"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
 

@@ -77,16 +77,16 @@ Bytes Encode(const std::vector<EntryPoint>& points, uint32_t num_mcus, uint32_t 
              int num_components) {
   Bytes table;
   Packer packer(&table);
-  int place_bits = 0;
+  int offset_bits = 0;
   for (const EntryPoint& point : points)
-    place_bits = std::max(place_bits, BitsOf(point.place));
+    offset_bits = std::max(offset_bits, BitsOf(point.bit_offset));
   packer.Put(kTableVersion, 8);
   packer.Put(static_cast<unsigned>(num_components), 8);
   packer.Put(step, 16);
   packer.Put(num_mcus, 32);
   packer.Put(0, 64);
   packer.Put(0, 32);
-  packer.Put(static_cast<unsigned>(place_bits), 8);
+  packer.Put(static_cast<unsigned>(offset_bits), 8);
   int least[kMaxTableComponents] = {}, bits[kMaxTableComponents] = {};
   for (int i = 0; i < num_components; ++i) {
     const auto less = [i](const EntryPoint& a, const EntryPoint& b) {
@@ -101,7 +101,7 @@ Bytes Encode(const std::vector<EntryPoint>& points, uint32_t num_mcus, uint32_t 
     packer.Put(static_cast<unsigned>(bits[i]), 8);
   }
   for (const EntryPoint& point : points) {
-    packer.Put(point.place, place_bits);
+    packer.Put(point.bit_offset, offset_bits);
     for (int i = 0; i < num_components; ++i)
       packer.Put(static_cast<unsigned>(point.dc[i] - least[i]), bits[i]);
   }

@@ -101,13 +101,13 @@ inline uint64_t Xxh64(const uint8_t* bytes, size_t size) {
 struct EntryPoints {
   const uint8_t *packed, *packed_end;
   uint32_t step, num_mcus, num_points;
-  int num_components, point_bits, place_bits, dc_least[kMaxTableComponents],
+  int num_components, point_bits, offset_bits, dc_least[kMaxTableComponents],
       dc_bits[kMaxTableComponents];
 };
 
 // Where to begin, and with which last DC values.
 struct EntryPoint {
-  uint64_t place;
+  uint64_t bit_offset;
   int dc[kMaxTableComponents];
 };
 
@@ -120,8 +120,8 @@ inline uint64_t Unpack(const EntryPoints& points, uint64_t at, int count) {
 
 inline EntryPoint PointAt(const EntryPoints& points, uint32_t number) {
   uint64_t at = uint64_t{number} * static_cast<unsigned>(points.point_bits);
-  EntryPoint point = {Unpack(points, at, points.place_bits), {}};
-  at += static_cast<unsigned>(points.place_bits);
+  EntryPoint point = {Unpack(points, at, points.offset_bits), {}};
+  at += static_cast<unsigned>(points.offset_bits);
   for (int i = 0; i < points.num_components; ++i) {
     const auto above = static_cast<int>(Unpack(points, at, points.dc_bits[i]));
     point.dc[i] = points.dc_least[i] + above;
@@ -146,8 +146,8 @@ inline bool ReadEntryPoints(const uint8_t* table, size_t table_size,
   points->num_mcus = static_cast<uint32_t>(LowFirst(table + 4, 4));
   if (points->step == 0 || points->num_mcus == 0) return false;
   points->num_points = (points->num_mcus - 1) / points->step;
-  points->place_bits = points->point_bits = table[20];
-  if (points->place_bits > 32) return false;
+  points->offset_bits = points->point_bits = table[20];
+  if (points->offset_bits > 32) return false;
   for (int i = 0; i < num_components; ++i) {
     const uint8_t* part = table + kTableHead + kTablePart * static_cast<size_t>(i);
     points->dc_least[i] = static_cast<int16_t>(LowFirst(part, 2));

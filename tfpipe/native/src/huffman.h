@@ -1,13 +1,17 @@
-// Baseline Huffman decoding of the MCUs that a crop box needs: faster than libjpeg's.
+// Huffman decoding of the MCUs that a crop box needs, in baseline JPEGs (ITU T.81,
+// F.2): faster than libjpeg's decoder, because MCUs outside the crop box are skipped.
 //
-// codes.h reads the blocks. skip.h passes over those outside the crop box; if a restart
-// marker or an entry point (entry_points.h) comes before the next wanted block, the
-// blocks before it are not decoded at all. This decoder replaces libjpeg's decode_mcu;
-// libjpeg has checked the tables before.
+// The MCUs between two wanted MCUs are skipped in one of three ways:
 //
-// This decoder handles sound data only. On anything odd (a code that does not exist, a
-// marker too early, an end) it gives up. libjpeg then decodes the image from its start
-// and alone decides what the data mean.
+//   entry points (entry_points.h)     start again at the last entry point before the
+//   MCU restart markers (T.81, B.2.4.4)   start again after the last marker before the
+//   MCU neither, or the rest of the way   read the codes without values (skip.h,
+//   codes.h)
+//
+// This decoder stands in place of libjpeg's decode_mcu, after libjpeg has checked the
+// tables. It decodes sound data only. On a code that does not exist, an early marker or
+// an end, this decoder gives up; libjpeg then decodes the image from the start, and
+// alone decides about the data.
 #ifndef TFPIPE_NATIVE_HUFFMAN_H_
 #define TFPIPE_NATIVE_HUFFMAN_H_
 
@@ -24,8 +28,7 @@
 #include "entry_points.h"
 #include "skip.h"
 
-// The start of libjpeg's private decoder object: its first two members, which have not
-// changed since 1991.
+// The first two members of libjpeg's private decoder, unchanged since 1991.
 struct jpeg_entropy_decoder {
   void (*start_pass)(j_decompress_ptr info);
   boolean (*decode_mcu)(j_decompress_ptr info, JBLOCKROW* blocks);
@@ -33,9 +36,9 @@ struct jpeg_entropy_decoder {
 
 namespace tfpipe {
 
-// Entry points to make: one before each `step`-th MCU that is passed over.
+// Entry points to make: before every `step`-th MCU that is skipped.
 struct Notes {
-  uint32_t step, left;  // MCUs from one to the next, and up to the next
+  uint32_t step, left;  // MCUs between two entry points; MCUs to the next entry point
   std::vector<EntryPoint> points;
 };
 
@@ -45,27 +48,24 @@ struct Huffman : CodesEnd {
   StartTable starts[MAX_COMPS_IN_SCAN];
   SkippedMcu skipped;
   Chunk chunk;
-  unsigned begins[2 * (kMaxChunkBlocks + kGroup)];  // of blocks in the chunk
-  unsigned others[kMaxChunkBlocks + kGroup];
-  uint64_t mcu_bytes;  // of the scan for each MCU, times 256
+  unsigned begins[2 * (kMaxChunkBlocks + kGroup)];  // see SkipBlocks
+  unsigned second_begins[kMaxChunkBlocks + kGroup];
+  uint64_t mcu_bytes;  // bytes of an MCU in the scan, times 256
   Notes* notes;        // or null
   Bits bits;
-  // Where in the image.
-  int column, num_columns, first_column, last_column;
-  // MCUs to come that were asked for and not looked at yet, as nobody wants them.
-  unsigned num_passed;
-  // Restart intervals: MCUs of each, or 0; those to come of this one; the marker that
-  // follows.
+  int column, num_columns, first_column, last_column;  // of MCUs
+  unsigned num_passed;  // MCUs that libjpeg asked for and nobody wants, not yet skipped
+  // Restart intervals: the MCUs of an interval, or 0; the MCUs left of the present
+  // interval; the number of the marker after the interval, 0 to 7.
   unsigned restart_interval, before_restart, restart;
-  // Entry points, or null; the MCU before which `bits` stands; the first byte of the
-  // scan.
-  const EntryPoints* points;
-  uint32_t mcu;
-  const uint8_t* begin;
+  const EntryPoints* points;  // or null
+  uint32_t mcu;               // index of the MCU at `bits`
+  const uint8_t* begin;       // of the scan
   int last_dc[MAX_COMPS_IN_SCAN];
 };
 
-// Skips the marker between two restart intervals. Returns whether it is the right one.
+// Skips the marker between two restart intervals, and resets the decoder (T.81, E.2.4).
+// Returns whether the marker is the expected one.
 inline bool Restart(Huffman* h) {
   Bits* b = &h->bits;
   if (b->count - h->missing >= 8 || h->end - b->next < 2 || b->next[0] != 0xff ||
@@ -80,7 +80,8 @@ inline bool Restart(Huffman* h) {
   return true;
 }
 
-// Returns the next marker, or null. Within codes, a zero follows each 0xff.
+// Returns the next marker, or null. A zero after a 0xff belongs to the codes, and more
+// 0xff may stand before a marker (T.81, B.1.1.2 and B.1.1.5).
 inline const uint8_t* FindMarker(const uint8_t* next, const uint8_t* end) {
   while (next < end) {
     next = static_cast<const uint8_t*>(memchr(next, 0xff, end - next));
@@ -91,15 +92,15 @@ inline const uint8_t* FindMarker(const uint8_t* next, const uint8_t* end) {
   return nullptr;
 }
 
-// Returns whether a marker follows. If the data just end, libjpeg may complain or not,
-// depending on how far it reads ahead.
+// Returns whether a marker follows. Without a marker libjpeg may complain or not:
+// libjpeg reads ahead.
 inline bool EndsInMarker(const Huffman& h) {
   return FindMarker(h.bits.next, h.end) != nullptr;
 }
 
-// Skips the rest of a restart interval and the marker that ends it. libjpeg never reads
-// past a marker, and it would accept any codes before the marker, except a DC value
-// that leaves 32 bits, which only an interval made on purpose has.
+// Skips the rest of a restart interval and its marker, without reading the codes.
+// libjpeg would read the codes and accept any of them up to the marker, except for a DC
+// value beyond 32 bits, which only a forged interval has.
 inline bool PassInterval(Huffman* h) {
   if (h->before_restart > 0) {
     const uint8_t* marker = FindMarker(h->bits.next, h->end);
@@ -111,13 +112,14 @@ inline bool PassInterval(Huffman* h) {
   return Restart(h);
 }
 
-// Returns whether the bits of the MCUs so far lie before the end of the data.
+// Returns whether all bits taken lie before the end of the data.
 inline bool IsBeforeEnd(const Huffman& h) {
   if (h.end - h.bits.next < 32 && !EndsInMarker(h)) return false;
   return h.bits.count >= h.missing;
 }
 
-// Reads or skips the blocks of an MCU. Returns whether they were sound.
+// Reads the blocks of an MCU (T.81, E.2.5), or skips the blocks if `blocks` is null.
+// Returns whether the blocks were sound.
 inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
                        JBLOCKROW* blocks) {
   Bits bits = h->bits;
@@ -136,8 +138,8 @@ inline bool TakeBlocks(Huffman* h, const jpeg_decompress_struct& info,
   return IsBeforeEnd(*h);
 }
 
-// Returns the place of the next bit, in bits from the first byte of the scan. Unread
-// whole bytes are given back; in the codes, a zero after 0xff is a stuffed one.
+// Returns the offset of the next bit from the first bit of the scan. Gives back the
+// whole bytes not read yet, and the stuffed zero after a 0xff.
 inline uint64_t BitOffset(const Huffman& h) {
   const int64_t unread = h.bits.count - h.missing;
   const uint8_t* at = h.bits.next;
@@ -148,6 +150,7 @@ inline uint64_t BitOffset(const Huffman& h) {
   return static_cast<uint64_t>(at - h.begin) * 8 + static_cast<uint64_t>(-unread & 7);
 }
 
+// Continues at a bit of a byte.
 inline void MoveTo(Huffman* h, const uint8_t* next, unsigned bit) {
   h->bits = {0, 0, next};
   h->missing = 0;
@@ -155,7 +158,8 @@ inline void MoveTo(Huffman* h, const uint8_t* next, unsigned bit) {
   Drop(&h->bits, bit);
 }
 
-// Makes an entry point if one is due after these MCUs.
+// Counts MCUs that were skipped, and makes an entry point if the next entry point is
+// due.
 inline void Note(Huffman* h, int num_mcus) {
   Notes* notes = h->notes;
   if (notes == nullptr) return;
@@ -167,7 +171,7 @@ inline void Note(Huffman* h, int num_mcus) {
   notes->left = notes->step;
 }
 
-// Returns the part of the chunk with these MCUs from the bit `begin` on, about.
+// Returns the bits, about, of `count` MCUs from bit `begin` of the chunk on.
 inline Stretch StretchOf(const Huffman& h, unsigned begin, unsigned count) {
   const uint64_t bytes =
       std::min<uint64_t>(count * h.mcu_bytes / 256 + kMinChunkBytes, kChunkBytes);
@@ -176,8 +180,8 @@ inline Stretch StretchOf(const Huffman& h, unsigned begin, unsigned count) {
   return {begin, begin + (bits < kMinTwoSkippersBits ? 0 : bits / 2), begin + bits};
 }
 
-// Moves to MCU `count` of those that `begins` tells, and makes entry points on the way.
-// Returns whether the DC values are in range.
+// Moves past `count` MCUs of `begins`, and makes entry points on the way. Returns
+// whether the DC values are in range.
 inline bool MovePast(Huffman* h, int count) {
   const unsigned* begin = h->begins;
   const int num_blocks = h->skipped.num_blocks;
@@ -194,29 +198,29 @@ inline bool MovePast(Huffman* h, int count) {
   return IsBeforeEnd(*h);
 }
 
-// Passes over MCUs in the chunk of the scan that begins here. Returns how many these
-// were, perhaps none, or -1 if a DC value is out of range.
+// Skips up to `count` MCUs in a chunk of the scan. Returns the number of MCUs skipped,
+// which may be 0, or -1 if a DC value is out of range.
 inline int SkipInChunk(Huffman* h, unsigned count) {
   if (h->missing > 0) return 0;
   const int num_blocks = h->skipped.num_blocks;
   const unsigned most =
       std::min(count, kMaxChunkBlocks / static_cast<unsigned>(num_blocks));
-  const uint64_t place = BitOffset(*h);
-  const uint8_t* const address = h->begin + (place >> 3);
+  const uint64_t offset = BitOffset(*h);
+  const uint8_t* const address = h->begin + (offset >> 3);
   Chunk* chunk = &h->chunk;
   if (address < chunk->begin || chunk->end - address < kMinChunkBytes) {
     if (h->end - address < kMinChunkBytes) return 0;
     FillChunk(address, h->end, chunk);
   }
-  const unsigned begin = ByteAt(*chunk, address) * 8 + (place & 7);
+  const unsigned begin = ByteAt(*chunk, address) * 8 + (offset & 7);
   const int num_skipped =
       SkipBlocks(*chunk, h->skipped, StretchOf(*h, begin, most),
-                 static_cast<int>(most) * num_blocks, h->begins, h->others);
+                 static_cast<int>(most) * num_blocks, h->begins, h->second_begins);
   const int num_mcus = std::min(num_skipped / num_blocks, static_cast<int>(count));
   return MovePast(h, num_mcus) ? num_mcus : -1;
 }
 
-// Passes over MCUs. Returns whether they were sound.
+// Skips MCUs. Returns whether the MCUs were sound.
 inline bool SkipMcus(Huffman* h, const jpeg_decompress_struct& info, unsigned count) {
   while (count > 0) {
     int num_mcus = count < kMinChunkMcus ? 0 : SkipInChunk(h, count);
@@ -231,16 +235,16 @@ inline bool SkipMcus(Huffman* h, const jpeg_decompress_struct& info, unsigned co
   return true;
 }
 
-// Moves to the last entry point before the next wanted MCU, if it is ahead. Returns
-// whether it lies within the scan.
+// Moves to the last entry point before the next wanted MCU, if the point is ahead.
+// Returns whether the point lies within the scan.
 inline bool Jump(Huffman* h) {
-  const uint32_t step = h->points->step, number = (h->mcu + h->num_passed) / step;
-  if (number == 0 || number > h->points->num_points) return true;
-  const uint32_t mcu = number * step;
+  const uint32_t step = h->points->step, count = (h->mcu + h->num_passed) / step;
+  if (count == 0 || count > h->points->num_points) return true;
+  const uint32_t mcu = count * step;
   if (mcu <= h->mcu) return true;
-  const EntryPoint point = PointAt(*h->points, number - 1);
-  if (point.place >> 3 >= static_cast<uint64_t>(h->end - h->begin)) return false;
-  MoveTo(h, h->begin + (point.place >> 3), point.place & 7);
+  const EntryPoint point = PointAt(*h->points, count - 1);
+  if (point.bit_offset >> 3 >= static_cast<uint64_t>(h->end - h->begin)) return false;
+  MoveTo(h, h->begin + (point.bit_offset >> 3), point.bit_offset & 7);
   static_assert(sizeof(h->last_dc) == sizeof(point.dc), "one value for each component");
   memcpy(h->last_dc, point.dc, sizeof(h->last_dc));
   h->num_passed -= mcu - h->mcu;
@@ -248,7 +252,7 @@ inline bool Jump(Huffman* h) {
   return true;
 }
 
-// Moves past the MCUs whose skipping was put off.
+// Skips the MCUs of `num_passed`. Returns whether the MCUs were sound.
 inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
   if (h->points != nullptr) {
     if (!Jump(h)) return false;
@@ -264,7 +268,8 @@ inline bool CatchUp(Huffman* h, const jpeg_decompress_struct& info) {
   return SkipMcus(h, info, count);
 }
 
-// Reads the blocks of an MCU, as libjpeg's decode_mcu. Returns whether they were sound.
+// Stands for libjpeg's decode_mcu: reads a wanted MCU, or counts an MCU to skip.
+// Returns whether the data were sound.
 inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info, JBLOCKROW* blocks) {
   const bool wanted =
       blocks != nullptr && h->column >= h->first_column && h->column <= h->last_column;
@@ -281,10 +286,9 @@ inline bool TakeMcu(Huffman* h, const jpeg_decompress_struct& info, JBLOCKROW* b
   return TakeBlocks(h, info, blocks);
 }
 
-// Returns, after the last MCU, whether libjpeg would have come this far. libjpeg reads
-// the skipped MCUs too, and only the end of the data stops it.
-//
-// A JPEG with entry points is known to be sound up to EOI.
+// Returns, after the last wanted MCU, whether libjpeg would have read the MCUs after
+// it. Only the end of the data stops libjpeg there. A JPEG with entry points is sound
+// up to EOI.
 inline bool End(Huffman* h, const jpeg_decompress_struct& info) {
   if (h->points != nullptr) return true;
   if (h->restart_interval == 0) return CatchUp(h, info);
@@ -294,7 +298,8 @@ inline bool End(Huffman* h, const jpeg_decompress_struct& info) {
   return h->num_passed == 0 || EndsInMarker(*h);
 }
 
-// Returns whether this decoder can decode an image. A lossless one may lack tables.
+// Returns whether the image has one sequential Huffman scan. A lossless JPEG may lack
+// tables.
 inline bool IsPlain(const jpeg_decompress_struct& info) {
   if (info.progressive_mode || info.arith_code ||
       info.comps_in_scan != info.num_components) {
@@ -315,33 +320,34 @@ inline void FillTables(const jpeg_decompress_struct& info, Huffman* h) {
   SkippedMcu* mcu = &h->skipped;
   for (int i = 0; i < info.comps_in_scan; ++i) {
     const jpeg_component_info& component = *info.cur_comp_info[i];
-    DcTable* first = &h->dc[component.dc_tbl_no];
-    AcTable* other = &h->ac[component.ac_tbl_no];
-    FillTable(*info.dc_huff_tbl_ptrs[component.dc_tbl_no], first);
-    FillTable(*info.ac_huff_tbl_ptrs[component.ac_tbl_no], other);
-    SkippedComponent* part = &mcu->parts[i];
-    *part = {{nullptr, other->skips}, first, other};
-    // Components with the same tables share them, for the sake of the L1 cache.
+    DcTable* dc = &h->dc[component.dc_tbl_no];
+    AcTable* ac = &h->ac[component.ac_tbl_no];
+    FillTable(*info.dc_huff_tbl_ptrs[component.dc_tbl_no], dc);
+    FillTable(*info.ac_huff_tbl_ptrs[component.ac_tbl_no], ac);
+    SkippedComponent* skipped = &mcu->components[i];
+    *skipped = {{nullptr, ac->skips}, dc, ac};
+    // Components with equal tables share a StartTable, to save L1 cache.
     for (int j = 0; j < i; ++j) {
-      const SkippedComponent& before = mcu->parts[j];
-      if (before.first == first && before.other == other) part->looks = before.looks;
+      const SkippedComponent& before = mcu->components[j];
+      if (before.dc == dc && before.ac == ac) skipped->looks = before.looks;
     }
-    if (part->looks.starts != nullptr) continue;
-    FillTable(first->source, other->source, &h->starts[i]);
-    part->looks.starts = h->starts[i].looks;
+    if (skipped->looks.starts != nullptr) continue;
+    FillTable(dc->source, ac->source, &h->starts[i]);
+    skipped->looks.starts = h->starts[i].looks;
   }
   mcu->num_blocks = info.blocks_in_MCU;
   mcu->cycle = mcu->num_blocks;
   while (mcu->cycle < kGroup) mcu->cycle += mcu->num_blocks;
   for (int i = 0; i <= mcu->cycle + kGroup; ++i) {
-    const int part = info.MCU_membership[i % info.blocks_in_MCU];
-    mcu->part_of[i] = part;
-    mcu->looks[i] = mcu->parts[part].looks;
+    const int component = info.MCU_membership[i % info.blocks_in_MCU];
+    mcu->component_of[i] = component;
+    mcu->looks[i] = mcu->components[component].looks;
   }
 }
 
-// Starts at the first MCU; only the given columns of each row are wanted.
-// The entry points may be null, and are not used if they do not fit the image.
+// Starts at the first MCU. In each row, the MCUs from `first_column` to `last_column`
+// are wanted. `points` may be null; entry points that do not fit the image are not
+// used.
 inline void Begin(const jpeg_decompress_struct& info, int first_column, int last_column,
                   const EntryPoints* points, Huffman* h) {
   FillTables(info, h);

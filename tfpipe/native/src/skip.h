@@ -1,14 +1,17 @@
-// Passes over the MCUs that nobody wants, without a branch for each symbol.
+// Skips MCUs outside the crop box, without a branch for each symbol.
 //
-// The stuffed zeros of a chunk of the scan are removed first. A look-up then needs no
-// test: it gives one or two symbols, and the end of a block only selects another table.
-// Where each block begins is noted; the DC values are read afterwards, as no look-up
-// waits for them.
+//   FillChunk       copies a chunk of the scan without its stuffed zeros (T.81,
+//   B.1.1.5),
+//                   so that no look-up tests for them
+//   SkipBlocks      notes the bit where each block begins. A look-up gives one or two
+//                   symbols; the end of a block only selects the next table
+//   AddDifferences  reads the DC differences afterwards, because no look-up needs them
 //
-// A second skipper takes turns with the first one. It begins in the middle, at any
-// byte, and is in step with the codes and the order of the components after a hundred
-// bytes or so. When the first skipper comes to a place where both begin an MCU, all
-// that follows is known.
+// A look-up waits for the look-up before it. SkipBlocks therefore runs two skippers in
+// turns. The second skipper begins at the middle of the chunk, at any bit. After some
+// hundred bytes its codes and components agree with those of the image. Where the first
+// skipper comes to a bit at which both skippers began an MCU, the rest is known
+// already.
 #ifndef TFPIPE_NATIVE_SKIP_H_
 #define TFPIPE_NATIVE_SKIP_H_
 
@@ -21,25 +24,24 @@
 
 namespace tfpipe {
 
-#ifdef TFPIPE_SMALL_PIECES                 // for fuzz.cc, whose images are small
-constexpr int kChunkBytes = 700;           // of the scan
-constexpr unsigned kMaxChunkBlocks = 100;  // that are passed over at once, at most
-constexpr unsigned kMinTwoSkippersBits =
-    1200;  // for which two skippers are worth while
+#ifdef TFPIPE_SMALL_CHUNKS  // for the small images of fuzz.cc
+constexpr bool kSmallChunks = true;
 #else
-constexpr int kChunkBytes = 16384;
-constexpr unsigned kMaxChunkBlocks = 4096;
-constexpr unsigned kMinTwoSkippersBits = 8192;
+constexpr bool kSmallChunks = false;
 #endif
-constexpr int kChunkPadding = 16;   // so that 8 bytes may be read at its end
-constexpr int kMinChunkBytes = 64;  // bytes: another chunk is worth while from here on
-constexpr unsigned kMinChunkMcus = 2;  // for which a chunk is not worth while
-constexpr int kGroup = 3;              // look-ups of kMaxSkipBits bits for 8 bytes
 
-// A chunk of the scan without its stuffed zeros, and where these were: the number of
-// bytes of the chunk before each.
+constexpr int kChunkBytes = kSmallChunks ? 700 : 16384;  // of the scan
+constexpr int kChunkPadding = 16;      // bytes, so that 8 bytes may be read at the end
+constexpr int kMinChunkBytes = 64;     // fewer bytes are not worth a chunk
+constexpr unsigned kMinChunkMcus = 2;  // fewer MCUs are not worth a chunk
+constexpr unsigned kMaxChunkBlocks = kSmallChunks ? 100 : 4096;  // skipped in one call
+constexpr unsigned kMinTwoSkippersBits = kSmallChunks ? 1200 : 8192;
+constexpr int kGroup = 3;  // look-ups of kMaxSkipBits in the 8 bytes of a refill
+
+// A chunk of the scan without its stuffed zeros. `stuffed` has, for each zero, the
+// number of chunk bytes before the zero.
 struct Chunk {
-  const uint8_t *begin = nullptr, *end = nullptr;  // in the scan
+  const uint8_t *begin = nullptr, *end = nullptr;  // addresses in the scan
   int size = 0, num_stuffed = 0;
   uint8_t bytes[kChunkBytes + kChunkPadding];
   uint16_t stuffed[kChunkBytes / 2 + 1];
@@ -47,8 +49,8 @@ struct Chunk {
 
 static_assert(kChunkBytes <= 16384, "the searches below begin with steps of 8192");
 
-// Fills the chunk that begins here. It ends before a marker and before the end of the
-// data.
+// Fills a chunk from `begin` on. The chunk ends before the next marker and before the
+// end of the data.
 inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
   if (end - begin > kChunkBytes) end = begin + kChunkBytes;
   const uint8_t* from = begin;
@@ -56,10 +58,10 @@ inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
   int num_stuffed = 0;
   while (from < end) {
     const void* byte = memchr(from, 0xff, static_cast<size_t>(end - from));
-    const auto* found = byte == nullptr ? end : static_cast<const uint8_t*>(byte);
-    memcpy(to, from, static_cast<size_t>(found - from));
-    to += found - from;
-    from = found;
+    const auto* ff = byte == nullptr ? end : static_cast<const uint8_t*>(byte);
+    memcpy(to, from, static_cast<size_t>(ff - from));
+    to += ff - from;
+    from = ff;
     if (end - from < 2 || from[1] != 0) break;
     *to++ = 0xff;
     from += 2;
@@ -72,7 +74,7 @@ inline void FillChunk(const uint8_t* begin, const uint8_t* end, Chunk* chunk) {
   memset(to, 0, kChunkPadding);
 }
 
-// Returns the address in the scan of a byte of the chunk.
+// Returns the address in the scan of a chunk byte.
 inline const uint8_t* AddressOf(const Chunk& chunk, unsigned byte) {
   int count = 0;
   for (int step = 8192; step > 0; step /= 2) {
@@ -82,8 +84,8 @@ inline const uint8_t* AddressOf(const Chunk& chunk, unsigned byte) {
   return chunk.begin + byte + count;
 }
 
-// Returns the byte of the chunk that stands at this address, which no stuffed zero
-// does.
+// Returns the chunk byte at an address in the scan, which is not that of a stuffed
+// zero.
 inline unsigned ByteAt(const Chunk& chunk, const uint8_t* address) {
   const auto byte = static_cast<unsigned>(address - chunk.begin);
   unsigned count = 0;
@@ -97,40 +99,42 @@ inline unsigned ByteAt(const Chunk& chunk, const uint8_t* address) {
   return byte - count;
 }
 
-// The looks of a block: of StartTable and AcTable.
+// The looks of a block, from StartTable and AcTable.
 struct SkipLooks {
-  const uint16_t *starts, *others;
+  const uint16_t *starts, *acs;
 };
 
 // The tables of a component.
 struct SkippedComponent {
   SkipLooks looks;
-  const DcTable* first;
-  const AcTable* other;
+  const DcTable* dc;
+  const AcTable* ac;
 };
 
-// The blocks of an MCU. The arrays hold them again and again: of `cycle` blocks, which
-// are whole MCUs and no less than a group of look-ups may end, and of some more.
+// The blocks of an MCU. The arrays repeat the blocks: the first `cycle` blocks are
+// whole MCUs, at least kGroup blocks, and kGroup + 1 blocks follow, which a group of
+// look-ups may reach.
 struct SkippedMcu {
   int num_blocks = 0, cycle = 0;
-  SkippedComponent parts[MAX_COMPS_IN_SCAN];
-  int part_of[D_MAX_BLOCKS_IN_MCU + kGroup + 1];  // of each block
+  SkippedComponent components[MAX_COMPS_IN_SCAN];
+  int component_of[D_MAX_BLOCKS_IN_MCU + kGroup + 1];
   SkipLooks looks[D_MAX_BLOCKS_IN_MCU + kGroup + 1];
 };
 
-TFPIPE_INLINE uint64_t BitsAt(const uint8_t* bytes, unsigned place) {
+// Returns 57 or more bits from bit `at` on.
+TFPIPE_INLINE uint64_t BitsAt(const uint8_t* bytes, unsigned at) {
   uint64_t bits;
-  memcpy(&bits, bytes + (place >> 3), 8);
-  return ToBigEndian(bits) << (place & 7);
+  memcpy(&bits, bytes + (at >> 3), 8);
+  return ToBigEndian(bits) << (at & 7);
 }
 
-inline Bits BitsFrom(const Chunk& chunk, unsigned place) {
-  const auto unread = static_cast<int64_t>(place & 7);
-  const uint8_t* next = chunk.bytes + (place >> 3);
+inline Bits BitsFrom(const Chunk& chunk, unsigned at) {
+  const auto unread = static_cast<int64_t>(at & 7);
+  const uint8_t* next = chunk.bytes + (at >> 3);
   return {BitsAt(next, 0) >> 8 << 8 << unread, 56 - unread, next + 7};
 }
 
-// Finds a code of any length. Returns its symbol, or -1.
+// Finds a code of any length (T.81, F.2.2.3). Returns its symbol, or -1.
 inline int FindCode(const CodeTable& table, uint64_t bits, int* length) {
   for (int i = 1; i <= 16; ++i) {
     const auto code = static_cast<int32_t>(bits >> (64 - i));
@@ -141,18 +145,19 @@ inline int FindCode(const CodeTable& table, uint64_t bits, int* length) {
   return -1;
 }
 
-// Passes over blocks from one place on. Two of these take turns, since each of them
-// waits most of the time for its look-ups.
+// Skips blocks. Bits of `taken`:
+//
+//   0-7   bits taken by the group of look-ups
+//   8-15  index in the block, see codes.h
 struct Skipper {
   Bits b;
-  unsigned at;  // bits of the chunk before this group of look-ups
-  unsigned
-      taken;  // bits that are taken of the group (8 bits), and the place in the block
-  const uint16_t* looks;
+  unsigned at;  // first bit of the group of look-ups in the chunk
+  unsigned taken;
+  const uint16_t* looks;  // of the next look-up
   const SkipLooks* block;
-  unsigned* begins;  // where each block begins, and the one after the last
-  unsigned* next;
-  int64_t stop;  // the bit that ends it; -1 after a code that does not exist
+  unsigned* begins;  // first bit of each block, and of the block after the last
+  unsigned* next;    // entry of `begins` to fill
+  int64_t stop;  // last bit to begin a group at; -1 after a code that does not exist
 };
 
 inline Skipper SkipperAt(const Chunk& chunk, const SkippedMcu& mcu, unsigned at,
@@ -168,7 +173,7 @@ TFPIPE_INLINE void RefillSkipper(Skipper* s) {
   s->b.count |= 56;
 }
 
-// Returns whether the look-up fitted.
+// Looks up one or two symbols. Returns whether the table holds them.
 TFPIPE_INLINE bool TakeLook(Skipper* s, unsigned* look) {
   *look = s->looks[s->b.bits >> (64 - kAcLookBits)];
   s->b.bits <<= *look & 63;
@@ -176,17 +181,18 @@ TFPIPE_INLINE bool TakeLook(Skipper* s, unsigned* look) {
   return (s->taken & kStuckAdvance << 8) == 0;
 }
 
-// Goes to the next block if this one is at its end.
+// Selects the table of the next look-up: of the same block, or of the next block.
 TFPIPE_INLINE void NextLook(Skipper* s) {
-  const uint16_t *starts = s->block[1].starts, *others = s->block->others;
+  const uint16_t *starts = s->block[1].starts, *acs = s->block->acs;
   const unsigned ends = s->taken / (kEndAdvance << 8);
   *s->next = s->at + (s->taken & 255);
   s->next += ends;
   s->block += ends;
-  s->looks = __builtin_expect_with_probability(ends != 0, 1, 0.5) ? starts : others;
+  s->looks = __builtin_expect_with_probability(ends != 0, 1, 0.5) ? starts : acs;
   s->taken &= (ends - 1) | 255;
 }
 
+// Counts the bits of a group of look-ups.
 TFPIPE_INLINE void EndGroup(const SkippedMcu& mcu, Skipper* s) {
   s->at += s->taken & 255;
   s->b.count -= s->taken & 255;
@@ -194,43 +200,45 @@ TFPIPE_INLINE void EndGroup(const SkippedMcu& mcu, Skipper* s) {
   s->block -= s->block >= mcu.looks + mcu.cycle ? mcu.cycle : 0;
 }
 
-// Takes back a look-up that did not fit, and takes one symbol, which may be long.
+// Takes back the look-up that failed, and takes one symbol of any length instead.
 static TFPIPE_NOINLINE void SkipSlowly(const Chunk& chunk, const SkippedMcu& mcu,
                                        unsigned look, Skipper* s) {
-  unsigned place = s->taken >> 8;
-  if (place == 64) {  // the block is full, and has no code for its end
+  unsigned index = s->taken >> 8;
+  if (index == 64) {  // a full block has no code for its end
     s->at += s->taken & 255;
   } else {
     s->taken -= look;
     s->at += s->taken & 255;
-    place = s->taken >> 8;
-    const SkippedComponent& part = mcu.parts[mcu.part_of[s->block - mcu.looks]];
+    index = s->taken >> 8;
+    const SkippedComponent& component =
+        mcu.components[mcu.component_of[s->block - mcu.looks]];
     const uint64_t bits = BitsAt(chunk.bytes, s->at);
     int length = 0;
-    const int symbol = place == 0 ? FindCode(*part.first, bits, &length)
-                                  : FindCode(*part.other, bits, &length);
+    const int symbol = index == 0 ? FindCode(*component.dc, bits, &length)
+                                  : FindCode(*component.ac, bits, &length);
     if (symbol < 0) {
       s->stop = -1;
       s->taken = 0;
       return;
     }
-    s->at += static_cast<unsigned>(length + (place == 0 ? symbol : symbol & 15));
-    place += place == 0 ? 1 : AdvanceOf(symbol);
+    s->at += static_cast<unsigned>(length + (index == 0 ? symbol : symbol & 15));
+    index += index == 0 ? 1 : AdvanceOf(symbol);
   }
   s->b = BitsFrom(chunk, s->at);
-  const bool ends = place >= 64;
+  const bool ends = index >= 64;
   *s->next = s->at;
   s->next += ends;
   s->block += ends;
-  s->taken = ends ? 0 : place << 8;
-  s->looks = ends ? s->block->starts : s->block->others;
+  s->taken = ends ? 0 : index << 8;
+  s->looks = ends ? s->block->starts : s->block->acs;
 }
 
 inline bool Goes(const Skipper& s, const unsigned* last) {
   return s.next <= last && s.at <= s.stop;
 }
 
-// Passes over blocks until the skipper stops, or `last` is filled: two more may be.
+// Skips blocks until the skipper stops, or `last` is filled and perhaps two entries
+// more.
 inline void SkipAlone(const Chunk& chunk, const SkippedMcu& mcu, const unsigned* last,
                       Skipper* skipper) {
   Skipper s = *skipper;
@@ -252,111 +260,113 @@ inline void SkipAlone(const Chunk& chunk, const SkippedMcu& mcu, const unsigned*
   *skipper = s;
 }
 
-// Does the same with two skippers, until one of them ends.
+// Skips blocks with two skippers in turns until either skipper ends.
 inline void SkipInTurns(const Chunk& chunk, const SkippedMcu& mcu,
-                        const unsigned* one_last, const unsigned* other_last,
-                        Skipper* first, Skipper* second) {
-  Skipper one = *first, other = *second;
-  while (Goes(one, one_last) && Goes(other, other_last)) {
-    RefillSkipper(&one);
-    RefillSkipper(&other);
+                        const unsigned* first_last, const unsigned* second_last,
+                        Skipper* first_skipper, Skipper* second_skipper) {
+  Skipper first = *first_skipper, second = *second_skipper;
+  while (Goes(first, first_last) && Goes(second, second_last)) {
+    RefillSkipper(&first);
+    RefillSkipper(&second);
 #pragma GCC unroll 3
     for (int i = 0; i < kGroup; ++i) {
-      unsigned look, other_look;
-      const bool fits = TakeLook(&one, &look),
-                 other_fits = TakeLook(&other, &other_look);
-      if (TFPIPE_RARE(!(fits & other_fits))) {
-        Skipper copy = one, other_copy = other;
+      unsigned look, second_look;
+      const bool fits = TakeLook(&first, &look),
+                 second_fits = TakeLook(&second, &second_look);
+      if (TFPIPE_RARE(!(fits & second_fits))) {
+        Skipper copy = first, second_copy = second;
         if (fits)
           NextLook(&copy);
         else
           SkipSlowly(chunk, mcu, look, &copy);
-        if (other_fits)
-          NextLook(&other_copy);
+        if (second_fits)
+          NextLook(&second_copy);
         else
-          SkipSlowly(chunk, mcu, other_look, &other_copy);
-        one = copy;
-        other = other_copy;
+          SkipSlowly(chunk, mcu, second_look, &second_copy);
+        first = copy;
+        second = second_copy;
         break;
       }
-      NextLook(&one);
-      NextLook(&other);
+      NextLook(&first);
+      NextLook(&second);
     }
-    EndGroup(mcu, &one);
-    EndGroup(mcu, &other);
+    EndGroup(mcu, &first);
+    EndGroup(mcu, &second);
   }
-  *first = one;
-  *second = other;
+  *first_skipper = first;
+  *second_skipper = second;
 }
 
-// Goes on with `one` until an MCU of it begins where one of `other` does. From there on
-// all is the same: what `other` noted is appended, and `one` ends.
+// Continues the first skipper until it begins an MCU where the second skipper began an
+// MCU. From there on both are equal: appends the blocks of the second skipper, and ends
+// the first.
 inline void Join(const Chunk& chunk, const SkippedMcu& mcu, const unsigned* last,
-                 const Skipper& other, Skipper* one) {
+                 const Skipper& second, Skipper* first) {
   const int num_blocks = mcu.num_blocks;
-  const unsigned *from = other.begins, *to = one->begins;
+  const unsigned *from = second.begins, *to = first->begins;
   for (;;) {
-    while (to >= one->next) {
-      if (!Goes(*one, last)) return;
-      SkipAlone(chunk, mcu, one->next, one);
+    while (to >= first->next) {
+      if (!Goes(*first, last)) return;
+      SkipAlone(chunk, mcu, first->next, first);
     }
-    while (from < other.next && *from < *to) from += num_blocks;
-    if (from >= other.next) return;
+    while (from < second.next && *from < *to) from += num_blocks;
+    if (from >= second.next) return;
     if (*from == *to) break;
     to += num_blocks;
   }
-  const auto count = static_cast<size_t>(other.next - from);
-  one->next = one->begins + (to - one->begins);
-  memcpy(one->next, from, count * sizeof(*from));
-  one->next += count;
-  one->stop = -1;
+  const auto count = static_cast<size_t>(second.next - from);
+  first->next = first->begins + (to - first->begins);
+  memcpy(first->next, from, count * sizeof(*from));
+  first->next += count;
+  first->stop = -1;
 }
 
-// The bits of a chunk from which and up to which blocks are passed over. A second
-// skipper begins at `middle`, wherever this is, unless it is `begin`.
+// The bits of a chunk to skip. A second skipper begins at `middle`, if `middle` is not
+// `begin`.
 struct Stretch {
   unsigned begin, middle, end;
 };
 
-// Passes over blocks until `limit` of them, at most kMaxChunkBlocks, or the stretch are
-// over. Fills where each block begins, and the one after the last. Returns the number
-// of blocks, perhaps more than `limit`; fewer if a code does not exist.
+// Skips blocks to the end of the stretch, or `limit` blocks, at most kMaxChunkBlocks.
+// Fills the first bit of each block, and of the block after the last. Returns the
+// number of blocks, which may exceed `limit`, and is smaller if a code does not exist.
 //
-// If the second skipper is never in step, its work is lost, and nothing else.
+// The second skipper may never agree with the first skipper. The result is then the
+// same, without the time saved.
 inline int SkipBlocks(const Chunk& chunk, const SkippedMcu& mcu, const Stretch& stretch,
-                      int limit, unsigned* begins, unsigned* others) {
+                      int limit, unsigned* begins, unsigned* second_begins) {
   const int64_t stop = std::min<int64_t>(stretch.end, int64_t{chunk.size} * 8) - 64;
   unsigned* const last = begins + limit;
-  Skipper one = SkipperAt(chunk, mcu, stretch.begin, begins);
-  one.stop = stop;
+  Skipper first = SkipperAt(chunk, mcu, stretch.begin, begins);
+  first.stop = stop;
   if (stretch.middle > stretch.begin && stretch.middle < stop) {
-    unsigned* const other_last = others + kMaxChunkBlocks;
-    Skipper other = SkipperAt(chunk, mcu, stretch.middle, others);
-    other.stop = stop;
-    one.stop = stretch.middle;
-    SkipInTurns(chunk, mcu, last, other_last, &one, &other);
-    SkipAlone(chunk, mcu, last, &one);
-    const bool middle = one.stop >= 0 && one.next <= last;
-    if (middle) SkipAlone(chunk, mcu, other_last, &other);
-    if (one.stop >= 0) one.stop = stop;
-    if (middle && other.stop >= 0) Join(chunk, mcu, last, other, &one);
+    unsigned* const second_last = second_begins + kMaxChunkBlocks;
+    Skipper second = SkipperAt(chunk, mcu, stretch.middle, second_begins);
+    second.stop = stop;
+    first.stop = stretch.middle;
+    SkipInTurns(chunk, mcu, last, second_last, &first, &second);
+    SkipAlone(chunk, mcu, last, &first);
+    const bool at_middle = first.stop >= 0 && first.next <= last;
+    if (at_middle) SkipAlone(chunk, mcu, second_last, &second);
+    if (first.stop >= 0) first.stop = stop;
+    if (at_middle && second.stop >= 0) Join(chunk, mcu, last, second, &first);
   }
-  SkipAlone(chunk, mcu, last, &one);
-  return static_cast<int>(one.next - begins) - 1;
+  SkipAlone(chunk, mcu, last, &first);
+  return static_cast<int>(first.next - begins) - 1;
 }
 
-// Adds the DC differences of MCUs that begin at these bits. Returns whether the values
-// are in range.
+// Adds the DC differences of MCUs to the last DC value of each component (T.81,
+// F.2.1.3.1). Returns whether the values are in range.
 inline bool AddDifferences(const Chunk& chunk, const SkippedMcu& mcu,
                            const unsigned* begins, int num_mcus, int* last_dc) {
   for (; num_mcus > 0; --num_mcus, begins += mcu.num_blocks) {
     for (int i = 0; i < mcu.num_blocks; ++i) {
-      const DcTable& first = *mcu.parts[mcu.part_of[i]].first;
+      const DcTable& dc = *mcu.components[mcu.component_of[i]].dc;
       const uint64_t bits = BitsAt(chunk.bytes, begins[i]);
-      const unsigned look = first.looks[bits >> (64 - kDcLookBits)];
+      const unsigned look = dc.looks[bits >> (64 - kDcLookBits)];
       int length = static_cast<int>(look & 255), size = static_cast<int>(look >> 8);
-      if (TFPIPE_RARE(look == 0)) size = FindCode(first, bits, &length);
-      int* last = &last_dc[mcu.part_of[i]];
+      if (TFPIPE_RARE(look == 0)) size = FindCode(dc, bits, &length);
+      int* last = &last_dc[mcu.component_of[i]];
       *last += ValueOf(bits << length, size);
       if (*last != static_cast<JCOEF>(*last)) return false;
     }
