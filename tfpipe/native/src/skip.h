@@ -1,17 +1,15 @@
 // Skips MCUs outside the crop box, without a branch for each symbol.
 //
-//   FillChunk       copies a chunk of the scan without its stuffed zeros (T.81,
-//   B.1.1.5),
-//                   so that no look-up tests for them
+//   FillChunk       copies a chunk of the scan without its stuffed zeros, so that no
+//                   look-up tests for stuffed zeros (T.81, B.1.1.5)
 //   SkipBlocks      notes the bit where each block begins. A look-up gives one or two
 //                   symbols; the end of a block only selects the next table
 //   AddDifferences  reads the DC differences afterwards, because no look-up needs them
 //
 // A look-up waits for the look-up before it. SkipBlocks therefore runs two skippers in
-// turns. The second skipper begins at the middle of the chunk, at any bit. After some
-// hundred bytes its codes and components agree with those of the image. Where the first
-// skipper comes to a bit at which both skippers began an MCU, the rest is known
-// already.
+// turns. The second skipper begins at the middle of the chunk, at any bit. After about
+// a hundred bytes its codes and components agree with those of the image. Where the
+// first skipper begins an MCU at the same bit as the second skipper, the rest is known.
 #ifndef TFPIPE_NATIVE_SKIP_H_
 #define TFPIPE_NATIVE_SKIP_H_
 
