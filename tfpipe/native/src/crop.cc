@@ -1,11 +1,11 @@
-// The ops of tfpipe.ops.crop, each for one example or for a batch of them:
+// The ops of tfpipe.ops.crop, for an example or for a batch of examples:
 //
 //   TfpipeCrop          crop_image, see crop_core.h
 //   TfpipeRandomWindow  the crop boxes of RandomCrop, see draw.h
-//   TfpipeUniform       tf.random.stateless_uniform, with a seed for each example
+//   TfpipeUniform       tf.random.stateless_uniform with a seed for each example
 //   TfpipeEntryPoints   the tables of records, see entry_file.h
 //
-// and those of read_ops.h and image_ops.h, which are compiled with them.
+// build.py compiles record_ops.cc together with this file.
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -22,13 +22,13 @@
 namespace tfpipe {
 namespace {
 
-// Returns the shape of a batch of values with those sizes for each example.
+// Returns the shape of `batch` with `sizes` appended.
 TensorShape Each(TensorShape batch, const std::vector<int64_t>& sizes) {
   for (const int64_t size : sizes) batch.AddDim(size);
   return batch;
 }
 
-// Sets the output shape, likewise, while a graph is made.
+// Sets the output shape to `batch` with `sizes` appended, while a graph is made.
 Status SetEach(InferenceContext* context, ShapeHandle batch,
                const std::vector<int64_t>& sizes) {
   ShapeHandle shape = context->Scalar();
@@ -39,7 +39,7 @@ Status SetEach(InferenceContext* context, ShapeHandle batch,
   return Status();
 }
 
-// Checks that an input has `size` values for each example.
+// Checks that an input has the shape of `batch` with `size` appended.
 Status RequireEach(InferenceContext* context, int input, ShapeHandle batch, int size) {
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(context->Concatenate(batch, context->Vector(size), &shape));
@@ -83,23 +83,23 @@ REGISTER_OP("TfpipeCrop")
     .Attr("offset: list(float) >= 3 = [0.0, 0.0, 0.0]")
     .SetShapeFn(SetImageShape);
 
-// Rows are three values a pixel in int, so that no product overflows.
+// A row has three values a pixel, counted in int: no product may overflow.
 constexpr int kMaxImageSize = 1 << 14;
 
-// Approximate cost of one image; large enough that each image may get a thread.
+// Approximate cost of an image: large enough for a thread to each image.
 constexpr int64_t kCropCycles = 1 << 21;
 
-// The first example of a batch that cannot be cropped.
+// The first image of a batch that failed.
 struct Failure {
   std::mutex mutex;
-  int64_t place = -1;
+  int64_t index = -1;
   std::string message;
 
-  void Add(int64_t other, const char* said) {
+  void Add(int64_t new_index, const char* new_message) {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (place >= 0 && place < other) return;
-    place = other;
-    message = said;
+    if (index >= 0 && index < new_index) return;
+    index = new_index;
+    message = new_message;
   }
 };
 
@@ -161,18 +161,18 @@ class CropOp : public tensorflow::OpKernel {
     }
     Failure failure;
     const auto* workers = context->device()->tensorflow_cpu_worker_threads();
-    // Runs in this thread alone if there is one image, or if
+    // Runs in the calling thread alone for a single image, or if
     // Tuning.max_intra_op_parallelism is 1.
     tensorflow::Shard(workers->num_threads, workers->workers, batch.num_elements(),
                       kCropCycles, [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i)
                           CropOne(encoded, box, flip, tables, i, &image, &failure);
                       });
-    OP_REQUIRES(context, failure.place < 0,
+    OP_REQUIRES(context, failure.index < 0,
                 InvalidArgument(
                     batch.dims() == 0
                         ? ""
-                        : "Image " + std::to_string(failure.place) + " of the batch: ",
+                        : "Image " + std::to_string(failure.index) + " of the batch: ",
                     failure.message));
     context->set_output(0, image);
   }
@@ -307,8 +307,8 @@ REGISTER_OP("TfpipeEntryPoints")
     .Attr("path: string")
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-// Gives an empty table to a record that the file has none for. The crop op then decodes
-// without one.
+// Gives a record without a table an empty table. The crop op then decodes without entry
+// points.
 class EntryPointsOp : public tensorflow::OpKernel {
  public:
   explicit EntryPointsOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -327,9 +327,9 @@ class EntryPointsOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, records.shape(), &tables));
     for (int64_t i = 0; i < records.NumElements(); ++i) {
       auto& table = tables->flat<tensorflow::tstring>()(i);
-      const EntryFile::Place place = file_.Find(records.flat<int64_t>()(i));
-      table.resize_uninitialized(place.size);
-      if (!file_.Read(place, table.mdata())) table.resize(0);
+      const EntryFile::Range range = file_.Find(records.flat<int64_t>()(i));
+      table.resize_uninitialized(range.size);
+      if (!file_.Read(range, table.mdata())) table.resize(0);
     }
   }
 

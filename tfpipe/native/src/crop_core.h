@@ -1,10 +1,9 @@
 // Turns JPEG bytes and a crop box into resized pixels, in one pass over the rows.
 //
 // This file uses libjpeg-turbo and not TensorFlow: crop.cc makes an op of it, fuzz.cc
-// feeds it broken images. The pixels equal those of the stock kernels that
-// tfpipe/ops/crop_stock.py names (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the
-// same arithmetic in the same order. Only another release of libjpeg may change a
-// pixel.
+// feeds it damaged images. The pixels equal those of the stock ops of
+// tfpipe.ops.crop (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the same
+// arithmetic in the same order. Only another release of libjpeg may change a pixel.
 #ifndef TFPIPE_NATIVE_CROP_CORE_H_
 #define TFPIPE_NATIVE_CROP_CORE_H_
 
@@ -26,8 +25,8 @@ struct CropBox {
   int top, left, height, width;  // pixels of the whole image
 };
 
-// The settings that all images share. A value becomes value * scale + offset, per
-// channel in the order of the result; uint8 values are only rounded.
+// The settings of a call. A value becomes value * scale + offset, per channel in the
+// order of the result; uint8 values are only rounded.
 struct Format {
   int height, width;  // of the result
   bool fast;          // decode at 1/2, 1/4 or 1/8 where that still covers the result
@@ -38,12 +37,11 @@ struct Format {
   float scale[3], offset[3];
 };
 
-// libjpeg-turbo writes rows that are aligned to 32 bytes past the caches. Reading such
-// rows back from memory would take an eighth of the whole time, so rows are not
-// aligned.
+// libjpeg-turbo writes rows aligned to 32 bytes past the caches. To read such rows back
+// from memory would take an eighth of the whole time, so rows are not aligned.
 constexpr int kLineOffset = 8;
 
-// Memory that a thread keeps from image to image; its size is that of a few rows.
+// Memory of a thread, kept from image to image: the size of a few rows.
 struct Scratch {
   std::vector<Step> rows;
   Across across;
@@ -52,7 +50,7 @@ struct Scratch {
   RowReader reader;
 };
 
-// Fails where the stock op fails; the message says whether data or crop box is wrong.
+// Fails where the stock op fails. The message names the data or the crop box.
 inline void Check(Decoder* decoder, const CropBox& box) {
   const jpeg_decompress_struct& info = decoder->info;
   const int64_t height = info.image_height, width = info.image_width;
@@ -68,7 +66,7 @@ inline void Check(Decoder* decoder, const CropBox& box) {
              info.num_components);
     Fail(decoder);
   }
-  // Subtracted and not added: a sum might overflow.
+  // Subtraction instead of addition: a sum might overflow.
   if (box.top < 0 || box.left < 0 || box.height < 1 || box.width < 1 ||
       box.top > height - box.height || box.left > width - box.width) {
     snprintf(
@@ -81,16 +79,16 @@ inline void Check(Decoder* decoder, const CropBox& box) {
   }
 }
 
-// Returns the smallest box of the scaled image that covers the crop box, as
-// crop_stock.scaled_crop_box does.
+// Returns the smallest box of the scaled image that covers the crop box, as the
+// function scaled_crop_box of the stock path does.
 inline CropBox Scaled(const CropBox& box, int ratio) {
   const int top = box.top / ratio, left = box.left / ratio;
   return {top, left, (box.top + box.height + ratio - 1) / ratio - top,
           (box.left + box.width + ratio - 1) / ratio - left};
 }
 
-// Starts decoding. Afterwards libjpeg delivers the crop box's rows, each with its first
-// wanted pixel at the returned index.
+// Starts decoding. Afterwards libjpeg gives the rows of the crop box. Returns the
+// column of the first wanted pixel in such a row.
 inline int Start(Decoder* decoder, const Format& format, const EntryPoints* points,
                  CropBox* box) {
   jpeg_decompress_struct* info = &decoder->info;
@@ -109,7 +107,7 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
   JDIMENSION left = box->left, width = box->width;
   jpeg_crop_scanline(info, &left, &width);
   if (decoder->huffman != nullptr && IsPlain(*info)) {
-    // Columns of MCUs, as jpeg_crop_scanline counts them.
+    // MCUs across, as jpeg_crop_scanline counts.
     const int side = info->min_DCT_scaled_size *
                      (info->num_components == 1 ? 1 : info->max_h_samp_factor);
     Begin(*info, left / side, (left + width - 1) / side, points, decoder->huffman);
@@ -120,7 +118,7 @@ inline int Start(Decoder* decoder, const Format& format, const EntryPoints* poin
   return box->left - static_cast<int>(left);
 }
 
-// Turns inks into colors as TensorFlow does.
+// Converts inks to colors, with TensorFlow's arithmetic.
 inline void InksToColors(bool inverted, bool bgr, int width, uint8_t* line) {
   for (int x = 0; x < width; ++x) {
     int inks[4];
@@ -133,23 +131,23 @@ inline void InksToColors(bool inverted, bool bgr, int width, uint8_t* line) {
   }
 }
 
-// Writes row y of the result, or its part of each plane.
+// Writes row y of the result, in all planes.
 inline void WriteRow(const Format& format, int y, const Scratch& scratch,
                      void* pixels) {
   const Step& step = scratch.rows[y];
   const auto& lower = step.lower == step.upper ? scratch.upper : scratch.lower;
-  const int num_parts = format.planar ? 3 : 1;
-  const int count = 3 * format.width / num_parts;
-  for (int part = 0; part < num_parts; ++part) {
-    const int begin = part * count;
+  const int num_planes = format.planar ? 3 : 1;
+  const int count = 3 * format.width / num_planes;
+  for (int plane = 0; plane < num_planes; ++plane) {
+    const int begin = plane * count;
     PutValues(format.pixel,
               {&lower[begin], &scratch.upper[begin], &scratch.scale[begin],
                &scratch.offset[begin], step.fraction, count},
-              pixels, (int64_t{part} * format.height + y) * count);
+              pixels, (int64_t{plane} * format.height + y) * count);
   }
 }
 
-// Sizes the buffers for a crop box, and spreads the scales over the values of a row.
+// Sizes the buffers for a crop box, and repeats the scales along a row.
 inline void Prepare(const Format& format, const CropBox& box, bool flip,
                     size_t line_bytes, Scratch* scratch) {
   const int width = format.width;
@@ -170,8 +168,8 @@ inline void Prepare(const Format& format, const CropBox& box, bool flip,
   }
 }
 
-// Decodes the next row of the crop box. A wanted row is resized into `upper`, and the
-// row that was in `upper` becomes `lower`.
+// Decodes the next row of the crop box. Resizes a wanted row into `upper`, and the row
+// before becomes `lower`.
 inline void ReadRow(Decoder* decoder, const Format& format, const CropBox& box,
                     int begin, bool wanted, Scratch* scratch) {
   jpeg_decompress_struct* info = &decoder->info;
@@ -202,9 +200,9 @@ inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* po
       ReadRow(decoder, format, box, begin, num_read >= step.lower, scratch);
     WriteRow(format, y, *scratch, pixels);
   }
-  // The stock op decodes the remaining rows of the crop box too, and needs the end of
-  // the data only if the box touches the bottom of the image. Rows below it are not
-  // read.
+  // The stock op also decodes the remaining rows of the crop box. The end of the data
+  // is needed only if the box touches the bottom of the image. Rows below the box are
+  // not read.
   for (; num_read < box.height; ++num_read)
     ReadRow(decoder, format, box, begin, false, scratch);
   const bool ours = info.entropy->decode_mcu == OnMcu;
@@ -217,7 +215,7 @@ inline void Decode(Decoder* decoder, const Format& format, const EntryPoints* po
   jpeg_finish_decompress(&decoder->info);
 }
 
-// Bytes of an image, and of its table of entry points; no table if the size is 0.
+// The bytes of an image, and of its table of entry points if `table_size` is not 0.
 struct Source {
   const uint8_t* jpeg;
   size_t size;
@@ -225,16 +223,16 @@ struct Source {
   size_t table_size;
 };
 
-// Decodes the crop box of an image into `pixels`, height x width x 3 values of the
-// format. A table that is damaged or of another image changes nothing.
-// Returns whether it could; otherwise `message` [kMessageLength] says why not.
+// Decodes the crop box of an image into `pixels`: height x width x 3 values of the
+// format. A damaged table, or a table of another image, changes nothing. Returns
+// whether the image was decoded; otherwise `message` [kMessageLength] has the reason.
 inline bool Crop(const Source& source, const CropBox& box, bool flip,
                  const Format& format, void* pixels, char* message) {
   static thread_local Scratch scratch;
   EntryPoints points;
-  const bool known = source.table_size > 0 && !format.plain &&
-                     ReadEntryPoints(source.table, source.table_size, source.jpeg,
-                                     source.size, &points);
+  const bool has_points = source.table_size > 0 && !format.plain &&
+                          ReadEntryPoints(source.table, source.table_size, source.jpeg,
+                                          source.size, &points);
   Decoder decoder;
   Reset(&decoder, message, format.plain ? nullptr : &scratch.reader);
   switch (setjmp(decoder.jump)) {
@@ -246,7 +244,7 @@ inline bool Crop(const Source& source, const CropBox& box, bool flip,
   Open(&decoder, source.jpeg, source.size);
   jpeg_read_header(&decoder.info, TRUE);
   Check(&decoder, box);
-  Decode(&decoder, format, known ? &points : nullptr, box, flip, &scratch, pixels);
+  Decode(&decoder, format, has_points ? &points : nullptr, box, flip, &scratch, pixels);
   jpeg_destroy_decompress(&decoder.info);
   return true;
 }

@@ -1,6 +1,6 @@
 // Decodes with libjpeg from memory; errors become messages, and nothing is printed.
 //
-// crop_core.h, image_ops.h and rewrite.cc share this file.
+// crop_core.h, record_ops.cc, transcoder.h and entry_points.cc use this file.
 #ifndef TFPIPE_NATIVE_DECODER_H_
 #define TFPIPE_NATIVE_DECODER_H_
 
@@ -21,8 +21,8 @@ constexpr int kMessageLength = JMSG_LENGTH_MAX + 100;
 
 struct Huffman;
 
-// After a fatal error libjpeg jumps (longjmp) to where decoding began. Destructors of
-// the frames in between do not run, so no object with a destructor may live there.
+// After a fatal error libjpeg jumps (longjmp) to where decoding began, and destructors
+// in between do not run. No object with a destructor may live there.
 struct Decoder {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;
@@ -30,7 +30,7 @@ struct Decoder {
   jpeg_progress_mgr progress;
   jmp_buf jump;
   char* message;
-  Huffman* huffman;  // of huffman.h; or null, to leave the codes to libjpeg
+  Huffman* huffman;  // null leaves the codes to libjpeg
 };
 
 // The values that setjmp returns.
@@ -46,7 +46,7 @@ enum { kFailed = 1, kOdd = 2 };
   Fail(decoder);
 }
 
-// Warnings are counted and not printed. They are no errors here, nor in the stock op:
+// Warnings are counted and not printed. Warnings are no errors, as in the stock op:
 // many photographs cause some.
 inline void OnMessage(j_common_ptr info, int level) {
   if (level < 0) ++info->err->num_warnings;
@@ -100,7 +100,7 @@ inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   decoder->source.next_input_byte = jpeg;
   decoder->source.bytes_in_buffer = size;
   info->src = &decoder->source;
-  // libjpeg would look for the next marker further on; other readers do not.
+  // libjpeg would look for the next marker further on; other readers refuse the image.
   if (size > 2 && jpeg[0] == 0xFF && jpeg[1] == 0xD8 && jpeg[2] != 0xFF) {
     snprintf(decoder->message, kMessageLength,
              "The JPEG data are bad: a marker must follow the first one, got 0x%02x.",
@@ -109,8 +109,8 @@ inline void Open(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   }
 }
 
-// Reads the sides of an image, in pixels, from its header. Returns whether it could;
-// otherwise `message` [kMessageLength] says why not.
+// Reads the sides of an image, in pixels, from its header. Returns whether the header
+// was read; otherwise `message` [kMessageLength] has the reason.
 inline bool ReadSides(const uint8_t* jpeg, size_t size, int* height, int* width,
                       char* message) {
   Decoder decoder;

@@ -1,6 +1,6 @@
-// Random numbers and crop boxes for many seeds at once, equal to those that
-// tf.random.stateless_uniform and tf.image.stateless_sample_distorted_bounding_box draw
-// from each seed (stateless_random_ops.cc, sample_distorted_bounding_box_op.cc).
+// Random numbers and crop boxes for many seeds at once, equal to the results of
+// tf.random.stateless_uniform and tf.image.stateless_sample_distorted_bounding_box for
+// each seed (stateless_random_ops.cc, sample_distorted_bounding_box_op.cc).
 #ifndef TFPIPE_NATIVE_DRAW_H_
 #define TFPIPE_NATIVE_DRAW_H_
 
@@ -14,8 +14,8 @@
 
 namespace tfpipe {
 
-// Draws numbers from a seed of two integers: one generator, keyed by the seed, makes
-// the key and the counter of the generator that draws.
+// Draws numbers from a seed of two integers. A first generator with the seed as its key
+// gives the key and the counter of the second generator, which draws.
 class Draws {
  public:
   explicit Draws(const int64_t* seed) {
@@ -73,8 +73,8 @@ constexpr int kMaxSide = 65535;
 
 inline int Rounded(float value) { return static_cast<int>(lrintf(value)); }
 
-// Makes one attempt at a crop box of this aspect ratio in an image of height x width.
-// Returns whether the box fits.
+// Draws a crop box of an aspect ratio in an image of height x width. Returns whether
+// the box fits.
 inline bool TryCropBox(int height, int width, const Range& range, float ratio,
                        Draws* draws, CropBox* box) {
   const float min_area = range.area[0] * width * height;
@@ -90,7 +90,7 @@ inline bool TryCropBox(int height, int width, const Range& range, float ratio,
   const auto area_of = [ratio](int64_t side) {
     return static_cast<float>(side * Rounded(side * ratio));
   };
-  // One pixel more or less, if rounding has left the range of areas.
+  // Adds or takes a pixel if rounding has left the range of areas.
   if (area_of(side) < min_area) ++side;
   if (area_of(side) > max_area) --side;
   const int other = Rounded(side * ratio);
@@ -105,8 +105,8 @@ inline bool TryCropBox(int height, int width, const Range& range, float ratio,
   return true;
 }
 
-// Returns the first box that fits, otherwise the whole image. No JPEG has a side longer
-// than kMaxSide, but a damaged record may claim one.
+// Returns the first box that fits, otherwise the whole image. A side longer than
+// kMaxSide is a damaged record's: no JPEG has such a side.
 inline CropBox DrawCropBox(int height, int width, const Range& range, Draws* draws) {
   CropBox box = {0, 0, height, width};
   if (std::min(height, width) < 1 || std::max(height, width) > kMaxSide) return box;

@@ -1,5 +1,11 @@
-// The file of a split with a table of entry points for each record. The module
-// tfpipe.native.entry_file writes it and describes it.
+// The file of a split with a table of entry points for each record. The Python module
+// tfpipe.native.entry_file writes and describes the file.
+//
+//   bytes              content; the lowest byte of a number comes first
+//   8                  "tfpentry"
+//   8                  number of records
+//   8 * (records + 1)  offsets, after these numbers, of the tables and of their end
+//   all others         the tables
 //
 // The file is read and not mapped: a mapped file that is cut off kills the process.
 #ifndef TFPIPE_NATIVE_ENTRY_FILE_H_
@@ -14,8 +20,8 @@ namespace tfpipe {
 
 class EntryFile {
  public:
-  // Where a table is in the file; nowhere if the size is 0.
-  struct Place {
+  // The bytes of a table in the file; `size` is 0 if there is no table.
+  struct Range {
     uint64_t begin, size;
   };
 
@@ -26,7 +32,7 @@ class EntryFile {
     if (descriptor_ >= 0) close(descriptor_);
   }
 
-  // Returns whether the file can be read and begins as it must.
+  // Opens a file. Returns whether its head is as above.
   bool Open(const char* path) {
     uint8_t head[kHead];
     descriptor_ = open(path, O_RDONLY | O_CLOEXEC);
@@ -35,19 +41,19 @@ class EntryFile {
     return memcmp(head, "tfpentry", 8) == 0 && num_records_ < (uint64_t{1} << 48);
   }
 
-  Place Find(int64_t record) const {
-    uint8_t places[16];
-    const auto number = static_cast<uint64_t>(record);
-    if (record < 0 || number >= num_records_) return {0, 0};
-    if (!ReadAll(kHead + 8 * number, sizeof(places), places)) return {0, 0};
-    const uint64_t begin = LowFirst(places, 8), end = LowFirst(places + 8, 8);
+  Range Find(int64_t record) const {
+    uint8_t offsets[16];
+    const auto index = static_cast<uint64_t>(record);
+    if (record < 0 || index >= num_records_) return {0, 0};
+    if (!ReadAll(kHead + 8 * index, sizeof(offsets), offsets)) return {0, 0};
+    const uint64_t begin = LowFirst(offsets, 8), end = LowFirst(offsets + 8, 8);
     if (begin > end || end - begin > kMostBytes || end >> 62) return {0, 0};
     return {kHead + 8 * (num_records_ + 1) + begin, end - begin};
   }
 
-  // Returns whether the table was read.
-  bool Read(const Place& place, char* table) const {
-    return ReadAll(place.begin, place.size, reinterpret_cast<uint8_t*>(table));
+  // Returns whether the file has the bytes.
+  bool Read(const Range& range, char* table) const {
+    return ReadAll(range.begin, range.size, reinterpret_cast<uint8_t*>(table));
   }
 
  private:

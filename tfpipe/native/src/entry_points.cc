@@ -11,7 +11,7 @@
 namespace tfpipe {
 namespace {
 
-// A table takes about 6 bytes an entry point.
+// A table takes about 6 bytes for each entry point.
 constexpr size_t kDefaultDistance = 1024;  // bytes of the JPEG between two entry points
 constexpr uint32_t kMaxStep = 0xffff;
 
@@ -38,7 +38,7 @@ class Packer {
 int BitsOf(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
 
 // Starts the decoder. Returns null, or why there are no entry points. libjpeg may jump
-// out of this function, so nothing in it has a destructor.
+// out of the function, so no object in it has a destructor.
 const char* Start(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   if (setjmp(decoder->jump)) {
     return decoder->errors.msg_code == JERR_OUT_OF_MEMORY ? "no_memory" : "damaged";
@@ -58,7 +58,8 @@ const char* Start(Decoder* decoder, const uint8_t* jpeg, size_t size) {
   return nullptr;
 }
 
-// Reads all blocks, and notes where each `step`-th MCU begins. Returns null, or a word.
+// Reads all blocks, and makes an entry point at every `step`-th MCU. Returns null, or
+// why there are none.
 const char* Collect(Huffman* h, const jpeg_decompress_struct& info, uint32_t num_mcus,
                     uint32_t step, std::vector<EntryPoint>* points) {
   Notes notes = {step, step, {}};
@@ -66,13 +67,13 @@ const char* Collect(Huffman* h, const jpeg_decompress_struct& info, uint32_t num
   const bool sound = SkipMcus(h, info, num_mcus);
   h->notes = nullptr;
   if (!sound) return "damaged";
-  notes.points.resize((num_mcus - 1) / step);  // without one after the last MCU
+  notes.points.resize((num_mcus - 1) / step);  // none after the last MCU
   points->swap(notes.points);
   const uint8_t* marker = FindMarker(h->begin + (BitOffset(*h) + 7) / 8, h->end);
   return marker != nullptr && marker[1] == JPEG_EOI ? nullptr : "damaged";
 }
 
-// Returns the table without its head's digest of the JPEG and without its end.
+// Returns the table, with zeros for the digest of the JPEG, and without its own digest.
 Bytes Encode(const std::vector<EntryPoint>& points, uint32_t num_mcus, uint32_t step,
              int num_components) {
   Bytes table;
@@ -141,7 +142,7 @@ const char* Find(Decoder* decoder, const uint8_t* jpeg, size_t size, size_t dist
 }  // namespace tfpipe
 
 const char* tfpipe_find_entry_points(const uint8_t* jpeg, size_t size, size_t distance,
-                                     uint8_t** made, size_t* made_size) {
+                                     uint8_t** result, size_t* result_size) {
   static thread_local tfpipe::Huffman huffman;
   tfpipe::Decoder decoder;
   char message[tfpipe::kMessageLength];
@@ -155,9 +156,9 @@ const char* tfpipe_find_entry_points(const uint8_t* jpeg, size_t size, size_t di
   }
   jpeg_destroy_decompress(&decoder.info);
   if (reason != nullptr) return reason;
-  *made_size = table.size();
-  *made = static_cast<uint8_t*>(malloc(table.size()));
-  if (*made == nullptr) return "no_memory";
-  memcpy(*made, table.data(), table.size());
+  *result_size = table.size();
+  *result = static_cast<uint8_t*>(malloc(table.size()));
+  if (*result == nullptr) return "no_memory";
+  memcpy(*result, table.data(), table.size());
   return nullptr;
 }

@@ -1,29 +1,30 @@
-// Entry points of a JPEG: a table of places in its codes where a decoder may begin, so
-// that the crop op reaches the crop box without reading the codes before it. The JPEG
-// itself stays byte for byte as it is.
+// Entry points of a JPEG: a table of bits in its scan where a decoder may begin. The
+// crop op thus reaches the crop box without reading the codes before the box. The JPEG
+// does not change.
 //
-// entry_points.cc makes tables, huffman.h jumps by them. A table, with the lowest byte
-// of each number first:
+// entry_points.cc makes tables, huffman.h uses them. A table, with the lowest byte of a
+// number first:
 //
-//   1 byte   version, 1
-//   1 byte   components of the scan, 1 to 4
-//   2 bytes  step: MCUs from one entry point to the next one, at least 1
-//   4 bytes  MCUs of the image
-//   4 bytes  bytes of the JPEG, less than 2^29
-//   8 bytes  XXH64 of the JPEG, with seed 0
-//   1 byte   bits of a place, at most 32
-//   3 bytes  for each component: the smallest DC value (2 bytes) and the bits of a DC
+//   bytes   content
+//   1       version, 1
+//   1       components of the scan, 1 to 4
+//   2       step: MCUs from one entry point to the next, at least 1
+//   4       MCUs of the image
+//   4       bytes of the JPEG, less than 2^29
+//   8       XXH64 of the JPEG, with seed 0
+//   1       bits of a bit offset, at most 32
+//   3 each  for each component: its smallest DC value (2 bytes), and the bits of a DC
 //   value
-//            above the smallest (1 byte, at most 16)
-//   packed   the entry points, each with the same number of bits, the lowest bits
-//   first,
-//            then zeros up to a whole byte. Entry point i stands before MCU (i + 1) *
-//            step and holds a place and the last DC value of each component. A place is
-//            counted in bits from the first byte of the scan, stuffed zeros included
-//   4 bytes  the lower half of the XXH64 of all bytes before
+//           above the smallest (1 byte, at most 16)
+//   packed  the entry points, without gaps, the lowest bits first; zeros fill the last
+//   byte 4       lower half of the XXH64 of all bytes before
 //
-// The two digests tell apart a damaged table, and a table of another or a damaged JPEG.
-// A table that was forged still cannot make the decoder leave the bytes of the JPEG.
+// Entry point i stands before MCU (i + 1) * step. It holds a bit offset, and the last
+// DC value of each component (PRED in T.81, F.2.1.3.1). The offset counts from the
+// first bit of the scan, stuffed zeros included.
+//
+// The digests detect a damaged table, and a table of another or a damaged JPEG. Even a
+// forged table cannot make the decoder leave the bytes of the JPEG.
 #ifndef TFPIPE_NATIVE_ENTRY_POINTS_H_
 #define TFPIPE_NATIVE_ENTRY_POINTS_H_
 
@@ -36,9 +37,10 @@ namespace tfpipe {
 constexpr int kTableVersion = 1;
 constexpr int kMaxTableComponents = 4;
 constexpr size_t kTableHead = 21, kTablePart = 3, kTableEnd = 4;  // bytes
-constexpr size_t kMaxTableJpeg = size_t{1} << 29;  // bytes, so that places have 32 bits
+constexpr size_t kMaxTableJpeg = size_t{1}
+                                 << 29;  // bytes, so that a bit offset has 32 bits
 
-// Reads a number of up to 8 bytes, of which some may lie beyond the end.
+// Reads a number of up to 8 bytes, the lowest byte first.
 inline uint64_t LowFirst(const uint8_t* bytes, size_t size) {
   uint64_t number = 0;
   for (size_t i = 0; i < size && i < 8; ++i) number |= uint64_t{bytes[i]} << (8 * i);
@@ -67,8 +69,8 @@ inline uint64_t XxhRound(uint64_t lane, uint64_t word) {
   return Rotated(lane + word * kXxh[1], 31) * kXxh[0];
 }
 
-// XXH64 with seed 0, as the specification of xxHash describes it. It needs no
-// instruction of a certain processor, and reads 10 to 20 bytes a nanosecond.
+// XXH64 with seed 0, as the specification of xxHash describes it: 10 to 20 bytes a
+// nanosecond, without special instructions.
 inline uint64_t Xxh64(const uint8_t* bytes, size_t size) {
   const uint8_t* const end = bytes + size;
   uint64_t hash = kXxh[4];
@@ -105,7 +107,7 @@ struct EntryPoints {
       dc_bits[kMaxTableComponents];
 };
 
-// Where to begin, and with which last DC values.
+// A position in the scan, and the last DC value of each component.
 struct EntryPoint {
   uint64_t bit_offset;
   int dc[kMaxTableComponents];
@@ -118,8 +120,8 @@ inline uint64_t Unpack(const EntryPoints& points, uint64_t at, int count) {
   return (bits >> (at & 7)) & ((uint64_t{1} << count) - 1);
 }
 
-inline EntryPoint PointAt(const EntryPoints& points, uint32_t number) {
-  uint64_t at = uint64_t{number} * static_cast<unsigned>(points.point_bits);
+inline EntryPoint PointAt(const EntryPoints& points, uint32_t index) {
+  uint64_t at = uint64_t{index} * static_cast<unsigned>(points.point_bits);
   EntryPoint point = {Unpack(points, at, points.offset_bits), {}};
   at += static_cast<unsigned>(points.offset_bits);
   for (int i = 0; i < points.num_components; ++i) {
@@ -130,7 +132,7 @@ inline EntryPoint PointAt(const EntryPoints& points, uint32_t number) {
   return point;
 }
 
-// Reads a table. Returns whether it is sound and of this JPEG.
+// Reads a table. Returns whether the table is sound and of the JPEG.
 inline bool ReadEntryPoints(const uint8_t* table, size_t table_size,
                             const uint8_t* jpeg, size_t jpeg_size,
                             EntryPoints* points) {
@@ -149,11 +151,11 @@ inline bool ReadEntryPoints(const uint8_t* table, size_t table_size,
   points->offset_bits = points->point_bits = table[20];
   if (points->offset_bits > 32) return false;
   for (int i = 0; i < num_components; ++i) {
-    const uint8_t* part = table + kTableHead + kTablePart * static_cast<size_t>(i);
-    points->dc_least[i] = static_cast<int16_t>(LowFirst(part, 2));
-    points->dc_bits[i] = part[2];
-    if (part[2] > 16) return false;
-    points->point_bits += part[2];
+    const uint8_t* component = table + kTableHead + kTablePart * static_cast<size_t>(i);
+    points->dc_least[i] = static_cast<int16_t>(LowFirst(component, 2));
+    points->dc_bits[i] = component[2];
+    if (component[2] > 16) return false;
+    points->point_bits += component[2];
   }
   const uint64_t bits =
       uint64_t{points->num_points} * static_cast<unsigned>(points->point_bits);

@@ -1,9 +1,10 @@
-// Finds an image and some numbers in a serialized tf.train.Example, without copying it.
+// Finds an image and some numbers in a serialized tf.train.Example, without copying the
+// bytes. The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc):
 //
-// The rules are those of tf.io.parse_example (example_proto_fast_parsing.cc): the last
-// one of several features with the same key counts, an empty feature is a missing one,
-// and a list of numbers is packed or not. Only a length that goes beyond the end is
-// refused here, and taken as the end there.
+//   several features with one key      the last counts
+//   a feature without a value          missing
+//   a list of numbers                  packed or not
+//   a length beyond the end            refused here; the end in parse_example
 #ifndef TFPIPE_NATIVE_EXAMPLE_H_
 #define TFPIPE_NATIVE_EXAMPLE_H_
 
@@ -16,7 +17,7 @@
 
 namespace tfpipe {
 
-// Bytes that are read from the front.
+// Bytes, read from the front.
 struct Span {
   const uint8_t* begin = nullptr;
   const uint8_t* end = nullptr;
@@ -28,7 +29,7 @@ struct Span {
     return size() == text.size() && memcmp(begin, text.data(), text.size()) == 0;
   }
 
-  // Takes a byte, if it is the next one.
+  // Takes the next byte if it is `byte`.
   bool Take(uint8_t byte) {
     if (empty() || *begin != byte) return false;
     ++begin;
@@ -45,7 +46,7 @@ struct Span {
     return false;
   }
 
-  // Takes that many bytes.
+  // Takes `count` bytes.
   bool TakeBytes(uint64_t count, Span* taken) {
     if (count > size()) return false;
     *taken = {begin, begin + count};
@@ -53,25 +54,25 @@ struct Span {
     return true;
   }
 
-  // Takes a length and as many bytes.
+  // Takes a length, and as many bytes.
   bool TakeSpan(Span* taken) {
     uint64_t count;
     return TakeNumber(&count) && TakeBytes(count, taken);
   }
 };
 
-// The keys that are looked for.
+// The keys of the features to find.
 struct Keys {
   std::string image;
   std::vector<std::string> numbers;
-  int64_t num_optional = 0;  // the last ones of `numbers`, each 0 where it is missing
+  int64_t num_optional = 0;  // of the last `numbers`: 0 if missing
 };
 
-// The tags of fields: their number and the kind of what follows.
+// The tags of fields: the number of the field, and the kind of its value.
 constexpr uint8_t kVarint1 = 0x08, kDelimited1 = 0x0a, kDelimited2 = 0x12,
                   kDelimited3 = 0x1a;
 
-// Skips a field that no reader knows. Returns false for a kind that does not exist.
+// Skips an unknown field. Returns false for a kind that does not exist.
 inline bool SkipField(uint64_t tag, Span* bytes) {
   uint64_t number;
   Span skipped;
@@ -84,14 +85,14 @@ inline bool SkipField(uint64_t tag, Span* bytes) {
   }
 }
 
-// Reads a feature that must be one byte string.
+// Reads a feature of a single byte string.
 inline bool ReadImage(Span feature, Span* image) {
   Span list;
   return feature.Take(kDelimited1) && feature.TakeSpan(&list) &&
          list.Take(kDelimited1) && list.TakeSpan(image) && list.empty();
 }
 
-// Reads a feature that must be one int64.
+// Reads a feature of a single int64.
 inline bool ReadInt(Span feature, int64_t* value) {
   Span list, packed;
   uint64_t number;
@@ -107,10 +108,10 @@ inline bool ReadInt(Span feature, int64_t* value) {
   return true;
 }
 
-// The feature of each key, the image's last; empty where there is none.
-using Found = std::vector<Span>;
+// The feature of each key, the image last; empty if missing.
+using Features = std::vector<Span>;
 
-inline bool FindInFeatures(Span features, const Keys& keys, Found* found,
+inline bool FindInFeatures(Span features, const Keys& keys, Features* results,
                            std::string* rest) {
   while (!features.empty()) {
     Span entry, key, feature;
@@ -124,25 +125,27 @@ inline bool FindInFeatures(Span features, const Keys& keys, Found* found,
       rest->append(reinterpret_cast<const char*>(begin), features.begin - begin);
     if (feature.empty()) continue;
     for (size_t i = 0; i < keys.numbers.size(); ++i)
-      if (key.Equals(keys.numbers[i])) (*found)[i] = feature;
-    if (key.Equals(keys.image)) found->back() = feature;
+      if (key.Equals(keys.numbers[i])) (*results)[i] = feature;
+    if (key.Equals(keys.image)) results->back() = feature;
   }
   return true;
 }
 
-// Reads an example. `values` has room for a number for each of `keys.numbers`. `rest`
-// gets the features without the image, which is most of an example, as a serialized
-// Features; nullptr if they are not needed. Returns an empty string, or what is wrong.
+// Reads an example. Returns an empty string, or the fault.
+//
+//   image   the bytes of the image
+//   values  room for a number for each of `keys.numbers`
+//   rest    gets all features but the image, as serialized Features; may be null
 inline std::string ReadExample(Span bytes, const Keys& keys, Span* image,
                                int64_t* values, std::string* rest) {
-  Found found(keys.numbers.size() + 1);
+  Features results(keys.numbers.size() + 1);
   while (!bytes.empty()) {
     uint64_t tag;
     Span features;
     bool is_sound = bytes.TakeNumber(&tag);
     if (is_sound && tag == kDelimited1) {
       is_sound =
-          bytes.TakeSpan(&features) && FindInFeatures(features, keys, &found, rest);
+          bytes.TakeSpan(&features) && FindInFeatures(features, keys, &results, rest);
     } else if (is_sound) {
       is_sound = SkipField(tag, &bytes);
     }
@@ -151,11 +154,11 @@ inline std::string ReadExample(Span bytes, const Keys& keys, Span* image,
   const size_t num_needed = keys.numbers.size() - keys.num_optional;
   for (size_t i = 0; i < keys.numbers.size(); ++i) {
     values[i] = 0;
-    if (i >= num_needed && found[i].empty()) continue;
-    if (!ReadInt(found[i], values + i))
+    if (i >= num_needed && results[i].empty()) continue;
+    if (!ReadInt(results[i], values + i))
       return "its feature " + keys.numbers[i] + " must be one int64";
   }
-  if (!ReadImage(found.back(), image))
+  if (!ReadImage(results.back(), image))
     return "its feature " + keys.image + " must be one byte string";
   return "";
 }

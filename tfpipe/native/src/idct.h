@@ -1,8 +1,9 @@
-// The inverse DCT of two blocks of 8 x 8 at once, with AVX2.
+// The inverse DCT (ITU T.81, A.3.3 and F.2.1.5) of two blocks of 8 x 8 at once, with
+// AVX2.
 //
-// libjpeg-turbo transforms one block at a time, and waits for each of its steps. Here
-// each half of a register holds a row of one of two blocks. The pixels are those of
-// libjpeg-turbo's jidctint-avx2.asm, those of overflows included.
+// libjpeg-turbo transforms one block at a time, and waits for each step. Here each half
+// of a register holds a row of one of two blocks. The pixels equal those of
+// libjpeg-turbo's jidctint-avx2.asm, after overflows too.
 #ifndef TFPIPE_NATIVE_IDCT_H_
 #define TFPIPE_NATIVE_IDCT_H_
 
@@ -15,8 +16,8 @@
 
 namespace tfpipe {
 
-// A block, what its coefficients are multiplied with, and where its pixels go: into
-// eight rows, from a column on.
+// A block, the factors of its coefficients (T.81, A.3.4), and the eight rows and the
+// first column of its pixels.
 struct Block {
   JCOEF* coefficients;
   const UINT16* factors;
@@ -26,7 +27,7 @@ struct Block {
 
 #ifdef TFPIPE_AVX2
 
-// Two factors for products of neighbours, which are then added.
+// Two factors: neighbours are multiplied with them, and the products added.
 TFPIPE_AVX2_INLINE __m256i Factors(int first, int second) {
   return _mm256_set1_epi32(static_cast<int>(static_cast<uint32_t>(second) << 16 |
                                             (static_cast<uint32_t>(first) & 0xffff)));
@@ -46,15 +47,15 @@ TFPIPE_AVX2_INLINE Wide Times(Wide mixed, __m256i factors) {
           _mm256_madd_epi16(mixed.high, factors)};
 }
 
-TFPIPE_AVX2_INLINE Wide operator+(Wide one, Wide other) {
-  return {_mm256_add_epi32(one.low, other.low), _mm256_add_epi32(one.high, other.high)};
+TFPIPE_AVX2_INLINE Wide operator+(Wide a, Wide b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
 
-TFPIPE_AVX2_INLINE Wide operator-(Wide one, Wide other) {
-  return {_mm256_sub_epi32(one.low, other.low), _mm256_sub_epi32(one.high, other.high)};
+TFPIPE_AVX2_INLINE Wide operator-(Wide a, Wide b) {
+  return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
 }
 
-// Returns values times 2^13, plus what rounds the last shift: 2^(kShift - 1).
+// Returns values times 2^13, plus 2^(kShift - 1) to round the later shift.
 template <int kShift>
 TFPIPE_AVX2_INLINE Wide Raised(__m256i values) {
   const Wide mixed = Mixed(values, _mm256_set1_epi16(1 << (kShift - 11)));
@@ -67,8 +68,8 @@ TFPIPE_AVX2_INLINE __m256i Lowered(Wide wide) {
                             _mm256_srai_epi32(wide.high, kShift));
 }
 
-// One pass along the columns: the factorization of jidctint.c. The numbers are its
-// constants, times 2^13.
+// A pass along the columns: the factorization of jidctint.c. The numbers are the
+// constants of jidctint.c, times 2^13.
 template <int kShift>
 TFPIPE_AVX2_INLINE void Pass(__m256i* rows) {
   const Wide outer = Mixed(rows[2], rows[6]);
@@ -121,9 +122,12 @@ TFPIPE_AVX2_INLINE __m256i LoadRows(const Value* first, const Value* second, int
                              reinterpret_cast<const __m128i*>(first + 8 * row));
 }
 
-// A block that has coefficients in its first row only keeps the lowest 16 bits of the
-// first pass; others are limited to 16 bits. Only products outside of 14 bits tell the
-// two apart. Returns the first rows of two blocks with those bits.
+// Returns the first rows of two blocks as libjpeg-turbo computes them:
+//
+//   coefficients in the first row only  the lowest 16 bits of the first pass
+//   others                              the first pass, limited to 16 bits
+//
+// Only products outside of 14 bits differ.
 TFPIPE_AVX2 static __m256i TFPIPE_NOINLINE Wrapped(const Block& first,
                                                    const Block& second, __m256i row) {
   __m256i others = _mm256_setzero_si256();
@@ -143,8 +147,9 @@ TFPIPE_AVX2_INLINE void StoreRows(__m128i pixels, JSAMPARRAY rows, JDIMENSION co
   _mm_storeh_pi(reinterpret_cast<__m64*>(rows[1] + column), _mm_castsi128_ps(pixels));
 }
 
-// Writes the columns of both blocks as rows of pixels. The blocks are copies, as the
-// compiler cannot know that no pixel is a part of them.
+// Writes the columns of both blocks as rows of pixels, plus 128 (T.81, F.2.1.5). The
+// blocks are copies, because the compiler cannot know whether a pixel is a part of a
+// block.
 TFPIPE_AVX2_INLINE void StorePixels(const __m256i* columns, Block first, Block second) {
   const __m256i a = _mm256_packs_epi16(columns[0], columns[4]);
   const __m256i b = _mm256_packs_epi16(columns[1], columns[5]);
@@ -170,7 +175,7 @@ TFPIPE_AVX2_INLINE void StorePixels(const __m256i* columns, Block first, Block s
   }
 }
 
-// Both may be the same block.
+// Transforms two blocks, which may be the same block.
 TFPIPE_AVX2 static void TransformPair(const Block& first, const Block& second) {
   __m256i rows[8];
 #pragma GCC unroll 8

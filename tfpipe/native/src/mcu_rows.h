@@ -1,9 +1,9 @@
-// Reads the MCUs of an image with several components, and transforms those that a crop
-// box needs, row by row, in place of libjpeg's decompress_data. libjpeg does all that
-// follows.
+// Reads the MCUs of an image with several components, and transforms the MCUs that a
+// crop box needs, row by row, in offset of libjpeg's decompress_data. libjpeg does all
+// later steps.
 //
-// This takes AVX2. Without it, and for other images, libjpeg asks for each MCU and
-// transforms it. The pixels are equal.
+// Without AVX2, and for other images, libjpeg asks for each MCU and transforms it. The
+// pixels are equal.
 #ifndef TFPIPE_NATIVE_MCU_ROWS_H_
 #define TFPIPE_NATIVE_MCU_ROWS_H_
 
@@ -15,8 +15,7 @@
 #include "huffman.h"
 #include "idct.h"
 
-// The first members of some of libjpeg's private objects, which have not changed since
-// 1991.
+// The first members of libjpeg's private objects, unchanged since 1991.
 struct jpeg_inverse_dct {
   void (*start_pass)(j_decompress_ptr info);
   void (*inverse_DCT[MAX_COMPONENTS])(j_decompress_ptr info,
@@ -41,8 +40,8 @@ struct jpeg_input_controller {
 namespace tfpipe {
 
 struct RowReader : Huffman {
-  alignas(
-      32) JBLOCK blocks[D_MAX_BLOCKS_IN_MCU];  // of one MCU; libjpeg wants them aligned
+  alignas(32)
+      JBLOCK blocks[D_MAX_BLOCKS_IN_MCU];  // of one MCU; libjpeg needs the alignment
 };
 
 inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
@@ -51,10 +50,10 @@ inline boolean OnMcu(j_decompress_ptr info, JBLOCKROW* blocks) {
   return TRUE;
 }
 
-// A block of each MCU of a row.
+// A block of an MCU, moved from MCU to MCU along a row.
 struct RowBlock : Block {
   jpeg_component_info* component;
-  JDIMENSION step;  // columns from one MCU to the next one
+  JDIMENSION step;  // columns from one MCU to the next
 };
 
 struct RowBlocks {
@@ -62,35 +61,35 @@ struct RowBlocks {
   RowBlock blocks[D_MAX_BLOCKS_IN_MCU];
 };
 
-// Lists the blocks of an MCU, but those that are beyond the edge of the image. `place`
-// counts the MCUs from the first wanted one of the row.
+// Lists the blocks of an MCU (T.81, A.2.3), without blocks beyond the edge of the image
+// (A.2.4). `offset` counts the MCUs from the first wanted MCU of the row.
 inline void FillBlocks(const jpeg_decompress_struct& info, bool last_column,
-                       JDIMENSION place, JBLOCK* coefficients, JSAMPIMAGE output,
+                       JDIMENSION offset, JBLOCK* coefficients, JSAMPIMAGE output,
                        RowBlocks* list) {
   list->count = 0;
   const bool last_row = info.input_iMCU_row + 1 == info.total_iMCU_rows;
   for (int i = 0; i < info.comps_in_scan; ++i) {
-    jpeg_component_info* part = info.cur_comp_info[i];
-    const auto size = static_cast<JDIMENSION>(part->DCT_scaled_size);
-    const auto step = static_cast<JDIMENSION>(part->MCU_width) * size;
-    const int width = last_column ? part->last_col_width : part->MCU_width;
-    const int height = last_row ? part->last_row_height : part->MCU_height;
+    jpeg_component_info* component = info.cur_comp_info[i];
+    const auto size = static_cast<JDIMENSION>(component->DCT_scaled_size);
+    const auto step = static_cast<JDIMENSION>(component->MCU_width) * size;
+    const int width = last_column ? component->last_col_width : component->MCU_width;
+    const int height = last_row ? component->last_row_height : component->MCU_height;
     for (int y = 0; y < height; ++y) {
       JSAMPARRAY rows =
-          output[part->component_index] + static_cast<JDIMENSION>(y) * size;
+          output[component->component_index] + static_cast<JDIMENSION>(y) * size;
       for (int x = 0; x < width; ++x) {
-        const JDIMENSION column = place * step + static_cast<JDIMENSION>(x) * size;
-        list->blocks[list->count++] = {{coefficients[y * part->MCU_width + x],
-                                        part->quant_table->quantval, rows, column},
-                                       part,
+        const JDIMENSION column = offset * step + static_cast<JDIMENSION>(x) * size;
+        list->blocks[list->count++] = {{coefficients[y * component->MCU_width + x],
+                                        component->quant_table->quantval, rows, column},
+                                       component,
                                        step};
       }
     }
-    coefficients += part->MCU_blocks;
+    coefficients += component->MCU_blocks;
   }
 }
 
-// Transforms the blocks of an MCU, two by two, and moves to the next MCU.
+// Transforms the blocks of an MCU, two at a time, and moves to the next MCU.
 inline void TransformMcu(j_decompress_ptr info, RowBlocks* list) {
   const Block* waiting = nullptr;
   for (int i = 0; i < list->count; ++i) {
@@ -109,7 +108,7 @@ inline void TransformMcu(j_decompress_ptr info, RowBlocks* list) {
   for (int i = 0; i < list->count; ++i) list->blocks[i].column += list->blocks[i].step;
 }
 
-// Reads a row of MCUs, and writes the pixels of the wanted ones.
+// Reads a row of MCUs, and writes the pixels of the wanted MCUs.
 inline int OnRow(j_decompress_ptr info, JSAMPIMAGE output) {
   Decoder* decoder = static_cast<Decoder*>(info->client_data);
   auto* reader = static_cast<RowReader*>(decoder->huffman);
@@ -138,8 +137,9 @@ inline int OnRow(j_decompress_ptr info, JSAMPIMAGE output) {
 // Takes over the MCUs. Decoding must have started.
 inline void TakeOver(jpeg_decompress_struct* info) {
   info->entropy->decode_mcu = OnMcu;
-  const bool known = info->comps_in_scan > 1 && info->min_DCT_scaled_size <= DCTSIZE;
-  if (known && HasAvx2()) info->coef->decompress_data = OnRow;
+  const bool can_transform =
+      info->comps_in_scan > 1 && info->min_DCT_scaled_size <= DCTSIZE;
+  if (can_transform && HasAvx2()) info->coef->decompress_data = OnRow;
 }
 
 }  // namespace tfpipe

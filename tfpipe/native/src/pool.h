@@ -1,8 +1,7 @@
-// Memory for batches: the buffer of a freed batch is kept and used for a later batch.
+// Memory for batches: the buffer of a freed batch is used again for a later batch.
 //
-// malloc returns a buffer as large as a batch of floats to the kernel when it is freed.
-// The kernel would then find and clear new pages for each batch, at a third of the cost
-// of decoding.
+// malloc would return the buffer of a batch of floats to the kernel. The kernel would
+// then find and clear new pages for the next batch, at a third of the cost of decoding.
 #ifndef TFPIPE_NATIVE_POOL_H_
 #define TFPIPE_NATIVE_POOL_H_
 
@@ -22,15 +21,14 @@ namespace tfpipe {
 
 class Pool : public tensorflow::Allocator {
  public:
-  // For batches of images, which have few sizes. A pool is never destroyed: batches may
+  // For batches of images: few sizes. The pool is never destroyed, because batches may
   // outlive the last op.
   static Pool* OfImages() {
     static Pool* pool = new Pool("tfpipe_images", 0);
     return pool;
   }
 
-  // For the records of batches, each with another size: in huge pages, with room to
-  // grow.
+  // For the records of batches: any size, in huge pages, with room to grow.
   static Pool* OfRecords() {
     static Pool* pool = new Pool("tfpipe_records", size_t{1} << 21);
     return pool;
@@ -42,18 +40,18 @@ class Pool : public tensorflow::Allocator {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto block = free_.begin(); block != free_.end(); ++block) {
       if (!Fits(sizes_[*block], num_bytes)) continue;
-      void* found = *block;
+      void* buffer = *block;
       free_.erase(block);
-      return found;
+      return buffer;
     }
     size_t size = num_bytes;
-    // An eighth more, as the next batch may be a little larger.
+    // An eighth more, because the next batch may be a little larger.
     if (page_ > 0) size = (num_bytes + num_bytes / 8 + page_) / page_ * page_;
-    void* made = nullptr;
-    if (posix_memalign(&made, std::max(alignment, page_), size) != 0) return nullptr;
-    if (page_ > 0) madvise(made, size, MADV_HUGEPAGE);
-    sizes_[made] = size;
-    return made;
+    void* buffer = nullptr;
+    if (posix_memalign(&buffer, std::max(alignment, page_), size) != 0) return nullptr;
+    if (page_ > 0) madvise(buffer, size, MADV_HUGEPAGE);
+    sizes_[buffer] = size;
+    return buffer;
   }
 
   void DeallocateRaw(void* block) override {
@@ -67,7 +65,8 @@ class Pool : public tensorflow::Allocator {
 
  private:
   static constexpr size_t kMaxFree = 4;  // batches; calls take and return them in turns
-  static constexpr size_t kMostTimes = 4;  // a buffer may be so much larger than needed
+  static constexpr size_t kMostTimes =
+      4;  // a buffer is at most so much larger than needed
 
   Pool(std::string name, size_t page) : name_(std::move(name)), page_(page) {}
 
@@ -77,7 +76,7 @@ class Pool : public tensorflow::Allocator {
   }
 
   const std::string name_;
-  const size_t page_;  // bytes; 0: buffers have just the size that is asked for
+  const size_t page_;  // bytes; 0 for buffers of exactly the size needed
   std::mutex mutex_;
   std::deque<void*> free_;  // the oldest first
   std::unordered_map<void*, size_t> sizes_;

@@ -1,15 +1,20 @@
 // The ops of tfpipe.native.record_op:
 //
-//   TfpipeReadRecords  reads records at known places, checks and parses them
-//   TfpipeHoldRecords  reads records at known places into memory, and holds them there
-//   TfpipeParseHeld    checks and parses records that are held
-//   TfpipeHeldBytes    copies the bytes of records that are held, to see what is wrong
+//   TfpipeReadRecords  reads, checks and parses records
+//   TfpipeHoldRecords  reads records and keeps the bytes in memory
+//   TfpipeParseHeld    checks and parses held records
+//   TfpipeHeldBytes    copies the bytes of held records, to see a fault
 //   TfpipeReadAhead    asks the kernel to read parts of files into memory
+//   TfpipeJpegSizes    reads the sides of JPEGs from their headers
+//   TfpipeImageBytes   copies the first bytes of images, for TensorFlow's own ops
 //
-// An encoded image is a variant with a uint8 tensor, a part of the buffer into which
-// all records of the call were read. TfpipeCrop takes it without a copy. A record that
-// is held is such a variant too; one with an int8 tensor if it is damaged; or one with
-// a string, why it could not be read.
+// Images and held records are variants of a tensor. The tensor is a part of the buffer
+// with all records of a call, so that no op copies bytes.
+//
+//   variant of  as an encoded image   as a held record
+//   uint8       the image's bytes     the record's bytes, checked
+//   int8        never                 the record's bytes, damaged
+//   string      never                 the reason why the record could not be read
 #include <string.h>
 
 #include <algorithm>
@@ -25,14 +30,15 @@
 namespace tfpipe {
 namespace {
 
-// The three inputs: paths, and two int64 for each.
-struct Places {
+// The three inputs of an op: paths, and two int64 for each path. `second` is an end or
+// a number of bytes.
+struct Ranges {
   const tensorflow::tstring* path;
   const int64_t *begin, *second;
   int64_t count;
 };
 
-Status GetPlaces(OpKernelContext* context, Places* places) {
+Status GetRanges(OpKernelContext* context, Ranges* ranges) {
   const Tensor &path = context->input(0), &begin = context->input(1),
                &second = context->input(2);
   if (begin.shape() != path.shape() || second.shape() != path.shape()) {
@@ -40,12 +46,12 @@ Status GetPlaces(OpKernelContext* context, Places* places) {
         "The inputs must have one shape, got ", path.shape().DebugString(), ", ",
         begin.shape().DebugString(), " and ", second.shape().DebugString(), ".");
   }
-  *places = {path.flat<tensorflow::tstring>().data(), begin.flat<int64_t>().data(),
+  *ranges = {path.flat<tensorflow::tstring>().data(), begin.flat<int64_t>().data(),
              second.flat<int64_t>().data(), path.NumElements()};
   return Status();
 }
 
-// The files of a call, each looked up once.
+// The files of a call. OpenFiles looks up a file once.
 class Files {
  public:
   const RecordFile& At(const tensorflow::tstring& path) {
@@ -59,8 +65,11 @@ class Files {
   std::map<std::string, SharedFile> files_;
 };
 
-// The outputs of the ops that parse: an image, some numbers and, if `with_rest`, all
-// features but the image, as a tf.train.Example, for each record.
+// The shapes of the outputs of parsing ops, for each record:
+//
+//   encoded  the image
+//   numbers  one int64 a key
+//   rest     if `with_rest`, a tf.train.Example of all features but the image
 Status ParsedShapes(InferenceContext* context) {
   ShapeHandle shape, numbers;
   TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(1), &shape));
@@ -89,13 +98,13 @@ REGISTER_OP("TfpipeReadRecords")
     .SetIsStateful()
     .SetShapeFn(ParsedShapes);
 
-// Says what is wrong with a record.
+// Returns the error of a record.
 Status Fault(const tensorflow::tstring& path, int64_t begin, const std::string& fault) {
   return DataLoss("The record at byte ", begin, " of ", std::string(path), ": ", fault,
                   ".");
 }
 
-// The buffer of a call, with one part for each of its records.
+// The buffer of a call: the records one after another.
 class RecordBuffer {
  public:
   Status Allocate(int64_t total) {
@@ -104,8 +113,8 @@ class RecordBuffer {
     return ResourceExhausted("No memory for ", total, " bytes of records.");
   }
 
-  // Returns room for that many bytes more. A part is not aligned, so that only its
-  // data() may be used.
+  // Returns room for `count` more bytes. The room is not aligned, so that only data()
+  // may be used.
   Tensor Take(int64_t count) {
     const int64_t begin = at_;
     at_ += count;
@@ -117,8 +126,9 @@ class RecordBuffer {
   int64_t at_ = 0;
 };
 
-// Checks that a record is within its file, before memory is taken for it.
-std::string FindPlace(const RecordFile& file, int64_t begin, int64_t count) {
+// Checks before any allocation that a record is within its file. Returns an empty
+// string, or the fault.
+std::string CheckRange(const RecordFile& file, int64_t begin, int64_t count) {
   if (!file.is_open()) return std::string("it cannot be read: ") + file.error();
   const int64_t size = file.Size();
   if (begin < 0 || count < kHeaderBytes + kFooterBytes || size < count ||
@@ -129,31 +139,35 @@ std::string FindPlace(const RecordFile& file, int64_t begin, int64_t count) {
   return "";
 }
 
-// Reads records into a buffer of their own, and checks them while their bytes still are
-// in the processor's caches. Calls use(i, record, unreadable, damage) after each
-// record: if `unreadable` says why it could not be read, there is no tensor; `damage`
-// says what its checksums found. Stops at the first error that `use` returns.
+// Reads records into a buffer, and checks each record while its bytes are in the
+// processor's caches. Calls use(i, record, unreadable, damage) for each record:
+//
+//   record      unreadable                     damage
+//   the record  empty                          empty, or the fault shown by the CRCs
+//   no tensor   why the record cannot be read  empty
+//
+// Stops at the first error of `use`.
 template <typename Use>
 Status ReadEach(OpKernelContext* context, Use use) {
-  Places places;
-  TF_RETURN_IF_ERROR(GetPlaces(context, &places));
+  Ranges ranges;
+  TF_RETURN_IF_ERROR(GetRanges(context, &ranges));
   Files files;
-  std::vector<std::string> unreadable(places.count);
+  std::vector<std::string> unreadable(ranges.count);
   int64_t total = 0;
-  for (int64_t i = 0; i < places.count; ++i) {
+  for (int64_t i = 0; i < ranges.count; ++i) {
     unreadable[i] =
-        FindPlace(files.At(places.path[i]), places.begin[i], places.second[i]);
-    if (unreadable[i].empty()) total += places.second[i];
+        CheckRange(files.At(ranges.path[i]), ranges.begin[i], ranges.second[i]);
+    if (unreadable[i].empty()) total += ranges.second[i];
   }
   RecordBuffer buffer;
   TF_RETURN_IF_ERROR(buffer.Allocate(total));
-  for (int64_t i = 0; i < places.count; ++i) {
-    const int64_t begin = places.begin[i], count = places.second[i];
+  for (int64_t i = 0; i < ranges.count; ++i) {
+    const int64_t begin = ranges.begin[i], count = ranges.second[i];
     Tensor record;
     std::string damage;
     if (unreadable[i].empty()) {
       record = buffer.Take(count);
-      unreadable[i] = files.At(places.path[i]).Read(begin, count, BytesOf(record));
+      unreadable[i] = files.At(ranges.path[i]).Read(begin, count, BytesOf(record));
     }
     if (unreadable[i].empty()) damage = CheckRecord(BytesOf(record), count);
     TF_RETURN_IF_ERROR(use(i, record, unreadable[i], damage));
@@ -161,7 +175,7 @@ Status ReadEach(OpKernelContext* context, Use use) {
   return Status();
 }
 
-// What both ops that parse have in common: their outputs.
+// The attributes and outputs of both parsing ops.
 class ParsingOp : public tensorflow::OpKernel {
  public:
   explicit ParsingOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -188,7 +202,7 @@ class ParsingOp : public tensorflow::OpKernel {
     return context->allocate_output(1, shape, &outputs->numbers);
   }
 
-  // Parses a record that was checked. Returns an empty string, or what is wrong.
+  // Parses a checked record. Returns an empty string, or the fault.
   std::string Parse(const Tensor& record, int64_t i, const Outputs& outputs) const {
     const auto num_keys = static_cast<int64_t>(keys_.numbers.size());
     int64_t* const numbers = outputs.numbers->flat<int64_t>().data() + i * num_keys;
@@ -251,8 +265,8 @@ REGISTER_OP("TfpipeHoldRecords")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-// A record that cannot be read or is damaged is no error here: the op that parses it
-// says so. It is checked here, as its bytes still are in the processor's caches.
+// An unreadable or damaged record is no error here: the parsing op reports it. The CRCs
+// are checked here because the bytes are still in the processor's caches.
 class HoldRecordsOp : public tensorflow::OpKernel {
  public:
   explicit HoldRecordsOp(OpKernelConstruction* context) : OpKernel(context) {}
@@ -282,7 +296,7 @@ class HoldRecordsOp : public tensorflow::OpKernel {
 REGISTER_KERNEL_BUILDER(Name("TfpipeHoldRecords").Device(tensorflow::DEVICE_CPU),
                         HoldRecordsOp);
 
-// Finds a record that is held. Returns an empty string, or why it is not there.
+// Finds a held record. Returns an empty string, or the reason why there is no record.
 std::string FindHeld(const Tensor& held, int64_t i, const Tensor** record) {
   *record = held.flat<tensorflow::Variant>()(i).get<Tensor>();
   if (*record == nullptr) return "its variant holds no tensor";
@@ -371,22 +385,22 @@ REGISTER_OP("TfpipeReadAhead")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape);
 
-// A file that cannot be opened is no error here: the op that reads it says so.
+// An unreadable file is no error here: the op that reads the file reports it.
 class ReadAheadOp : public tensorflow::OpKernel {
  public:
   explicit ReadAheadOp(OpKernelConstruction* context) : OpKernel(context) {}
 
   void Compute(OpKernelContext* context) override {
-    Places places;
-    OP_REQUIRES_OK(context, GetPlaces(context, &places));
+    Ranges ranges;
+    OP_REQUIRES_OK(context, GetRanges(context, &ranges));
     Files files;
     int64_t total = 0;
-    for (int64_t i = 0; i < places.count; ++i) {
-      const RecordFile& file = files.At(places.path[i]);
-      if (!file.is_open() || places.begin[i] < 0) continue;
-      const int64_t end = std::min(places.second[i], file.Size());
-      file.ReadAhead(places.begin[i], end);
-      total += std::max<int64_t>(0, end - places.begin[i]);
+    for (int64_t i = 0; i < ranges.count; ++i) {
+      const RecordFile& file = files.At(ranges.path[i]);
+      if (!file.is_open() || ranges.begin[i] < 0) continue;
+      const int64_t end = std::min(ranges.second[i], file.Size());
+      file.ReadAhead(ranges.begin[i], end);
+      total += std::max<int64_t>(0, end - ranges.begin[i]);
     }
     Tensor* num_bytes;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &num_bytes));
@@ -408,7 +422,7 @@ REGISTER_OP("TfpipeJpegSizes")
       return Status();
     });
 
-// The sides of an image that is no JPEG, or has no sound header, are 0.
+// Both sides are 0 if the image is no JPEG or has no sound header.
 class JpegSizesOp : public tensorflow::OpKernel {
  public:
   explicit JpegSizesOp(OpKernelConstruction* context) : OpKernel(context) {}
@@ -438,7 +452,7 @@ REGISTER_OP("TfpipeImageBytes")
     .Attr("most: int >= 0")
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-// All bytes of an image that has no more than `most`.
+// Copies up to `most` bytes of an image.
 class ImageBytesOp : public tensorflow::OpKernel {
  public:
   explicit ImageBytesOp(OpKernelConstruction* context) : OpKernel(context) {
