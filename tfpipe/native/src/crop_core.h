@@ -1,9 +1,9 @@
 // Turns JPEG bytes and a crop box into resized pixels, in one pass over the rows.
 //
 // This file uses libjpeg-turbo and not TensorFlow: crop.cc makes an op of it, fuzz.cc
-// feeds it damaged images. The pixels equal those of the stock ops of
-// tfpipe.ops.crop (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the same
-// arithmetic in the same order. Only another release of libjpeg may change a pixel.
+// feeds it damaged images. The pixels equal those of the stock ops of tfpipe.ops.crop
+// (DecodeAndCropJpeg, ResizeBilinear, QuantizeV2): the same arithmetic in the same
+// order. Only another release of libjpeg may change a pixel.
 #ifndef TFPIPE_NATIVE_CROP_CORE_H_
 #define TFPIPE_NATIVE_CROP_CORE_H_
 

@@ -14,10 +14,9 @@
 //   8       XXH64 of the JPEG, with seed 0
 //   1       bits of a bit offset, at most 32
 //   3 each  for each component: its smallest DC value (2 bytes), and the bits of a DC
-//   value
-//           above the smallest (1 byte, at most 16)
-//   packed  the entry points, without gaps, the lowest bits first; zeros fill the last
-//   byte 4       lower half of the XXH64 of all bytes before
+//           value above the smallest (1 byte, at most 16)
+//   packed  the entry points, without gaps, the lowest bits first; zeros end the byte
+//   4       lower half of the XXH64 of all bytes before
 //
 // Entry point i stands before MCU (i + 1) * step. It holds a bit offset, and the last
 // DC value of each component (PRED in T.81, F.2.1.3.1). The offset counts from the

@@ -1,16 +1,21 @@
-// Crops images that are broken at random; built with sanitizers:
+// Crops images damaged at random; built with sanitizers:
 //
 //   fuzz NUM_IMAGES SEED FILE...
 //
-// Every image is a file, or what rewrite.cc makes of it, with a few bytes changed, lost
-// or doubled, cropped at a random crop box. Both Huffman decoders decode it and have to
-// agree on each pixel and on each error. An image that can be rewritten must give the
-// same result afterwards; so must an image that can be varied, and an image that can be
-// turned or mirrored, after it is turned back. The header of a decoded image has its
-// sides. Entry points must not change the result, be they its own, those of the last
-// image or damaged ones. Forged ones, whose digests are right, may. Likewise for the
-// tf.train.Example around an image: what is found in a broken one must lie within it. A
-// crop box that is drawn must lie within its image, whatever the sides of the image.
+// An image is a file, or the result of rewrite.cc for the file, with a few bytes
+// changed, lost or doubled. Every image goes through these checks:
+//
+//   input                                must hold
+//   a random crop box                    both Huffman decoders agree: pixels and errors
+//   a decoded image                      the sides in its header hold the crop box
+//   the image rewritten or varied        the pixels of the image
+//   the image turned or mirrored, twice  the pixels of the image
+//   entry points of the image, damaged   the pixels of the image
+//   or not, and of the image before
+//   forged entry points                  no access outside of the JPEG
+//   a damaged tf.train.Example           the image found lies within the Example
+//   a drawn crop box                     the box lies within its image, of any sides
+//
 // Prints how many were decoded, refused, rewritten, turned, varied, entered and parsed.
 #include <stdlib.h>
 
@@ -24,8 +29,8 @@
 #include "example.h"
 #include "rewrite.h"
 
-// The usual options would spend a third of the time in the kernel, on pages that are
-// given back and asked for again.
+// The usual options would spend a third of the time in the kernel, on pages given back
+// and asked for again.
 extern "C" const char* __asan_default_options() {
   return "quarantine_size_mb=8:thread_local_quarantine_size_kb=64:"
          "allocator_release_to_os_interval_ms=-1:malloc_context_size=1";
@@ -66,7 +71,7 @@ Bytes Broken(Bytes bytes) {
   return bytes;
 }
 
-// Most of these boxes may lie within an image.
+// Draws a crop box, which mostly may lie within an image.
 tfpipe::CropBox DrawCropBox() {
   if (Draw(50) == 0) {
     const auto any = [] { return static_cast<int>(generator()); };
@@ -89,39 +94,39 @@ Bytes Read(const char* path) {
 
 using Copy = std::unique_ptr<uint8_t[]>;
 
-// Returns what was made, in a buffer of exactly its size.
-Copy Taken(uint8_t* made, size_t size) {
-  Copy result(new uint8_t[size]);
-  std::copy(made, made + size, result.get());
-  tfpipe_free(made);
-  return result;
+// Returns a result in a buffer of exactly its size.
+Copy Taken(uint8_t* result, size_t size) {
+  Copy copy(new uint8_t[size]);
+  std::copy(result, result + size, copy.get());
+  tfpipe_free(result);
+  return copy;
 }
 
-// Returns the rewritten image, or null if it must stay.
-Copy Rewrite(const uint8_t* bytes, size_t size, size_t* made_size) {
-  uint8_t* made;
-  if (tfpipe_rewrite(bytes, size, &made, made_size) != nullptr) return nullptr;
-  return Taken(made, *made_size);
+// Returns the rewritten image, or null if rewriting is refused.
+Copy Rewrite(const uint8_t* bytes, size_t size, size_t* result_size) {
+  uint8_t* result;
+  if (tfpipe_rewrite(bytes, size, &result, result_size) != nullptr) return nullptr;
+  return Taken(result, *result_size);
 }
 
-// Returns the turned image, or null if it must stay.
-Copy Turn(const uint8_t* bytes, size_t size, int orientation, size_t* made_size) {
-  uint8_t* made;
-  if (tfpipe_turn(bytes, size, orientation, &made, made_size) != nullptr)
+// Returns the turned image, or null if turning is refused.
+Copy Turn(const uint8_t* bytes, size_t size, int orientation, size_t* result_size) {
+  uint8_t* result;
+  if (tfpipe_turn(bytes, size, orientation, &result, result_size) != nullptr)
     return nullptr;
-  return Taken(made, *made_size);
+  return Taken(result, *result_size);
 }
 
-// Returns the image with other codes, or null if it must stay.
-Copy Vary(const uint8_t* bytes, size_t size, bool mirror, size_t* made_size) {
-  uint8_t* made;
+// Returns the image with other codes, or null if varying is refused.
+Copy Vary(const uint8_t* bytes, size_t size, bool mirror, size_t* result_size) {
+  uint8_t* result;
   const uint64_t seed = uint64_t{generator()} << 32 | generator();
-  if (tfpipe_vary(bytes, size, seed, mirror, &made, made_size) != nullptr)
+  if (tfpipe_vary(bytes, size, seed, mirror, &result, result_size) != nullptr)
     return nullptr;
-  return Taken(made, *made_size);
+  return Taken(result, *result_size);
 }
 
-// Returns the orientation whose turn undoes that of another one.
+// Returns the orientation of the reverse turn.
 int Inverse(int orientation) {
   return orientation == 6 ? 8 : orientation == 8 ? 6 : orientation;
 }
@@ -138,19 +143,20 @@ Table Copied(const Bytes& bytes) {
   return table;
 }
 
-// Returns the entry points of an image; none if it has none.
+// Returns the entry points of an image; empty if there are none.
 Table FindTable(const uint8_t* bytes, size_t size) {
-  uint8_t* made;
+  uint8_t* result;
   Table table;
   const auto distance = static_cast<size_t>(Draw(300));
-  if (tfpipe_find_entry_points(bytes, size, distance, &made, &table.size) != nullptr) {
+  if (tfpipe_find_entry_points(bytes, size, distance, &result, &table.size) !=
+      nullptr) {
     return {};
   }
-  table.bytes = Taken(made, table.size);
+  table.bytes = Taken(result, table.size);
   return table;
 }
 
-// Returns entry points with other numbers in them, and digests that fit.
+// Returns entry points with other numbers, and digests that fit.
 Table Forged(const Table& table, const uint8_t* jpeg, size_t size) {
   Bytes bytes(table.bytes.get(), table.bytes.get() + table.size);
   const auto put = [&](uint64_t value, size_t count, size_t at) {
@@ -158,7 +164,7 @@ Table Forged(const Table& table, const uint8_t* jpeg, size_t size) {
       bytes[at + i] = static_cast<uint8_t>(value >> (8 * i));
   };
   for (int change = 1 + Draw(4); change > 0; --change) {
-    // Mostly behind the head, which decides about the size that the table must have.
+    // Mostly behind the head, which decides about the size of the table.
     const int at = Draw(8) ? 21 + Draw(static_cast<int64_t>(bytes.size()) - 21)
                            : Draw(static_cast<int64_t>(bytes.size()));
     bytes[at] = static_cast<uint8_t>(Draw(256));
@@ -189,7 +195,7 @@ Outcome Crop(const tfpipe::Source& source, const tfpipe::CropBox& box, bool flip
   return outcome;
 }
 
-// Returns whether the header of an image that was decoded has sides that hold the box.
+// Returns whether the header has sides that hold the crop box.
 bool HasSides(const uint8_t* jpeg, size_t size, const tfpipe::CropBox& box) {
   int height, width;
   char message[tfpipe::kMessageLength];
@@ -198,14 +204,14 @@ bool HasSides(const uint8_t* jpeg, size_t size, const tfpipe::CropBox& box) {
          int64_t{box.left} + box.width <= width;
 }
 
-bool Same(const Outcome& one, const Outcome& other) {
-  return one.done == other.done && (!one.done || one.pixels == other.pixels) &&
-         strcmp(one.message, other.message) == 0;
+bool Same(const Outcome& a, const Outcome& b) {
+  return a.done == b.done && (!a.done || a.pixels == b.pixels) &&
+         strcmp(a.message, b.message) == 0;
 }
 
-int Differ(int64_t i, const char* what, const Outcome& one, const Outcome& other) {
+int Differ(int64_t i, const char* what, const Outcome& a, const Outcome& b) {
   printf("image %lld: %s differ: %d %d %s %s\n", static_cast<long long>(i), what,
-         one.done, other.done, one.message, other.message);
+         a.done, b.done, a.message, b.message);
   return 1;
 }
 
@@ -226,8 +232,8 @@ void AddFeature(const std::string& key, uint8_t kind, const Bytes& list, Bytes* 
   AddSpan(tfpipe::kDelimited1, entry, to);
 }
 
-// Parses a broken example. Returns whether what is found lies within it; counts the
-// examples in which all is found.
+// Parses a damaged example. Returns whether the results lie within the example; counts
+// the examples with an image and all numbers.
 bool Parse(const Bytes& image, int64_t* num_parsed) {
   Bytes list, features, example;
   const Bytes packed = {tfpipe::kDelimited1, 2, 0xac, 2},
@@ -241,15 +247,16 @@ bool Parse(const Bytes& image, int64_t* num_parsed) {
   const Copy bytes(new uint8_t[broken.size()]);
   std::copy(broken.begin(), broken.end(), bytes.get());
   const tfpipe::Span whole = {bytes.get(), bytes.get() + broken.size()};
-  tfpipe::Span found;
+  tfpipe::Span image_bytes;
   int64_t numbers[3];
   std::string rest;
   const tfpipe::Keys keys = {"image", {"label", "height", "width"}, 1 + Draw(2)};
-  if (!tfpipe::ReadExample(whole, keys, &found, numbers, &rest).empty()) return true;
+  if (!tfpipe::ReadExample(whole, keys, &image_bytes, numbers, &rest).empty())
+    return true;
   ++*num_parsed;
   if (rest.size() > whole.size()) return false;
-  return found.begin >= whole.begin && found.end <= whole.end &&
-         found.begin <= found.end;
+  return image_bytes.begin >= whole.begin && image_bytes.end <= whole.end &&
+         image_bytes.begin <= image_bytes.end;
 }
 
 // Draws a crop box as RandomCrop does. Returns whether it lies within its image.
@@ -282,71 +289,81 @@ int main(int num_arguments, char** arguments) {
     if (rewritten == nullptr) return 2;
     files.emplace_back(rewritten.get(), rewritten.get() + size);
   }
-  // An image whose header claims a huge size would take seconds.
+  // An image with a huge size in its header would take seconds.
   setenv("JPEGMEM", "32M", 1);
   int64_t num_refused = 0, num_rewritten = 0, num_turned = 0, num_varied = 0,
           num_entered = 0, num_parsed = 0;
   Table last;
   for (int64_t i = 0; i < num_images; ++i) {
-    const Bytes drawn = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
-    // The buffer has exactly that size, so that reading a byte beyond it is detected.
-    std::unique_ptr<uint8_t[]> bytes(new uint8_t[drawn.size()]);
-    std::copy(drawn.begin(), drawn.end(), bytes.get());
+    const Bytes damaged = Broken(files[Draw(static_cast<int64_t>(files.size()))]);
+    // The buffer has exactly the size of the image, so that a byte read beyond is
+    // detected.
+    std::unique_ptr<uint8_t[]> bytes(new uint8_t[damaged.size()]);
+    std::copy(damaged.begin(), damaged.end(), bytes.get());
     const tfpipe::CropBox box = DrawCropBox();
     const bool flip = Draw(2) == 0;
     const tfpipe::Format format = DrawFormat();
-    const Outcome one =
-        Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, false);
-    const Outcome other =
-        Crop({bytes.get(), drawn.size(), nullptr, 0}, box, flip, format, true);
-    if (!Same(one, other)) return Differ(i, "the Huffman decoders", one, other);
-    if (!one.done && one.message[0] == 0) return 1;
-    num_refused += !one.done;
-    const bool has_sides = HasSides(bytes.get(), drawn.size(), box);
-    if (one.done && !has_sides) return Differ(i, "an image and its header", one, one);
+    const Outcome expected =
+        Crop({bytes.get(), damaged.size(), nullptr, 0}, box, flip, format, false);
+    const Outcome by_libjpeg =
+        Crop({bytes.get(), damaged.size(), nullptr, 0}, box, flip, format, true);
+    if (!Same(expected, by_libjpeg))
+      return Differ(i, "the Huffman decoders", expected, by_libjpeg);
+    if (!expected.done && expected.message[0] == 0) return 1;
+    num_refused += !expected.done;
+    const bool has_sides = HasSides(bytes.get(), damaged.size(), box);
+    if (expected.done && !has_sides)
+      return Differ(i, "an image and its header", expected, expected);
     size_t size;
-    if (const Copy rewritten = Rewrite(bytes.get(), drawn.size(), &size)) {
+    if (const Copy rewritten = Rewrite(bytes.get(), damaged.size(), &size)) {
       ++num_rewritten;
       const Outcome again =
           Crop({rewritten.get(), size, nullptr, 0}, box, flip, format, false);
-      if (!Same(one, again)) return Differ(i, "an image and it rewritten", one, again);
+      if (!Same(expected, again))
+        return Differ(i, "an image and it rewritten", expected, again);
     }
     const int orientation = 1 + Draw(8);
-    if (const Copy turned = Turn(bytes.get(), drawn.size(), orientation, &size)) {
+    if (const Copy turned = Turn(bytes.get(), damaged.size(), orientation, &size)) {
       ++num_turned;
       const Copy back = Turn(turned.get(), size, Inverse(orientation), &size);
-      if (back == nullptr) return Differ(i, "an image and nothing", one, one);
+      if (back == nullptr) return Differ(i, "an image and nothing", expected, expected);
       const Outcome again =
           Crop({back.get(), size, nullptr, 0}, box, flip, format, false);
-      if (!Same(one, again)) return Differ(i, "an image and it turned", one, again);
+      if (!Same(expected, again))
+        return Differ(i, "an image and it turned", expected, again);
     }
-    Table table = FindTable(bytes.get(), drawn.size());
-    const auto with = [&](const Table& given) {
-      return Crop({bytes.get(), drawn.size(), given.bytes.get(), given.size}, box, flip,
-                  format, false);
+    Table table = FindTable(bytes.get(), damaged.size());
+    const auto with = [&](const Table& points) {
+      return Crop({bytes.get(), damaged.size(), points.bytes.get(), points.size}, box,
+                  flip, format, false);
     };
-    if (Draw(4) == 0 && !Same(one, with(last)))
-      return Differ(i, "other points", one, one);
+    if (Draw(4) == 0 && !Same(expected, with(last)))
+      return Differ(i, "other points", expected, expected);
     if (table.size > 0) {
       ++num_entered;
-      if (!Same(one, with(table))) return Differ(i, "entry points", one, with(table));
-      const Table damaged =
+      if (!Same(expected, with(table)))
+        return Differ(i, "entry points", expected, with(table));
+      const Table damaged_table =
           Copied(Broken({table.bytes.get(), table.bytes.get() + table.size}));
-      if (!Same(one, with(damaged))) return Differ(i, "damaged points", one, one);
-      with(Forged(table, bytes.get(), drawn.size()));
+      if (!Same(expected, with(damaged_table)))
+        return Differ(i, "damaged points", expected, expected);
+      with(Forged(table, bytes.get(), damaged.size()));
       last = std::move(table);
     }
-    if (!Parse(drawn, &num_parsed))
-      return Differ(i, "an example and its image", one, one);
-    if (!DrawWithin()) return Differ(i, "a drawn box and its image", one, one);
+    if (!Parse(damaged, &num_parsed))
+      return Differ(i, "an example and its image", expected, expected);
+    if (!DrawWithin())
+      return Differ(i, "a drawn box and its image", expected, expected);
     const bool mirror = Draw(2) == 0;
-    if (Copy varied = Vary(bytes.get(), drawn.size(), mirror, &size)) {
+    if (Copy varied = Vary(bytes.get(), damaged.size(), mirror, &size)) {
       ++num_varied;
       if (mirror) varied = Vary(varied.get(), size, true, &size);
-      if (varied == nullptr) return Differ(i, "an image and nothing", one, one);
+      if (varied == nullptr)
+        return Differ(i, "an image and nothing", expected, expected);
       const Outcome again =
           Crop({varied.get(), size, nullptr, 0}, box, flip, format, false);
-      if (!Same(one, again)) return Differ(i, "an image and it varied", one, again);
+      if (!Same(expected, again))
+        return Differ(i, "an image and it varied", expected, again);
     }
   }
   const auto print = [](const char* name, int64_t value, const char* end) {

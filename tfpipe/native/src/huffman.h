@@ -3,14 +3,17 @@
 //
 // The MCUs between two wanted MCUs are skipped in one of three ways:
 //
-//   entry points (entry_points.h)     start again at the last entry point before the
-//   MCU restart markers (T.81, B.2.4.4)   start again after the last marker before the
-//   MCU neither, or the rest of the way   read the codes without values (skip.h,
-//   codes.h)
+//   the JPEG has      skipping
+//   entry points      continues at the last entry point before the MCU (entry_points.h)
+//   restart markers   continues after the last marker before the MCU (T.81, B.2.4.4)
+//   neither           reads the codes without values (skip.h, codes.h)
+//
+// In the first two cases, the last MCUs before the wanted MCU are skipped as in the
+// third.
 //
 // This decoder stands in place of libjpeg's decode_mcu, after libjpeg has checked the
-// tables. It decodes sound data only. On a code that does not exist, an early marker or
-// an end, this decoder gives up; libjpeg then decodes the image from the start, and
+// tables. The decoder is for sound data only. On a code that does not exist, an early
+// marker or an end, it gives up; libjpeg then decodes the image from the start, and
 // alone decides about the data.
 #ifndef TFPIPE_NATIVE_HUFFMAN_H_
 #define TFPIPE_NATIVE_HUFFMAN_H_

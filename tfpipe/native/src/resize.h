@@ -12,8 +12,8 @@
 
 #include "platform.h"
 
-// A second copy of the hot loops for AVX2, chosen when the library is loaded. Plain
-// loops are enough for the compiler: without AVX2 it uses SSE2, on Arm NEON.
+// A second copy of the hot loops for AVX2, chosen when the library is loaded. The
+// compiler vectorizes plain loops: for SSE2 without AVX2, for NEON on Arm.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && \
     !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define TFPIPE_CLONES __attribute__((target_clones("avx2", "default")))
@@ -25,31 +25,32 @@ namespace tfpipe {
 
 enum class Pixel { kUint8, kFloat32, kBfloat16 };
 
-// The two input pixels next to an output pixel along one axis, and its place between.
+// The two input pixels around an output pixel along one axis, and how far the output
+// pixel is from the lower to the upper one.
 struct Step {
   int lower, upper;
   float fraction;
 };
 
-constexpr int kDepth = 4;  // bytes of a decoded pixel; the last one is not looked at
+constexpr int kDepth = 4;  // bytes of a decoded pixel, of which the last is unused
 
-// Two neighbouring columns of the result: where in a row the left one of the two input
-// pixels of each begins, and the place between the two for each byte of a pixel.
+// Two neighbouring columns of the result: for each column the first byte of the left
+// input pixel in a row, and for each byte of a pixel the fraction.
 struct Columns {
   int left[2];
   float fractions[2 * kDepth];
 };
 
-// How a row is resized along its columns, and memory for it.
+// The plan to resize a row along its columns, and memory for the work.
 struct Across {
   std::vector<Step> steps;
   std::vector<Columns> columns;
-  bool swapped;  // whether the right one of two input pixels is the lower one
+  bool swapped;  // whether the right input pixel is the lower one
   std::vector<float> values;
 };
 
-// Half-pixel centers, without smoothing: compute_interpolation_weights of TensorFlow's
-// image_resizer_state.h and resize_bilinear_op.cc.
+// Half-pixel centers, without smoothing, as compute_interpolation_weights in
+// TensorFlow's image_resizer_state.h and resize_bilinear_op.cc.
 inline void FillSteps(int from, int to, std::vector<Step>* steps) {
   steps->resize(to);
   const float scale = from / static_cast<float>(to);
@@ -61,9 +62,9 @@ inline void FillSteps(int from, int to, std::vector<Step>* steps) {
   }
 }
 
-// Fills the columns, right to left for a mirrored image. Rounded results are mirrored
-// after the resize and others before it, as in the stock path: the last bits of a value
-// depend on this order.
+// Fills the columns, right to left for a mirrored image. As in the stock path, uint8
+// images are mirrored after the resize and others before: the order decides about the
+// last bits.
 inline void FillColumns(int from, int to, bool flip, Pixel pixel, Across* across) {
   std::vector<Step>* steps = &across->steps;
   FillSteps(from, to, steps);
@@ -75,7 +76,7 @@ inline void FillColumns(int from, int to, bool flip, Pixel pixel, Across* across
   for (size_t i = 0; i < steps->size(); ++i) {
     const Step& step = (*steps)[i];
     const bool same = step.lower == step.upper;
-    // Of two pixels, the left one alone counts if both are the same.
+    // If both pixels are the same, only the left pixel counts.
     const float fraction = same ? across->swapped : step.fraction;
     Columns* two = &across->columns[i / 2];
     two->left[i % 2] = kDepth * (across->swapped ? from - 1 - step.upper : step.lower);
@@ -83,13 +84,13 @@ inline void FillColumns(int from, int to, bool flip, Pixel pixel, Across* across
   }
 }
 
-// Writes four values at once: the three of a pixel, and the first of the next pixel,
-// which the next store overwrites. The buffers are longer for this reason.
+// Writes four values at once: the three of a pixel, and the first value of the next
+// pixel, which the next store overwrites. The buffers have room for the fourth value.
 typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
 
 inline Floats Load(const float* from) { return *reinterpret_cast<const Floats*>(from); }
 
-// Resizes the pixels of a decoded row along the columns.
+// Resizes a decoded row along its columns.
 inline void ResizeRow(const uint8_t* line, int count, const Across& across,
                       float* __restrict values, float* __restrict row) {
   for (int i = 0; i < kDepth * count; ++i) values[i] = line[i];
@@ -110,7 +111,7 @@ TFPIPE_AVX2_INLINE __m256 TwoPixels(const uint8_t* pixels) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(bytes)));
 }
 
-// The same, for two columns at once.
+// Resizes a decoded row, two columns at a time.
 template <bool kSwapped>
 TFPIPE_AVX2 static void ResizeRowFast(const uint8_t* line,
                                       const std::vector<Columns>& columns,
@@ -131,8 +132,7 @@ TFPIPE_AVX2 static void ResizeRowFast(const uint8_t* line,
 }
 #endif
 
-// Resizes the pixels of a decoded row along the columns, in the faster way if it is
-// there.
+// Resizes a decoded row in the fastest way of this processor.
 inline void Resize(const uint8_t* line, int count, float* row, Across* across) {
 #ifdef TFPIPE_AVX2
   if (HasAvx2()) {
@@ -164,7 +164,8 @@ inline void Put(float value, Bfloat16* to) {
 
 inline void Put(float value, float* to) { *to = value; }
 
-// Inputs of one row of the result: two resized rows, of one channel or of all channels.
+// The inputs of a row of the result: two resized rows, of one channel or of all
+// channels.
 struct Blend {
   const float *lower, *upper, *scale, *offset;
   float fraction;

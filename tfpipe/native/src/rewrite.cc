@@ -1,8 +1,8 @@
-// Writes the same coefficients as one sequential scan, with a restart marker after each
+// Writes the same coefficients as a sequential scan, with a restart marker after each
 // row of MCUs and Huffman tables fitted to the image: jpegtran -restart 1 -optimize.
 //
-// Every decoder gives the same pixels. The crop op finds the rows of a crop box by
-// these markers (huffman.h).
+// Every decoder gives the same pixels. The crop op finds rows by the markers
+// (huffman.h).
 #include "rewrite.h"
 
 #include "transcoder.h"
@@ -30,18 +30,18 @@ const char* Rewrite(Transcoder* transcoder, int restart_rows) {
 }  // namespace
 
 const char* Rewritten(const uint8_t* jpeg, size_t size, int restart_rows,
-                      uint8_t** made, size_t* made_size) {
+                      uint8_t** result, size_t* result_size) {
   const auto steps = [restart_rows](Transcoder* transcoder) {
     return Rewrite(transcoder, restart_rows);
   };
-  return Transcode(jpeg, size, steps, made, made_size);
+  return Transcode(jpeg, size, steps, result, result_size);
 }
 
 }  // namespace tfpipe
 
-const char* tfpipe_rewrite(const uint8_t* jpeg, size_t size, uint8_t** made,
-                           size_t* made_size) {
-  return tfpipe::Rewritten(jpeg, size, 1, made, made_size);
+const char* tfpipe_rewrite(const uint8_t* jpeg, size_t size, uint8_t** result,
+                           size_t* result_size) {
+  return tfpipe::Rewritten(jpeg, size, 1, result, result_size);
 }
 
-void tfpipe_free(uint8_t* made) { free(made); }
+void tfpipe_free(uint8_t* result) { free(result); }

@@ -1,5 +1,24 @@
-// Writes the coefficients of a JPEG again: see rewrite.cc, turn.cc and vary.cc. Makes
-// the entry points of a JPEG that stays as it is: see entry_points.cc.
+// C functions of the library for the converters: rewrite.cc, turn.cc and vary.cc write
+// the coefficients of a JPEG again, entry_points.cc makes entry points for an unchanged
+// JPEG.
+//
+// Each function sets `result` and `result_size` and returns null, or returns a word:
+// the reason why there is no result. tfpipe_free frees a result.
+//
+//   word             reason                                          functions
+//   damaged          libjpeg fails or warns                          all
+//   precision        not 8 bits a value                              all
+//   no_memory        not a fault of the image                        all
+//   arithmetic       arithmetic coding                               not entry points
+//   too_many_pixels  more than TensorFlow decodes                    not entry points
+//   late_markers     metadata after the first scan                   rewrite, vary
+//   incomplete       progressive, without the last bits              not entry points
+//   unwritable       libjpeg cannot write a single scan              not entry points
+//   edge             a side to mirror ends within a block            turn, mirror
+//   components       neither 1 nor 3 components                      turn, mirror
+//   not_baseline     arithmetic, progressive, or several scans       entry points
+//   restart_markers  the decoder jumps to the markers instead        entry points
+//   too_large        2^29 bytes or more                              entry points
 #ifndef TFPIPE_NATIVE_REWRITE_H_
 #define TFPIPE_NATIVE_REWRITE_H_
 
@@ -8,51 +27,29 @@
 
 extern "C" {
 
-// Writes the image with a restart marker after each row of MCUs. Sets `made` and
-// `made_size` and returns null, or returns a word: why the image must stay as it is.
-//
-//   damaged         libjpeg fails or warns
-//   arithmetic      arithmetic coding
-//   precision       not 8 bits a value
-//   too_many_pixels more than TensorFlow decodes
-//   late_markers    metadata after the first scan
-//   incomplete      progressive, without the last bits
-//   unwritable      libjpeg cannot write it as one scan
-//   no_memory       not a fault of the image
-const char* tfpipe_rewrite(const uint8_t* jpeg, size_t size, uint8_t** made,
-                           size_t* made_size);
+// Writes the image with a restart marker after each row of MCUs.
+const char* tfpipe_rewrite(const uint8_t* jpeg, size_t size, uint8_t** result,
+                           size_t* result_size);
 
-// Writes the image turned and mirrored, so that an image with this EXIF orientation, 1
-// to 8, is upright. Drops the metadata. Sets and returns the same as tfpipe_rewrite,
-// without late_markers; two more words:
-//
-//   edge            a side to be mirrored is not a multiple of its block
-//   components      neither 1 nor 3
+// Writes the image turned and mirrored, so that an image of the EXIF orientation, 1 to
+// 8, is upright. Drops the metadata.
 const char* tfpipe_turn(const uint8_t* jpeg, size_t size, int orientation,
-                        uint8_t** made, size_t* made_size);
+                        uint8_t** result, size_t* result_size);
 
 // Writes the same coefficients with Huffman codes that the seed chooses; mirrored from
 // left to right, unless `mirror` is 0. Keeps the metadata. A JPEG with one sequential
-// scan keeps its restart intervals; any other one gets no restart markers. Sets and
-// returns the same as tfpipe_rewrite; one that is mirrored also as tfpipe_turn.
+// scan keeps its restart intervals; any other JPEG gets no restart markers.
 const char* tfpipe_vary(const uint8_t* jpeg, size_t size, uint64_t seed, int mirror,
-                        uint8_t** made, size_t* made_size);
+                        uint8_t** result, size_t* result_size);
 
 // Makes the table of entry points of a JPEG, see entry_points.h, with about `distance`
-// bytes of the JPEG between two of them; 0 stands for the usual distance. Sets `made`
-// and `made_size` and returns null, or returns a word: why the image has no entry
-// points.
-//
-//   damaged          libjpeg fails, or the codes are not sound up to the end of the
-//   image precision        not 8 bits a value not_baseline     arithmetic coding,
-//   progressive, or several scans restart_markers  the decoder jumps to these instead
-//   too_large        2^29 bytes or more
-//   no_memory        not a fault of the image
+// bytes of the JPEG between two entry points; 0 for the usual distance. A JPEG whose
+// codes are not sound up to the end of the image is damaged.
 const char* tfpipe_find_entry_points(const uint8_t* jpeg, size_t size, size_t distance,
-                                     uint8_t** made, size_t* made_size);
+                                     uint8_t** result, size_t* result_size);
 
-// Frees what one of these functions made.
-void tfpipe_free(uint8_t* made);
+// Frees a result.
+void tfpipe_free(uint8_t* result);
 }
 
 #endif

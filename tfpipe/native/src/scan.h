@@ -1,8 +1,8 @@
-// Reads the markers of a JPEG with one sequential scan of Huffman codes, and its codes
-// without the zeros that follow a 0xff.
+// Reads the markers of a JPEG with a single sequential Huffman scan (ITU T.81, B.2),
+// and the codes of the scan without stuffed zeros (B.1.1.5).
 //
-// Every place is checked against the end of the data. A JPEG of another kind, or with
-// anything odd in it, is refused: libjpeg decides about it.
+// Every offset is checked against the end of the data. A JPEG of another table_class,
+// or with anything unusual, is refused: libjpeg decides about such a JPEG.
 #ifndef TFPIPE_NATIVE_SCAN_H_
 #define TFPIPE_NATIVE_SCAN_H_
 
@@ -27,7 +27,7 @@ constexpr int kMaxTables = 4;      // of a class: DC or AC
 constexpr int kMaxComponents = 4;  // components
 constexpr size_t kPadding = 512;   // more than the codes of a block: 64 * 31 bits
 
-// Memory without a first value.
+// Memory that grows, not initialized.
 template <typename Value>
 class GrowingBuffer {
  public:
@@ -50,15 +50,15 @@ class GrowingBuffer {
   size_t size_ = 0;
 };
 
-// One Huffman table as a DHT segment holds it.
+// A Huffman table as in a DHT segment (T.81, B.2.4.2).
 struct Codes {
-  size_t at = 0;  // where its 16 counts begin in the file
+  size_t at = 0;  // offset of its 16 counts in the file
   int num_symbols = 0;
   uint8_t lengths[kMaxSymbols];  // of the codes, which never fall
   uint8_t symbols[kMaxSymbols];
 };
 
-// A component, and the numbers of its tables.
+// A component, and the numbers of its tables (T.81, B.2.2 and B.2.3).
 struct Component {
   int id, across, down, dc, ac;
 };
@@ -72,13 +72,13 @@ struct Header {
   Codes tables[2][kMaxTables];  // DC, AC
 };
 
-// The blocks of an MCU: the numbers of their tables.
+// The blocks of an MCU, as the numbers of their tables (T.81, A.2.2 and A.2.3).
 struct Layout {
   int64_t num_mcus = 0;
   int num_blocks = 0, dc[kMaxMcuBlocks], ac[kMaxMcuBlocks];
 };
 
-// The codes without stuffed zeros, and the end of each restart interval in them.
+// The codes without stuffed zeros, and the end of each restart interval.
 struct Scan {
   GrowingBuffer<uint8_t> bytes;
   std::vector<size_t> ends;
@@ -87,7 +87,8 @@ struct Scan {
 
 inline int BigEndian16(const uint8_t* bytes) { return bytes[0] << 8 | bytes[1]; }
 
-// Returns whether the lengths are those of a prefix code that has no code of all ones.
+// Returns whether the lengths are those of a prefix code without a code of all ones
+// (T.81, Annex C).
 inline bool IsSound(const Codes& codes, bool dc) {
   int64_t used = 0;
   for (int i = 0; i < codes.num_symbols; ++i) {
@@ -97,15 +98,15 @@ inline bool IsSound(const Codes& codes, bool dc) {
   return codes.num_symbols > 0 && used < (1 << kMaxLength);
 }
 
-// Each of the next three reads the content of a segment into the header. They return
-// whether it is as in most JPEGs.
+// The next three functions read the content of a segment into the header: DHT, SOF and
+// SOS. Return whether the content is as in most JPEGs.
 
 inline bool ReadTables(const uint8_t* jpeg, size_t at, size_t end, Header* header) {
   while (at < end) {
     if (end - at < 17) return false;
-    const int kind = jpeg[at] >> 4, number = jpeg[at] & 15;
-    if (kind > 1 || number >= kMaxTables) return false;
-    Codes* codes = &header->tables[kind][number];
+    const int table_class = jpeg[at] >> 4, index = jpeg[at] & 15;
+    if (table_class > 1 || index >= kMaxTables) return false;
+    Codes* codes = &header->tables[table_class][index];
     codes->at = ++at;
     codes->num_symbols = 0;
     for (int length = 1; length <= kMaxLength; ++length) {
@@ -131,10 +132,10 @@ inline bool ReadFrame(const uint8_t* content, size_t size, Header* header) {
   if (num_components < 1 || num_components > kMaxComponents) return false;
   if (size != 6 + 3 * static_cast<size_t>(num_components)) return false;
   for (int i = 0; i < num_components; ++i) {
-    const uint8_t* part = content + 6 + 3 * i;
-    const int across = part[1] >> 4, down = part[1] & 15;
+    const uint8_t* component = content + 6 + 3 * i;
+    const int across = component[1] >> 4, down = component[1] & 15;
     if (across < 1 || across > 4 || down < 1 || down > 4) return false;
-    header->components[i] = {part[0], across, down, 0, 0};
+    header->components[i] = {component[0], across, down, 0, 0};
   }
   header->num_components = num_components;
   const int64_t values = int64_t{header->height} * header->width * num_components;
@@ -148,20 +149,20 @@ inline bool ReadScan(const uint8_t* content, size_t size, Header* header) {
     return false;
   }
   for (size_t i = 0; i < num_components; ++i) {
-    Component* part = &header->components[i];
-    part->dc = content[2 + 2 * i] >> 4;
-    part->ac = content[2 + 2 * i] & 15;
-    if (content[1 + 2 * i] != part->id) return false;
-    if (part->dc >= kMaxTables || part->ac >= kMaxTables) return false;
-    if (!IsSound(header->tables[0][part->dc], true)) return false;
-    if (!IsSound(header->tables[1][part->ac], false)) return false;
+    Component* component = &header->components[i];
+    component->dc = content[2 + 2 * i] >> 4;
+    component->ac = content[2 + 2 * i] & 15;
+    if (content[1 + 2 * i] != component->id) return false;
+    if (component->dc >= kMaxTables || component->ac >= kMaxTables) return false;
+    if (!IsSound(header->tables[0][component->dc], true)) return false;
+    if (!IsSound(header->tables[1][component->ac], false)) return false;
   }
   const uint8_t* last = content + 1 + 2 * num_components;
   return last[0] == 0 && last[1] == kBlockSize - 1 && last[2] == 0;
 }
 
-// Reads the markers. Returns whether the image has one sequential scan of Huffman
-// codes.
+// Reads the markers up to the scan (T.81, Table B.1). Returns whether the image has a
+// single sequential Huffman scan.
 inline bool ReadHeader(const uint8_t* jpeg, size_t size, Header* header) {
   if (size < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return false;
   size_t at = 2;
@@ -193,30 +194,30 @@ inline int64_t CountOf(int64_t pixels, int64_t side) {
   return (pixels + side - 1) / side;
 }
 
-// Returns whether the blocks of an MCU are not too many.
+// Fills the layout. Returns whether an MCU has few enough blocks (T.81, B.2.3).
 inline bool FillLayout(const Header& header, Layout* layout) {
   int across = 1, down = 1;
-  // The only component of a scan has rows of single blocks, whatever its sampling.
+  // The only component of a scan has MCUs of single blocks (T.81, A.2.2).
   const bool single = header.num_components == 1;
   for (int i = 0; i < header.num_components; ++i) {
-    const Component& part = header.components[i];
-    const int num_blocks = single ? 1 : part.across * part.down;
+    const Component& component = header.components[i];
+    const int num_blocks = single ? 1 : component.across * component.down;
     if (layout->num_blocks + num_blocks > kMaxMcuBlocks) return false;
     for (int block = 0; block < num_blocks; ++block) {
-      layout->dc[layout->num_blocks] = part.dc;
-      layout->ac[layout->num_blocks++] = part.ac;
+      layout->dc[layout->num_blocks] = component.dc;
+      layout->ac[layout->num_blocks++] = component.ac;
     }
     if (single) continue;
-    across = std::max(across, part.across);
-    down = std::max(down, part.down);
+    across = std::max(across, component.across);
+    down = std::max(down, component.down);
   }
   layout->num_mcus =
       CountOf(header.width, 8 * across) * CountOf(header.height, 8 * down);
   return true;
 }
 
-// Removes the stuffed zeros. Returns whether the restart markers are in order, and EOI
-// ends the scan.
+// Reads the codes, without stuffed zeros. Returns whether the restart markers are in
+// order (T.81, B.2.1), and EOI ends the scan.
 inline bool ReadBytes(const uint8_t* jpeg, size_t size, const Header& header,
                       Scan* scan) {
   scan->bytes.Grow(size - header.size + kPadding);
@@ -225,22 +226,22 @@ inline bool ReadBytes(const uint8_t* jpeg, size_t size, const Header& header,
   for (;;) {
     const auto left = static_cast<size_t>(end - from);
     const void* byte = left == 0 ? nullptr : memchr(from, 0xff, left);
-    const auto* found = static_cast<const uint8_t*>(byte);
-    if (found == nullptr || end - found < 2) return false;
-    const auto length = static_cast<size_t>(found - from);
+    const auto* marker_at = static_cast<const uint8_t*>(byte);
+    if (marker_at == nullptr || end - marker_at < 2) return false;
+    const auto length = static_cast<size_t>(marker_at - from);
     memcpy(to, from, length);
     to += length;
-    from = found + 2;
-    const int marker = found[1];
+    from = marker_at + 2;
+    const int marker = marker_at[1];
     if (marker == 0) {
       *to++ = 0xff;
       continue;
     }
-    const size_t number = scan->ends.size();
+    const size_t restart = scan->ends.size();
     scan->ends.push_back(static_cast<size_t>(to - scan->bytes.data()));
-    scan->end = static_cast<size_t>(found - jpeg);
+    scan->end = static_cast<size_t>(marker_at - jpeg);
     if (marker == 0xd9) break;
-    if (marker != static_cast<int>(0xd0 + (number & 7))) return false;
+    if (marker != static_cast<int>(0xd0 + (restart & 7))) return false;
   }
   memset(to, 0, kPadding);
   return true;

@@ -1,8 +1,8 @@
-// The Huffman codes of a sequential scan as tokens, which another set of tables writes.
+// The Huffman codes of a sequential scan as tokens, written again with other tables.
 //
 // A token stands for one or two codes with their values. Values are not computed: their
-// bits are copied. Reading counts the tokens, so that codes can be chosen for them; and
-// since a token holds the number of its table, writing knows no blocks.
+// bits are copied. The reader counts the tokens of each kind, so that codes can be
+// chosen for them. A kind names its table, so that the writer needs no blocks.
 #ifndef TFPIPE_NATIVE_TOKENS_H_
 #define TFPIPE_NATIVE_TOKENS_H_
 
@@ -14,23 +14,27 @@
 
 namespace tfpipe {
 
-constexpr int kTokenLookBits = 10;  // bits that are looked up at once
+constexpr int kTokenLookBits = 10;  // the next bits, called lookahead
 constexpr int kNumTokenLooks = 1 << kTokenLookBits;
-// The kinds of tokens of a table: what begins in a lookahead, or one symbol.
+// The kinds of tokens of a table: a lookahead, or a single symbol.
 constexpr int kKinds = kNumTokenLooks + kMaxSymbols;
 constexpr int kAllKinds = 2 * kMaxTables * kKinds;
 constexpr size_t kMaxMcuTokens = kMaxMcuBlocks * kBlockSize;
-constexpr int kTokenEndAdvance = 128;  // "advance" of the symbol that ends a block
-constexpr int kNoTokenAdvance = 255;   // "advance" of a lookahead in which no code ends
+constexpr int kTokenEndAdvance = 128;  // advance of the symbol at the end of a block
+constexpr int kNoTokenAdvance = 255;   // advance of a lookahead without a whole code
 
-// What begins in a lookahead: one or two codes. `taken` bits of the lookahead are read,
-// and `extra` bits after these, which are the last value. All are for `advance` places.
+// The one or two codes at the start of a lookahead.
+//
+//   taken    bits of the lookahead that belong to the codes and values
+//   extra    bits after them, if the last value does not fit
+//   advance  indices in the block, see codes.h
+//   count    number of codes
 struct Look {
   uint8_t taken, extra, advance, count;
   uint8_t numbers[2];  // of the symbols in their table
 };
 
-// To read one table.
+// A table to read codes with.
 struct Reading {
   uint32_t first_kind;  // of its tokens
   Look looks[kNumTokenLooks];
@@ -39,7 +43,11 @@ struct Reading {
   int32_t first_number[kMaxLength + 1];
 };
 
-// The tokens: the kind, and in the lower 16 bits the extra bits.
+// The tokens of a scan:
+//
+//   bits   content of a token
+//   0-15   extra bits
+//   16-31  kind
 struct Tokens {
   GrowingBuffer<uint32_t> values;
   std::vector<size_t> ends;    // of each restart interval
@@ -48,14 +56,15 @@ struct Tokens {
 
 inline int SizeOf(int symbol, bool dc) { return dc ? symbol : symbol & 15; }
 
-// Decoders take any AC symbol without a value for the end of a block, except ZRL.
+// See codes.h: decoders take any AC symbol without a value for the end of a block,
+// except ZRL.
 inline int AdvanceOf(int symbol, bool dc) {
   if (dc) return 1;
   if ((symbol & 15) == 0 && symbol != 0xf0) return kTokenEndAdvance;
   return (symbol >> 4) + 1;
 }
 
-// Adds a code to those of a lookahead, if it ends there. Returns whether more may
+// Adds the next code of a lookahead to its look. Returns whether another code may
 // follow.
 inline bool AddToLook(const Reading& reading, int lookahead, Look* look) {
   int length = 1, code = 0;
@@ -68,7 +77,7 @@ inline bool AddToLook(const Reading& reading, int lookahead, Look* look) {
   const int number = reading.first_number[length] + code;
   const int advance = reading.advances[number], size = reading.sizes[number];
   const bool ends = advance == kTokenEndAdvance;
-  // A sum within a block must not look like the end of one.
+  // A sum within a block must differ from the end of a block.
   if (look->advance + (ends ? 0 : advance) > kBlockSize) return false;
   look->taken = static_cast<uint8_t>(look->taken + length);
   look->advance = static_cast<uint8_t>(look->advance + advance);
@@ -81,7 +90,7 @@ inline bool AddToLook(const Reading& reading, int lookahead, Look* look) {
   return !ends && look->count < 2;
 }
 
-// Fills what is needed to read a table: the first of DC is 0, the first of AC
+// Fills a table. Tables are counted from the first DC table, 0, and the first AC table,
 // kMaxTables.
 inline void FillReading(const Codes& codes, bool dc, int table, Reading* reading) {
   reading->first_kind = static_cast<uint32_t>(table * kKinds);
@@ -107,7 +116,7 @@ inline void FillReading(const Codes& codes, bool dc, int table, Reading* reading
   }
 }
 
-// The next bits, from the highest, and how many of them are valid.
+// The next bits, from the highest on, of which `count` are valid.
 struct BitReader {
   const uint8_t* next;
   uint64_t bits = 0;
@@ -149,21 +158,21 @@ inline int TakeSymbol(const Reading& reading, BitReader* reader, uint32_t** toke
   return kNoTokenAdvance;
 }
 
-// Takes the codes of a block. Returns whether they are sound.
+// Reads the codes of a block (T.81, F.2.2). Returns whether they are sound.
 TFPIPE_INLINE bool ReadBlock(const Reading& dc, const Reading& ac, BitReader* reader,
                              uint32_t** token, uint32_t* counts) {
-  int place = 0;
-  for (const Reading* reading = &dc; place < kBlockSize; reading = &ac) {
+  int index = 0;
+  for (const Reading* reading = &dc; index < kBlockSize; reading = &ac) {
     reader->Refill();
     const uint64_t lookahead = reader->bits >> (64 - kTokenLookBits);
     const Look look = reading->looks[lookahead];
-    const int next = place + look.advance;
+    const int next = index + look.advance;
     if (next >= kBlockSize &&
         !(next > kTokenEndAdvance && next < kTokenEndAdvance + kBlockSize)) {
-      // The second code belongs to the next block, or the first one is long.
+      // The second code belongs to the next block, or the first code is long.
       BitReader copy = *reader;
       uint32_t* to = *token;
-      place += TakeSymbol(*reading, &copy, &to, counts);
+      index += TakeSymbol(*reading, &copy, &to, counts);
       *reader = copy;
       *token = to;
       continue;
@@ -172,16 +181,15 @@ TFPIPE_INLINE bool ReadBlock(const Reading& dc, const Reading& ac, BitReader* re
     ++counts[kind];
     *(*token)++ = kind << 16 | reader->Peek(look.taken, look.extra);
     reader->Drop(look.taken + look.extra);
-    place = next;
+    index = next;
   }
-  return place == kBlockSize ||
-         (place > kTokenEndAdvance && place < kTokenEndAdvance + kBlockSize);
+  return index == kBlockSize ||
+         (index > kTokenEndAdvance && index < kTokenEndAdvance + kBlockSize);
 }
 
 using Readings = Reading[2][kMaxTables];
 
-// Reads the codes of `num_mcus` MCUs, which begin and end at these bytes. Returns
-// whether they are sound.
+// Reads the codes of `num_mcus` MCUs between two bytes. Returns whether they are sound.
 TFPIPE_INLINE bool ReadMcus(const uint8_t* begin, const uint8_t* end,
                             const Layout& layout, const Readings& readings,
                             int64_t num_mcus, Tokens* tokens, size_t* size) {
@@ -226,18 +234,22 @@ TFPIPE_INLINE bool ReadIntervals(const Scan& scan, const Header& header,
   return rest == 0;
 }
 
-// New codes for the symbols of a table, by their number in it.
+// New codes for the symbols of a table, by the number of the symbol in the table.
 struct NewCodes {
   uint8_t lengths[kMaxSymbols];
   uint16_t codes[kMaxSymbols];
   uint8_t order[kMaxSymbols];  // numbers of the symbols in the order of the codes
 };
 
-// How tokens of each kind are written: from the lowest bit, the number of extra bits (8
-// bits), the number of all bits (8 bits), the bits before the extra ones.
+// How to write a token of each kind:
+//
+//   bits   content
+//   0-7    number of extra bits
+//   8-15   number of all bits
+//   16-63  the bits before the extra bits
 using Writing = uint64_t[kAllKinds];
 
-// Fills how the tokens of a table are written that occur.
+// Fills how to write the tokens of a table, as far as they occur.
 inline void FillWriting(const Reading& reading, const NewCodes& fresh,
                         const uint32_t* counts, uint64_t* writing) {
   const auto write = [](uint64_t bits, int number, int extra) {
@@ -271,8 +283,8 @@ inline void FillWriting(const Reading& reading, const NewCodes& fresh,
   }
 }
 
-// Writes all tokens without stuffed zeros; fills the last byte of an interval with
-// ones.
+// Writes all tokens without stuffed zeros; ones fill the last byte of an interval
+// (T.81, F.1.2.3).
 TFPIPE_INLINE void WriteIntervals(const Tokens& tokens, const Writing& writing,
                                   Scan* scan) {
   const uint32_t* token = tokens.values.data();

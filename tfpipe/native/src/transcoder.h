@@ -1,5 +1,5 @@
-// Reads the coefficients of a JPEG and writes them again: what rewrite.cc and turn.cc
-// share. This is plain C++ without TensorFlow, for the converters.
+// Reads the coefficients of a JPEG and writes them again, for rewrite.cc and turn.cc.
+// This is plain C++ without TensorFlow, for the converters.
 #ifndef TFPIPE_NATIVE_TRANSCODER_H_
 #define TFPIPE_NATIVE_TRANSCODER_H_
 
@@ -9,7 +9,7 @@
 
 namespace tfpipe {
 
-// Memory that grows and survives an error; libjpeg would lose its own.
+// Memory that grows, and that an error of libjpeg does not free.
 struct Output : jpeg_destination_mgr {
   uint8_t* bytes;
   size_t size;
@@ -21,7 +21,7 @@ struct Transcoder {
   jpeg_compress_struct target;
   Output output;
   char message[kMessageLength];
-  const char* reason;  // why the image is left, if libjpeg fails now
+  const char* reason;  // the word to return if libjpeg fails now
 };
 
 inline void Grow(j_compress_ptr info, size_t size) {
@@ -37,7 +37,7 @@ inline void Grow(j_compress_ptr info, size_t size) {
 
 inline void OnBegin(j_compress_ptr info) { Grow(info, 1 << 16); }
 
-// libjpeg calls this when the whole buffer is full, whatever free_in_buffer says.
+// libjpeg calls OnFull when the whole buffer is full, whatever free_in_buffer says.
 inline boolean OnFull(j_compress_ptr info) {
   Grow(info, 2 * static_cast<Output*>(info->dest)->size);
   return TRUE;
@@ -47,7 +47,8 @@ inline void OnDone(j_compress_ptr info) {
   static_cast<Output*>(info->dest)->size -= info->dest->free_in_buffer;
 }
 
-// Returns whether a decoder would smooth the blocks; it does so in progressive images.
+// Returns whether a progressive image lacks the last bits of a coefficient (T.81, A.4
+// and Annex G). A decoder would smooth such blocks.
 inline bool IsIncomplete(const jpeg_decompress_struct& source) {
   if (!source.progressive_mode) return false;
   for (int i = 0; i < source.num_components; ++i) {
@@ -58,7 +59,7 @@ inline bool IsIncomplete(const jpeg_decompress_struct& source) {
   return false;
 }
 
-// Returns from the header why an image must stay as it is, or null.
+// Returns from the header why an image must stay unchanged, or null.
 inline const char* Refuse(const jpeg_decompress_struct& source) {
   const int64_t height = source.image_height, width = source.image_width;
   if (source.data_precision != 8) return "precision";
@@ -84,7 +85,7 @@ inline int CountMarkers(const jpeg_decompress_struct& source) {
   return count;
 }
 
-// Makes the encoder ready to write one sequential scan like the source.
+// Prepares the encoder to write a single sequential scan like the source.
 inline void Prepare(Transcoder* transcoder) {
   jpeg_compress_struct* target = &transcoder->target;
   jpeg_create_compress(target);
@@ -96,12 +97,12 @@ inline void Prepare(Transcoder* transcoder) {
   target->arith_code = FALSE;
 }
 
-// Writes the image with the saved metadata, and Huffman tables fitted to it.
+// Writes the image with the saved metadata and with fitted Huffman tables.
 inline void WriteWithMarkers(Transcoder* transcoder, jvirt_barray_ptr* coefficients) {
   const jpeg_decompress_struct& source = transcoder->decoder.info;
   jpeg_compress_struct* target = &transcoder->target;
   target->optimize_coding = TRUE;
-  // The source's markers are copied byte for byte: decoders tell colors by them.
+  // The source's markers are copied byte for byte: decoders recognize colors by them.
   target->write_JFIF_header = FALSE;
   target->write_Adobe_marker = FALSE;
   jpeg_write_coefficients(target, coefficients);
@@ -123,20 +124,20 @@ const char* Guarded(Transcoder* transcoder, const uint8_t* jpeg, size_t size,
   return steps(transcoder);
 }
 
-// Each writes an image as tfpipe_rewrite and tfpipe_turn do: with a restart marker
-// after so many rows of MCUs, or none for 0; mirrored, with its metadata and restart
-// intervals.
+// Rewritten writes an image with a restart marker after each `restart_rows` rows of
+// MCUs, 0 for none. Mirrored mirrors an image and keeps its metadata and restart
+// intervals. Both return the words of rewrite.h.
 const char* Rewritten(const uint8_t* jpeg, size_t size, int restart_rows,
-                      uint8_t** made, size_t* made_size);
-const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** made,
-                     size_t* made_size);
+                      uint8_t** result, size_t* result_size);
+const char* Mirrored(const uint8_t* jpeg, size_t size, uint8_t** result,
+                     size_t* result_size);
 
-// Runs `steps`, from the header to the end of the encoder, and frees all but the
-// result. `steps` returns null, or a word: why the image must stay. It must hold no
-// object with a destructor.
+// Runs `steps`, from the header to the end of the encoder, and frees all memory but the
+// result. `steps` returns null, or the word for the reason of a failure, and must hold
+// no object with a destructor.
 template <typename Steps>
-const char* Transcode(const uint8_t* jpeg, size_t size, Steps steps, uint8_t** made,
-                      size_t* made_size) {
+const char* Transcode(const uint8_t* jpeg, size_t size, Steps steps, uint8_t** result,
+                      size_t* result_size) {
   Transcoder transcoder;
   Reset(&transcoder.decoder, transcoder.message, nullptr);
   transcoder.target.err = &transcoder.decoder.errors;
@@ -151,8 +152,8 @@ const char* Transcode(const uint8_t* jpeg, size_t size, Steps steps, uint8_t** m
     free(transcoder.output.bytes);
     return reason;
   }
-  *made = transcoder.output.bytes;
-  *made_size = transcoder.output.size;
+  *result = transcoder.output.bytes;
+  *result_size = transcoder.output.size;
   return nullptr;
 }
 

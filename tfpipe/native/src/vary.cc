@@ -1,13 +1,12 @@
 // Writes the same coefficients with other Huffman codes.
 //
-// The lengths of the new codes are those for the counts of the symbols, multiplied by
-// random numbers. These are as large as the size of the image allows. Codes of equal
-// length change places at random. A code therefore has other bits in each copy, and
-// begins at another bit: copies have no long runs of bytes in common.
+// The lengths of the new codes fit the counts of the symbols, multiplied by random
+// factors. The factors are as large as the size of the image allows. Codes of equal
+// length are shuffled. A code therefore has other bits in every copy and begins at
+// another bit: copies have no long runs of bytes in common.
 //
-// A JPEG with one sequential scan is read and written here: its markers, restart
-// intervals and values stay as they are. libjpeg writes any other JPEG as such a scan
-// first.
+// This file reads and writes JPEGs with one sequential scan: markers, restart intervals
+// and values do not change. libjpeg first converts any other JPEG into such a scan.
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,9 +40,9 @@ uint64_t Power(int eighths) {
   return octaves >= 0 ? power << octaves : power >> -octaves;
 }
 
-// Sets the depths of the leaves of the Huffman tree, which are at most kMaxLength.
-// `weights` has one more leaf than symbols, of weight 0: its code is the last one, of
-// all ones, which no JPEG may use.
+// Sets the depths of the leaves of the Huffman tree, at most kMaxLength (T.81, K.2).
+// `weights` has one more leaf than symbols, of weight 0: its code is the last, of all
+// ones, which no JPEG may use (Annex C).
 void FillDepths(std::vector<uint64_t> weights, uint8_t* depths) {
   const int num_leaves = static_cast<int>(weights.size());
   std::vector<uint64_t> sorted(num_leaves), sums(num_leaves);
@@ -51,18 +50,18 @@ void FillDepths(std::vector<uint64_t> weights, uint8_t* depths) {
   for (bool fits = false; !fits;) {
     for (int i = 0; i < num_leaves; ++i) sorted[i] = weights[i] << 10 | i;
     std::sort(sorted.begin(), sorted.end());
-    // Node i is a leaf, node num_leaves + i the i-th sum; sums never fall.
+    // Node i is a leaf, node num_leaves + i the i-th sum; sums never decrease.
     int leaf = 0, sum = 0;
-    for (int made = 0; made < num_leaves - 1; ++made) {
+    for (int count = 0; count < num_leaves - 1; ++count) {
       uint64_t total = 0;
       for (int child = 0; child < 2; ++child) {
         const bool takes_leaf =
-            leaf < num_leaves && (sum == made || sorted[leaf] >> 10 <= sums[sum]);
+            leaf < num_leaves && (sum == count || sorted[leaf] >> 10 <= sums[sum]);
         const int node = takes_leaf ? leaf : num_leaves + sum;
         total += takes_leaf ? sorted[leaf++] >> 10 : sums[sum++];
-        parents[node] = num_leaves + made;
+        parents[node] = num_leaves + count;
       }
-      sums[made] = total;
+      sums[count] = total;
     }
     const int root = 2 * num_leaves - 2;
     levels[root] = 0;
@@ -77,8 +76,8 @@ void FillDepths(std::vector<uint64_t> weights, uint8_t* depths) {
   }
 }
 
-// Makes new codes for the counts, each multiplied or divided by a random number of up
-// to 2 ** (noise / 8).
+// Makes new codes for the counts, multiplied or divided by random factors of up to 2 **
+// (noise / 8).
 void FillNewCodes(const Codes& source, const uint32_t* counts, int noise, uint64_t seed,
                   NewCodes* fresh) {
   const int num_symbols = source.num_symbols;
@@ -86,7 +85,7 @@ void FillNewCodes(const Codes& source, const uint32_t* counts, int noise, uint64
   std::vector<uint64_t> weights(num_symbols + 1, 0);
   uint64_t keys[kMaxSymbols];
   for (int i = 0; i < num_symbols; ++i) {
-    // A symbol that was not counted may still come.
+    // A symbol without a count may still come.
     const uint64_t weight = 16 * uint64_t{counts[i]} + (total >> source.lengths[i]) + 1;
     const uint64_t random = Random(&seed);
     const int eighths = static_cast<int>(random & 0xffff) * (2 * noise + 1) / 0x10000;
@@ -97,9 +96,8 @@ void FillNewCodes(const Codes& source, const uint32_t* counts, int noise, uint64
   FillDepths(weights, depths);
   memcpy(fresh->lengths, depths, num_symbols);
   std::iota(fresh->order, fresh->order + num_symbols, uint8_t{0});
-  std::sort(fresh->order, fresh->order + num_symbols, [&](int one, int other) {
-    return depths[one] != depths[other] ? depths[one] < depths[other]
-                                        : keys[one] < keys[other];
+  std::sort(fresh->order, fresh->order + num_symbols, [&](int a, int b) {
+    return depths[a] != depths[b] ? depths[a] < depths[b] : keys[a] < keys[b];
   });
   int code = 0, length = 0;
   for (int i = 0; i < num_symbols; ++i, ++code) {
@@ -110,7 +108,8 @@ void FillNewCodes(const Codes& source, const uint32_t* counts, int noise, uint64
   }
 }
 
-// Calls the function with class and number of each table that the image uses.
+// Calls the function with class, 0 for DC or 1 for AC, and number of every table in
+// use.
 template <typename Function>
 void ForEachTable(const Header& header, Function function) {
   for (int number = 0; number < kMaxTables; ++number) {
@@ -126,11 +125,11 @@ void ForEachTable(const Header& header, Function function) {
 
 int TableOf(int kind, int number) { return kind * kMaxTables + number; }
 
-// What a call needs; too much for the stack of a thread.
+// The memory of a call; too much for the stack of a thread.
 struct Work {
   Header header;
   Layout layout;
-  Scan source, made;
+  Scan source, target;
   Readings readings;
   Tokens tokens;
   uint32_t counts[2][kMaxTables][kMaxSymbols];  // of the symbols
@@ -138,15 +137,15 @@ struct Work {
   Writing writing;
 };
 
-// Both loops over the scan need a shift by a number of bits at every step, for which
-// recent processors have better instructions.
+// Both loops over the scan shift by a number of bits at every step. BMI2 has better
+// instructions to shift.
 #ifdef __x86_64__
 __attribute__((target("bmi2"))) bool ReadWithBmi2(Work* work) {
   return ReadIntervals(work->source, work->header, work->layout, work->readings,
                        &work->tokens);
 }
 __attribute__((target("bmi2"))) void WriteWithBmi2(Work* work) {
-  WriteIntervals(work->tokens, work->writing, &work->made);
+  WriteIntervals(work->tokens, work->writing, &work->target);
 }
 #endif
 
@@ -162,7 +161,7 @@ void WriteTokens(Work* work) {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("bmi2")) return WriteWithBmi2(work);
 #endif
-  WriteIntervals(work->tokens, work->writing, &work->made);
+  WriteIntervals(work->tokens, work->writing, &work->target);
 }
 
 void CountSymbols(Work* work) {
@@ -180,12 +179,12 @@ void CountSymbols(Work* work) {
   });
 }
 
-// Bits of all codes and values with the old tables and with the new ones.
+// Bits of all codes and values, with the old tables and with the new tables.
 struct NumBits {
   int64_t before = 0, after = 0;
 };
 
-// Makes new codes. Returns what they cost.
+// Makes new codes. Returns the bits of the image.
 NumBits ChooseCodes(int noise, uint64_t seed, Work* work) {
   NumBits bits;
   ForEachTable(work->header, [&](int kind, int number) {
@@ -205,7 +204,7 @@ NumBits ChooseCodes(int noise, uint64_t seed, Work* work) {
 }
 
 constexpr int kNoises[] = {0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64};
-constexpr int kMaxPerThousand = 1010;  // codes of the copy to those of the source
+constexpr int kMaxPerThousand = 1010;  // bits of the copy to bits of the source
 
 // Makes the new codes with the most noise that the size allows. Returns their bits.
 int64_t ChooseAllCodes(uint64_t seed, Work* work) {
@@ -220,20 +219,21 @@ int64_t ChooseAllCodes(uint64_t seed, Work* work) {
 }
 
 // Writes the new tables in place of the old ones.
-void WriteTables(const Work& work, uint8_t* made) {
+void WriteTables(const Work& work, uint8_t* result) {
   ForEachTable(work.header, [&](int kind, int number) {
     const Codes& codes = work.header.tables[kind][number];
     const NewCodes& fresh = work.codes[kind][number];
-    memset(made + codes.at, 0, kMaxLength);
+    memset(result + codes.at, 0, kMaxLength);
     for (int i = 0; i < codes.num_symbols; ++i) {
-      ++made[codes.at + fresh.lengths[i] - 1];
-      made[codes.at + kMaxLength + static_cast<size_t>(i)] =
+      ++result[codes.at + fresh.lengths[i] - 1];
+      result[codes.at + kMaxLength + static_cast<size_t>(i)] =
           codes.symbols[fresh.order[i]];
     }
   });
 }
 
-// Writes the codes with stuffed zeros and restart markers. Returns where they end.
+// Writes the codes with stuffed zeros (T.81, F.1.2.3) and restart markers. Returns the
+// end of the codes.
 uint8_t* WriteStuffed(const Scan& scan, uint8_t* to) {
   const uint8_t* next = scan.bytes.data();
   for (size_t number = 0; number < scan.ends.size(); ++number) {
@@ -243,12 +243,12 @@ uint8_t* WriteStuffed(const Scan& scan, uint8_t* to) {
     }
     const uint8_t* end = scan.bytes.data() + scan.ends[number];
     while (next < end) {
-      const void* found = memchr(next, 0xff, static_cast<size_t>(end - next));
-      const uint8_t* last = found ? static_cast<const uint8_t*>(found) + 1 : end;
+      const void* ff = memchr(next, 0xff, static_cast<size_t>(end - next));
+      const uint8_t* last = ff ? static_cast<const uint8_t*>(ff) + 1 : end;
       const auto length = static_cast<size_t>(last - next);
       memcpy(to, next, length);
       to += length;
-      if (found) *to++ = 0;
+      if (ff) *to++ = 0;
       next = last;
     }
   }
@@ -256,28 +256,29 @@ uint8_t* WriteStuffed(const Scan& scan, uint8_t* to) {
 }
 
 // Writes the file: the header with the new tables, the codes, the rest of the source.
-void Assemble(const uint8_t* jpeg, size_t size, const Work& work, uint8_t** made,
-              size_t* made_size) {
-  const Scan& scan = work.made;
+void Assemble(const uint8_t* jpeg, size_t size, const Work& work, uint8_t** result,
+              size_t* result_size) {
+  const Scan& scan = work.target;
   const uint8_t* bytes = scan.bytes.data();
   const size_t num_bytes = scan.ends.back(), rest = size - work.source.end;
   const auto stuffed = static_cast<size_t>(std::count(bytes, bytes + num_bytes, 0xff));
   const size_t num_markers = scan.ends.size() - 1;
-  *made_size = work.header.size + num_bytes + stuffed + 2 * num_markers + rest;
-  *made = static_cast<uint8_t*>(malloc(*made_size));
-  if (*made == nullptr) throw std::bad_alloc();
-  memcpy(*made, jpeg, work.header.size);
-  WriteTables(work, *made);
-  memcpy(WriteStuffed(scan, *made + work.header.size), jpeg + work.source.end, rest);
+  *result_size = work.header.size + num_bytes + stuffed + 2 * num_markers + rest;
+  *result = static_cast<uint8_t*>(malloc(*result_size));
+  if (*result == nullptr) throw std::bad_alloc();
+  memcpy(*result, jpeg, work.header.size);
+  WriteTables(work, *result);
+  memcpy(WriteStuffed(scan, *result + work.header.size), jpeg + work.source.end, rest);
 }
 
-// Varies an image with one sequential scan. Returns whether it is sound and is one.
-bool VarySequential(const uint8_t* jpeg, size_t size, uint64_t seed, uint8_t** made,
-                    size_t* made_size) {
+// Varies an image with one sequential scan. Returns whether the image is such an image,
+// and sound.
+bool VarySequential(const uint8_t* jpeg, size_t size, uint64_t seed, uint8_t** result,
+                    size_t* result_size) {
   Header header;
   Layout layout;
   if (!ReadHeader(jpeg, size, &header) || !FillLayout(header, &layout)) return false;
-  // Not `Work()`: to clear the tables would take longer than the rest of a small image.
+  // Not `Work()`: clearing the tables would take longer than the rest of a small image.
   const std::unique_ptr<Work> owner(new Work);
   Work* work = owner.get();
   work->header = header;
@@ -298,19 +299,19 @@ bool VarySequential(const uint8_t* jpeg, size_t size, uint64_t seed, uint8_t** m
     FillWriting(work->readings[kind][number], work->codes[kind][number],
                 work->tokens.counts + first, work->writing + first);
   });
-  work->made.bytes.Grow(static_cast<size_t>(num_bits / 8) + work->tokens.ends.size() +
-                        8);
+  work->target.bytes.Grow(static_cast<size_t>(num_bits / 8) + work->tokens.ends.size() +
+                          8);
   WriteTokens(work);
-  Assemble(jpeg, size, *work, made, made_size);
+  Assemble(jpeg, size, *work, result, result_size);
   return true;
 }
 
-// Varies what libjpeg has written, and frees it.
-const char* VaryMade(uint8_t* written, size_t size, uint64_t seed, uint8_t** made,
-                     size_t* made_size) {
+// Varies a JPEG that libjpeg has written, and frees it.
+const char* VaryWritten(uint8_t* written, size_t size, uint64_t seed, uint8_t** result,
+                        size_t* result_size) {
   bool varied = false;
   try {
-    varied = VarySequential(written, size, seed, made, made_size);
+    varied = VarySequential(written, size, seed, result, result_size);
   } catch (const std::bad_alloc&) {
     free(written);
     return "no_memory";
@@ -320,23 +321,23 @@ const char* VaryMade(uint8_t* written, size_t size, uint64_t seed, uint8_t** mad
 }
 
 const char* Vary(const uint8_t* jpeg, size_t size, uint64_t seed, bool mirrors,
-                 uint8_t** made, size_t* made_size) {
-  if (!mirrors && VarySequential(jpeg, size, seed, made, made_size)) return nullptr;
+                 uint8_t** result, size_t* result_size) {
+  if (!mirrors && VarySequential(jpeg, size, seed, result, result_size)) return nullptr;
   uint8_t* written;
   size_t written_size;
   const char* reason = mirrors ? Mirrored(jpeg, size, &written, &written_size)
                                : Rewritten(jpeg, size, 0, &written, &written_size);
   if (reason != nullptr) return reason;
-  return VaryMade(written, written_size, seed, made, made_size);
+  return VaryWritten(written, written_size, seed, result, result_size);
 }
 
 }  // namespace
 }  // namespace tfpipe
 
 const char* tfpipe_vary(const uint8_t* jpeg, size_t size, uint64_t seed, int mirror,
-                        uint8_t** made, size_t* made_size) {
+                        uint8_t** result, size_t* result_size) {
   try {
-    return tfpipe::Vary(jpeg, size, seed, mirror != 0, made, made_size);
+    return tfpipe::Vary(jpeg, size, seed, mirror != 0, result, result_size);
   } catch (const std::bad_alloc&) {
     return "no_memory";
   }
