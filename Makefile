@@ -135,6 +135,12 @@ lint: venv  ## Style, types and who may import whom
 	mypy
 	lint-imports --no-logo
 
+.PHONY: lint-native
+lint-native: venv  ## clang-tidy over the C++: likely faults, needless copies; half a minute
+	command -v clang-tidy >/dev/null || pip install --quiet --constraint=constraints.txt clang-tidy
+	clang-tidy --quiet tfpipe/native/src/*.cc -- $$(python -c \
+	  'from tfpipe.native.build import compile_flags; print(*compile_flags())')
+
 .PHONY: test-fast
 test-fast: venv  ## The unit tests and the rules of the house: two minutes
 	pytest -q -n 2 --dist worksteal tests/unit tests/house

@@ -26,9 +26,10 @@ import PIL
 _HERE = pathlib.Path(__file__).parent / "src"
 
 _NAMES = (
-    *("crop.cc", "crop_core.h", "decoder.h", "draw.h", "entry_points.h", "huffman.h"),
-    *("entry_file.h", "pool.h", "ops.h", "record_ops.cc", "example.h", "record_file.h"),
-    *("codes.h", "skip.h", "crc32c.h", "platform.h", "idct.h", "mcu_rows.h", "resize.h"),
+    *("crop.cc", "record_ops.cc", "ops.h", "crop_core.h", "mcu_rows.h", "resize.h"),
+    *("decoder.h", "huffman.h", "skip.h", "codes.h", "idct.h", "platform.h"),
+    *("draw.h", "entry_points.h", "entry_file.h", "pool.h"),
+    *("record_file.h", "example.h", "crc32c.h"),
 )
 SOURCES = tuple(_HERE / name for name in _NAMES)
 _REWRITE_NAMES = (

@@ -133,6 +133,21 @@ def test_the_command_builds_damaged_libraries_again_and_reports_in_one_line(
         libraries.require_sound(folder / path.name)
 
 
+def test_the_sources_compile_without_warnings():
+    """-Werror is for this test only: a user's compiler may know other warnings."""
+    sources = sorted(libraries.SOURCES[0].parent.glob("*.cc"))
+    crop, *included = (path for path in libraries.SOURCES if path.suffix == ".cc")
+    alone = [path for path in sources if path not in libraries.SOURCES]
+    command = [*find_compiler(), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    command += build.compile_flags()
+
+    for inputs in (*(["-include", path, crop] for path in included), alone):
+        done = subprocess.run(
+            [*command, *map(str, inputs)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
 # Loads the libraries cut off at many places, with every fault that a power loss leaves.
 _LOAD_DAMAGED = """
 import os, pathlib, sys

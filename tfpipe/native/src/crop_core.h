@@ -240,6 +240,8 @@ inline bool Crop(const Source& source, const CropBox& box, bool flip,
     case kOdd:  // again, with libjpeg's own Huffman decoder
       jpeg_destroy_decompress(&decoder.info);
       decoder.huffman = nullptr;
+      break;
+    default: break;
   }
   Open(&decoder, source.jpeg, source.size);
   jpeg_read_header(&decoder.info, TRUE);

@@ -31,6 +31,7 @@
 
 // The usual options would spend a third of the time in the kernel, on pages given back
 // and asked for again.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the name of the sanitizer
 extern "C" const char* __asan_default_options() {
   return "quarantine_size_mb=8:thread_local_quarantine_size_kb=64:"
          "allocator_release_to_os_interval_ms=-1:malloc_context_size=1";
@@ -40,6 +41,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
+// NOLINTNEXTLINE(bugprone-*): main() seeds it, and equal seeds give equal images
 std::mt19937 generator;
 
 // 0 <= result < end.
@@ -279,8 +281,8 @@ bool DrawWithin() {
 
 int main(int num_arguments, char** arguments) {
   if (num_arguments < 4) return 2;
-  const int64_t num_images = atoll(arguments[1]);
-  generator.seed(static_cast<unsigned>(atoll(arguments[2])));
+  const int64_t num_images = strtoll(arguments[1], nullptr, 10);
+  generator.seed(static_cast<unsigned>(strtoll(arguments[2], nullptr, 10)));
   std::vector<Bytes> files;
   for (int i = 3; i < num_arguments; ++i) {
     files.push_back(Read(arguments[i]));

@@ -6,6 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -94,11 +97,12 @@ class RecordFile {
     const std::string path = "/sys/class/bdi/" + std::to_string(major(status_.st_dev)) +
                              ":" + std::to_string(minor(status_.st_dev)) +
                              "/read_ahead_kb";
-    int64_t kilobytes = 0;
+    char text[24] = "";
     if (FILE* file = fopen(path.c_str(), "re")) {
-      if (fscanf(file, "%ld", &kilobytes) != 1) kilobytes = 0;
+      if (fgets(text, sizeof(text), file) == nullptr) text[0] = 0;
       fclose(file);
     }
+    const int64_t kilobytes = strtoll(text, nullptr, 10);
     return std::max(kLeastAhead, std::min(kilobytes, int64_t{1} << 16) << 10);
   }
 

@@ -211,7 +211,7 @@ class ParsingOp : public tensorflow::OpKernel {
                        bytes + record.NumElements() - kFooterBytes};
     Span image;
     std::string rest;
-    const std::string fault =
+    std::string fault =
         ReadExample(data, keys_, &image, numbers, with_rest_ ? &rest : nullptr);
     if (!fault.empty()) return fault;
     if (with_rest_) outputs.rest->flat<tensorflow::tstring>()(i) = AsExample(rest);

@@ -22,12 +22,11 @@
 
 namespace tfpipe {
 
-#ifdef TFPIPE_SMALL_CHUNKS  // for the small images of fuzz.cc
-constexpr bool kSmallChunks = true;
-#else
-constexpr bool kSmallChunks = false;
+#ifndef TFPIPE_SMALL_CHUNKS  // fuzz.py sets it: the images of fuzz.cc are small
+#define TFPIPE_SMALL_CHUNKS 0
 #endif
 
+constexpr bool kSmallChunks = TFPIPE_SMALL_CHUNKS;
 constexpr int kChunkBytes = kSmallChunks ? 700 : 16384;  // of the scan
 constexpr int kChunkPadding = 16;      // bytes, so that 8 bytes may be read at the end
 constexpr int kMinChunkBytes = 64;     // fewer bytes are not worth a chunk
