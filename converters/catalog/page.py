@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tfpipe.shards import index
+from tfpipe.shards import atomic
 
 
 def require_library() -> None:
@@ -48,4 +48,4 @@ def write(text: str, path: pathlib.Path) -> None:
     """
     # Names of files may hold bytes that are no UTF-8.
     content = text.encode(errors="backslashreplace")
-    index.replace_file(path, content, fsync=False)
+    atomic.write(path, content, fsync=False)

@@ -13,7 +13,7 @@ import PIL.ImageDraw
 
 from converters.catalog.samples import Sample
 from tfpipe.consumers import captions
-from tfpipe.shards import index
+from tfpipe.shards import atomic
 
 # Pixels.
 TILE = 192
@@ -93,7 +93,7 @@ def save(sheet: PIL.Image.Image, path: pathlib.Path) -> None:
         OSError: If it cannot be written.
     """
     require_name(path)
-    index.replace_file(path, encode(sheet, FORMATS[path.suffix.lower()]), fsync=False)
+    atomic.write(path, encode(sheet, FORMATS[path.suffix.lower()]), fsync=False)
 
 
 def encode(sheet: PIL.Image.Image, kind: str, *, quality: int = _QUALITY) -> bytes:

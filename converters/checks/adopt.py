@@ -22,7 +22,7 @@ from converters.checks.side_files import is_taken_for_shard, with_digests
 from converters.inputs import classes
 from converters.jobs import side_files
 from tfpipe.errors import count_of
-from tfpipe.shards import image_record, index
+from tfpipe.shards import atomic, image_record, index
 
 COMMAND = "converters.verify"
 # Prefix of the work folder beside the shards. No reader looks at names with a dot.
@@ -302,7 +302,7 @@ def write_index(
         path = data_dir / name
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
-            index.replace_file(path, content)
+            atomic.write(path, content)
             written.append(name)
     index.write(with_digests(result, data_dir), data_dir)
     return [*written, index.INDEX_NAME]

@@ -24,7 +24,7 @@ from converters.remote import ahead, place
 from tfpipe import errors
 from tfpipe.native import entry_file, entry_points
 from tfpipe.remote import urls
-from tfpipe.shards import index, records
+from tfpipe.shards import atomic, index, records
 from tfpipe.shards.example import decode_example
 
 # No reader looks at names with a dot.
@@ -90,7 +90,7 @@ def _in_folder(request: Request) -> Made:
             # All files are complete before the first one is replaced.
             for file in made.names:
                 os.replace(pathlib.Path(name, file), folder / file)
-            index.sync_folder(folder)
+            atomic.sync(folder)
     return made
 
 

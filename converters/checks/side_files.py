@@ -15,7 +15,7 @@ from converters.checks.files import parse_shard_name
 from converters.checks.shard import Fault
 from converters.jobs import duplicates, publish, side_files
 from tfpipe.native import entry_file
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 from tfpipe.shards.index import File, Index
 
 # File names that common readers glob, besides `<split>-*`.
@@ -148,6 +148,6 @@ def restore(known: Index, data_dir: pathlib.Path, names: Collection[str]) -> lis
         for path, content in side_files.side_files(known, places).items():
             if path in names and expected.get(path) == index.describe(content):
                 (data_dir / path).parent.mkdir(exist_ok=True)
-                index.replace_file(data_dir / path, content)
+                atomic.write(data_dir / path, content)
                 restored.append(path)
     return restored

@@ -28,7 +28,8 @@ from converters.exports.tables import Tables
 from converters.exports.write import plan_of
 from converters.jobs import write_shard
 from converters.jobs.job import Job
-from converters.jobs.write_shard import NewFile, Task, Written
+from converters.jobs.write_shard import Task, Written, new_file
+from tfpipe.shards import atomic
 
 # How the bytes of a shard are shared. "auto" is the first one that the disk can do.
 By = Literal["auto", "reflink", "link", "copy"]
@@ -72,7 +73,7 @@ class Writer:
         path = folder / plan.name
         how = self._make(plan, path, job)
         start = f'{{"split": {json.dumps(plan.split)}, "shard": {plan.number}, '
-        with NewFile(write_shard.fragment_path(path), job) as fragment:
+        with new_file(write_shard.fragment_path(path), job) as fragment:
             for row in _rows(self.source, plan):
                 fragment.write([f"{start}{row}".encode()])
                 processes.image_done()
@@ -105,7 +106,7 @@ class Writer:
 
     def _copy(self, plan: ReplicaPlan, path: pathlib.Path, job: Job) -> None:
         digest = xxhash.xxh3_128()
-        with self.source.reading(plan.source) as pread, NewFile(path, job) as shard:
+        with self.source.reading(plan.source) as pread, new_file(path, job) as shard:
             for offset in range(0, plan.source.num_bytes, _PIECE_BYTES):
                 piece = pread(_PIECE_BYTES, offset)
                 digest.update(piece)
@@ -132,36 +133,30 @@ def share(source: pathlib.Path, path: pathlib.Path, job: Job, *, by: By) -> str:
     Raises:
         OSError: If `by` names a way that the file system does not have.
     """
-    part = write_shard.part_path(path, job)
-    if by in ("auto", "reflink"):
+    for way, make in (("reflink", _reflink), ("link", _link)):
+        if by not in ("auto", way):
+            continue
+        part = write_shard.part_path(path, job)
+        fsync = job.fsync and way == "reflink"
         try:
-            _reflink(source, part, fsync=job.fsync)
+            with atomic.new_file(path, part=part, fsync=fsync):
+                make(source, part)
         except OSError as error:
-            part.unlink(missing_ok=True)
-            if by == "reflink":
-                raise _refused("reflink", source, path, error) from error
+            if by == way:
+                raise _refused(way, source, path, error) from error
         else:
-            os.replace(part, path)
-            return "reflink"
-    try:
-        part.unlink(missing_ok=True)
-        # The file itself: a link to a symbolic link would be one.
-        os.link(os.path.realpath(source), part)
-    except OSError as error:
-        if by == "link":
-            raise _refused("link", source, path, error) from error
-        return ""
-    os.replace(part, path)
-    # If `path` is already a name of the same file, a rename leaves both.
-    part.unlink(missing_ok=True)
-    return "link"
+            return way
+    return ""
 
 
-def _reflink(source: pathlib.Path, path: pathlib.Path, *, fsync: bool) -> None:
+def _reflink(source: pathlib.Path, path: pathlib.Path) -> None:
     with open(source, "rb") as old, open(path, "wb") as new:
         fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
-        if fsync:
-            os.fsync(new.fileno())
+
+
+def _link(source: pathlib.Path, path: pathlib.Path) -> None:
+    # The file itself: a link to a symbolic link would be a symbolic link.
+    os.link(os.path.realpath(source), path)
 
 
 def _refused(

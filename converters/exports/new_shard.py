@@ -17,7 +17,7 @@ from converters.jobs import write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.jobs.write_shard import NewFile, Written
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 from tfpipe.shards.example import Buffers
 
 
@@ -82,8 +82,8 @@ def opened(job: Job, folder: pathlib.Path, plan: ShardPlan) -> Iterator[NewShard
     write_shard.keep_freed_memory()
     path = folder / plan.name
     with (
-        NewFile(path, job) as shard,
-        NewFile(write_shard.fragment_path(path), job) as fragment,
+        write_shard.new_file(path, job) as shard,
+        write_shard.new_file(write_shard.fragment_path(path), job) as fragment,
     ):
         made = NewShard(plan, shard, fragment)
         yield made
@@ -114,5 +114,5 @@ def mark(
         job=job.identity,
     )
     marker = write_shard.marker_path(folder / plan.name)
-    index.replace_file(marker, written.to_json().encode(), fsync=job.fsync)
+    atomic.write(marker, written.to_json().encode(), fsync=job.fsync)
     return written

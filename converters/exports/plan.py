@@ -5,10 +5,8 @@ and a Parquet file with a row for each record, from which workers take their row
 plan takes little memory, whatever the number of records.
 """
 
-import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from converters.exports import naming
@@ -221,14 +219,3 @@ def _file_name(kind: Format, dataset: str, split: str, number: int, count: int) 
         side_files.require_name(dataset)
         return f"{dataset}-{split}.array_record{place.removeprefix(split)}"
     return f"{place}.parquet" if kind == "parquet" else place
-
-
-@contextlib.contextmanager
-def part_file(folder: pathlib.Path, part: Part) -> Iterator[pathlib.Path]:
-    """Yields the path for a file until it is complete; it is removed on an error."""
-    path = folder / f"{part.name}.part"
-    try:
-        yield path
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise

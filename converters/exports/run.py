@@ -17,9 +17,9 @@ from typing import Any
 import tfpipe
 from converters.engines import processes
 from converters.exports import array_record, items, parquet, tree, webdataset
-from converters.exports.plan import Part, Plan, part_file
+from converters.exports.plan import Part, Plan
 from converters.jobs import replace, side_files, work_dir, write_shard
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 EXPORT_NAME = "export.json"
 FORMAT_VERSION = 1
@@ -104,28 +104,19 @@ def _write(plan: Plan, folder: pathlib.Path, fsync: bool, part: Part) -> index.F
     if plan.kind == "tree":
         file = tree.write_part(plan, part, found, folder / _FILES_NAME, fsync=fsync)
     else:
-        with part_file(folder, part) as path:
+        file_path = folder / _FILES_NAME / part.name
+        unfinished = folder / f"{part.name}.part"
+        with atomic.new_file(file_path, part=unfinished, fsync=fsync) as path:
             if plan.kind == "webdataset":
                 webdataset.write_part(plan, part, found, path)
             elif plan.kind == "parquet":
                 parquet.write_part(plan, part, found, path)
             else:
                 array_record.write_part(found, path)
-            if fsync:
-                _sync(path)
             file = index.describe_file(path)
-            os.replace(path, folder / _FILES_NAME / part.name)
     marker = json.dumps(dataclasses.asdict(file)).encode()
-    index.replace_file(_marker(folder, part), marker, fsync=fsync)
+    atomic.write(_marker(folder, part), marker, fsync=fsync)
     return file
-
-
-def _sync(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _marker(folder: pathlib.Path, part: Part) -> pathlib.Path:
@@ -195,9 +186,9 @@ def _publish(
     elif plan.kind == "arrayrecord":
         more |= array_record.side_files_of(plan)
     for name, content in more.items():
-        index.replace_file(folder / _FILES_NAME / name, content, fsync=export.fsync)
+        atomic.write(folder / _FILES_NAME / name, content, fsync=export.fsync)
     text = json.dumps(document, indent=1).encode()
-    index.replace_file(folder / _JOURNAL_NAME, text, fsync=export.fsync)
+    atomic.write(folder / _JOURNAL_NAME, text, fsync=export.fsync)
     return _move(folder, export.output_dir)
 
 
@@ -212,7 +203,7 @@ def _move(folder: pathlib.Path, output_dir: pathlib.Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(text)
     for path in sorted((folder / _FILES_NAME).iterdir()):
         os.replace(path, output_dir / path.name)
-    index.replace_file(output_dir / EXPORT_NAME, text)
+    atomic.write(output_dir / EXPORT_NAME, text)
     replace.remove_job(folder)
     return document
 

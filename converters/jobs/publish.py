@@ -28,7 +28,7 @@ from converters.jobs.job import Job
 from converters.remote import place
 from tfpipe import errors
 from tfpipe.native import entry_file
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 CHANGES_NAME = "changes.jsonl"
 REJECTS_NAME = "rejects.jsonl"
@@ -180,8 +180,7 @@ def _publish_complete(
         keys = job.made_by.get("features")
         side = side_files.side_files(result, places, keys=keys)
     if job.fsync:
-        with open(catalog, "rb") as file:
-            os.fsync(file.fileno())
+        atomic.sync(catalog)
     side |= _reports(job, written, copies.groups)
     for name, content in side.items():
         _write(job_dir / name, content, fsync=job.fsync)
@@ -247,11 +246,9 @@ def _catalog_errors(catalog: pathlib.Path) -> Iterator[None]:
 
 def _write(path: pathlib.Path, content: bytes, *, fsync: bool) -> None:
     path.parent.mkdir(exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(content)
-        if fsync:
-            file.flush()
-            os.fsync(file.fileno())
+    path.write_bytes(content)
+    if fsync:
+        atomic.sync(path)
 
 
 def already_published(job: Job) -> index.Index | None:

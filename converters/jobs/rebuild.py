@@ -21,7 +21,7 @@ from converters.inputs.folders import folder, reading, side_lists
 from converters.jobs import work_dir, write_shard
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 _REPAIR_DIR_NAME = ".repairing"
 
@@ -102,7 +102,7 @@ def _rebuild_shard(
             "changed since the conversion; convert it again."
         )
     os.replace(repair_dir / written.name, job.output_dir / written.name)
-    index.sync_folder(job.output_dir)
+    atomic.sync(job.output_dir)
 
 
 def _plans_from_catalog(

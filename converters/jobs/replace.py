@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from converters.jobs import side_files
 from tfpipe.native import entry_file
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 JOB_NAME = "job.json"
 JOURNAL_NAME = "publish.json"
@@ -60,7 +60,7 @@ class Journal:
     def write(self, job_dir: pathlib.Path, *, fsync: bool) -> None:
         """Writes the journal into the job's folder, in place of an earlier one."""
         text = json.dumps(dataclasses.asdict(self))
-        index.replace_file(job_dir / JOURNAL_NAME, text.encode(), fsync=fsync)
+        atomic.write(job_dir / JOURNAL_NAME, text.encode(), fsync=fsync)
 
 
 def old_files(output_dir: pathlib.Path, new: Sequence[str]) -> list[str]:
@@ -120,8 +120,8 @@ def put_in_place(
     journal = Journal(remove=old_files(output_dir, new), move=new)
     journal.write(job_dir, fsync=fsync)
     if fsync:  # otherwise a power loss could undo the journal but not the next steps
-        index.sync_folder(job_dir.parent)
-        index.sync_folder(output_dir)
+        atomic.sync(job_dir.parent)
+        atomic.sync(output_dir)
     _replay(journal, job_dir, output_dir, fsync=fsync)
 
 
@@ -142,7 +142,7 @@ def _remove(names: Sequence[str], output_dir: pathlib.Path, *, fsync: bool) -> N
     for name in names:
         (output_dir / name).unlink(missing_ok=True)
         if fsync and name == index.INDEX_NAME:
-            index.sync_folder(output_dir)
+            atomic.sync(output_dir)
     if fsync:
         _sync_folders(names, output_dir)
 
@@ -151,7 +151,7 @@ def _sync_folders(names: Sequence[str], output_dir: pathlib.Path) -> None:
     # Once for all files: a sync after each of thousands would take longer than moving.
     for folder in {output_dir, *((output_dir / name).parent for name in names)}:
         if folder.exists():
-            index.sync_folder(folder)
+            atomic.sync(folder)
 
 
 def _move_all(

@@ -24,7 +24,7 @@ from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from converters.remote import place
 from tfpipe.remote import urls
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 
 def run(
@@ -157,7 +157,7 @@ def _nodes(job: Job, job_dir: pathlib.Path, *, uploads: bool) -> afar.Nodes | No
         return None
 
     def keep(name: str, content: bytes) -> None:
-        index.replace_file(job_dir / name, content, fsync=job.fsync)
+        atomic.write(job_dir / name, content, fsync=job.fsync)
 
     return afar.Nodes(
         job.cluster,

@@ -23,7 +23,7 @@ from converters.engines import locks
 from converters.jobs import replace, write_shard
 from converters.jobs.job import identity_of
 from converters.jobs.plan import ShardPlan
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 WORK_DIR_NAME = ".converting"
 _JOB_PREFIX = "job-"
@@ -276,7 +276,7 @@ def _claim(
     if _description(mine) != wanted:
         mine.mkdir(exist_ok=True)
         text = json.dumps(wanted, indent=1).encode()
-        index.replace_file(mine / replace.JOB_NAME, text, fsync=fsync)
+        atomic.write(mine / replace.JOB_NAME, text, fsync=fsync)
     return mine
 
 

@@ -6,12 +6,13 @@ complete, and what was decided about each image. This code runs in worker proces
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import xxhash
@@ -24,7 +25,7 @@ from converters.inputs.ilsvrc import Image, catalog_name, read_image
 from converters.jobs.job import Job
 from converters.jobs.plan import ShardPlan
 from tfpipe.native import entry_file, entry_points
-from tfpipe.shards import image_record, index, records
+from tfpipe.shards import atomic, image_record, index, records
 from tfpipe.shards.example import Buffers
 
 FRAGMENT_SUFFIX = ".catalog"
@@ -110,8 +111,8 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
     path = folder / task.plan.name
     tally = _Tally()
     with (
-        NewFile(path, job) as shard,
-        NewFile(fragment_path(path), job) as fragment,
+        new_file(path, job) as shard,
+        new_file(fragment_path(path), job) as fragment,
     ):
         digest = _write_records(job, task, tally, shard, fragment)
     if job.policy.entry_points:
@@ -135,7 +136,7 @@ def write_shard(job: Job, folder: pathlib.Path, task: Task) -> Written:
         job=job.identity,
     )
     marker = written.to_json().encode()
-    index.replace_file(marker_path(path), marker, fsync=job.fsync)
+    atomic.write(marker_path(path), marker, fsync=job.fsync)
     return written
 
 
@@ -207,7 +208,7 @@ def write_entry_points(
 ) -> None:
     """Writes the entry points of the records of a shard."""
     path = entry_points_path(shard_path)
-    index.replace_file(path, entry_file.encode(tables), fsync=job.fsync)
+    atomic.write(path, entry_file.encode(tables), fsync=job.fsync)
 
 
 def marker_path(shard_path: pathlib.Path) -> pathlib.Path:
@@ -268,45 +269,36 @@ class _Tally:
             self.num_bytes_saved += prepared.num_bytes_saved
 
 
-class NewFile:
-    """A file that gets its name only when it is complete; counts its bytes."""
+@contextlib.contextmanager
+def new_file(path: pathlib.Path, job: Job) -> Iterator["NewFile"]:
+    """Yields a file that gets its name only when it is complete."""
+    with (
+        atomic.new_file(path, part=part_path(path, job), fsync=job.fsync) as part,
+        open(part, "wb", buffering=0) as opened,
+    ):
+        file = NewFile(opened.fileno())
+        yield file
+        file.flush()
 
-    def __init__(self, path: pathlib.Path, job: Job) -> None:
-        self._path = path
-        self._temporary = part_path(path, job)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        self._descriptor = os.open(self._temporary, flags, 0o666)
-        self._fsync = job.fsync
+
+class NewFile:
+    """An open file that is written in large batches; counts its bytes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         self._pending: list[bytes] = []
         self._num_written = 0
         self.num_bytes = 0
-
-    def __enter__(self) -> "NewFile":
-        return self
-
-    def __exit__(self, kind: object, *exception: object) -> None:
-        complete = False
-        try:
-            if kind is None:
-                self._flush()
-                if self._fsync:
-                    os.fsync(self._descriptor)
-                complete = True
-        finally:
-            os.close(self._descriptor)
-            if complete:
-                os.replace(self._temporary, self._path)
-            else:
-                self._temporary.unlink(missing_ok=True)
 
     def write(self, buffers: Buffers) -> None:
         self._pending += buffers
         self.num_bytes += sum(map(len, buffers))
         full = self.num_bytes - self._num_written >= _BATCH_BYTES
         if full or len(self._pending) > _BATCH_BUFFERS:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what is still in memory."""
         pending, self._pending = self._pending, []
         num_left = self.num_bytes - self._num_written
         num_left -= os.writev(self._descriptor, pending)

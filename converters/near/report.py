@@ -12,7 +12,7 @@ from typing import Any
 from converters.exports import plan as plans
 from converters.exports.source import open_source
 from converters.near import hashes, pairs
-from tfpipe.shards import index
+from tfpipe.shards import atomic
 
 
 def write(data_dir: pathlib.Path, *, distance: int, num_workers: int) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def write(data_dir: pathlib.Path, *, distance: int, num_workers: int) -> dict[st
     lines = pairs.find(hashed, distance)
     if lines:
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
-        index.replace_file(data_dir / pairs.NAME, text.encode())
+        atomic.write(data_dir / pairs.NAME, text.encode())
     splits = sum(len(line["splits"]) > 1 for line in lines)
     return {
         "near_duplicates": {

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from tfpipe import host
 from tfpipe.cache import store
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 _MANIFEST_NAME = "manifest.json"
 _IN_USE_NAME = "in_use"
@@ -260,7 +260,7 @@ def _create(folder: pathlib.Path, content: Content) -> None:
         shutil.rmtree(temporary)
         raise
     temporary.rename(folder)
-    index.sync_folder(folder.parent)
+    atomic.sync(folder.parent)
 
 
 def _allocate(file: IO[bytes], size: int) -> None:

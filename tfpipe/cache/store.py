@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tfpipe.shards import index
+from tfpipe.shards import atomic
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -219,7 +219,7 @@ class DiskStore:
         with locked(self.folder / "finish"):
             if not self.is_complete:
                 self._sync()
-                index.replace_file(self.folder / COMPLETE_NAME, b"")
+                atomic.write(self.folder / COMPLETE_NAME, b"")
         self._complete = True
 
     def _sync(self) -> None:

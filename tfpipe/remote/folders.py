@@ -15,6 +15,7 @@ from typing import Any
 
 from tfpipe import errors
 from tfpipe.remote import urls
+from tfpipe.shards import atomic
 
 
 class LocalFolder:
@@ -50,15 +51,21 @@ class LocalFolder:
         }
 
     def write(self, name: str, content: bytes) -> None:
-        with _written(self._folder / name) as path:
+        with atomic.new_file(self._new_path(name)) as path:
             path.write_bytes(content)
 
     def upload(self, name: str, path: pathlib.Path) -> None:
-        with _written(self._folder / name) as copy:
+        with atomic.new_file(self._new_path(name)) as copy:
             shutil.copyfile(path, copy)
 
     def delete(self, name: str) -> None:
         (self._folder / name).unlink()
+
+    def _new_path(self, name: str) -> pathlib.Path:
+        """Returns the path of a file whose folder is made if it is missing."""
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
     def explain(self, error: Exception) -> tuple[bool, str, str]:
         """Explains an error, see `object_store.ObjectStore.explain`."""
@@ -147,18 +154,6 @@ class FsspecFolder:
             if self._system.exists(partial):
                 self._system.rm_file(partial)
             raise
-
-
-@contextmanager
-def _written(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives a temporary path, and renames it when it is written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _raise(error: OSError) -> None:

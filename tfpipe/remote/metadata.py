@@ -12,14 +12,13 @@ import os
 import pathlib
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfpipe import errors
 from tfpipe.remote import urls
 from tfpipe.remote.files import Files
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 
 _PIECE_BYTES = 8 << 20
 _NUM_CONNECTIONS = 8
@@ -28,6 +27,10 @@ _NUM_HEADS = 16
 _NUM_TRIES = 3
 # From this size on a person is told what is waited for.
 _LARGE_BYTES = 64 << 20
+
+
+class _AlteredError(Exception):
+    """A fetched file has another digest than the index says."""
 
 
 def bring(files: Files, folder: pathlib.Path) -> pathlib.Path:
@@ -206,17 +209,17 @@ def _fetch(files: Files, wanted: index.File | None, path: pathlib.Path) -> None:
     for number in range(_NUM_TRIES):
         if number:
             print(f"tfpipe: {fault}: it is read again.", file=sys.stderr)
-        partial = path.with_name(f".{name}.{uuid.uuid4().hex}.partial")
         try:
-            num_bytes = wanted.num_bytes if wanted else files.size(name)
-            _download(files, name, partial, num_bytes)
-            if wanted in (None, index.describe_file(partial)):
-                partial.replace(path)
-                return
+            with atomic.new_file(path) as part:
+                num_bytes = wanted.num_bytes if wanted else files.size(name)
+                _download(files, name, part, num_bytes)
+                if wanted not in (None, index.describe_file(part)):
+                    raise _AlteredError
+            return
+        except _AlteredError:
+            continue
         except errors.MissingFileError as error:
             raise errors.BadIndexError(str(error)) from None
-        finally:
-            partial.unlink(missing_ok=True)
     raise errors.BadIndexError(
         f"{fault}, but has another one each time. Copy it again or convert the data "
         "set again."

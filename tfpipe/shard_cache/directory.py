@@ -25,7 +25,7 @@ from tfpipe.shard_cache import next_use, store as stores
 from tfpipe.shard_cache.pieces import BLOCK_BYTES
 from tfpipe.shard_cache.store import Content, Store
 from tfpipe.shard_cache.users import User
-from tfpipe.shards import index
+from tfpipe.shards import atomic
 
 VERSION = "tfpipe shard cache 1"
 # After a write failed for lack of room, this long no more bytes are kept than now.
@@ -341,7 +341,7 @@ def _prepare(path: pathlib.Path) -> None:
 def _check_version(path: pathlib.Path) -> None:
     version = path / "version"
     if not version.exists():
-        index.replace_file(version, f"{VERSION}\n".encode(), fsync=False)
+        atomic.write(version, f"{VERSION}\n".encode(), fsync=False)
     found = version.read_text(encoding="utf-8").strip()
     if found != VERSION:
         raise ValueError(

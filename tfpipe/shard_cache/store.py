@@ -31,7 +31,7 @@ import numpy.typing as npt
 from tfpipe import host
 from tfpipe.shard_cache.pieces import BLOCK_BYTES, Pieces
 from tfpipe.shard_cache.users import Users, allocate
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 from tfpipe.shards.index import Shard
 from tfpipe.shards.records import Ints
 
@@ -138,7 +138,7 @@ def create(folder: pathlib.Path, content: Content) -> None:
 
 def _write_manifest(folder: pathlib.Path, manifest: dict[str, Any]) -> None:
     text = json.dumps(manifest, indent=1) + "\n"
-    index.replace_file(folder / "manifest.json", text.encode(), fsync=False)
+    atomic.write(folder / "manifest.json", text.encode(), fsync=False)
 
 
 class Store:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import index_format
+from tfpipe.shards import atomic, index_format
 
 # Users of this module find the parts of an index here as well.
 from tfpipe.shards.index_format import (
@@ -137,10 +137,10 @@ def write(index: Index, data_dir: Path, *, fsync: bool = True) -> None:
     Args:
         index: The index to write.
         data_dir: Folder of the data set.
-        fsync: As for `replace_file`.
+        fsync: As for `atomic.write`.
     """
     content = index_format.encode(index).encode()
-    replace_file(pathlib.Path(data_dir) / INDEX_NAME, content, fsync=fsync)
+    atomic.write(pathlib.Path(data_dir) / INDEX_NAME, content, fsync=fsync)
 
 
 def describe(content: bytes) -> File:
@@ -161,38 +161,6 @@ def describe_file(path: pathlib.Path) -> File:
             digest.update(piece)
             num_bytes += len(piece)
     return File(num_bytes=num_bytes, digest=digest.hexdigest())
-
-
-def replace_file(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
-    """Replaces a file in one step: a reader sees the old content or the new one.
-
-    Args:
-        path: The file.
-        content: The new content.
-        fsync: Whether to wait until the content is on the disk, so that it survives a
-            power loss.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            if fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if fsync:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: pathlib.Path) -> None:
-    """Makes renames inside a folder survive a power loss."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def check(index: Index, data_dir: Path, split: str) -> None:

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import sys
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -23,7 +22,7 @@ import tqdm
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import index, matching, records
+from tfpipe.shards import atomic, index, matching, records
 from tfpipe.shards.records import Ints
 
 Path = str | os.PathLike[str]
@@ -353,10 +352,8 @@ def _keep(
     for place in _folders(folder):
         try:
             place.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=place) as temporary:
-                path = pathlib.Path(temporary) / "scan"
-                path.write_bytes(content.getvalue())
-                path.replace(place / f"{split}.npz")
+            with atomic.new_file(place / f"{split}.npz") as part:
+                part.write_bytes(content.getvalue())
         except OSError:
             continue
         return os.fspath(place)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from tfpipe import errors
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 from tfpipe.shards.index import Index
 from tfpipe.shards.records import Ints
 from tfpipe.shards.sql import one_file, quoted
@@ -366,7 +366,6 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
         ValueError: If the path or the query is not Unicode.
     """
     target = pathlib.Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     names = sorted(subset.splits)
     parts = [subset.splits[name] for name in names]
     lengths = [len(part) for part in parts]
@@ -385,19 +384,15 @@ def write(subset: Subset, path: str | os.PathLike[str]) -> None:
         QUERY_KEY: subset.query,
     }
     pairs = ", ".join(f"{quoted(k)}: {quoted(v)}" for k, v in about.items())
-    output = quoted(temporary)
-    with open(temporary, "xb"):
-        pass  # a folder that is missing or read-only fails here, with Python's error
-    try:
+    with atomic.new_file(target) as part:
+        output = quoted(part)
+        part.touch()  # a folder that is missing or read-only fails with Python's error
         with index.catalog_connection() as connection:
             connection.register("chosen", rows)
             connection.execute(
                 f"COPY (SELECT {columns} FROM chosen) TO {output}"
                 f" (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{pairs}}})"
             )
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> Subset:

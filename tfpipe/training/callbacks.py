@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.pipeline import Pipeline
 from tfpipe.reading.state import SavedState
-from tfpipe.shards import index
+from tfpipe.shards import atomic
 from tfpipe.training.step_timer import StepTimer
 from tfpipe.training.wait_probe import WaitProbe
 
@@ -133,7 +133,7 @@ class SaveState(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
             return
         path = os.fspath(self._path).format(epoch=self._epoch + 1, **names)
         content = self.saved.state.to_json() + "\n"
-        index.replace_file(pathlib.Path(path), content.encode())
+        atomic.write(pathlib.Path(path), content.encode())
 
 
 class LogInput(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped

@@ -7,14 +7,13 @@ from this file, the catalog with these columns, and features of the images of a 
 
 import dataclasses
 import json
-import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converters.inputs.ilsvrc import catalog_name
 from converters.inputs.tables import sql
-from tfpipe.shards import index
+from tfpipe.shards import atomic, index
 from tfpipe.shards.example import (
     Buffers,
     bytes_feature,
@@ -63,13 +62,13 @@ def write(
         for number, name in enumerate(columns)
     )
     part = rows.with_name(f"{EXTRAS_NAME}.part")
-    connection.execute(
-        f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
-        f"{sql.read_lines(lines, kinds)} n JOIN "
-        f"read_parquet({sql.quoted(sql.one_file(rows))}) v USING (row)) "
-        f"TO {sql.quoted(str(part))} (FORMAT parquet)"
-    )
-    os.replace(part, path)
+    with atomic.new_file(path, part=part):
+        connection.execute(
+            f"COPY (SELECT n.* EXCLUDE (row){extra} FROM "
+            f"{sql.read_lines(lines, kinds)} n JOIN "
+            f"read_parquet({sql.quoted(sql.one_file(rows))}) v USING (row)) "
+            f"TO {sql.quoted(str(part))} (FORMAT parquet)"
+        )
     lines.unlink()
     return path
 
@@ -120,7 +119,10 @@ class MoreColumns:
 
         part = catalog.with_name(f"{catalog.name}.part")
         on = " AND ".join(f"c.{key} = m.{key}" for key in self.keys)
-        with index.catalog_connection() as connection:
+        with (
+            atomic.new_file(catalog, part=part),
+            index.catalog_connection() as connection,
+        ):
             connection.execute(
                 "COPY (SELECT c.* EXCLUDE (place_), "
                 f"m.* EXCLUDE ({', '.join(self.keys)}) FROM "
@@ -129,7 +131,6 @@ class MoreColumns:
                 f"ORDER BY c.place_) TO {sql.quoted(str(part))} (FORMAT parquet, "
                 "COMPRESSION zstd)"
             )
-        os.replace(part, catalog)
 
 
 def is_key(key: str) -> bool:

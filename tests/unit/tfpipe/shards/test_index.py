@@ -1,7 +1,6 @@
 import copy
 import dataclasses
 import json
-import resource
 
 import numpy as np
 import pytest
@@ -338,33 +337,6 @@ def test_missing_or_damaged_catalog_is_named(tmp_path, content):
         errors.BadIndexError, match=rf"{tmp_path}/catalog\.parquet cannot be read"
     ):
         index.load_catalog(tmp_path, "train", ["record"])
-
-
-def test_replaced_file_has_the_new_content(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old and longer")
-
-    index.replace_file(path, b"new")
-
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_failure_while_replacing_leaves_the_old_content(tmp_path):
-    """As on a full disk: the operating system stops the write after 4 kB."""
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            index.replace_file(path, bytes(100_000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_catalog_tells_the_file_at_a_place_and_the_median_short_side(data_dir):

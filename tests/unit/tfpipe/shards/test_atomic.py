@@ -1,0 +1,94 @@
+import os
+import resource
+
+import pytest
+
+from tfpipe.shards import atomic
+
+
+def test_replaced_file_has_the_new_content(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old and longer")
+
+    atomic.write(path, b"new")
+
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_failure_while_replacing_leaves_the_old_content(tmp_path):
+    """As on a full disk: the operating system stops the write after 4 kB."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            atomic.write(path, bytes(100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("has_old", [True, False])
+def test_error_in_the_block_leaves_the_folder_as_it_was(tmp_path, has_old):
+    path = tmp_path / "file"
+    if has_old:
+        path.write_bytes(b"old")
+    before = [(p.name, p.read_bytes()) for p in tmp_path.iterdir()]
+
+    def write_half():
+        with atomic.new_file(path) as part:
+            part.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == before
+
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path):
+    path = tmp_path / "file"
+
+    with atomic.new_file(path) as first, atomic.new_file(path) as second:
+        first.write_bytes(b"first")
+        second.write_bytes(b"second")
+
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_is_on_the_disk_before_the_rename_and_the_name_after_it(
+    tmp_path, monkeypatch
+):
+    path, calls = tmp_path / "file", []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(descriptor):
+        calls.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        real_fsync(descriptor)
+
+    def replace(old, new):
+        calls.append("rename")
+        real_replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+
+    atomic.write(path, b"new")
+
+    assert calls == [".file.tmp", "rename", tmp_path.name]
+
+
+def test_part_that_is_a_link_to_the_file_is_removed(tmp_path):
+    path, part = tmp_path / "file", tmp_path / "part"
+    path.write_bytes(b"content")
+
+    with atomic.new_file(path, part=part):
+        os.link(path, part)
+
+    assert list(tmp_path.iterdir()) == [path]

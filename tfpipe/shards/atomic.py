@@ -1,0 +1,72 @@
+"""Files that appear whole: written under a temporary name, then renamed.
+
+In: a path and its new content. Out: the file with all of the new content; after an
+error or a kill the file of before, or none. Imports nothing but Python's own modules.
+"""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def new_file(
+    path: pathlib.Path, *, part: pathlib.Path | None = None, fsync: bool = False
+) -> Iterator[pathlib.Path]:
+    """Yields a temporary path, and renames the file there to `path` after the block.
+
+    An error in the block removes the temporary file and leaves `path` as it was.
+
+    Args:
+        path: The file; an older file of this name is replaced.
+        part: The temporary path, in the same file system. A fixed path leaves at most
+            one file after a kill. None is a hidden path beside `path` with a random
+            name: several processes may then write the same file at once.
+        fsync: Whether the content must be on the disk before the rename. The rename
+            itself survives a power loss only after a `sync` of the folder.
+
+    Raises:
+        OSError: If the file cannot be brought to the disk or renamed.
+    """
+    if part is None:
+        part = path.with_name(f".{path.name}.{os.urandom(16).hex()}.partial")
+    try:
+        yield part
+        if fsync:
+            sync(part)
+        os.replace(part, path)
+    finally:
+        # A rename to another name of the same file leaves both names.
+        part.unlink(missing_ok=True)
+
+
+def write(path: pathlib.Path, content: bytes, *, fsync: bool = True) -> None:
+    """Replaces a file in one step: a reader sees the old content or the new content.
+
+    Args:
+        path: The file.
+        content: The new content.
+        fsync: Whether to wait until content and name survive a power loss.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    part = path.with_name(f".{path.name}.tmp")
+    with new_file(path, part=part, fsync=fsync):
+        part.write_bytes(content)
+    if fsync:
+        sync(path.parent)
+
+
+def sync(path: pathlib.Path) -> None:
+    """Brings a file to the disk, or makes the renames inside a folder last.
+
+    Raises:
+        OSError: If the disk fails.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
