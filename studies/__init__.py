@@ -1,5 +1,5 @@
 """The experiments behind the claims of the README.
 
-In: a data set. Out: a table and one JSON object, kept in `studies/results`.
-Each is a command, `python -m studies.X`; nothing else imports one.
+In: a data set. Out: a table and a JSON object; `studies/results` keeps stored objects.
+A study is a command, `python -m studies.X`; no package of the wheel imports a study.
 """

@@ -2,23 +2,23 @@
 
   python -m studies.conversion --raw_dir=RAW --num_rounds=5
 
-Question: what do inspecting, hashing, checksumming, cataloging and entry points cost?
-Four variants convert the same images of RAW/train, in turns: converters.imagenet
+Question: how much do inspecting, hashing, checksumming, cataloging and entry points
+cost? Four variants convert the same images of RAW/train, in turns: converters.imagenet
 without fsync, the same with --entry_points, converters.imagenet with fsync (its
-default), and a loop that only reads files and passes `tf.train.Example`s to
-`tf.io.TFRecordWriter`, in as many processes. All files are read once before, so that
-they come from the page cache.
+default), and a loop to read files and passes `tf.train.Example`s to
+`tf.io.TFRecordWriter`, in as many processes. All files are read once before, and come
+from the page cache.
 
-Each run is measured in two ways. "whole" is the command from start to exit, with the
-CPU time of all its processes: for the loop that is mostly the import of TensorFlow, for
-the converter it includes listing, planning, the catalog and the index. "writing" is the
-time from the first shard, when all processes have started, to the end of the last
-shard, with the CPU time that the processes used in it. Figures are medians over the
-rounds, with minimum and maximum; a ratio is taken within a round. Last, one process of
-`converters.verify --level=crc` is compared with `sha256sum` over the same shards.
+A run is measured in two ways. "whole" is the command from start to exit, with the CPU
+time of all its processes: for the loop mostly the import of TensorFlow, for the
+converter also listing, planning, the catalog and the index. "writing" is the time from
+the first shard, when all processes have started, to the end of the last shard, with the
+CPU time of all processes meanwhile. Figures are medians over the rounds, with minimum
+and maximum; a ratio is taken within a round. Last, a process of `converters.verify
+--level=crc` is compared with `sha256sum` over the same shards.
 
-Compare the ratios; absolute figures hold for this machine only. The last line on stdout
-is one JSON object.
+Compare the ratios; absolute figures hold for the machine only. The last line on stdout
+is a JSON object.
 """
 
 import os
@@ -58,8 +58,8 @@ def compare(raw_dir: str, num_processes: int, rounds: int) -> dict[str, Any]:
 
     Args:
         raw_dir: An ImageNet-style tree; its train/ is converted.
-        num_processes: Processes of each variant.
-        rounds: Runs of each variant.
+        num_processes: Processes of a variant.
+        rounds: Runs of a variant.
 
     Raises:
         OSError: If a command fails; the message holds its stderr.
@@ -140,7 +140,7 @@ def _write_cost(run: Run) -> float:
 
 
 def table(rows: Mapping[str, Any]) -> str:
-    """Returns a table with a line for each variant and part of it."""
+    """Returns a table with a line for a variant and part."""
     lines = [
         f"{name:<16} {part:<8} {row['images_per_second']['median']:9,.0f} images/s  "
         f"{row['cpu_seconds_per_1000_images']['median']:.3f} CPU-seconds per 1000"
@@ -161,7 +161,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the comparison that the flags describe."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.conversion", argv, _study)
 
 

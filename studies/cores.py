@@ -5,15 +5,15 @@
 Questions: does a second core double the rate? Does an image cost more CPU time when
 several ranks share the host, as the processes of horovodrun do? The preset
 `imagenet_train` runs on one core, on all cores, and in --num_ranks processes at a time,
-each with its share of the cores and of the records. The variants run in turns, and
-each process has a warm-up that is not timed. DIR should be in the page cache: the
-first round, which is not counted, reads all of it.
+with a share of the cores and of the records for a process. The variants run in turns,
+and a process has a warm-up without timing. DIR should be in the page cache: a first
+round, without timing, reads all of DIR.
 
-Read `rate_ratio`, the images/s of all cores over those of one, and `cpu_ratio`, the
-CPU-seconds of an image over those with all cores and one rank: both are taken within a
-round, and are the median of the rounds. Exit code 2 if `rate_ratio` is below 0.925
-times the number of cores, or `cpu_ratio` of the ranks is above 1.05. The last line on
-stdout is one JSON object.
+Read `rate_ratio`, images/s of all cores over images/s of one core, and `cpu_ratio`, the
+CPU-seconds of an image over the CPU-seconds with all cores and one rank: both are taken
+within a round, and are the median of the rounds. Exit code 2 if `rate_ratio` is below
+0.925 times the number of cores, or `cpu_ratio` of the ranks is above 1.05. The last
+line on stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ VARIANTS = ("one core", "all cores", "ranks")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job(harness.Job):
-    """Work of every variant, and the ranks that share it.
+    """Work of every variant, and the ranks to share the work.
 
     Attributes:
         num_ranks: Number of ranks of the variant "ranks"; 1 in the other variants.
-        rank: The rank of this process, from 0.
+        rank: The rank of the process, from 0.
     """
 
     num_ranks: int = 1
@@ -55,7 +55,7 @@ class Job(harness.Job):
 
 
 def of_rank(job: Job, rank: int, num_ranks: int) -> Job:
-    """Returns the work of one of several ranks, which share the images of a job."""
+    """Returns the work of a rank: the ranks share the images of a job."""
     return dataclasses.replace(
         job,
         num_warmup_images=max(job.batch_size, job.num_warmup_images // num_ranks),
@@ -80,7 +80,7 @@ def pipeline_of(job: Job) -> tfpipe.Pipeline:
 
 
 def measure(name: str, job: Job) -> dict[str, float]:
-    """Measures a variant, or a rank of the variant "ranks", in this process."""
+    """Measures a variant, or a rank of the variant "ranks", in the current process."""
     if name == "one core":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     batches = iter(pipeline_of(job).build(num_epochs=None))
@@ -91,7 +91,7 @@ def run(name: str, job: Job, num_ranks: int) -> figures.Run:
     """Runs a variant in `num_ranks` processes at the same time."""
 
     def run_rank(rank: int) -> figures.Run:
-        # The ranks share the cores, so each takes as long as all their images.
+        # The ranks share the cores, so a rank takes as long as all their images.
         limit = job.time_limit * num_ranks
         rank_job = of_rank(job, rank, num_ranks)
         return harness.run("studies.cores", name, rank_job, time_limit=limit)
@@ -101,9 +101,9 @@ def run(name: str, job: Job, num_ranks: int) -> figures.Run:
 
 
 def together(ranks: Sequence[figures.Run]) -> figures.Run:
-    """Returns the sum of ranks that ran at the same time, as one run.
+    """Returns the sum of ranks with a common start, as a single run.
 
-    CPU-seconds and images are sums; the seconds are those of the slowest rank.
+    CPU-seconds and images are sums; the seconds come from the slowest rank.
     """
     return {
         "cpu_seconds": sum(run["cpu_seconds"] for run in ranks),
@@ -113,7 +113,7 @@ def together(ranks: Sequence[figures.Run]) -> figures.Run:
 
 
 def rate_ratio(runs: Mapping[str, Sequence[figures.Run]]) -> float:
-    """Returns images/s of all cores over those of one, the median of the rounds."""
+    """Returns images/s of all cores over those of a core: the median."""
     return statistics.median(
         figures.ratios(runs["all cores"], runs["one core"], figures.rate)
     )
@@ -150,7 +150,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the comparison that the flags describe."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.cores", argv, _study)
 
 

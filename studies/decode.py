@@ -3,25 +3,25 @@
   python -m studies.decode --data_dir=DIR --num_rounds=3
 
 Question: is the preset as cheap as the best pipeline of stock TensorFlow, and how much
-does each choice in it save? Each variant of `studies.decode_variants` reads the train
-split of DIR, shuffled, in a process of its own; warm-up images are not timed. The
-variants run in turns, so that a slow spell of the machine affects all of them.
+do its choices save? A variant of `studies.decode_variants` reads the train split of
+DIR, shuffled, in a process of its own; warm-up images are not timed. The variants run
+in turns, so a slow spell of the machine affects all of them.
 
-Variants named garden_ read as TensorFlow Model Garden does, hand_ is the tuned pipeline
-that people write by hand, and lean_ is the hand_ pipeline with the cheaper kernels of
-tfpipe. Variants of one pipeline differ in one choice.
+Variants named garden_ read as TensorFlow Model Garden does, hand_ is a tuned pipeline
+written by hand, and lean_ is the hand_ pipeline with the cheaper kernels of tfpipe.
+Variants of one pipeline differ in a single choice.
 
-Variants named rewritten_ read --rewritten_data_dir=DIR2, which must hold the same
-images, converted with --restart_rows. Variants named entries_ read
---entries_data_dir=DIR3, a copy of DIR with entry points.
+Variants named rewritten_ read --rewritten_data_dir=DIR2, with the same images,
+converted with --restart_rows. Variants named entries_ read --entries_data_dir=DIR3, a
+copy of DIR with entry points.
 
-Variants with _eval_ in their names crop the centers of the images in their order. Those
-with _foreign_ read the shards as those of another tool, without the index.
+Variants with _eval_ in their names crop the centers of the images in their order.
+Variants with _foreign_ read the shards like shards of another tool, without the index.
 
 Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of hand_uint8, or of
 hand_eval_uint8 for the _eval_ variants, in the same round, the median of the rounds.
-Absolute figures hold for this machine, and images/s only where nothing else runs on it.
-The last line on stdout is one JSON object.
+Absolute figures hold for the machine, and images/s only where nothing else runs on it.
+The last line on stdout is a JSON object.
 """
 
 from absl import flags
@@ -33,8 +33,8 @@ harness.uses("data_dir", "image_size", "batch_size", "num_timed_images")
 _VARIANTS = flags.DEFINE_list(
     "ways",
     None,
-    "Variants to measure, of studies.decode_variants; the pipeline by hand that they "
-    "are compared with is added. Default: all whose folder is given.",
+    "Variants to measure, of studies.decode_variants; the pipeline by hand, their "
+    "base, is added. Default: all whose folder is given.",
 )
 _REWRITTEN_DATA_DIR = flags.DEFINE_string(
     "rewritten_data_dir",
@@ -53,16 +53,16 @@ _ENTRIES_DATA_DIR = flags.DEFINE_string(
 def compare(
     job: harness.Job, variants: list[str], rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Runs the variants in turns and returns the figures of each.
+    """Runs the variants in turns and returns their figures.
 
     Args:
-        job: The work of each run, a `decode_variants.Job`.
+        job: The work of a run, a `decode_variants.Job`.
         variants: Names of variants; their bases are added.
-        rounds: Runs of each variant.
+        rounds: Runs of a variant.
 
     Raises:
         OSError: If a run fails; the message holds its stderr.
-        ValueError: If a variant does not exist, or needs a folder that is not set.
+        ValueError: If a variant does not exist, or its folder is not set.
     """
     from studies.decode_variants import VARIANTS, base_of, folder_of
 
@@ -110,7 +110,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the comparison that the flags describe."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.decode", argv, _study)
 
 

@@ -61,11 +61,11 @@ def _records(
 
 
 def _parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-    number = tf.io.FixedLenFeature([], tf.int64)
+    integer = tf.io.FixedLenFeature([], tf.int64)
     text = tf.io.FixedLenFeature([], tf.string)
     keys = ("image/height", "image/width", "image/class/label")
     return tf.io.parse_single_example(
-        record, {"image/encoded": text} | dict.fromkeys(keys, number)
+        record, {"image/encoded": text} | dict.fromkeys(keys, integer)
     )
 
 

@@ -1,6 +1,6 @@
 """Figures of runs: costs, rates, ratios within a round, and spreads over the rounds.
 
-In: the runs of each variant, one a round. Out: entries of the result, and a table.
+In: the runs of every variant by round. Out: entries of the result, and a table.
 """
 
 import statistics
@@ -23,7 +23,7 @@ def rate(run: Run) -> float:
 def ratios(
     runs: Sequence[Run], base: Sequence[Run], figure: Callable[[Run], float]
 ) -> list[float]:
-    """Returns a figure of each run over the same figure of the base in its round.
+    """Returns a figure of every run over the same figure of the base in its round.
 
     A slow spell of the host affects both runs of a round.
     """
@@ -51,8 +51,8 @@ def costs_and_rates(runs: Sequence[Run], base: Sequence[Run]) -> dict[str, float
     """Returns cost and rate of a variant, and the ratio of its cost to the base's cost.
 
     Args:
-        runs: The runs of the variant, one a round.
-        base: The runs of the base variant, one a round.
+        runs: The runs of the variant by round.
+        base: The runs of the base variant by round.
 
     Returns:
         Spreads over the rounds: cpu_seconds_per_1000_images, cpu_ratio and
@@ -75,7 +75,7 @@ def costs_and_rates(runs: Sequence[Run], base: Sequence[Run]) -> dict[str, float
 
 
 def table(rows: Mapping[str, Mapping[str, float]], title: str) -> str:
-    """Returns `costs_and_rates` of variants with one line each, the cheapest first."""
+    """Returns `costs_and_rates` of variants as a table, the cheapest first."""
     titles = f"{'CPU-s / 1000 (min-max)':>26}{'ratio (min-max)':>24}{'images/s':>10}"
     lines = [f"{title:28}{titles}"]
     key = "cpu_seconds_per_1000_images"

@@ -1,10 +1,10 @@
 """The harness of all studies: variants in turns, spreads, and the stored result.
 
-In: the variants of a study by name, and the flags that studies share. Out: the runs of
-each variant, the spread of each figure over the rounds, a table, one JSON object as the
-last line on stdout, and the same object in --save_result.
+In: the variants of a study by name, and the shared flags of studies. Out: the runs of
+all variants by round, a table, a JSON object as the last line on stdout, and the same
+object in --save_result.
 
-A variant runs in a process of its own: `run` starts `studies.child`, which calls the
+A variant runs in a process of its own: `run` starts `studies.child` to call the
 function `measure` of the variant's module.
 """
 
@@ -73,7 +73,7 @@ class Job:
         data_dir: Folder of the data set.
         image_size: Height and width of the images in pixels.
         batch_size: Images in a batch.
-        num_warmup_images: Images that are read before the timed images.
+        num_warmup_images: Warm-up images, read before the timed images.
         num_timed_images: Images that are timed.
     """
 
@@ -85,7 +85,7 @@ class Job:
 
     @property
     def time_limit(self) -> float:
-        """Seconds after which a run over these images has hung."""
+        """Seconds until a run over the images of the job has hung."""
         num_images = self.num_warmup_images + self.num_timed_images
         return 120 + num_images / _MIN_IMAGES_PER_SECOND
 
@@ -111,7 +111,7 @@ def job_options(*, batch_size: int = 64) -> dict[str, Any]:
 def config_of(job: Job, **more: Any) -> dict[str, Any]:
     """Returns the fields of a job for the result, and more fields.
 
-    Folders come without their paths, which differ between machines.
+    Folders come without their paths: paths differ between machines.
     """
     fields = dataclasses.asdict(job)
     for key, value in fields.items():
@@ -128,20 +128,20 @@ def turns(
     num_warm_ups: int = 0,
     alternating: bool = False,
 ) -> dict[str, list[Run]]:
-    """Runs variants in turns, so that a slow spell of the host affects all of them.
+    """Runs variants in turns, so a slow spell of the host affects all of them.
 
-    The figures of each run are printed on stderr at once: an interrupted study shows
+    The figures of a run are printed on stderr at once: an interrupted study shows
     the figures of its runs.
 
     Args:
         names: Names of the variants.
         measure: Name and number of the round, from 0 -> figures of a run.
-        rounds: Rounds, each with one run of each variant.
+        rounds: Rounds, with a run of every variant.
         num_warm_ups: Rounds before, whose runs are not kept.
         alternating: Whether every second round has the reverse order.
 
     Returns:
-        Name -> its runs, one a round.
+        Name -> its runs by round.
     """
     runs: dict[str, list[Run]] = {name: [] for name in names}
     for step in range(num_warm_ups + rounds):
@@ -202,7 +202,7 @@ def _last_line(words: Sequence[object], name: str, time_limit: float | None) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # killpg reaches its children, and not this process
+        start_new_session=True,  # killpg reaches its children only
     ) as process:
         try:
             out, errors = process.communicate(timeout=time_limit)
@@ -219,14 +219,14 @@ def _last_line(words: Sequence[object], name: str, time_limit: float | None) -> 
 def time_batches(
     batches: Iterator[object], job: Job, cpu_seconds: Callable[[], float]
 ) -> dict[str, float]:
-    """Times the batches of a variant in this process, after its warm-up.
+    """Times the batches of a variant in the current process, after its warm-up.
 
     Both counts of images are rounded up to whole batches.
 
     Args:
         batches: Batches of the variant, without end.
         job: The numbers of images.
-        cpu_seconds: Clock that returns the CPU time of the variant, in seconds.
+        cpu_seconds: Clock of the CPU time of the variant, in seconds.
 
     Returns:
         cpu_seconds and seconds of the timed images, and num_images, their number.
@@ -255,7 +255,7 @@ class Outcome:
         figures: Keys of the JSON object, config first.
         table: The figures for people.
         schema_version: Version of the keys.
-        misses: Targets that the figures miss, in words; exit code 2 if there are any.
+        misses: Missed targets, in words; exit code 2 if there are any.
     """
 
     figures: Mapping[str, Any]
@@ -267,11 +267,11 @@ class Outcome:
 def conclude(name: str, argv: Sequence[str], study: Callable[[], Outcome]) -> int:
     """Carries out a study: prints its table and its JSON object, and saves the object.
 
-    The file comes last, so that no figure is lost if it cannot be written.
+    The file comes last, so no figure is lost if the file cannot be written.
 
     Args:
         name: Module of the study.
-        argv: Command line without the flags; it must have no words.
+        argv: Command line without the flags; no words are allowed.
         study: Measures, as the flags say.
 
     Returns:
@@ -286,7 +286,7 @@ def conclude(name: str, argv: Sequence[str], study: Callable[[], Outcome]) -> in
     except (OSError, ValueError, tfpipe.TfpipeError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    # This module imports TensorFlow.
+    # The import takes seconds, for TensorFlow.
     from benchmarks.reporting import environment
 
     result = {

@@ -2,17 +2,18 @@
 
   python -m studies.service --data_dir=DIR --num_rounds=5
 
-Question: how much of the rate in process do two workers of a tf.data service on this
-host give, and does compression pay? Variants: "process" is imagenet_train in this
-process; "service" lets the workers do all of it, "compressed" does so with Snappy, and
-"examples" has Batch after the service. Each round reads --num_timed_images images with
-each variant, in turns, after a first round that is not counted. CPU-seconds are those
-of this process, of the dispatcher and of all workers, in the middle of one long epoch,
-which sampling makes of any data set: each epoch begins with a fixed cost of some tenths
-of a CPU-second for each worker, which is nothing for an epoch of ImageNet.
+Question: how much of the rate in process do two workers of a tf.data service on the
+same host give, and does compression pay? Variants: "process" is imagenet_train in the
+process of the study; "service" lets the workers do all the work, "compressed" does so
+with Snappy, and "examples" has Batch after the service. A round reads
+--num_timed_images images with every variant, in turns; a first round is not counted.
+CPU-seconds are the sum over the process of the study, the dispatcher and all workers,
+in the middle of a long epoch. By sampling, any data set gives a long epoch: an epoch
+begins with a fixed cost of some tenths of a CPU-second for a worker, which is nothing
+for an epoch of ImageNet.
 
-Compare the ratios: `ratio` is images per CPU-second over those of "process" in the same
-round, the median of the rounds. The last line on stdout is one JSON object.
+Compare the ratios: `ratio` is images per CPU-second over the same figure of "process"
+in the round, the median of the rounds. The last line on stdout is a JSON object.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ _NUM_WORKERS = 2
 def compared(
     runs: Mapping[str, Sequence[figures.Run]],
 ) -> dict[str, dict[str, float]]:
-    """Returns medians of each variant, and its ratio to "process" in the same round.
+    """Returns medians of a variant, and its ratio to "process" in the same round.
 
     Args:
-        runs: Name of a variant -> its runs, one a round; "process" among them.
+        runs: Name of a variant -> its runs by round; "process" among them.
     """
     plain = runs["process"]
     return {
@@ -57,7 +58,7 @@ def compared(
 
 
 def per_cpu_second(run: figures.Run) -> float:
-    """Returns the images of a run for each CPU-second."""
+    """Returns the images of a run for a CPU-second."""
     return run["num_images"] / run["cpu_seconds"]
 
 
@@ -139,7 +140,7 @@ def _service() -> Iterator[tuple[str, psutil.Process]]:
         assert process.stdout is not None
         line = process.stdout.readline()
         if '"' not in line:
-            raise OSError("The service must start; its messages say what is wrong.")
+            raise OSError("The service must start; its messages give the reason.")
         yield line.split('"')[1], psutil.Process(process.pid)
     finally:
         process.terminate()
@@ -163,7 +164,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the comparison that the flags describe."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.service", argv, _study)
 
 

@@ -2,20 +2,20 @@
 
   python -m studies.storage --probe_dir=DIR
 
-Question: are the figures of a probe in Python those of the disk? fio, the usual program
-for this, and the probe read the same file in turns: 1 MB in order and 4 kB at random,
-with O_DIRECT, in one thread that waits for each read (fio: psync). The order of the two
-changes with each round, so that a disk that gets slower does not favor one of them.
-Many short rounds are better than few long ones, as a pair then sees the same disk.
+Question: does a probe in Python measure the disk? fio, the usual program for this, and
+the probe read the same file in turns: 1 MB in order and 4 kB at random, with O_DIRECT,
+in one thread that waits for each read (fio: psync). The order of the two programs
+changes with the round, so a disk that gets slower favors neither program. Many short
+rounds are better than few long rounds, as a pair then sees the same disk.
 
-Both read into a huge page. With small pages the rate of large reads depends on how
-many pieces the buffer has in memory, which is chance. fio takes huge pages only from
-those that the system keeps apart: the study keeps four apart while it runs, if it may.
-If not, fio reads into small pages, and the ratio of large reads is not judged.
+Both read into a huge page. With small pages the rate of large reads depends on how many
+pieces the buffer has in memory, by chance. fio takes huge pages only from the pool of
+the system: the study reserves four there while it runs, as root. Without huge pages fio
+reads into small pages, and the ratio of large reads is not judged.
 
 Read `ratio`, the median over the rounds of the probe's rate over fio's. Needs fio
 (apt-get install fio) and a disk with O_DIRECT. The file has 1 GB and is removed. The
-last line on stdout is one JSON object. Exit code 2 if a ratio is not within 10 % of 1.
+last line on stdout is a JSON object. Exit code 2 if a ratio is not within 10 % of 1.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DIR = flags.DEFINE_string(
     "probe_dir", None, "Folder on a disk, for the file that is read.", required=True
 )
 _SECONDS = flags.DEFINE_float(
-    "probe_seconds", 1.0, "Seconds of each run.", lower_bound=0.1
+    "probe_seconds", 1.0, "Seconds of a run.", lower_bound=0.1
 )
 
 SMALL_PAGES, HUGE_PAGES = "malloc", "shmhuge"
@@ -69,7 +69,7 @@ def by_fio(
     Args:
         path: The file.
         kind: "sequential" or "random".
-        seconds: Time of the turn.
+        seconds: Time of the run.
         memory: fio's --iomem, the memory that it reads into.
 
     Raises:
@@ -86,10 +86,10 @@ def by_fio(
     done = subprocess.run(command_line, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"fio ended with {done.returncode}: {done.stderr.strip()}")
-    found = json.loads(done.stdout)["jobs"][0]["read"]
+    read = json.loads(done.stdout)["jobs"][0]["read"]
     return {
-        "bytes_per_second": float(found["bw_bytes"]),
-        "median_seconds": found["clat_ns"]["percentile"]["50.000000"] / 1e9,
+        "bytes_per_second": float(read["bw_bytes"]),
+        "median_seconds": read["clat_ns"]["percentile"]["50.000000"] / 1e9,
     }
 
 
@@ -97,7 +97,7 @@ def by_fio(
 def huge_pages() -> Iterator[str]:
     """Keeps huge pages apart for fio while the block runs; yields its --iomem.
 
-    Pages that were kept apart before are taken as they are.
+    Pages reserved before are taken as they are.
     """
     try:
         before = int(_KEPT_APART.read_text())
@@ -120,28 +120,28 @@ def by_probe(
     Args:
         path: The file.
         kind: "sequential" or "random".
-        seconds: Time of the turn.
-        workers: The process that reads.
+        seconds: Time of the run.
+        workers: The process to read in.
         seed: Seed of the order of random reads.
     """
-    one = probe.Measurement(what=kind, state=probe.DIRECT)
+    measurement = probe.Measurement(what=kind, state=probe.DIRECT)
     pieces = places.cut([(path, os.path.getsize(path))])
-    outcomes = workers.run(probe.jobs(one, pieces, None, seconds, seed=seed))
-    found = probe.figures(one, outcomes, None)
+    outcomes = workers.run(probe.jobs(measurement, pieces, None, seconds, seed=seed))
+    row = probe.figures(measurement, outcomes, None)
     counts = np.asarray(outcomes[0]["counts"])
     return {
-        "bytes_per_second": found["megabytes_per_second"] * 1e6,
+        "bytes_per_second": row["megabytes_per_second"] * 1e6,
         "median_seconds": latencies.percentiles(counts)["p50"] or 0.0,
     }
 
 
 def measure(folder: str, *, rounds: int, seconds: float) -> list[dict[str, Any]]:
-    """Reads in turns; returns a row for each kind of reading.
+    """Reads in turns; returns a row for every kind of reading.
 
     Args:
         folder: Where the file is made, and removed.
-        rounds: Runs of each program.
-        seconds: Time of each run.
+        rounds: Runs of a program.
+        seconds: Time of a run.
 
     Raises:
         OSError: If the file cannot be made or read.
@@ -201,7 +201,7 @@ def _ratios(runs: Sequence[Run], fio: Sequence[Run]) -> dict[str, float]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Returns a line for each kind of reading."""
+    """Returns a line for every kind of reading."""
     return "\n".join(
         f"{row['what']:10}  probe over fio: {row['ratio']:.3f} "
         f"({row['lowest_ratio']:.3f} to {row['highest_ratio']:.3f} over "

@@ -2,19 +2,19 @@
 
   python -m studies.tables --photos_dir=RAW/train --num_rounds=5
 
-Question: what does it cost that the images are in a table? The photographs of RAW/train
+Question: how much do images in a table cost? The photographs of RAW/train
 are repeated up to --num_photos images, each with a comment of its own, and written
 three times: as a tree of classes, and as two Parquet files with bytes, names and
 classes. One file is uncompressed, as Hugging Face's datasets writes images: its images
 are read in place. The other one is compressed with Snappy, the default of most writers:
 its images are copied once before they are converted. The commands convert these, in
 turns, with the same number of processes, from the page cache. The rate of a run is the
-number of images over the seconds that its JSON line gives: listing or reading,
-planning, writing, catalog, index. Python's own start, which all have, is not in it.
+number of images over the seconds of its JSON line: listing or reading,
+planning, writing, catalog, index. Python's own start is left out.
 Figures are medians over the rounds; a ratio is taken within a round. All data sets must
 have equal shards.
 
-The goal is a ratio of 0.80. The last line on stdout is one JSON object. Exit code: 0
+The goal is a ratio of 0.80. The last line on stdout is a JSON object. Exit code: 0
 done, 1 an error, 2 if a median ratio is below the goal.
 """
 
@@ -46,7 +46,7 @@ _NUM_PHOTOS = flags.DEFINE_integer(
 
 
 def photographs(folder: pathlib.Path, count: int) -> Iterator[tuple[str, str, bytes]]:
-    """Yields the class, the name and the bytes of images, each with its own comment.
+    """Yields class, name and bytes of images, which differ by a comment.
 
     Raises:
         OSError: If the folder holds no JPEG file in a folder of a class.
@@ -91,10 +91,10 @@ def compare(
         photos_dir: Tree of JPEG files.
         count: Images to convert.
         processes: Worker processes.
-        rounds: Runs of each command.
+        rounds: Runs of a command.
 
     Raises:
-        OSError: If a command fails, or the commands write shards that differ.
+        OSError: If a command fails, or the commands write different shards.
     """
     shards: set[str] = set()
     with tempfile.TemporaryDirectory() as name:
@@ -153,7 +153,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the comparison that the flags describe."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.tables", argv, _study)
 
 

@@ -2,23 +2,23 @@
 
   python -m studies.tuning --data_dir=DIR
 
-Questions: how near does `tfpipe.tune` come to the best setting, which an exhaustive
-search of the same space finds? Is it ever slower than the given setting, and does it
-end in time? Does the profile of the pipeline with AUTOTUNE predict the rates of other
-settings, or say that it cannot? Each pipeline runs as it was given, with AUTOTUNE, with
-the tuner's setting and with the best of the grid, in turns. Two more cases are given
-well already: one as the tuner would set it, one with a cache that makes it fastest. The
-elements come from the train split of DIR; the images must be small, so that a setting
-matters.
+Questions: how near does `tfpipe.tune` come to the best setting that an exhaustive
+search of the same space gives? Is its setting ever slower than the original setting,
+and does the search end in time? Does the profile of the pipeline with AUTOTUNE predict
+the rates of other settings, or refuse to? A pipeline runs as it was, with AUTOTUNE,
+with the tuner's setting and with the best of the grid, in turns. Two more cases are
+given well already: one like the tuner's own setting, one with a cache, its fastest
+setting. The elements come from the train split of DIR; the images must be small, so
+that settings matter.
 
 The targets are `tuned_of_best` >= 0.95, `tuned_of_given` >= 0.97 (the two are often the
 same pipeline, and then differ by noise), `tune_seconds` <= 1.1 * --tune_seconds, and
 `predicted_of_measured` from 0.85 to 1.15; `cannot_be_told` has the reasons for settings
-without a prediction. `missed` lists the targets that were missed; the exit code is 2 if
-there are any. Ratios are medians over the rounds.
-A prediction is compared to the rate of the pipeline alone, right after the profile,
-because pipelines that are open beside each other share memory. `host_share` says what
-other processes took of the host meanwhile. The last line on stdout is one JSON object.
+without a prediction. `missed` lists the missed targets; the exit code is 2 if there are
+any. Ratios are medians over the rounds. A prediction is compared to the rate of the
+pipeline alone, right after the profile, because open pipelines share memory.
+`host_share` is the share of the host taken by other processes meanwhile. The last line
+on stdout is a JSON object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ import tfpipe
 from benchmarks.options import command
 from studies import harness
 
-# TensorFlow takes seconds to import: it is imported when it is first used.
+# TensorFlow takes seconds to import, so the import waits for the first use.
 tf = lazy_loader.load("tensorflow")
 
 harness.uses("data_dir", rounds=7)
@@ -52,20 +52,20 @@ _TUNE_SECONDS = flags.DEFINE_float(
 
 _BATCH_SIZE = 32
 _PROFILE_SECONDS = 0.3
-# Rounds of a profile and the pipelines that it predicts, which run for so many seconds.
+# Rounds of a profile and of its predicted pipelines, and the seconds of a pipeline.
 _NUM_PREDICTIONS, _ALONE_SECONDS = 3, 2.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """A pipeline that was set badly, and arguments of `tfpipe.search_tuning` for it."""
+    """A badly set pipeline, and arguments of `tfpipe.search_tuning` for it."""
 
     pipeline: tfpipe.Pipeline
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def serial_map(data_dir: str, _: str) -> Case:
-    """Decodes one image at a time."""
+    """Decodes a single image at a time."""
     return Case(pipeline=_with_map(_preset(data_dir), num_parallel_calls=1))
 
 
@@ -78,7 +78,7 @@ def no_prefetch(data_dir: str, _: str) -> Case:
 
 
 def one_reader(data_dir: str, _: str) -> Case:
-    """Reads one extent at a time through a small buffer, and decodes nothing."""
+    """Reads a single extent at a time through a small buffer, and decodes nothing."""
     pipeline = _preset(data_dir, recipe=None)
     return Case(
         pipeline=dataclasses.replace(
@@ -115,7 +115,7 @@ def cache_that_does_not_fit(data_dir: str, cache_dir: str) -> Case:
 
 
 def too_many_threads(data_dir: str, _: str) -> Case:
-    """Uses 64 threads, each of which may start 64 more."""
+    """Uses 64 threads, with up to 64 more for a thread."""
     tuning = tfpipe.Tuning(
         num_parallel_maps=64,
         private_threadpool_size=64,
@@ -150,7 +150,7 @@ def given_well(data_dir: str, _: str) -> Case:
 
 
 def given_cache(data_dir: str, cache_dir: str) -> Case:
-    """Keeps decoded images on a disk, which the budget of the search does not allow."""
+    """Keeps decoded images on a disk, against the budget of the search."""
     pipeline = cache_that_does_not_fit(data_dir, cache_dir).pipeline
     stages = [
         tfpipe.Cache("disk", cache_dir) if isinstance(stage, tfpipe.Cache) else stage
@@ -195,46 +195,46 @@ def measure(case: Case) -> dict[str, Any]:
     """Tunes a pipeline by both searches, and runs its settings in turns."""
     limit = _TUNE_SECONDS.value
     start = time.perf_counter()
-    found = tfpipe.search_tuning(case.pipeline, time_limit=limit, **case.options)
+    search = tfpipe.search_tuning(case.pipeline, time_limit=limit, **case.options)
     seconds = time.perf_counter() - start
     best = tfpipe.search_tuning(case.pipeline, exhaustive=True, **case.options)
-    pipelines = _variants(case.pipeline, found, best)
+    pipelines = _variants(case.pipeline, search, best)
     turns = tfpipe.compare(
-        {name: made.build(num_epochs=None) for name, made in pipelines.items()},
+        {name: pipeline.build(num_epochs=None) for name, pipeline in pipelines.items()},
         seconds=0.7,
         num_rounds=harness.NUM_ROUNDS.value,
     )
     predicted = ["AUTOTUNE", "one thread"]
-    for name, search in (("tuned", found), ("best", best)):
-        if search.setting.cache is None and not search.is_as_given:
+    for name, other in (("tuned", search), ("best", best)):
+        if other.setting.cache is None and not other.is_as_given:
             predicted.append(name)
-    figures = _compared(turns, found)
+    figures = _compared(turns, search)
     figures |= _predictions({name: pipelines[name] for name in predicted})
     return figures | {
         "tune_seconds": seconds,
         "missed": missed(figures, seconds, limit),
-        "num_tried": len(found.trials),
+        "num_tried": len(search.trials),
         "num_in_grid": len(best.trials),
-        "trials": found.as_json()["trials"],
-        "found": found.sentence,
+        "trials": search.as_json()["trials"],
+        "found": search.sentence,
         "best": best.sentence,
-        "host_share": found.as_json()["host_share"],
+        "host_share": search.as_json()["host_share"],
     }
 
 
 def _compared(
-    turns: Mapping[str, tfpipe.Turns], found: tfpipe.Search
+    turns: Mapping[str, tfpipe.Turns], search: tfpipe.Search
 ) -> dict[str, Any]:
     """Returns the rates and the ratios of the tuned pipeline to the others."""
-    tuned, given = turns["tuned"], turns.get("as given")
-    of_given = None if given is None else tuned.ratio(given)
+    tuned, as_given = turns["tuned"], turns.get("as given")
+    of_given = None if as_given is None else tuned.ratio(as_given)
     return {
         "elements_per_second": {name: mine.rate for name, mine in turns.items()},
         "tuned_of_best": tuned.ratio(turns["best"]),
         "tuned_of_autotune": tuned.ratio(turns["AUTOTUNE"]),
         # The same pipeline is not run twice.
-        "tuned_of_given": 1.0 if found.is_as_given else of_given,
-        "is_as_given": found.is_as_given,
+        "tuned_of_given": 1.0 if search.is_as_given else of_given,
+        "is_as_given": search.is_as_given,
     }
 
 
@@ -242,19 +242,19 @@ def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
     """Returns predicted over measured rates, and why some cannot be predicted.
 
     Args:
-        pipelines: The pipeline with AUTOTUNE, which is profiled, and other tunings.
+        pipelines: The pipeline with AUTOTUNE, the profiled pipeline, and other tunings.
     """
     ratios: dict[str, list[float]] = {}
     doubts: dict[str, str] = {}
     for _ in range(_NUM_PREDICTIONS):
         profile = tfpipe.profile(pipelines["AUTOTUNE"], seconds=_PROFILE_SECONDS)
-        for name, made in pipelines.items():
-            if doubt := profile.doubt(made.tuning):
+        for name, pipeline in pipelines.items():
+            if doubt := profile.doubt(pipeline.tuning):
                 doubts[name] = doubt
                 continue
-            alone = {name: made.build(num_epochs=None)}
+            alone = {name: pipeline.build(num_epochs=None)}
             turns = tfpipe.compare(alone, seconds=_ALONE_SECONDS, num_rounds=1)
-            ratio = profile.predict(made.tuning) / turns[name].rate
+            ratio = profile.predict(pipeline.tuning) / turns[name].rate
             ratios.setdefault(name, []).append(ratio)
     return {
         "predicted_of_measured": {
@@ -266,49 +266,49 @@ def _predictions(pipelines: Mapping[str, tfpipe.Pipeline]) -> dict[str, Any]:
 
 
 def missed(figures: Mapping[str, Any], seconds: float, limit: float) -> list[str]:
-    """Returns the targets that a case misses, in words.
+    """Returns the missed targets of a case, in words.
 
     Args:
         figures: The figures of the case.
-        seconds: Seconds that the search took.
+        seconds: Seconds of the search.
         limit: Its time_limit.
     """
-    found = [
+    misses = [
         f"{name} is {figures[name]:.3f}, must be >= {least}"
         for name, least in (("tuned_of_best", 0.95), ("tuned_of_given", 0.97))
         if figures[name] is not None and figures[name] < least
     ]
-    found += [
+    misses += [
         f"predicted_of_measured[{name!r}] is {ratio:.3f}, must be from 0.85 to 1.15"
         for name, ratio in figures["predicted_of_measured"].items()
         if not 0.85 <= ratio <= 1.15
     ]
     if seconds > 1.1 * limit:
-        found.append(f"tune_seconds is {seconds:.1f}, must be <= {1.1 * limit:.1f}")
-    return found
+        misses.append(f"tune_seconds is {seconds:.1f}, must be <= {1.1 * limit:.1f}")
+    return misses
 
 
 def _variants(
-    given: tfpipe.Pipeline, found: tfpipe.Search, best: tfpipe.Search
+    original: tfpipe.Pipeline, search: tfpipe.Search, best: tfpipe.Search
 ) -> dict[str, tfpipe.Pipeline]:
     """Returns the pipelines that run in turns, by name."""
-    without_tuning = tfpipe.opened(given)
-    # A setting that the profile has not seen and that the tuner would not choose.
-    one_thread = dataclasses.replace(found.setting.tuning, private_threadpool_size=1)
+    without_tuning = tfpipe.opened(original)
+    # A setting unknown to the profile, and no choice of the tuner.
+    one_thread = dataclasses.replace(search.setting.tuning, private_threadpool_size=1)
     variants = {
-        "AUTOTUNE": dataclasses.replace(without_tuning, tuning=found.autotuned.tuning),
-        "tuned": found.pipeline,
+        "AUTOTUNE": dataclasses.replace(without_tuning, tuning=search.autotuned.tuning),
+        "tuned": search.pipeline,
         "best": best.pipeline,
         "one thread": dataclasses.replace(without_tuning, tuning=one_thread),
     }
-    # The given setting may not run at all, as a cache that does not fit.
-    if found.is_as_given or found.given_ratio is None:
+    # The original setting may not run at all: a cache may be too large.
+    if search.is_as_given or search.given_ratio is None:
         return variants
-    return variants | {"as given": given}
+    return variants | {"as given": original}
 
 
 def table(cases: dict[str, dict[str, Any]]) -> str:
-    """Returns a table with a line for each pipeline, rates in batches per second."""
+    """Returns a table with a line for a pipeline, rates in batches per second."""
     names = ("as given", "AUTOTUNE", "tuned", "best")
     heads = [*names, "of best", "of AUTOTUNE", "seconds"]
     lines = [f"{'pipeline':24}" + "".join(f"{head:>13}" for head in heads)]
@@ -326,7 +326,7 @@ def run(data_dir: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Measures the pipelines of some names; returns name -> figures.
 
     Raises:
-        ValueError: If a name is not one of `CASES`.
+        ValueError: If a name is not in `CASES`.
     """
     if unknown := set(names) - CASES.keys():
         raise ValueError(
@@ -351,7 +351,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the comparison that the flags describe."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.tuning", argv, _study)
 
 

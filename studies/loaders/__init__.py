@@ -1,5 +1,5 @@
-"""Other loaders beside ours: the same images and the same work, one process each.
+"""Other loaders beside ours: the same images and the same work.
 
 In: a data set and copies of its images in other forms. Out: CPU-seconds and rates.
-Run it with `python -m studies.loaders`.
+The command: `python -m studies.loaders`.
 """

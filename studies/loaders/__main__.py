@@ -2,22 +2,23 @@
 
   python -m studies.loaders --data_dir=DIR --peer_dir=COPY --num_rounds=3
 
-Question: how do CPU-seconds and images/s of `imagenet_train` compare with what others
-use: tf.data as TensorFlow Model Garden reads it, DALI on the CPU, FFCV, PyTorch's
+Question: how do CPU-seconds and images/s of `imagenet_train` compare with other
+loaders: tf.data as in TensorFlow Model Garden, DALI on the CPU, FFCV, PyTorch's
 DataLoader, WebDataset, Grain and SPDL? All loaders crop, resize, flip and batch the
-train split of DIR at random, as uint8 or as normalized float32. Each run is a process
-of its own with a warm-up that is not timed. The loaders run in turns, so that a slow
-spell of the machine affects all of them.
+train split of DIR at random, as uint8 or as normalized float32. A run is a process of
+its own with a warm-up before the timing. The loaders run in turns, so a slow spell of
+the machine affects all of them.
 
 tf.data and DALI read the TFRecords. The others read the same JPEG bytes from COPY,
-which is written once: files, tars, or a .beton. The loaders written in Python run with
-two decoders, `_pil` and `_cv`. `pip install 'tfpipe[peers]'` installs most loaders. A
-loader that is not installed, or fails, is skipped; the table and the JSON say why.
+written once: files, tars, or a .beton. The loaders written in Python run with two
+decoders, `_pil` and `_cv`. `pip install 'tfpipe[peers]'` installs most loaders. A
+loader without its packages, or with an error, is skipped; the table and the JSON say
+why.
 
-CPU-seconds are user and system time of a process and of all processes that it starts.
-Compare the ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of tfpipe in the
-same round, the median of the rounds. Absolute figures hold for this machine, and
-images/s only where nothing else runs on it. The last line on stdout is one JSON object.
+CPU-seconds are user and system time of a process and of all its children. Compare the
+ratios: `cpu_ratio` is CPU-seconds over the CPU-seconds of tfpipe in the same round, the
+median of the rounds. Absolute figures hold for the machine, and images/s only where
+nothing else runs on it. The last line on stdout is a JSON object.
 """
 
 import dataclasses
@@ -55,7 +56,7 @@ _PEER_WORKERS = flags.DEFINE_integer(
     lower_bound=1,
 )
 
-# The loader that the others are compared with.
+# The base of all ratios.
 _BASE = "tfpipe"
 
 # Import name -> name for pip, where the two differ.
@@ -69,7 +70,7 @@ def chosen(names: list[str]) -> list[str]:
     """Returns the loaders of some names and tfpipe, in the order of `PEERS`.
 
     Raises:
-        ValueError: If a name is not one of `PEERS`.
+        ValueError: If a name is not in `PEERS`.
     """
     unknown = set(names) - PEERS.keys()
     if unknown:
@@ -80,7 +81,7 @@ def chosen(names: list[str]) -> list[str]:
 
 
 def missing(name: str) -> str | None:
-    """Returns why a loader cannot run here: its missing modules; None if it can."""
+    """Returns why a loader cannot run here: its missing modules, or None."""
     lacks = [module for module in PEERS[name].modules if not _is_installed(module)]
     if not lacks:
         return None
@@ -92,12 +93,12 @@ def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
-        # find_spec raises this where the parent package is missing.
+        # find_spec raises the error where the parent package is missing.
         return False
 
 
 def without_data(names: list[str], job: Job) -> dict[str, str]:
-    """Makes the copies that the loaders read.
+    """Makes the copies for the loaders.
 
     Returns:
         Loader -> reason, for the loaders whose copy could not be made.
@@ -119,12 +120,12 @@ def compare(
     """Runs the loaders in turns.
 
     Args:
-        jobs: One job for each dtype; they must be equal otherwise.
+        jobs: A job for every dtype; the jobs must be equal otherwise.
         names: Loaders, as `chosen` returns them.
-        rounds: Runs of each loader and dtype.
+        rounds: Runs of a loader and dtype.
 
     Returns:
-        The figures of each loader, and loader -> reason for the skipped loaders.
+        The figures of all loaders, and loader -> reason for the skipped loaders.
 
     Raises:
         OSError: If a run of tfpipe itself fails; the message holds its stderr.
@@ -163,7 +164,7 @@ def _last_line(error: OSError) -> str:
 
 
 def table(rows: Figures, skipped: dict[str, str]) -> str:
-    """Returns a table for each dtype, notes on loaders, and reasons of skipped ones."""
+    """Returns the tables of all dtypes, notes, and reasons of skipped loaders."""
     parts = [figures.table(each, f"peer, {dtype}") for dtype, each in rows.items()]
     measured = next(iter(rows.values()))
     notes = [f"{name}: {PEERS[name].note}" for name in measured]
@@ -210,7 +211,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the comparison that the flags describe."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.loaders", argv, _study)
 
 

@@ -1,8 +1,8 @@
-"""Copies of a data set's images, byte for byte, in the forms that other loaders read.
+"""Copies of a data set's images, byte for byte, in the forms of other loaders.
 
-In: the train shards of DIR. Out: COPY/jpeg with a folder for each label, COPY/tar with
-a tar for each shard, or COPY/beton/train.beton for FFCV, which holds the same JPEG
-bytes. A copy that exists is kept. `studies.loaders` makes each in a process of its own.
+In: the train shards of DIR. Out: COPY/jpeg with a folder for a label, COPY/tar with a
+tar for a shard, or COPY/beton/train.beton for FFCV with the same JPEG bytes. Existing
+copies are kept. `studies.loaders` makes a copy in a process of its own.
 """
 
 import io
@@ -30,20 +30,20 @@ def shards(data_dir: str) -> list[str]:
 
 
 def dali_indexes(data_dir: str) -> list[str]:
-    """Returns the paths of DALI's index of each train shard; the converters write them.
+    """Returns the paths of DALI's indexes, which the converters write.
 
     Raises:
         OSError: If index.json or an index for DALI is missing.
     """
     paths = [pathlib.Path(shard) for shard in shards(data_dir)]
-    found = [path.parent / "dali_idx" / path.name for path in paths]
-    for path in found:
+    indexes = [path.parent / "dali_idx" / path.name for path in paths]
+    for path in indexes:
         if not path.is_file():
             raise FileNotFoundError(
                 f"DALI reads a shard by its index, but {path} is missing: convert "
                 "again, or leave dali out of --peers."
             )
-    return [str(path) for path in found]
+    return [str(path) for path in indexes]
 
 
 def files(peer_dir: str) -> list[tuple[str, int]]:
@@ -53,7 +53,7 @@ def files(peer_dir: str) -> list[tuple[str, int]]:
 
 
 def make(kind: str, job: Job) -> pathlib.Path:
-    """Writes a copy unless it exists, and returns its folder.
+    """Writes a missing copy, and returns the folder of the copy.
 
     Args:
         kind: "jpeg", "tar" or "beton".
@@ -78,16 +78,16 @@ def make(kind: str, job: Job) -> pathlib.Path:
 
 
 def _claim(folder: pathlib.Path, job: Job) -> None:
-    """Records the data set of the folder's copies, or checks that it is the job's.
+    """Records the job's data set in the folder of copies, or compares both.
 
     A data set is known by the names and sizes of its shards.
     """
-    found = folder / "source.json"
+    record = folder / "source.json"
     paths = map(pathlib.Path, shards(job.data_dir))
     source = {path.name: path.stat().st_size for path in paths}
-    if not found.exists():
-        found.write_text(json.dumps(source), encoding="utf-8")
-    elif json.loads(found.read_text(encoding="utf-8")) != source:
+    if not record.exists():
+        record.write_text(json.dumps(source), encoding="utf-8")
+    elif json.loads(record.read_text(encoding="utf-8")) != source:
         raise ValueError(
             f"{folder} must be empty or hold copies of {job.data_dir}, but it holds "
             "those of other shards: name another --peer_dir."
@@ -95,7 +95,7 @@ def _claim(folder: pathlib.Path, job: Job) -> None:
 
 
 def _records(path: str) -> Iterator[tuple[bytes, int]]:
-    """Yields JPEG bytes and label of each record of a shard."""
+    """Yields JPEG bytes and label of the records of a shard."""
     import tensorflow as tf
 
     features = {
@@ -108,20 +108,20 @@ def _records(path: str) -> Iterator[tuple[bytes, int]]:
 
 
 def _write_files(folder: pathlib.Path, job: Job) -> None:
-    number = 0
+    count = 0
     for shard in shards(job.data_dir):
         for encoded, label in _records(shard):
-            path = folder / f"{label:05d}" / f"{number:08d}.jpg"
+            path = folder / f"{label:05d}" / f"{count:08d}.jpg"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(encoded)
-            number += 1
+            count += 1
 
 
 def _write_tars(folder: pathlib.Path, job: Job) -> None:
-    for number, shard in enumerate(shards(job.data_dir)):
-        with tarfile.open(folder / f"train-{number:05d}.tar", "w") as tar:
-            for place, (encoded, label) in enumerate(_records(shard)):
-                key = f"{number:05d}{place:08d}"
+    for index, shard in enumerate(shards(job.data_dir)):
+        with tarfile.open(folder / f"train-{index:05d}.tar", "w") as tar:
+            for record, (encoded, label) in enumerate(_records(shard)):
+                key = f"{index:05d}{record:08d}"
                 _add(tar, f"{key}.jpg", encoded)
                 _add(tar, f"{key}.cls", str(label).encode())
 
@@ -133,7 +133,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 class _Stored:
-    """The files in the form of FFCV's writer: number -> (JPEG bytes, label)."""
+    """The files in the form of FFCV's writer: index -> (JPEG bytes, label)."""
 
     def __init__(self, items: list[tuple[str, int]]) -> None:
         self.items = items
@@ -141,8 +141,8 @@ class _Stored:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, number: int) -> tuple[bytes, int]:
-        path, label = self.items[number]
+    def __getitem__(self, index: int) -> tuple[bytes, int]:
+        path, label = self.items[index]
         return pathlib.Path(path).read_bytes(), label
 
 
@@ -160,7 +160,7 @@ def _write_beton(folder: pathlib.Path, job: Job) -> None:
 
 
 def stored_jpeg_field() -> Any:
-    """Returns the class of an FFCV field that stores JPEG bytes unchanged.
+    """Returns the class of an FFCV field for unchanged JPEG bytes.
 
     FFCV's own field takes pixels and would encode them again.
     """

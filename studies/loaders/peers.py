@@ -1,7 +1,7 @@
-"""Loaders that people use for images, each for the same job: one function a loader.
+"""Popular loaders of images, for the same job: a function for a loader.
 
 In: an `images.Job`. Out: endless batches (images, labels), images [batch_size,
-image_size, image_size, 3]. A function imports its packages when it is called; `PEERS`
+image_size, image_size, 3]. A function imports its packages when called; `PEERS`
 names them. Each loader is used as its own documentation recommends.
 """
 
@@ -22,7 +22,7 @@ from studies.loaders.images import Job, Load
 
 Batches = Iterator[tuple[Any, Any]]
 
-# Records in the shuffle buffer of the loaders that have one.
+# Records in the shuffle buffer, where a loader has a buffer.
 _SHUFFLE_RECORDS = 1024
 
 
@@ -129,7 +129,7 @@ def ffcv(job: Job) -> Batches:
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """The JPEG files as a data set with random access: number -> (image, label)."""
+    """The JPEG files as a data set with random access: index -> (image, label)."""
 
     items: list[tuple[str, int]]
     job: Job
@@ -138,8 +138,8 @@ class _Files:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, number: int) -> tuple[Any, int]:
-        return self.loaded(self.items[number], random.random)
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.loaded(self.items[index], random.random)
 
     def loaded(self, item: tuple[str, int], draw: image_work.Draw) -> tuple[Any, int]:
         path, label = item
@@ -156,7 +156,7 @@ def _torch(job: Job, load: Load) -> Batches:
     from torch.utils import data
 
     files = _files(job, load)
-    # One epoch of many permutations: DataLoader would start new workers at each epoch.
+    # An epoch of many permutations: DataLoader would start new workers at every epoch.
     sampler = data.RandomSampler(files, num_samples=len(files) * 10**6)
     yield from data.DataLoader(
         files,
@@ -243,8 +243,8 @@ class Peer:
     Attributes:
         load: Job -> endless batches.
         note: Difference from the other loaders, for the table.
-        data: Kind of the copy that it reads, see `data.make`; None for the TFRecords.
-        modules: Import names of the packages that must be installed.
+        data: Kind of its copy, see `data.make`; None for the TFRecords.
+        modules: Import names of its packages.
     """
 
     load: Callable[[Job], Batches]
@@ -256,7 +256,7 @@ class Peer:
 def _python(
     name: str, function: Callable[[Job, Load], Batches], data: str, *modules: str
 ) -> dict[str, Peer]:
-    """Returns a loader written in Python, once with each decoder."""
+    """Returns a loader written in Python, once with every decoder."""
     return {
         f"{name}_pil": Peer(
             functools.partial(function, load=image_work.load_pillow),
@@ -304,15 +304,15 @@ def measure(name: str, job: Job) -> dict[str, float]:
 
 
 def tree_cpu_seconds() -> float:
-    """Returns user and system time of this process and of all processes below it.
+    """Returns user and system time of the current process and of all processes below.
 
-    Processes that have ended count as well. Linux counts in ticks of 10 ms (proc(5),
+    Ended processes count as well. Linux counts in ticks of 10 ms (proc(5),
     /proc/PID/stat).
     """
-    this = psutil.Process()
+    root = psutil.Process()
     total = 0.0
-    for process in (this, *this.children(recursive=True)):
-        # A process may end before it is read; then its parent has its time.
+    for process in (root, *root.children(recursive=True)):
+        # A process may end before the look at it; its parent then has its time.
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             total += times.user + times.system

