@@ -31,7 +31,7 @@ from absl import flags
 
 from benchmarks.advisor import facts, hardware, measured, summary, what_if
 from benchmarks.advisor.facts import Fact
-from benchmarks.models import accelerators, catalog, published
+from benchmarks.models import published
 from benchmarks.models.accelerators import Accelerator
 from benchmarks.options import command, settings_file, shared_flags, train_flags
 from benchmarks.reporting import output, results
@@ -274,18 +274,6 @@ def _config() -> dict[str, Any]:
     return {name: values[name].value for name in names if values[name].present}
 
 
-def _known_accelerators() -> dict[str, Accelerator]:
-    """Returns the published accelerators, and those of --accelerators_file."""
-    path = flags.FLAGS["accelerators_file"].value
-    if not path:
-        return dict(published.ACCELERATORS)
-    read = settings_file.read("accelerators_file", path)
-    own = accelerators.parse(
-        read, path, taken=published.ACCELERATORS, models=catalog.MODELS
-    )
-    return {**published.ACCELERATORS, **own}
-
-
 def _refuse_other_flags() -> None:
     """Checks that no flag of another command is given."""
     used = {name for names in GROUPS.values() for name in names}
@@ -311,7 +299,7 @@ def main(argv: Sequence[str]) -> int:
             pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         result = run(
             given(),
-            _known_accelerators(),
+            settings_file.accelerators_with(values.accelerators_file),
             mode=mode,
             places=_RESULTS.value or (),
             change=_WHAT_IF.value,

@@ -82,7 +82,7 @@ def make_pipeline(
     source = tfpipe.TFRecordSource(
         config.data_dir,
         "train" if is_training else "validation",
-        shard_cache=config.place.shard_cache(),
+        shard_cache=config.access.shard_cache(),
         shuffle="window" if is_training else "none",
         remainder="drop" if is_training else "pad",
         batch_size=config.batch_size or model.batch_size,
@@ -313,16 +313,16 @@ def _storage(
     """Returns the tier, and what a shard cache fetched; None for a user's pipeline."""
     if config.data_dir is None:
         return None
+    from benchmarks.system import storage_tier
     from benchmarks.system.cache_label import EpochCache
-    from benchmarks.system.tiers import section
 
-    place = config.place
-    tier = section.tier_of(
+    access = config.access
+    tier = storage_tier.tier_of(
         ram_cache=None,
-        has_shard_cache=place.has_shard_cache,
-        folder=config.data_dir if place.is_read_in_place else None,
+        has_shard_cache=access.has_shard_cache,
+        folder=config.data_dir if access.is_read_in_place else None,
     )
-    if not place.has_shard_cache:
+    if not access.has_shard_cache:
         return {"tier": tier}
     found = world.gather(pipeline.source.cache_statistics())
     everything = EpochCache(
@@ -332,7 +332,7 @@ def _storage(
         resident_fractions=(),
         server_bytes=sum(one.bytes_from_server for one in found),
     )
-    return section.describe(tier, [everything])
+    return storage_tier.describe(tier, [everything])
 
 
 def _index(pipeline: tfpipe.Pipeline) -> Any:

@@ -46,9 +46,9 @@ from typing import Any
 from absl import app, flags
 
 import tfpipe
-from benchmarks.options import command, sweep_flags, train_arguments
+from benchmarks.options import command, sweep_flags, train_flags
 from benchmarks.reporting import output
-from benchmarks.sweeps import published_rows, tables, tier_rows
+from benchmarks.sweeps import published_rows, tables
 from benchmarks.sweeps.plan import Run, Sweep
 from benchmarks.sweeps.run import FAILED_DIR, horovodrun
 from benchmarks.sweeps.session import Session
@@ -82,14 +82,14 @@ def check(sweep: Sweep) -> None:
         RemoteError: If the index of a data set cannot be read by its URL.
         FileNotFoundError: If a run needs horovodrun, which is not there.
     """
-    if here := train_arguments.given_here():
+    if here := train_flags.names_present():
         raise ValueError(
             f"--{here[0]} is a flag of benchmarks.train: it must follow --, or be one "
             "of the sweep's own, such as --models or --data_dirs."
         )
     for flags_of_run in dict.fromkeys(tuple(run.flags) for run in sweep.runs()):
         try:
-            train_arguments.check(flags_of_run)
+            train_flags.check(flags_of_run)
         except ValueError as error:
             raise ValueError(f"{error} The run: {' '.join(flags_of_run)}") from None
     if sweep.mount_dir and sweep.data_dirs:
@@ -104,7 +104,7 @@ def check(sweep: Sweep) -> None:
 
 
 def _data_dir(run: Run) -> str | None:
-    return train_arguments.parse(run.flags).data_dir
+    return train_flags.parse(run.flags).data_dir
 
 
 def _sweep(sweep: Sweep, folder: pathlib.Path) -> int:
@@ -152,13 +152,13 @@ def _dry_run(sweep: Sweep, folder: pathlib.Path) -> int:
 
 def _report(session: Session, **more: Any) -> dict[str, Any]:
     """Prints the tables and the JSON object of a sweep; returns the object."""
-    if rows := tables.rows_of_tiers(session):
-        print("\n".join(tier_rows.lines(rows)))
-    for series in [] if session.sweep.tiers else session.sweep.series():
-        for line in tables.series_lines(session, series):
-            print(line)
+    if session.sweep.tiers:
+        lines = tables.tier_lines(session.all_repeats())
+    else:
+        series = session.sweep.series()
+        lines = [line for each in series for line in tables.series_lines(session, each)]
     document = tables.document(session) | more
-    for line in published_rows.lines(document["rows"]):
+    for line in [*lines, *published_rows.lines(document["rows"])]:
         print(line)
     output.print_line(document)
     return document

@@ -8,7 +8,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.system.tiers.place import DataPlace
+from benchmarks.models import accelerators
+from benchmarks.models.accelerators import Emulation
+from benchmarks.options import settings_file
+from benchmarks.options.data_access import DataAccess
 
 MODES = ("train", "eval", "infer")
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -90,9 +93,9 @@ class Config:
             )
 
     @property
-    def place(self) -> DataPlace:
+    def access(self) -> DataAccess:
         """The data set and the way to its shards."""
-        return DataPlace.of(self)
+        return DataAccess.of(self)
 
     def _check_bars(self) -> None:
         if self.bars and (self.synthetic or self.mode == "eval"):
@@ -131,6 +134,19 @@ class Config:
             return "emulated"
         return "synthetic" if self.synthetic else "real"
 
+    def find_emulation(self) -> Emulation | None:
+        """Returns the accelerator of --emulate with its figure; None without the flag.
+
+        Raises:
+            ValueError: If the accelerator is not known, or has no figure for the model,
+                or the file of --accelerators_file is not valid.
+            OSError: If that file cannot be read.
+        """
+        if self.emulate is None:
+            return None
+        by_name = settings_file.accelerators_with(self.accelerators_file)
+        return accelerators.find(by_name, self.emulate, self.model, self.mode)
+
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
@@ -163,9 +179,9 @@ def _check_emulated(config: Config) -> None:
 
 
 def _check_caches(config: Config) -> None:
-    place = config.place
+    access = config.access  # checks itself
     if config.cache != "as_is" and not (
-        place.is_read_in_place or config.shard_cache_dir is not None
+        access.is_read_in_place or config.shard_cache_dir is not None
     ):
         raise ValueError(
             f"--cache={config.cache} is the state of the page cache or of "

@@ -11,14 +11,14 @@ from absl import flags
 
 from benchmarks.models import published
 from benchmarks.options import command, preset_flag, shared_flags
-from benchmarks.system.tiers.place import DataPlace
+from benchmarks.options.data_access import DataAccess
 
 GROUPS = {
     "What to measure": (
         *("data_dir", "preset", "pipeline", "do", "seconds", "time_limit"),
         *("model", "image_size", "batch_size", "seed", "whole_batches"),
     ),
-    "Where the records are": shared_flags.PLACE,
+    "Where the records are": shared_flags.ACCESS,
     "How tune may search": (
         *("cpu_budget", "ram_budget_gb", "disk_budget_gb", "cache_dir", "any_order"),
         "demand",
@@ -32,23 +32,23 @@ PARTS = ("throughput", "profile", "tune", "headspace")
 flags.adopt_module_key_flags(preset_flag)
 flags.adopt_module_key_flags(shared_flags)
 
-_PIPELINE = flags.DEFINE_string(
+flags.DEFINE_string(
     "pipeline",
     None,
     "module:function that returns a tfpipe.Pipeline of your own, in place of a preset. "
     "It is called with rank and num_ranks if it takes them.",
 )
-_DO = flags.DEFINE_list(
+flags.DEFINE_list(
     "do",
     list(PARTS),
     "Parts to run, one after the other. throughput: images/s and CPU time. profile: "
     "the cost of each stage, and the limit of the pipeline. tune: search the best "
     "tuning within the budgets. headspace: how far the input is from limiting --model.",
 )
-_SECONDS = flags.DEFINE_float(
+flags.DEFINE_float(
     "seconds", 3.0, "Approximate time of each measurement.", lower_bound=0.1
 )
-_TIME_LIMIT = flags.DEFINE_float(
+flags.DEFINE_float(
     "time_limit",
     None,
     "Seconds that the whole command may take, from its start on. The parts share them; "
@@ -57,39 +57,39 @@ _TIME_LIMIT = flags.DEFINE_float(
     "minute for tune.",
     lower_bound=1.0,
 )
-_CPU_BUDGET = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "cpu_budget",
     None,
     "Threads for the pipelines of all ranks of a host. Default: the host's cores.",
     lower_bound=1,
 )
-_RAM_BUDGET_GB = flags.DEFINE_float(
+flags.DEFINE_float(
     "ram_budget_gb",
     None,
     "Memory for buffers and caches of these pipelines, in GB. Default: half of the "
     "free memory.",
     lower_bound=1e-9,
 )
-_DISK_BUDGET_GB = flags.DEFINE_float(
+flags.DEFINE_float(
     "disk_budget_gb",
     None,
     "Disk space for a cache in --cache_dir, in GB. tune tries a cache on disk only if "
     "both flags are given.",
     lower_bound=1e-9,
 )
-_CACHE_DIR = flags.DEFINE_string(
+flags.DEFINE_string(
     "cache_dir",
     None,
     "Folder on a disk of this host, for a cache that tune may add, or for the shards "
     "of benchmarks.storage warm.",
 )
-_ANY_ORDER = flags.DEFINE_bool(
+flags.DEFINE_bool(
     "any_order",
     False,
     "Whether tune may also try deterministic=False: elements in the order in which "
     "they are ready, which is not reproducible.",
 )
-_DEMAND = flags.DEFINE_string(
+flags.DEFINE_string(
     "demand",
     None,
     "Images/s that the training step of a rank could take, such as 1500, or one of "
@@ -135,7 +135,7 @@ class InputConfig:
                 "One of --data_dir and --pipeline must be given, and not both; got "
                 f"data_dir={self.data_dir}, pipeline={self.pipeline}."
             )
-        _ = self.place  # checks itself
+        _ = self.access  # checks itself
         if self.preset not in PRESETS:
             raise ValueError(
                 f"--preset must be of {', '.join(PRESETS)}, got {self.preset}."
@@ -156,9 +156,9 @@ class InputConfig:
         _ = self.images_per_second_wanted  # checks itself
 
     @property
-    def place(self) -> DataPlace:
+    def access(self) -> DataAccess:
         """The data set and the way to its shards."""
-        return DataPlace.of(self)
+        return DataAccess.of(self)
 
     @property
     def images_per_second_wanted(self) -> float | None:
@@ -195,27 +195,21 @@ def config_from_flags() -> InputConfig:
     """Returns the values of the flags; no other function reads them.
 
     Raises:
-        ValueError: If flags contradict each other, or one is given that has no effect.
+        ValueError: If flags contradict each other, or a flag is given and has no
+            effect.
     """
-    if _PIPELINE.value is not None:
+    values = flags.FLAGS
+    if values.pipeline is not None:
         names = ["preset", "image_size", "batch_size", "whole_batches"]
-        names += shared_flags.PLACE
-        command.refuse(names, "--pipeline")
-    if "tune" not in _DO.value:
+        command.refuse([*names, *shared_flags.ACCESS], "--pipeline")
+    if "tune" not in values.do:
         names = [*GROUPS["How tune may search"], "tuning"]
-        command.refuse(names, f"--do={','.join(_DO.value)}, which has no tune,")
-    ram, disk = _RAM_BUDGET_GB.value, _DISK_BUDGET_GB.value
-    return InputConfig(
-        pipeline=_PIPELINE.value,
-        preset=preset_flag.PRESET.value or PRESETS[0],
-        do=tuple(_DO.value),
-        seconds=_SECONDS.value,
-        time_limit=_TIME_LIMIT.value,
-        cpu_budget=_CPU_BUDGET.value,
-        ram_budget_bytes=None if ram is None else int(ram * 1e9),
-        disk_budget_bytes=None if disk is None else int(disk * 1e9),
-        cache_dir=_CACHE_DIR.value,
-        any_order=_ANY_ORDER.value,
-        demand=_DEMAND.value,
-        **shared_flags.shared(),
-    )
+        command.refuse(names, f"--do={','.join(values.do)}, which has no tune,")
+    ram, disk = values.ram_budget_gb, values.disk_budget_gb
+    own = {
+        "preset": values.preset or PRESETS[0],
+        "do": tuple(values.do),
+        "ram_budget_bytes": None if ram is None else int(ram * 1e9),
+        "disk_budget_bytes": None if disk is None else int(disk * 1e9),
+    }
+    return InputConfig(**shared_flags.fields_of(InputConfig, values) | own)

@@ -3,62 +3,63 @@
 In: the command line. Out: the values by name.
 """
 
+import dataclasses
 from typing import Any
 
 from absl import flags
 
 from benchmarks.models import catalog
-from benchmarks.system.tiers import place
+from benchmarks.options import data_access
 
-_DATA_DIR = flags.DEFINE_string(
+flags.DEFINE_string(
     "data_dir",
     None,
     "Folder or URL of a converted data set, with its index.json: a path, or s3://, "
     "gs://, az://, abfs://, http(s):// or hdfs://.",
 )
-_READ_FROM = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "read_from",
     "auto",
-    place.READ_FROM,
+    data_access.READ_FROM,
     "auto: a folder is read in place, a URL through the shard cache. direct: a URL is "
     "read with tensorflow-io, and nothing is kept.",
 )
-_SHARD_CACHE_DIR = flags.DEFINE_string(
+flags.DEFINE_string(
     "shard_cache_dir",
     None,
     "Folder on a local disk of each host, through which the shards of a URL, or of a "
     "folder such as a shared mount, are read. Default for a URL: $TFPIPE_SHARD_CACHE, "
     "or ~/.cache/tfpipe/shards.",
 )
-_SHARD_CACHE_MAX_GB = flags.DEFINE_float(
+flags.DEFINE_float(
     "shard_cache_max_gb",
     None,
     "Room that --shard_cache_dir may take at most on a host, in GB. Default: 80 % of "
     "the room that is free.",
     lower_bound=0.0,
 )
-_MODEL = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "model", "resnet50", sorted(catalog.MODELS), "Which model to train or evaluate."
 )
-_BATCH_SIZE = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "batch_size",
     None,
     "Examples in a batch of each rank. Default: the model's own.",
     lower_bound=1,
 )
-_IMAGE_SIZE = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "image_size",
     None,
     "Height and width of the images in pixels. Default: the model's published size.",
     lower_bound=32,
 )
-_REPORT_DIR = flags.DEFINE_string(
+flags.DEFINE_string(
     "report_dir",
     None,
     "Write the result (JSON) and a picture of the first batch here, for "
     "python -m benchmarks.report.",
 )
-_SEED = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "seed",
     0,
     "Seed of weights, order and augmentation; the same on all ranks.",
@@ -66,12 +67,12 @@ _SEED = flags.DEFINE_integer(
     # The converters define --seed too; only tests import both packages.
     allow_override=True,
 )
-_TUNING = flags.DEFINE_string(
+flags.DEFINE_string(
     "tuning",
     None,
     "JSON file of a tuning: benchmarks.input writes it, benchmarks.train reads it.",
 )
-_WHOLE_BATCHES = flags.DEFINE_enum(
+flags.DEFINE_enum(
     "whole_batches",
     "auto",
     ["auto", "yes", "no"],
@@ -82,21 +83,17 @@ _WHOLE_BATCHES = flags.DEFINE_enum(
 
 
 # Flags that say how --data_dir is read.
-PLACE = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
+ACCESS = ("read_from", "shard_cache_dir", "shard_cache_max_gb")
 
 
-def shared() -> dict[str, Any]:
-    """Returns the values of the flags, by name."""
-    return {
-        "data_dir": _DATA_DIR.value,
-        "read_from": _READ_FROM.value,
-        "shard_cache_dir": _SHARD_CACHE_DIR.value,
-        "shard_cache_max_gb": _SHARD_CACHE_MAX_GB.value,
-        "model": _MODEL.value,
-        "image_size": _IMAGE_SIZE.value,
-        "batch_size": _BATCH_SIZE.value,
-        "seed": _SEED.value,
-        "tuning": _TUNING.value,
-        "whole_batches": {"yes": True, "no": False}.get(_WHOLE_BATCHES.value, "auto"),
-        "report_dir": _REPORT_DIR.value,
-    }
+def fields_of(config: Any, values: flags.FlagValues) -> dict[str, Any]:
+    """Returns the values of the flags that a class of options has fields for, by name.
+
+    Args:
+        config: The dataclass.
+        values: The parsed flags.
+    """
+    names = [field.name for field in dataclasses.fields(config)]
+    fields = {name: values[name].value for name in names if name in values}
+    whole = {"yes": True, "no": False}.get(fields["whole_batches"], "auto")
+    return fields | {"whole_batches": whole}

@@ -11,10 +11,12 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.options import preset_flag, settings_file, shared_flags
-from benchmarks.sweeps import presets
-from benchmarks.sweeps.plan import NO_ACCELERATOR, SCALINGS, Sweep
-from benchmarks.sweeps.tiers import TIERS
+from benchmarks.options import (
+    preset_flag,
+    settings_file,
+    shared_flags,  # noqa: F401  # defines --shard_cache_dir
+)
+from benchmarks.sweeps.plan import NO_ACCELERATOR, SCALINGS, TIERS, Sweep
 
 GROUPS = {
     "What to run": (
@@ -30,109 +32,122 @@ GROUPS = {
     "How runs are started": ("dry_run", "run_timeout", "horovodrun_arguments"),
 }
 
+# The published tests of storage for deep learning, to start a sweep from. The batch of
+# a rank is each model's own, as in the publications.
+_MODELS = [
+    *("resnet50", "resnet152", "vgg16", "googlenet"),
+    *("inception_v3", "inception_v4"),
+]
+_RANKS = [1, 2, 4, 8]  # a host of the tests had eight accelerators
+# In the tests by Dell and NVIDIA, the GPUs were busy for at least 97 % of the time.
+GATE = "--require=au>=0.97"
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # Five repeats: with fewer, an interval of confidence is wide.
+    "scaling": {"models": ["resnet50"], "ranks": _RANKS, "repeats": 5},
+    "models": {"models": _MODELS, "modes": ["train"], "ranks": _RANKS},
+    "inference": {"models": _MODELS, "modes": ["infer"], "ranks": _RANKS},
+    "tiers": {"tiers": list(TIERS)},
+}
+
 flags.adopt_module_key_flags(preset_flag)
 flags.declare_key_flag("shard_cache_dir")
 
-_SWEEP_DIR = flags.DEFINE_string(
+flags.DEFINE_string(
     "sweep_dir",
     None,
     "Folder for one JSON file a run. Runs whose file exists are not run again.",
     required=True,
 )
-_SWEEP_FILE = flags.DEFINE_string(
+flags.DEFINE_string(
     "sweep_file",
     None,
     "JSON or TOML file of these settings, by the names of the flags (arguments: a list "
     "of flags of benchmarks.train). Flags on the command line take precedence.",
 )
-_MODELS = flags.DEFINE_list("models", None, "Models to run. Default: resnet50.")
-_RANKS = flags.DEFINE_list(
+flags.DEFINE_list("models", None, "Models to run. Default: resnet50.")
+flags.DEFINE_list(
     "ranks",
     None,
     "Numbers of ranks to run on. Default: 1. The list must contain 1 for efficiency.",
 )
-_PLACEMENTS = flags.DEFINE_list(
+flags.DEFINE_list(
     "placements",
     None,
     "In place of --ranks: hosts x ranks of each host, such as 1x8,2x4,4x2.",
 )
-_HOSTS = flags.DEFINE_list(
+flags.DEFINE_list(
     "hosts",
     None,
     "Hosts to start ranks on, in the order of their use: host1,host2 with "
     "--placements, and with their slots, host1:8,host2:8, without. Default: this host.",
 )
-_BATCH_SIZES = flags.DEFINE_list(
+flags.DEFINE_list(
     "batch_sizes",
     None,
     "Examples in a batch: of each rank with --scaling=weak, of all ranks together with "
     "--scaling=strong. Default: the model's own, for each rank.",
 )
-_DATA_DIRS = flags.DEFINE_list(
-    "data_dirs", None, "Folders of converted data sets to run on."
-)
-_MODES = flags.DEFINE_list(
+flags.DEFINE_list("data_dirs", None, "Folders of converted data sets to run on.")
+flags.DEFINE_list(
     "modes", None, "Values of --mode to run with. Default: what follows --, or train."
 )
-_CACHES = flags.DEFINE_list(
+flags.DEFINE_list(
     "caches", None, "Values of --cache to run with. Default: what follows --, or as_is."
 )
-_ACCELERATORS = flags.DEFINE_list(
+flags.DEFINE_list(
     "accelerators",
     None,
     f"Values of --emulate to run with; {NO_ACCELERATOR} is the real model. Default: "
     "what follows --, or the real model.",
 )
-_TIERS = flags.DEFINE_list(
+flags.DEFINE_list(
     "tiers",
     None,
     "Run the same on data in several places: any of "
     f"{', '.join(TIERS)}. local and RAM tiers read --data_dirs, remote and shard_cache "
     "tiers --remote_url, mount tiers --mount_dir.",
 )
-_REMOTE_URL = flags.DEFINE_string(
-    "remote_url", None, "URL of the data set, for --tiers."
-)
-_MOUNT_DIR = flags.DEFINE_string(
+flags.DEFINE_string("remote_url", None, "URL of the data set, for --tiers.")
+flags.DEFINE_string(
     "mount_dir", None, "Folder of the data set on a shared mount, for --tiers."
 )
-_SCALING = flags.DEFINE_list(
+flags.DEFINE_list(
     "scaling",
     None,
     "weak: the batch of each rank is the same on any number of ranks. strong: the "
     f"global batch is. Any of {','.join(SCALINGS)}. Default: weak.",
 )
-_REPEATS = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "repeats",
     None,
     "Runs of each setting. Confidence intervals need 2, and are wide with fewer than "
     "5. Default: 1.",
     lower_bound=1,
 )
-_FIND_RANKS = flags.DEFINE_list(
+flags.DEFINE_list(
     "find_ranks",
     None,
     "Find the largest number of ranks that meets these gates, such as au>=0.9, by "
     "doubling and bisection. Each probe is a run.",
 )
-_MAX_RANKS = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "max_ranks",
     None,
     "Largest number of ranks that --find_ranks tries. Default: the slots of --hosts.",
     lower_bound=1,
 )
-_RUN_TIMEOUT = flags.DEFINE_float(
+flags.DEFINE_float(
     "run_timeout",
     None,
     "Seconds after which a run is stopped and counts as failed. Default: 3600.",
     lower_bound=1.0,
 )
-_HOROVODRUN_ARGUMENTS = flags.DEFINE_string(
+flags.DEFINE_string(
     "horovodrun_arguments",
     None,
     'More arguments for horovodrun, in one string: "--network-interface eth0".',
 )
-_DRY_RUN = flags.DEFINE_bool(
+flags.DEFINE_bool(
     "dry_run",
     False,
     "Check all settings, list the runs, and start none.",
@@ -142,12 +157,12 @@ _DRY_RUN = flags.DEFINE_bool(
 
 def sweep_dir() -> pathlib.Path:
     """Returns the folder of the results."""
-    return pathlib.Path(_SWEEP_DIR.value)
+    return pathlib.Path(flags.FLAGS.sweep_dir)
 
 
 def is_dry_run() -> bool:
     """Returns whether the runs are only printed."""
-    return bool(_DRY_RUN.value)
+    return bool(flags.FLAGS.dry_run)
 
 
 def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
@@ -161,44 +176,64 @@ def sweep_from_flags(arguments: Sequence[str]) -> Sweep:
             preset is not known.
         OSError: If the file cannot be read.
     """
-    given = {
-        "models": _MODELS.value,
-        "ranks": _numbers("ranks", _RANKS.value),
-        "placements": _PLACEMENTS.value,
-        "hosts": _HOSTS.value,
-        "batch_sizes": _numbers("batch_sizes", _BATCH_SIZES.value),
-        "data_dirs": _DATA_DIRS.value,
-        "modes": _MODES.value,
-        "caches": _CACHES.value,
-        "accelerators": _ACCELERATORS.value,
-        "tiers": _TIERS.value,
-        "remote_url": _REMOTE_URL.value,
-        "mount_dir": _MOUNT_DIR.value,
-        "shard_cache_dir": shared_flags.shared()["shard_cache_dir"],
-        "scaling": _SCALING.value,
-        "repeats": _REPEATS.value,
-        "find_ranks": _FIND_RANKS.value,
-        "max_ranks": _MAX_RANKS.value,
-        "run_timeout": _RUN_TIMEOUT.value,
+    values = flags.FLAGS
+    fields = {field.name for field in dataclasses.fields(Sweep)} - {"arguments"}
+    settings = {name: values[name].value for name in fields} | {
+        "ranks": _whole_numbers("ranks"),
+        "batch_sizes": _whole_numbers("batch_sizes"),
         "arguments": arguments or None,
-        "horovodrun_arguments": shlex.split(_HOROVODRUN_ARGUMENTS.value or "") or None,
+        "horovodrun_arguments": shlex.split(values.horovodrun_arguments or "") or None,
     }
-    in_file = (
-        settings_file.read("sweep_file", _SWEEP_FILE.value) if _SWEEP_FILE.value else {}
-    )
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return make_sweep(presets.settings(preset_flag.PRESET.value, {**in_file, **chosen}))
+    path = values.sweep_file
+    in_file = settings_file.read("sweep_file", path) if path else {}
+    present = {name: value for name, value in settings.items() if value is not None}
+    return make_sweep(with_preset(values.preset, {**in_file, **present}))
 
 
-def _numbers(name: str, values: Sequence[str] | None) -> list[int] | None:
-    if values is None:
-        return None
+def _whole_numbers(name: str) -> list[int] | None:
+    values = flags.FLAGS[name].value
     try:
-        return [int(value) for value in values]
+        return None if values is None else [int(value) for value in values]
     except ValueError:
         raise ValueError(
             f"--{name} must be whole numbers, got {','.join(values)}."
         ) from None
+
+
+def with_preset(name: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a preset, replaced by those of a file and of flags.
+
+    Each preset has the gate `GATE`, unless the settings have a gate. --placements and
+    --find_ranks choose the numbers of ranks themselves, so they exclude the ranks of
+    the preset.
+
+    Args:
+        name: A key of `PRESETS`; None for the settings alone.
+        settings: Settings of a `Sweep`, by name.
+
+    Raises:
+        ValueError: If there is no preset of this name.
+    """
+    if name is None:
+        return dict(settings)
+    if name not in PRESETS:
+        raise ValueError(f"--preset must be of {', '.join(PRESETS)}, got {name}.")
+    excluded = set()
+    if settings.get("find_ranks"):
+        excluded = {"ranks", "repeats"}
+    elif settings.get("placements"):
+        excluded = {"ranks"}
+    own = {key: value for key, value in PRESETS[name].items() if key not in excluded}
+    return {**own, **settings, "arguments": _with_gate(settings)}
+
+
+def _with_gate(settings: Mapping[str, Any]) -> Sequence[str] | Any:
+    """Returns the flags after -- with the gate, unless they or a search have one."""
+    arguments = settings.get("arguments", ())
+    if settings.get("find_ranks") or not isinstance(arguments, list | tuple):
+        return arguments
+    names = {str(word).lstrip("-").partition("=")[0] for word in arguments}
+    return arguments if "require" in names else [*arguments, GATE]
 
 
 def make_sweep(settings: Mapping[str, Any]) -> Sweep:
@@ -207,15 +242,14 @@ def make_sweep(settings: Mapping[str, Any]) -> Sweep:
     Raises:
         ValueError: If a setting is unknown or has a wrong type.
     """
-    known = {field.name: field for field in dataclasses.fields(Sweep)}
+    defaults = {field.name: field.default for field in dataclasses.fields(Sweep)}
     values = {}
     for name, value in settings.items():
-        if name not in known:
+        if name not in defaults:
             raise ValueError(
-                f"A sweep has the settings {', '.join(known)}; got {name}."
+                f"A sweep has the settings {', '.join(defaults)}; got {name}."
             )
-        like = known[name].default
-        values[name] = _checked(name, value, like)
+        values[name] = _checked(name, value, defaults[name])
     return Sweep(**values)
 
 

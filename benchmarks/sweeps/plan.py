@@ -12,11 +12,10 @@ import os
 import pathlib
 import statistics
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from benchmarks.sweeps import placement, tiers
-from benchmarks.sweeps.placement import Placement
+from benchmarks.sweeps.placement import Placement, count_slots
 
 SCALINGS = ("weak", "strong")
 NO_ACCELERATOR = "none"
@@ -166,6 +165,60 @@ class Series:
         return dataclasses.asdict(self)
 
 
+class Tier(NamedTuple):
+    """A tier of storage that the data is on, and how a run reads the data.
+
+    Attributes:
+        setting: Setting of the sweep that names the data set; "" if nothing is read.
+        cache: Value of --cache; None leaves the flag out.
+        flags: More flags of benchmarks.train.
+        has_shard_cache: Whether the tier needs --shard_cache_dir too.
+        unused: Flags that benchmarks.train refuses for this tier. Its runs do not get
+            them.
+    """
+
+    setting: str
+    cache: str | None = None
+    flags: tuple[str, ...] = ()
+    has_shard_cache: bool = False
+    unused: tuple[str, ...] = ()
+
+    def arguments(self, shared: Sequence[str], shard_cache_dir: str) -> tuple[str, ...]:
+        """Returns the flags of a run, besides --data_dir and --cache.
+
+        Args:
+            shared: The flags that all runs of the sweep share, each --name=value.
+            shard_cache_dir: Folder of the shard cache.
+        """
+        kept = [
+            word
+            for word in shared
+            if word.lstrip("-").partition("=")[0] not in self.unused
+        ]
+        more = [f"--shard_cache_dir={shard_cache_dir}"] if self.has_shard_cache else []
+        return (*kept, *self.flags, *more)
+
+
+TIERS: Mapping[str, Tier] = {
+    "remote": Tier("remote_url", flags=("--read_from=direct",)),
+    "shard_cache_cold": Tier("remote_url", "cold", has_shard_cache=True),
+    "shard_cache_warm": Tier("remote_url", "warm", has_shard_cache=True),
+    "mount_cold": Tier("mount_dir", "cold"),
+    "mount_warm": Tier("mount_dir", "warm"),
+    "local_cold": Tier("data_dirs", "cold"),
+    "local_warm": Tier("data_dirs", "warm"),
+    "ram": Tier("data_dirs", flags=("--ram_cache=records",)),
+    "decoded_ram": Tier(
+        "data_dirs", flags=("--ram_cache=images",), unused=("whole_batches",)
+    ),
+    "synthetic": Tier(
+        "",
+        flags=("--synthetic",),
+        unused=("tuning", "whole_batches", "on_error", "max_faults"),
+    ),
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Settings of a sweep, which runs all their combinations.
@@ -199,18 +252,18 @@ class Sweep:
 
     def __post_init__(self) -> None:
         _check_numbers(self)
-        tiers.check(self)
+        _check_tiers(self)
         _check_arguments(self)
         _check_search(self)
         if "strong" in self.scaling:
             _check_strong(self)
-        for place in self.places():
-            place.on(self.hosts)
+        for placement in self.all_placements():
+            placement.on(self.hosts)
 
-    def places(self) -> list[Placement]:
+    def all_placements(self) -> list[Placement]:
         """Returns where the ranks of the runs start; of a search, its largest run."""
         if self.find_ranks:
-            return [Placement(self.max_ranks or placement.count_slots(self.hosts))]
+            return [Placement(self.max_ranks or count_slots(self.hosts))]
         if self.placements:
             return [Placement.parse(text) for text in self.placements]
         return [Placement(num_ranks) for num_ranks in self.ranks or (1,)]
@@ -230,48 +283,45 @@ class Sweep:
         ]
 
     def _data(self) -> list[tuple[str | None, str | None, str | None]]:
-        """Returns tier, place of the data and state of its cache, of all series."""
+        """Returns tier, data set and state of the cache, of all series."""
         if self.tiers:
-            return [
-                (name, self._place(name), tiers.TIERS[name].cache)
-                for name in self.tiers
-            ]
-        places = itertools.product(self.data_dirs or (None,), self.caches or (None,))
-        return [(None, *both) for both in places]
+            tiers = ((name, TIERS[name]) for name in self.tiers)
+            return [(name, self._data_dir(tier), tier.cache) for name, tier in tiers]
+        pairs = itertools.product(self.data_dirs or (None,), self.caches or (None,))
+        return [(None, *pair) for pair in pairs]
 
-    def _place(self, tier: str) -> str | None:
-        """Returns the data set of a tier; None if the tier reads none."""
-        name = tiers.TIERS[tier].place
-        if name == "data_dirs":
+    def _data_dir(self, tier: Tier) -> str | None:
+        """Returns the data set of a tier; None if the tier reads no data."""
+        if tier.setting == "data_dirs":
             return self.data_dirs[0]
-        return getattr(self, name) if name else None
+        return getattr(self, tier.setting) if tier.setting else None
 
-    def run_of(self, series: Series, place: Placement, repeat: int) -> Run:
+    def run_of(self, series: Series, placement: Placement, repeat: int) -> Run:
         """Returns one run of a series; `repeat` counts from 1."""
         gates = (f"--require={','.join(self.find_ranks)}",) if self.find_ranks else ()
         arguments = (*self.arguments, *gates)
         if series.tier is not None:
-            tier = tiers.TIERS[series.tier]
+            tier = TIERS[series.tier]
             arguments = tier.arguments(arguments, self.shard_cache_dir)
         return Run(
             model=series.model,
-            num_ranks=place.num_ranks,
-            batch_size=series.batch_size_per_rank(place.num_ranks),
+            num_ranks=placement.num_ranks,
+            batch_size=series.batch_size_per_rank(placement.num_ranks),
             data_dir=series.data_dir,
             repeat=repeat,
             mode=series.mode,
             cache=series.cache,
             accelerator=series.accelerator,
-            num_hosts=place.num_hosts,
-            hosts=place.on(self.hosts),
+            num_hosts=placement.num_hosts,
+            hosts=placement.on(self.hosts),
             tier=series.tier,
             arguments=arguments,
             horovodrun_arguments=self.horovodrun_arguments,
         )
 
-    def runs_of(self, series: Series, place: Placement) -> list[Run]:
+    def runs_of(self, series: Series, placement: Placement) -> list[Run]:
         """Returns the repeats of a series with one placement."""
-        return [self.run_of(series, place, 1 + n) for n in range(self.repeats)]
+        return [self.run_of(series, placement, 1 + n) for n in range(self.repeats)]
 
     def runs(self) -> list[Run]:
         """Returns every run once, including runs that several series share.
@@ -283,8 +333,8 @@ class Sweep:
         found = [
             run
             for series in self.series()
-            for place in self.places()
-            for run in self.runs_of(series, place)
+            for placement in self.all_placements()
+            for run in self.runs_of(series, placement)
         ]
         return sorted(dict.fromkeys(found), key=lambda run: run.repeat)
 
@@ -316,6 +366,40 @@ def _check_numbers(sweep: Sweep) -> None:
         )
     if sweep.hosts and {"-H", "--hosts"} & set(sweep.horovodrun_arguments):
         raise ValueError("--hosts and -H in --horovodrun_arguments exclude each other.")
+
+
+def _check_tiers(sweep: Sweep) -> None:
+    if unknown := set(sweep.tiers) - set(TIERS):
+        raise ValueError(
+            f"--tiers must be of {', '.join(TIERS)}; got {', '.join(sorted(unknown))}."
+        )
+    for name in sweep.tiers:
+        tier = TIERS[name]
+        if tier.setting and not getattr(sweep, tier.setting):
+            raise ValueError(
+                f"The tier {name} must have --{tier.setting}, its data set."
+            )
+        if tier.has_shard_cache and not sweep.shard_cache_dir:
+            raise ValueError(
+                f"The tier {name} must have --shard_cache_dir, a folder on a local "
+                "disk."
+            )
+    chosen = [TIERS[name] for name in sweep.tiers]
+    used = {tier.setting for tier in chosen}
+    used |= {"shard_cache_dir" for tier in chosen if tier.has_shard_cache}
+    for name in ("remote_url", "mount_dir", "shard_cache_dir"):
+        if getattr(sweep, name) and name not in used:
+            raise ValueError(
+                f"--{name} is for tiers that --tiers does not name, got "
+                f"{', '.join(sweep.tiers) or 'no tiers'}."
+            )
+    if sweep.remote_url and "://" not in sweep.remote_url:
+        raise ValueError(f"--remote_url must be a URL, got {sweep.remote_url}.")
+    if sweep.tiers and (sweep.caches or sweep.find_ranks or len(sweep.data_dirs) > 1):
+        raise ValueError(
+            "--tiers settle where the data is and the state of its cache: they exclude "
+            "--caches, --find_ranks and more than one of --data_dirs."
+        )
 
 
 def _check_arguments(sweep: Sweep) -> None:
@@ -368,11 +452,12 @@ def _check_strong(sweep: Sweep) -> None:
             "--scaling=strong must have --batch_sizes: they are the global batches."
         )
     for batch_size in sweep.batch_sizes:
-        for place in sweep.places():
-            if batch_size % place.num_ranks:
+        for placement in sweep.all_placements():
+            if batch_size % placement.num_ranks:
                 raise ValueError(
                     "With --scaling=strong each of --batch_sizes must be divisible by "
-                    f"each number of ranks; {batch_size} is not by {place.num_ranks}."
+                    f"each number of ranks; {batch_size} is not by "
+                    f"{placement.num_ranks}."
                 )
 
 

@@ -6,9 +6,10 @@ with every run. A stored result is used as long as the data of its run are the s
 
 import dataclasses
 import pathlib
+import statistics
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tqdm
 
@@ -27,6 +28,41 @@ class MissingRunError(Exception):
     def __init__(self, run: Run) -> None:
         super().__init__(f"{run.name} has no result.")
         self.run = run
+
+
+class Repeats(NamedTuple):
+    """The finished runs of one series on one placement.
+
+    Attributes:
+        series: The settings that the runs share.
+        placement: On how many ranks and hosts the runs were.
+        results: The results of the runs, at least one.
+    """
+
+    series: Series
+    placement: Placement
+    results: Sequence[Result]
+
+    def mean(self, name: str) -> float | None:
+        """Returns the mean of a figure; None if a run does not know the figure."""
+        return known_mean([result.get(name) for result in self.results])
+
+    @property
+    def rates(self) -> list[float]:
+        """Images/s of each run."""
+        return [float(result["examples_per_second"]) for result in self.results]
+
+    @property
+    def are_gates_met(self) -> bool | None:
+        """Whether each run met all its gates; None without gates."""
+        passed = [gate["passed"] for r in self.results for gate in r.get("gates", ())]
+        return all(passed) if passed else None
+
+
+def known_mean(values: Sequence[float | None]) -> float | None:
+    """Returns the mean of values; None if a value is unknown."""
+    numbers = [value for value in values if value is not None]
+    return statistics.mean(numbers) if len(numbers) == len(values) else None
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -131,7 +167,7 @@ class Session:
             probes.append(probe)
             return not missed
 
-        (most,) = self.sweep.places()
+        (most,) = self.sweep.all_placements()
         try:
             answer = find_ranks.search(meets, most.num_ranks)
         except MissingRunError as error:
@@ -147,20 +183,27 @@ class Session:
             "probes": probes,
         }
 
-    def results_of(self, series: Series) -> dict[Placement, list[Result]]:
-        """Returns the results of a series, by placement; a list may be empty."""
-        places, repeats = self.sweep.places(), self.sweep.repeats
+    def repeats(self, series: Series) -> list[Repeats]:
+        """Returns the finished runs of a series, by placement, where there are any."""
+        placements, most = self.sweep.all_placements(), self.sweep.repeats
         if self.sweep.find_ranks:
-            places = [Placement(1 + n) for n in range(places[0].num_ranks)]
-            repeats = find_ranks.MAX_REPEATS
-        runs = {
-            place: [self.sweep.run_of(series, place, 1 + n) for n in range(repeats)]
-            for place in places
-        }
-        return {
-            place: [self.results[run] for run in those if run in self.results]
-            for place, those in runs.items()
-        }
+            placements = [Placement(1 + n) for n in range(placements[0].num_ranks)]
+            most = find_ranks.MAX_REPEATS
+        finished = []
+        for placement in placements:
+            runs = [self.sweep.run_of(series, placement, 1 + n) for n in range(most)]
+            results = [self.results[run] for run in runs if run in self.results]
+            if results:
+                finished.append(Repeats(series, placement, results))
+        return finished
+
+    def all_repeats(self) -> list[Repeats]:
+        """Returns the finished runs of all series, by placement."""
+        return [
+            repeats
+            for series in self.sweep.series()
+            for repeats in self.repeats(series)
+        ]
 
 
 def result_line(run: Run, result: Result) -> str:

@@ -1,20 +1,32 @@
 """A sweep as people and scripts read it: tables of text, and one JSON object.
 
-In: a `Session`. Out: lines for each series of runs, the plan of a dry run, and the
-document that is printed and kept as sweep.json.
+In: a `Session`. Out: lines for each series of runs or for each tier, the plan of a dry
+run, and the document that is printed and kept as sweep.json.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.reporting.charts import scaling
-from benchmarks.sweeps import find_ranks, published_rows, tier_rows
-from benchmarks.sweeps.placement import Placement
+from benchmarks.sweeps import find_ranks, published_rows
 from benchmarks.sweeps.plan import Result, Run, Series, estimate_seconds
-from benchmarks.sweeps.session import Session, missed_gates, time_text
+from benchmarks.sweeps.published_rows import MET, or_dash
+from benchmarks.sweeps.session import (
+    Repeats,
+    Session,
+    known_mean,
+    missed_gates,
+    time_text,
+)
 
-Done = Mapping[Placement, Sequence[Result]]
+BYTES = (
+    *("bytes_from_server", "bytes_from_disk"),
+    *("bytes_from_page_cache", "bytes_from_ram_cache"),
+)
+_BYTES_TITLES = ("server", "disk", "page cache", "RAM cache")
+
+# Shares of the time, of the cores and of the bytes from which a resource binds.
+_MOST_STALL, _FULL, _MANY = 0.05, 0.85, 0.05
 
 
 def plan_lines(session: Session) -> list[str]:
@@ -35,53 +47,37 @@ def _state(run: Run, session: Session) -> str:
 
 
 def seconds_left(session: Session) -> float | None:
-    """Returns the duration of the missing runs; None if that of any is unknown."""
+    """Returns the duration of the missing runs; None if one duration is unknown."""
     results = session.results
     missing = [run for run in session.sweep.runs() if run not in results]
-    seconds = [estimate_seconds(run, results) for run in missing]
-    known = [value for value in seconds if value is not None]
-    return sum(known) if len(known) == len(seconds) else None
+    estimates = [estimate_seconds(run, results) for run in missing]
+    seconds = [estimate for estimate in estimates if estimate is not None]
+    return sum(seconds) if len(seconds) == len(estimates) else None
 
 
 def series_lines(session: Session, series: Series) -> list[str]:
     """Returns the lines of the printed table of a series; none without results."""
-    done = session.results_of(series)
-    points = _points(done)
-    if not points:
+    finished = session.repeats(series)
+    if not finished:
         return []
+    points = _points(finished)
     lines = [
         _title(series),
         f"{'ranks':>7}{'runs':>6}{'images/s':>12}{'+-':>9}{'speed-up':>10}"
         f"{'efficiency':>12}{'95 % interval':>18}{'stall':>8}{'AU':>8}"
         f"{'cache':>9}{'gates':>9}",
+        *(_series_row(point, repeats) for point, repeats in points),
     ]
-    for place, point in points.items():
-        lines.append(_row(point, str(place), _figures(done[place])))
-    if all(point.efficiency is None for point in points.values()):
+    if all(point.efficiency is None for point, _ in points):
         lines.append("No run on one rank has finished, so there is no efficiency.")
-    for place, results in done.items():
-        for missed in dict.fromkeys(text for r in results for text in missed_gates(r)):
-            lines.append(f"Ranks {place}: {missed}")
+    for repeats in finished:
+        missed = (text for result in repeats.results for text in missed_gates(result))
+        lines += [
+            f"Ranks {repeats.placement}: {text}" for text in dict.fromkeys(missed)
+        ]
     if answer := session.answers.get(series):
         lines += [answer["text"], find_ranks.RULE]
     return lines
-
-
-def _rows(session: Session) -> list[tier_rows.Row]:
-    series = session.sweep.series()
-    return tier_rows.rows(
-        session.sweep, {one: session.results_of(one) for one in series}
-    )
-
-
-def rows_of_tiers(session: Session) -> list[tier_rows.Row]:
-    """Returns a row for each tier that has a result; none if the sweep has no tiers."""
-    return _rows(session) if session.sweep.tiers else []
-
-
-def rows_as_published(session: Session) -> list[dict[str, Any]]:
-    """Returns all that has a result, with the published figures beside, for JSON."""
-    return [published_rows.as_json(row) for row in _rows(session)]
 
 
 def _title(series: Series) -> str:
@@ -95,64 +91,111 @@ def _title(series: Series) -> str:
     )
 
 
-def _row(point: scaling.Point, place: str, figures: Mapping[str, Any]) -> str:
+def _series_row(point: scaling.Point, repeats: Repeats) -> str:
     low, high = point.efficiency_low, point.efficiency_high
     interval = "-"
     if point.num_ranks > 1 and low is not None and high is not None:
         interval = f"{low:.1%} to {high:.1%}"
-    met = {None: "-", True: "met", False: "not met"}[figures["gates_met"]]
     return (
-        f"{place:>7}{point.num_repeats:6}"
+        f"{repeats.placement!s:>7}{point.num_repeats:6}"
         f"{point.examples_per_second:12.1f}"
-        f"{_or_dash(point.examples_per_second_interval, '.1f'):>9}"
-        f"{_or_dash(point.speedup, '.2f'):>10}"
-        f"{_or_dash(point.efficiency, '.1%'):>12}{interval:>18}"
-        f"{_or_dash(figures['stall_fraction'], '.1%'):>8}"
-        f"{_or_dash(figures['accelerator_utilization'], '.1%'):>8}"
-        f"{figures['cache'] or '-':>9}{met:>9}"
+        f"{or_dash(point.examples_per_second_interval, '.1f'):>9}"
+        f"{or_dash(point.speedup, '.2f'):>10}"
+        f"{or_dash(point.efficiency, '.1%'):>12}{interval:>18}"
+        f"{or_dash(repeats.mean('stall_fraction'), '.1%'):>8}"
+        f"{or_dash(repeats.mean('accelerator_utilization'), '.1%'):>8}"
+        f"{_cache(repeats) or '-':>9}{MET[repeats.are_gates_met]:>9}"
     )
 
 
-def _or_dash(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _points(finished: Sequence[Repeats]) -> list[tuple[scaling.Point, Repeats]]:
+    """Returns the scaling of a series, in the order of the numbers of ranks."""
+    single = next((r.rates for r in finished if r.placement.num_ranks == 1), ())
+    return [
+        (scaling.point(r.placement.num_ranks, r.rates, single), r)
+        for r in sorted(finished, key=lambda r: r.placement.num_ranks)
+    ]
 
 
-def _points(done: Done) -> dict[Placement, scaling.Point]:
-    rates = {
-        place: [result["examples_per_second"] for result in results]
-        for place, results in done.items()
-        if results
-    }
-    single = next((rates[place] for place in rates if place.num_ranks == 1), ())
-    return {
-        place: scaling.point(place.num_ranks, rates[place], single)
-        for place in sorted(rates, key=lambda place: place.num_ranks)
-    }
+def _cache(repeats: Repeats) -> str | None:
+    """Returns the measured label, "/" between several labels; None if unknown."""
+    labels = {(r.get("cache") or {}).get("label") for r in repeats.results} - {None}
+    return "/".join(sorted(labels)) or None
 
 
-def _figures(results: Sequence[Result]) -> dict[str, Any]:
-    """Returns what the repeats of one placement share: means, cache label, gates.
+def binding(result: Result) -> str:
+    """Returns the resource that a run waited for.
+
+    A run whose input kept up waited for the model, or for the accelerator in its place.
+    Otherwise busy cores bind, or else the server or disk that gave the bytes. If all
+    bytes were in memory, the stages of the pipeline waited for each other.
+    """
+    if result["stall_fraction"] <= _MOST_STALL:
+        return "accelerator" if result.get("kind") == "emulated" else "model"
+    if ((result.get("telemetry") or {}).get("host_cpu_fraction") or 0.0) >= _FULL:
+        return "cores"
+    section: Mapping[str, Any] = result.get("storage") or {}
+    server, disk = (section.get(name) or 0 for name in BYTES[:2])
+    if max(server, disk) > _MANY * section.get("consumed_bytes", 0):
+        return "server" if server >= disk else "disk"
+    return "pipeline"
+
+
+def tier_json(repeats: Repeats) -> dict[str, Any]:
+    """Returns settings and figures of one tier as a dict that JSON can hold.
 
     Returns:
-        stall_fraction and accelerator_utilization: the mean, 0 to 1; None if unknown.
-        cache: the measured label, "/" between several; None if unknown.
-        gates_met: whether each run met all its gates; None without gates.
+        binding: the resource that binds the most runs. state: the measured state, "/"
+        between several states. bytes_from_*: means over the runs; 0 without records,
+        and None if a run does not know the bytes.
     """
-    labels = {(result.get("cache") or {}).get("label") for result in results} - {None}
-    gates = [gate["passed"] for r in results for gate in r.get("gates", ())]
+    rates = repeats.rates
+    bound = [binding(result) for result in repeats.results]
+    sections = [result.get("storage") for result in repeats.results]
     return {
+        **repeats.series.as_json(),
+        "num_ranks": repeats.placement.num_ranks,
+        "num_repeats": len(rates),
+        "examples_per_second": known_mean(rates),
+        "examples_per_second_min": min(rates),
+        "examples_per_second_max": max(rates),
+        "cpu_seconds_per_example": repeats.mean("cpu_seconds_per_example"),
+        "stall_fraction": repeats.mean("stall_fraction"),
+        "binding": max(dict.fromkeys(bound), key=bound.count),
+        "state": "/".join(sorted({(s or {}).get("state", "") for s in sections})),
         **{
-            name: _mean([result.get(name) for result in results])
-            for name in ("stall_fraction", "accelerator_utilization")
+            name: known_mean([(s or {name: 0}).get(name) for s in sections])
+            for name in BYTES
         },
-        "cache": "/".join(sorted(labels)) or None,
-        "gates_met": all(gates) if gates else None,
     }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.mean(known) if known else None
+def tier_lines(finished: Sequence[Repeats]) -> list[str]:
+    """Returns the printed table of tiers; bytes are megabytes of the timed steps."""
+    if not finished:
+        return []
+    head = f"{'tier':18}{'ranks':>6}{'images/s':>10}{'CPU ms':>8}{'stall':>8}"
+    head += f"  {'binding':12}{'state':9}"
+    lines = [head + "".join(f"{title + ' MB':>15}" for title in _BYTES_TITLES)]
+    for repeats in finished:
+        values = tier_json(repeats)
+        cpu, stall = values["cpu_seconds_per_example"], values["stall_fraction"]
+        line = f"{values['tier']:18}{repeats.placement!s:>6}"
+        line += f"{values['examples_per_second']:10.1f}"
+        line += f"{or_dash(cpu and cpu * 1e3, '.2f'):>8}{or_dash(stall, '.1%'):>8}"
+        line += f"  {values['binding']:12}{values['state'] or '-':9}"
+        for name in BYTES:
+            megabytes = None if values[name] is None else values[name] / 1e6
+            line += f"{or_dash(megabytes, '.1f'):>15}"
+        lines.append(f"{line}  {_settings(repeats.series, finished)}".rstrip())
+    return lines
+
+
+def _settings(series: Series, finished: Sequence[Repeats]) -> str:
+    """Returns the settings of a tier's row, without those that all rows share."""
+    names = ("model", "mode", "batch_size", "accelerator", "scaling")
+    differ = [n for n in names if len({getattr(r.series, n) for r in finished}) > 1]
+    return ", ".join(str(getattr(series, name)) for name in differ)
 
 
 def document(session: Session) -> dict[str, Any]:
@@ -162,6 +205,7 @@ def document(session: Session) -> dict[str, Any]:
     # A search has the runs that it chose.
     runs = {*results, *session.errors} if sweep.find_ranks else sweep.runs()
     missed = {run.name: missed_gates(result) for run, result in results.items()}
+    finished = session.all_repeats()
     answers = {
         "gates": sweep.find_ranks,
         "rule": find_ranks.RULE,
@@ -188,9 +232,10 @@ def document(session: Session) -> dict[str, Any]:
             {"run": run.name, "moved_to": path and str(path)}
             for run, path in session.stale.items()
         ],
-        "tiers": [row.as_json() for row in rows_of_tiers(session)],
-        "rows": rows_as_published(session),
-        "series": _series_json(session),
+        "tiers": [tier_json(repeats) for repeats in finished if sweep.tiers],
+        "rows": [published_rows.as_json(repeats) for repeats in finished],
+        # The table of tiers has the figures of a sweep with tiers.
+        "series": [] if sweep.tiers else _series_json(session),
         "find_ranks": answers if sweep.find_ranks else None,
         "results": [f"{run.name}.json" for run in results],
         "environment": first["environment"] if first else None,
@@ -198,18 +243,22 @@ def document(session: Session) -> dict[str, Any]:
 
 
 def _series_json(session: Session) -> list[dict[str, Any]]:
-    """Returns each series with its points; tiers are in a table of their own."""
-    if session.sweep.tiers:
-        return []
     return [
-        {**series.as_json(), "points": points}
+        {
+            **series.as_json(),
+            "points": [_point_json(*pair) for pair in _points(finished)],
+        }
         for series in session.sweep.series()
-        if (points := _points_json(session.results_of(series)))
+        if (finished := session.repeats(series))
     ]
 
 
-def _points_json(done: Done) -> list[dict[str, Any]]:
-    return [
-        {**point.as_json(), "num_hosts": place.num_hosts, **_figures(done[place])}
-        for place, point in _points(done).items()
-    ]
+def _point_json(point: scaling.Point, repeats: Repeats) -> dict[str, Any]:
+    return {
+        **point.as_json(),
+        "num_hosts": repeats.placement.num_hosts,
+        "stall_fraction": repeats.mean("stall_fraction"),
+        "accelerator_utilization": repeats.mean("accelerator_utilization"),
+        "cache": _cache(repeats),
+        "gates_met": repeats.are_gates_met,
+    }

@@ -16,12 +16,11 @@ from typing import Any
 
 import tfpipe
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.system import cache_label, epoch_reads, residency
+from benchmarks.system import cache_label, epoch_reads, residency, storage_tier
 from benchmarks.system.cache_label import EpochCache
 from benchmarks.system.epoch_reads import EpochReads, Snapshot
 from benchmarks.system.residency import HostStatus
-from benchmarks.system.tiers import ram_cache, section
-from benchmarks.training import steps
+from benchmarks.training import caches, steps
 from benchmarks.training.recorder import Trace
 from benchmarks.training.setting import Setting
 from benchmarks.training.steps import Batch
@@ -74,7 +73,7 @@ class Batches:
     @property
     def server_bytes(self) -> int | None:
         """Bytes fetched by the shard cache in use; None if none is."""
-        if not self._setting.config.place.has_shard_cache:
+        if not self._setting.config.access.has_shard_cache:
             return None
         return int(self._source.cache_statistics().bytes_from_server)
 
@@ -212,8 +211,8 @@ def prepare(setting: Setting, ranks: Ranks) -> tuple[HostStatus, ...] | None:
     """
     config = setting.config
     if config.ram_cache is not None:
-        ram_cache.fill(setting.pipeline)
-    if config.cache == "warm" and config.place.has_shard_cache:
+        caches.fill(setting.pipeline)
+    if config.cache == "warm" and config.access.has_shard_cache:
         _fill_shard_cache(setting, ranks)
     if setting.empty_caches is not None:  # each epoch begins with a new one
         return _look("as_is", setting, ranks)
@@ -224,10 +223,10 @@ def _fill_shard_cache(setting: Setting, ranks: Ranks) -> None:
     """Fetches the split once a host. Errors are shared, as the other ranks wait."""
     error = ""
     if ranks.local_rank == 0:
-        place = setting.config.place
-        cache = place.shard_cache()
+        access = setting.config.access
+        cache = access.shard_cache()
         try:
-            filled = cache.fill(place.data_dir, setting.pipeline.source.split)
+            filled = cache.fill(access.data_dir, setting.pipeline.source.split)
         except (ValueError, OSError, tfpipe.TfpipeError) as found:
             error = str(found)
         else:
@@ -270,7 +269,7 @@ def proof(
     state = setting.config.cache
     after = _look("as_is", setting, ranks)
     # The files of a shard cache come with the records.
-    hosts = after if setting.config.place.has_shard_cache else before
+    hosts = after if setting.config.access.has_shard_cache else before
     epochs = cache_label.join(reads, hosts)
     verdict = cache_label.verdict(state, before, epochs)
     if not verdict.passed:
@@ -298,7 +297,7 @@ def proof(
 
 
 def _hint(setting: Setting) -> str:
-    if not setting.config.place.has_shard_cache:
+    if not setting.config.access.has_shard_cache:
         return _HINTS[setting.config.cache]
     if setting.config.cache == "warm":
         return "Pieces were evicted: another run uses --shard_cache_dir too."
@@ -311,13 +310,13 @@ def _hint(setting: Setting) -> str:
 def _storage(
     setting: Setting, epochs: Sequence[EpochCache], remark: str = ""
 ) -> dict[str, Any]:
-    place = setting.config.place
-    tier = section.tier_of(
+    access = setting.config.access
+    tier = storage_tier.tier_of(
         ram_cache=setting.config.ram_cache,
-        has_shard_cache=place.has_shard_cache,
-        folder=place.data_dir if place.is_read_in_place else None,
+        has_shard_cache=access.has_shard_cache,
+        folder=access.data_dir if access.is_read_in_place else None,
     )
-    return section.describe(tier, epochs, remark=remark)
+    return storage_tier.describe(tier, epochs, remark=remark)
 
 
 def _look(

@@ -17,14 +17,13 @@ from benchmarks.distributed.ranks import Ranks
 from benchmarks.distributed.watch import Beat
 from benchmarks.models import catalog
 from benchmarks.models.accelerators import Emulation
-from benchmarks.options import emulation
 from benchmarks.options.config import Config
+from benchmarks.options.data_access import is_url
 from benchmarks.reporting import steady_state
 from benchmarks.reporting.progress import Progress
 from benchmarks.reporting.steady_state import ReadAhead
-from benchmarks.system.tiers import ram_cache
-from benchmarks.system.tiers.empty_caches import EmptyCaches
-from benchmarks.system.tiers.place import is_url
+from benchmarks.training import caches
+from benchmarks.training.caches import EmptyCaches
 
 _DEFAULT_WARMUP_STEPS = 10
 _DEFAULT_SYNTHETIC_STEPS = 100
@@ -202,14 +201,14 @@ def make_setting(config: Config, ranks: Ranks, *, seat: Seat | None = None) -> S
         learning_rate=config.learning_rate or model.learning_rate,
     )
     model.check_image_size(config.image_size)
-    accelerator = emulation.of_config(config)
+    accelerator = config.find_emulation()
     tuning = make_tuning(seat, ranks)
     if config.synthetic:
         synthetic = _synthetic(config, tuning, seat)
         return dataclasses.replace(synthetic, emulation=accelerator)
     empty_caches = None
-    if config.cache == "cold" and config.place.has_shard_cache:
-        empty_caches = EmptyCaches(config.place, ranks)
+    if config.cache == "cold" and config.access.has_shard_cache:
+        empty_caches = EmptyCaches(config.access, ranks)
     directory = None if empty_caches is None else empty_caches.directory
     pipeline = _pipeline(config, ranks, tuning, directory)
     index = pipeline.source.index
@@ -249,7 +248,7 @@ def _pipeline(
     source = tfpipe.TFRecordSource(
         config.data_dir,
         "train" if is_training else "validation",
-        shard_cache=config.place.shard_cache(directory),
+        shard_cache=config.access.shard_cache(directory),
         seed=config.seed,
         rank=ranks.rank,
         num_ranks=ranks.num_ranks,
@@ -270,7 +269,7 @@ def _pipeline(
         tuning=tuning,
     )
     if config.ram_cache == "images":
-        pipeline = ram_cache.with_images(pipeline)
+        pipeline = caches.with_images(pipeline)
     if config.tuning is not None:
         pipeline = tfpipe.load_tuned(config.tuning, pipeline)
     return pipeline

@@ -15,7 +15,7 @@ import pytest
 import tfpipe
 from benchmarks import sweep
 from benchmarks.sweeps import run as sweep_run
-from benchmarks.sweeps.tiers import TIERS
+from benchmarks.sweeps.plan import TIERS
 from tests.support.data.trees import convert
 from tests.support.processes import commands
 from tests.support.processes.warm_python import WarmPython

@@ -11,10 +11,10 @@ from absl import flags
 
 from benchmarks import sweep
 from benchmarks.options import settings_file, sweep_flags
+from benchmarks.options.sweep_flags import GATE, PRESETS
 from benchmarks.reporting import output
-from benchmarks.sweeps import presets, run as sweep_run
+from benchmarks.sweeps import run as sweep_run
 from benchmarks.sweeps.plan import Run, Sweep, estimate_seconds
-from benchmarks.sweeps.presets import GATE, PRESETS
 from tests.support.processes import commands, stand_in_train
 
 SYNTHETIC = ("--synthetic",)
@@ -319,7 +319,7 @@ def test_a_preset_is_a_sweep_and_flags_count_more(name: str) -> None:
 def test_a_preset_leaves_out_what_excludes_a_given_setting(
     given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    found = presets.settings("scaling", given)
+    found = sweep_flags.with_preset("scaling", given)
 
     assert {name: found.get(name) for name in expected} == expected
     if isinstance(found["arguments"], list | tuple):

@@ -13,7 +13,6 @@ from benchmarks.options import (
     command,
     input_flags,
     sweep_flags,
-    train_arguments,
     train_flags,
 )
 from benchmarks.reporting import gates
@@ -196,4 +195,4 @@ def test_data_sets_may_be_given_by_url() -> None:
 
 def test_url_in_the_flags_of_a_run_of_a_sweep_is_refused() -> None:
     with pytest.raises(ValueError, match="--report_dir must be a path on this machine"):
-        train_arguments.parse(["--synthetic", "--report_dir=gs://bucket/x"])
+        train_flags.parse(["--synthetic", "--report_dir=gs://bucket/x"])

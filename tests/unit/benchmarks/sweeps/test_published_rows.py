@@ -1,10 +1,12 @@
 """benchmarks.sweeps.published_rows: measured rows beside those of the publications."""
 
+import itertools
 import json
 from typing import Any
 
-from benchmarks.sweeps import published_rows, tier_rows
+from benchmarks.sweeps import published_rows
 from benchmarks.sweeps.plan import Sweep
+from benchmarks.sweeps.session import Repeats
 
 
 def _result(rate: float, **more: Any) -> dict[str, Any]:
@@ -21,11 +23,12 @@ def _result(rate: float, **more: Any) -> dict[str, Any]:
 
 
 def _rows(sweep: Sweep, *results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    pairs = [(series, place) for series in sweep.series() for place in sweep.places()]
-    found: dict[Any, dict[Any, Any]] = {series: {} for series, _ in pairs}
-    for (series, place), own in zip(pairs, results, strict=True):
-        found[series][place] = own
-    rows = [published_rows.as_json(row) for row in tier_rows.rows(sweep, found)]
+    pairs = itertools.product(sweep.series(), sweep.all_placements())
+    rows = [
+        published_rows.as_json(Repeats(series, placement, own))
+        for (series, placement), own in zip(pairs, results, strict=True)
+        if own
+    ]
     return list(json.loads(json.dumps(rows)))
 
 

@@ -1,13 +1,13 @@
-"""benchmarks.sweeps.tiers and tier_rows: places of the data, and what bound a run."""
+"""benchmarks.sweeps: the tiers of storage, and the resource that bound a run."""
 
 import json
 from typing import Any
 
 import pytest
 
-from benchmarks.sweeps import tier_rows
-from benchmarks.sweeps.plan import Run, Sweep
-from benchmarks.sweeps.tiers import TIERS
+from benchmarks.sweeps import tables
+from benchmarks.sweeps.plan import TIERS, Run, Sweep
+from benchmarks.sweeps.session import Repeats
 
 PLACES: dict[str, Any] = {
     "data_dirs": ("local",),
@@ -119,7 +119,7 @@ def _result(
         "kind": kind,
         "telemetry": {"host_cpu_fraction": busy},
         "storage": {
-            **dict.fromkeys(tier_rows.BYTES, 0),
+            **dict.fromkeys(tables.BYTES, 0),
             **{"state": "cold", "consumed_bytes": 1000.0},
             **storage,
         },
@@ -140,31 +140,28 @@ def _result(
     ],
 )
 def test_binding_resource(result: dict[str, Any], expected: str) -> None:
-    assert tier_rows.binding(result) == expected
+    assert tables.binding(result) == expected
 
 
 def test_table_has_a_row_for_each_tier_that_ran() -> None:
     sweep = Sweep(
         tiers=("local_cold", "ram", "synthetic"), repeats=2, **_only("data_dirs")
     )
-    cold, ram, synthetic = sweep.series()
-    (place,) = sweep.places()
+    cold, _, synthetic = sweep.series()
+    (placement,) = sweep.all_placements()
     fast = {**_result(bytes_from_disk=None), "examples_per_second": 300.0}
-    rows = tier_rows.rows(
-        sweep,
-        {
-            cold: {place: [_result(bytes_from_disk=2e6), fast]},
-            ram: {place: []},
-            synthetic: {place: [{**_result(), "storage": None}]},
-        },
-    )
+    finished = [
+        Repeats(cold, placement, [_result(bytes_from_disk=2e6), fast]),
+        Repeats(synthetic, placement, [{**_result(), "storage": None}]),
+    ]
 
-    first, second = json.loads(json.dumps([row.as_json() for row in rows]))
+    rows = [tables.tier_json(repeats) for repeats in finished]
+    first, second = json.loads(json.dumps(rows))
     assert (first["tier"], first["examples_per_second"]) == ("local_cold", 200.0)
     assert (first["binding"], first["state"]) == ("disk", "cold")
     assert first["bytes_from_disk"] is None  # a repeat does not know it
     assert (second["tier"], second["bytes_from_server"]) == ("synthetic", 0)
-    _, *lines = tier_rows.lines(rows)
+    _, *lines = tables.tier_lines(finished)
     assert [" ".join(line.split()) for line in lines] == [
         "local_cold 1 200.0 2.00 50.0% disk cold 0.0 - 0.0 0.0",
         "synthetic 1 100.0 2.00 50.0% pipeline - 0.0 0.0 0.0 0.0",

@@ -1,4 +1,4 @@
-"""benchmarks.system.tiers.ram_cache: images that are decoded once."""
+"""benchmarks.training.caches: images that are decoded once."""
 
 import pathlib
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfpipe
-from benchmarks.system.tiers import ram_cache
+from benchmarks.training import caches
 
 OPTIONS = {"image_size": 32, "batch_size": 4, "whole_batches": False}
 
@@ -34,8 +34,8 @@ def _epochs(pipeline: tfpipe.Pipeline, number: int) -> list[dict[int, np.ndarray
 @pytest.fixture(scope="module")
 def filled(data_dir: pathlib.Path) -> tfpipe.Pipeline:
     """A pipeline whose decoded images are in RAM."""
-    pipeline = ram_cache.with_images(_pipeline(data_dir))
-    ram_cache.fill(pipeline)
+    pipeline = caches.with_images(_pipeline(data_dir))
+    caches.fill(pipeline)
     return pipeline
 
 
@@ -56,7 +56,7 @@ def test_records_come_once_and_their_parts_differ_from_epoch_to_epoch(
 def test_a_center_crop_is_kept_as_it_is(data_dir: pathlib.Path) -> None:
     plain = tfpipe.imagenet_eval(str(data_dir), **OPTIONS)
 
-    kept = ram_cache.with_images(plain)
+    kept = caches.with_images(plain)
 
     for wanted, found in zip(plain.build(), kept.build(), strict=True):
         assert np.array_equal(wanted["image"], found["image"])
@@ -64,4 +64,4 @@ def test_a_center_crop_is_kept_as_it_is(data_dir: pathlib.Path) -> None:
 
 def test_a_pipeline_without_a_crop_is_refused(data_dir: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="needs a map with a crop"):
-        ram_cache.with_images(_pipeline(data_dir, recipe=None))
+        caches.with_images(_pipeline(data_dir, recipe=None))

@@ -1,17 +1,24 @@
-"""Caches of a pipeline in RAM: of records, or of decoded images.
+"""Caches of a run: decoded images in RAM, and shard caches that begin empty.
 
-In: the pipeline of a preset. Out: the pipeline that keeps decoded images, and a cache
-that is full before the first step, so that no timed step reads or fills.
+In: the pipeline of a preset, or the flags that name a shard cache. Out: a pipeline that
+keeps decoded images, a cache in RAM that is full before the first step, and a source
+with an empty shard cache before each epoch of a cold run.
 """
 
+import atexit
 import collections
 import dataclasses
 import math
+import pathlib
+import shutil
+import uuid
 from typing import Any
 
 import tensorflow as tf
 
 import tfpipe
+from benchmarks.distributed.ranks import Ranks
+from benchmarks.options.data_access import DataAccess
 
 _CROPS = (
     *(tfpipe.RandomCrop, tfpipe.RandomScaleCrop),
@@ -51,25 +58,22 @@ def with_images(pipeline: tfpipe.Pipeline) -> tfpipe.Pipeline:
     Raises:
         ValueError: If the pipeline has no map with a crop.
     """
-    for number, stage in enumerate(pipeline.stages):
+    for index, stage in enumerate(pipeline.stages):
         if isinstance(stage, tfpipe.Map):
-            kept, made = _parted(stage)
+            before, after = _parted(stage)
             stages = [*pipeline.stages]
-            stages[number : number + 1] = [kept, tfpipe.Cache("ram"), made]
+            stages[index : index + 1] = [before, tfpipe.Cache("ram"), after]
             return dataclasses.replace(pipeline, stages=stages)
     raise ValueError(f"--ram_cache=images needs a pipeline with a map, got {pipeline}.")
 
 
 def _parted(stage: tfpipe.Map) -> tuple[tfpipe.Map, tfpipe.Map]:
-    """Returns the map to decoded images, which are kept, and the map after it."""
-    places = [n for n, op in enumerate(stage.ops) if isinstance(op, _CROPS)]
-    if not places:
+    """Returns the map to decoded images, for the cache, and the map after the cache."""
+    crops = (n for n, op in enumerate(stage.ops) if isinstance(op, _CROPS))
+    index = next(crops, None)
+    if index is None:
         raise ValueError(f"--ram_cache=images needs a map with a crop, got {stage}.")
-    before, crop, after = (
-        stage.ops[: places[0]],
-        stage.ops[places[0]],
-        stage.ops[places[0] + 1 :],
-    )
+    before, crop, after = stage.ops[:index], stage.ops[index], stage.ops[index + 1 :]
     again: list[Any] = []
     if isinstance(crop, (tfpipe.RandomCrop, tfpipe.RandomScaleCrop)):
         height, width = crop.sides
@@ -98,3 +102,51 @@ def fill(pipeline: tfpipe.Pipeline) -> None:
         device_ops=(),
     )
     collections.deque(whole.build(num_epochs=1), maxlen=0)
+
+
+class EmptyCaches:
+    """Gives the ranks of a host one empty shard cache after the other, for cold runs.
+
+    The caches are in a folder of their own, so that a cold run removes nothing that
+    another run has fetched. Every rank calls each method, and all ranks call it
+    together. Each cache is removed when the next cache is made, and the last cache when
+    the process ends.
+
+    Args:
+        access: The data set, and the folder of its shard caches.
+        ranks: All ranks.
+    """
+
+    def __init__(self, access: DataAccess, ranks: Ranks) -> None:
+        self._access, self._is_first = access, ranks.local_rank == 0
+        (name, *_) = ranks.gather(f"cold-{uuid.uuid4().hex}")
+        self._folder = pathlib.Path(str(access.shard_cache_dir), name)
+        self._count = 0
+        self._source: Any = None
+        if self._is_first:
+            atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+
+    @property
+    def directory(self) -> pathlib.Path:
+        """Folder of the newest cache."""
+        return self._folder / str(self._count)
+
+    def renew(self, source: Any) -> Any:
+        """Returns a source with a new, empty cache; readers of the last one must stop.
+
+        Args:
+            source: The `TFRecordSource` of this rank.
+        """
+        self.close()
+        if self._is_first:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        self._count += 1
+        cache = self._access.shard_cache(self.directory)
+        self._source = dataclasses.replace(source, shard_cache=cache)
+        return self._source
+
+    def close(self) -> None:
+        """Ends the fetching into the newest cache."""
+        if self._source is not None:
+            self._source.close_cache()
+            self._source = None

@@ -1,11 +1,11 @@
-"""benchmarks.system.tiers.place: which flags say how a data set is read."""
+"""benchmarks.options.data_access: which flags say how a data set is read."""
 
 import pathlib
 
 import pytest
 
 import tfpipe
-from benchmarks.system.tiers.place import DataPlace
+from benchmarks.options.data_access import DataAccess
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,16 @@ from benchmarks.system.tiers.place import DataPlace
     ],
 )
 def test_way_to_the_shards(fields, has_cache, in_place, argument):
-    place = DataPlace(**fields)
+    access = DataAccess(**fields)
 
-    assert (place.has_shard_cache, place.is_read_in_place) == (has_cache, in_place)
-    assert place.shard_cache() == argument
+    assert (access.has_shard_cache, access.is_read_in_place) == (has_cache, in_place)
+    assert access.shard_cache() == argument
 
 
 def test_a_cold_run_has_the_same_cache_in_another_folder():
-    place = DataPlace(data_dir="x", shard_cache_dir="c", shard_cache_max_gb=1.0)
+    access = DataAccess(data_dir="x", shard_cache_dir="c", shard_cache_max_gb=1.0)
 
-    found = place.shard_cache(pathlib.Path("c/cold-1"))
+    found = access.shard_cache(pathlib.Path("c/cold-1"))
 
     assert found == tfpipe.ShardCache("c/cold-1", max_bytes=10**9)
 
@@ -65,4 +65,4 @@ def test_a_cold_run_has_the_same_cache_in_another_folder():
 )
 def test_contradictions_are_errors(fields, message):
     with pytest.raises(ValueError, match=message):
-        DataPlace(**fields)
+        DataAccess(**fields)

@@ -1,11 +1,11 @@
-"""benchmarks.options.train_arguments: runs that benchmarks.train would refuse."""
+"""benchmarks.options.train_flags: runs that benchmarks.train would refuse."""
 
 import pathlib
 
 import pytest
 from absl import flags
 
-from benchmarks.options import train_arguments
+from benchmarks.options import train_flags
 from tests.support.processes import commands
 
 
@@ -35,24 +35,24 @@ def test_run_that_would_be_refused(arguments: list[str], message: str) -> None:
     import benchmarks.sweep  # noqa: F401  # defines --dry_run
 
     with pytest.raises(ValueError, match=message):
-        train_arguments.check(["--synthetic", *arguments])
+        train_flags.check(["--synthetic", *arguments])
 
 
 def test_run_that_would_start(data_dir: pathlib.Path) -> None:
     arguments = ["--require=au>=0.9,stall<=5%", "--num_steps", "3", "--verbosity=-1"]
 
-    train_arguments.check([f"--data_dir={data_dir}", "--model=tiny", *arguments])
-    config = train_arguments.parse(["--synthetic", *arguments])
+    train_flags.check([f"--data_dir={data_dir}", "--model=tiny", *arguments])
+    config = train_flags.parse(["--synthetic", *arguments])
 
     assert (config.num_steps, config.require) == (3, ("au>=0.9", "stall<=5%"))
     # The flags of this process are not touched.
     assert flags.FLAGS["num_steps"].default is None
     assert flags.FLAGS["num_steps"].value is None
-    assert not train_arguments.given_here()
+    assert not train_flags.names_present()
 
 
 def test_the_shard_cache_of_a_sweep_is_not_that_of_its_runs() -> None:
     with commands.flags_set(shard_cache_dir="of the sweep"):
-        config = train_arguments.parse(["--data_dir=x"])
+        config = train_flags.parse(["--data_dir=x"])
 
     assert config.shard_cache_dir is None

@@ -1,7 +1,7 @@
-"""Where the records of a run are, and through what they are read.
+"""Where the records of a run are, and how tfpipe reads the records.
 
-In: the values of four flags. Out: a `DataPlace`, checked for contradictions, and what
-tfpipe reads through: nothing, a shard cache, or tensorflow-io.
+In: the values of four flags. Out: a `DataAccess`, checked for contradictions. tfpipe
+reads the files in place, through a shard cache, or with tensorflow-io.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ import tfpipe
 READ_FROM = ("auto", "direct")
 
 
-def is_url(place: str | None) -> bool:
-    """Returns whether a place is given by a URL, so that no path may be made of it."""
-    return place is not None and "://" in place
+def is_url(location: str | None) -> bool:
+    """Returns whether a location is a URL, which must not become a path."""
+    return location is not None and "://" in location
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataPlace:
+class DataAccess:
     """A data set and the way to its shards; each field is the flag of its name.
 
     Raises:
@@ -54,8 +54,8 @@ class DataPlace:
                 raise ValueError(text) from None
 
     @classmethod
-    def of(cls, config: Any) -> "DataPlace":
-        """Returns the place of a config, which has fields of the same names."""
+    def of(cls, config: Any) -> "DataAccess":
+        """Returns the access of a config, which has fields of the same names."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: getattr(config, name) for name in names})
 

@@ -1,10 +1,9 @@
-"""benchmarks.system.tiers.section: bytes by tier, from made-up figures."""
+"""benchmarks.system.storage_tier: bytes by tier, from made-up figures."""
 
 import pytest
 
-from benchmarks.system import page_cache
+from benchmarks.system import page_cache, storage_tier
 from benchmarks.system.cache_label import EpochCache
-from benchmarks.system.tiers import section
 
 
 def _epoch(storage, server=None, *, consumed=1e6):
@@ -51,7 +50,7 @@ def _epoch(storage, server=None, *, consumed=1e6):
     ],
 )
 def test_bytes_and_state(tier, epochs, state, expected):
-    found = section.describe(tier, epochs)
+    found = storage_tier.describe(tier, epochs)
 
     assert (found["tier"], found["state"]) == (tier, state)
     assert (
@@ -61,7 +60,7 @@ def test_bytes_and_state(tier, epochs, state, expected):
 
 
 def test_text_says_what_cannot_be_told_and_why():
-    found = section.describe("mount", [_epoch(None)], remark="Nobody may look.")
+    found = storage_tier.describe("mount", [_epoch(None)], remark="Nobody may look.")
 
     assert found["text"] == (
         "mount, unknown: 1.0 MB consumed; it cannot be told how much the server and "
@@ -70,7 +69,7 @@ def test_text_says_what_cannot_be_told_and_why():
 
 
 def test_text_names_who_gave():
-    found = section.describe("shard_cache", [_epoch(10**5, 4 * 10**5)])
+    found = storage_tier.describe("shard_cache", [_epoch(10**5, 4 * 10**5)])
 
     assert found["text"] == (
         "shard_cache, mixed: 1.0 MB consumed; given by the server 0.4 MB, the local "
@@ -88,7 +87,7 @@ def test_text_names_who_gave():
 def test_tier_of_a_folder(kind, expected, monkeypatch):
     monkeypatch.setattr(page_cache, "filesystem", lambda _: kind)
 
-    found = section.tier_of(ram_cache=None, has_shard_cache=False, folder="x")
+    found = storage_tier.tier_of(ram_cache=None, has_shard_cache=False, folder="x")
 
     assert found == expected
 
@@ -103,7 +102,7 @@ def test_tier_of_a_folder(kind, expected, monkeypatch):
     ],
 )
 def test_tier_without_a_folder(ram_cache, has_shard_cache, expected):
-    found = section.tier_of(
+    found = storage_tier.tier_of(
         ram_cache=ram_cache, has_shard_cache=has_shard_cache, folder=None
     )
 
