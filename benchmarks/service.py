@@ -22,8 +22,6 @@ firewall. They run until SIGINT or SIGTERM. On stdout: the stage, and at the end
 JSON object as the last line. Exit code: 0 ended by a signal, 1 an error.
 """
 
-import ctypes
-import os
 import resource
 import signal
 import socket
@@ -36,9 +34,10 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks.distributed.silent_workers import SilentWorkers
+from benchmarks.distributed.liveness import SilentWorkers
 from benchmarks.options import command
 from benchmarks.reporting import output
+from benchmarks.system import child_process
 
 _WORKERS = flags.DEFINE_integer(
     "workers", 2, "Worker processes of `local`.", lower_bound=1
@@ -65,8 +64,6 @@ _SILENT_SECONDS = flags.DEFINE_float(
     "answer: an epoch waits for it.",
     lower_bound=1.0,
 )
-
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 # A worker asks each second for what there is to do; TensorFlow's default is 30 seconds.
 _HEARTBEAT_MS = 1_000
@@ -249,13 +246,6 @@ def _free_port() -> int:
 
 def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
     """Returns a worker process on this host, which ends with this process."""
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def end_with_parent() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
     # stdout is that of the result of this command.
     return subprocess.Popen(
         [
@@ -268,7 +258,7 @@ def _start_worker(dispatcher: str, port: int) -> "subprocess.Popen[bytes]":
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        preexec_fn=end_with_parent,
+        preexec_fn=child_process.end_with_parent(),
     )
 
 

@@ -33,7 +33,7 @@ import tqdm
 from absl import app, flags
 
 import tfpipe
-from benchmarks.models import catalog, published
+from benchmarks.models import catalog, publications, published
 from benchmarks.options import command, input_flags, shared_flags
 from benchmarks.reporting import output
 from benchmarks.reporting.progress import Progress
@@ -167,8 +167,8 @@ def _feeds(
         return {"feeds": [], "sentences": []}
     rate = best["megabytes_per_second"]
     sizes = (
-        place.mean_record_bytes or feeds.IMAGENET_RECORD_BYTES,
-        feeds.LARGE_RECORD_BYTES,
+        place.mean_record_bytes or publications.IMAGENET_RECORD_BYTES,
+        publications.LARGE_RECORD_BYTES,
     )
     rows = feeds.table(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
     found = [

@@ -23,7 +23,10 @@ from typing import Any
 from absl import flags
 
 import tfpipe
-from benchmarks.options import command, shared_flags
+from benchmarks.options import (
+    command,
+    shared_flags,  # noqa: F401  # defines --data_dir, --image_size, --batch_size
+)
 from benchmarks.reporting import output
 from studies.figures import Run, cost, rate
 
@@ -96,13 +99,13 @@ def job_options(*, batch_size: int = 64) -> dict[str, Any]:
     Raises:
         ValueError: If --data_dir is not set.
     """
-    shared = shared_flags.shared()
-    if not shared["data_dir"]:
+    values = flags.FLAGS
+    if not values.data_dir:
         raise ValueError("--data_dir must be the folder of a converted data set.")
     return {
-        "data_dir": str(shared["data_dir"]),
-        "image_size": shared["image_size"] or 224,
-        "batch_size": shared["batch_size"] or batch_size,
+        "data_dir": str(values.data_dir),
+        "image_size": values.image_size or 224,
+        "batch_size": values.batch_size or batch_size,
         "num_warmup_images": NUM_TIMED_IMAGES.value // 4,
         "num_timed_images": NUM_TIMED_IMAGES.value,
     }

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from benchmarks.advisor import facts as facts_, run_costs
 from benchmarks.advisor.facts import Fact, Facts
-from benchmarks.models import catalog
+from benchmarks.models import catalog, publications
 from benchmarks.models.accelerators import Accelerator, Figure
-from benchmarks.system.storage import feeds
 
 _WEKA = "WekaIO, DGX-1"
 
@@ -70,7 +69,7 @@ WHOLE_BATCHES = 1.198 / 1.436  # of that CPU time, at 104 kB
 ENTRY_POINTS = 0.490 / 0.562
 ENTRY_POINTS_SOURCE = "2026-11-24-decode.json"
 _RECORD = Fact(
-    float(feeds.IMAGENET_RECORD_BYTES),
+    float(publications.IMAGENET_RECORD_BYTES),
     "ILSVRC-2012, train: 147,531,475,882 B, 1,281,167 images",
 )
 # The faster paths of a pipeline, as the presets choose them.

@@ -1,12 +1,13 @@
-"""Liveness: which rank of a run is lost or delays the others.
+"""Liveness: which rank of a run is lost or delays the others; which worker is silent.
 
-In: the steps that each rank reports, and the time of each report. Out: an error text,
-or None. Nothing here waits or communicates. Times are in seconds, as `time.monotonic`
-gives them.
+In: the steps that each rank reports, and the time of each report; or the addresses of
+the workers of a tf.data service. Out: an error text, or None; or sentences. Nothing
+here waits or communicates. Times are in seconds, as `time.monotonic` returns.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 
@@ -161,3 +162,43 @@ class Liveness:
             f"{now - silent[0].heard:.1f} s; the last one was {silent[0].place}. The "
             "process is stopped, or its host cannot be reached."
         )
+
+
+@dataclasses.dataclass
+class SilentWorkers:
+    """Finds the workers that have not answered for some time.
+
+    Args:
+        limit: Seconds after which a worker is silent.
+        is_answering: Whether a worker answers, `tfpipe.service_worker_answers`.
+        clock: Seconds; for tests.
+    """
+
+    limit: float
+    is_answering: Callable[[str], bool]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._answered: dict[str, float] = {}
+        self._silent: set[str] = set()
+
+    def look(self, addresses: Collection[str]) -> list[str]:
+        """Asks each worker, and returns a sentence for each that is silent or back."""
+        sentences = []
+        for address in addresses:
+            is_alive, now = self.is_answering(address), self.clock()
+            if is_alive or address not in self._answered:
+                self._answered[address] = now
+            silence = now - self._answered[address]
+            if is_alive and address in self._silent:
+                self._silent.remove(address)
+                sentences.append(f"The worker at {address} answers again.")
+            elif silence >= self.limit and address not in self._silent:
+                self._silent.add(address)
+                sentences.append(
+                    f"The worker at {address} has not answered for {silence:.0f} "
+                    "seconds. Epochs of which it has records cannot end without it: "
+                    f"start it again with --address={address}, or end their trainers "
+                    "and this service."
+                )
+        return sentences

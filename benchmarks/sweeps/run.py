@@ -7,11 +7,9 @@ instead. A file is complete as soon as it exists, so a run that has a result fil
 done, until its data change: the result is then moved to `stale/`.
 """
 
-import ctypes
 import hashlib
 import itertools
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -26,13 +24,13 @@ from typing import IO, Any, NamedTuple
 import tfpipe
 from benchmarks.reporting import output
 from benchmarks.sweeps.plan import Result, Run
+from benchmarks.system import child_process
 from tfpipe.errors import count_of
 
 FAILED_DIR = "failed"
 STALE_DIR = "stale"
 
 _GATE_NOT_MET = 2  # exit code of benchmarks.train, which has printed its result
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 _GRACE_SECONDS = 20.0  # horovodrun needs up to ten to end its ranks
 _RANK_PREFIX = re.compile(r"^\[\d+\]<std(out|err)>:")
 # horovodrun ends with 1 whatever its ranks end with; it says their code on stderr.
@@ -205,21 +203,13 @@ def _run(
     command: Sequence[str], stdout: IO[bytes], stderr: IO[bytes], timeout: float
 ) -> int | None:
     """Returns the exit code of a command; None if it was ended at the timeout."""
-    # The kernel ends the run if the sweep is killed: an orphan would slow down the
-    # next run. The parent may be gone before prctl is called, hence the check.
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def end_with_parent() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
-        preexec_fn=end_with_parent,
+        # An orphan of a sweep that was killed would slow down the next run.
+        preexec_fn=child_process.end_with_parent(),
     )
     try:
         return process.wait(timeout)

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.reporting import environment
-from benchmarks.system import probes
+from benchmarks.system import page_cache, probes
 from benchmarks.system.probes import UNREADABLE, Probe, Reading
-from benchmarks.system.resident_watch import COST_LIMIT, ResidentWatch
 
+COST_LIMIT = 0.01  # largest part of a core that reading a figure again and again takes
+_MAX_BYTES = 16e9  # measured in 0.24 s, so every 24 s
+_FIRST_SECONDS = 1.0  # time to wait for the first measurement
 # Entries of `Sampler.figures` that are no figures.
 _TEXTS = ("absent", "host_id", "started_at", "ended_at")
 
@@ -50,6 +52,77 @@ class _Paced:
             self._cost = time.thread_time() - start
             self._read_at = now
         return self._reading
+
+
+class ResidentWatch:
+    """Measures the part of files in the page cache again and again inside its `with`.
+
+    A thread of its own measures, because a file server that does not answer blocks a
+    measurement. 1 GB takes 15 ms of CPU time (mincore on all pages), so a measurement
+    is repeated only as often as 1 % of a core allows, and a large data set is measured
+    by an even sample of the files.
+
+    Args:
+        files: Paths of all files of the data.
+        num_bytes: Their size together, in bytes.
+        interval_seconds: Shortest time between two measurements.
+    """
+
+    def __init__(
+        self, files: Sequence[str], num_bytes: float, interval_seconds: float
+    ) -> None:
+        self._files = even_sample(files, num_bytes)
+        self._interval_seconds = interval_seconds
+        self._newest: float | None = None
+        self._error = "it was not measured yet"
+        self._has_first, self._stop = threading.Event(), threading.Event()
+
+    def __enter__(self) -> "ResidentWatch":
+        threading.Thread(target=self._run, daemon=True).start()
+        self._has_first.wait(_FIRST_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+    def read(self) -> Reading:
+        """Returns the newest part of the files in the page cache, 0 to 1.
+
+        Raises:
+            OSError: If it cannot be measured.
+        """
+        if self._newest is None:
+            raise OSError(self._error)
+        return Reading(gauges={"resident_fraction": self._newest})
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            start = time.thread_time()
+            try:
+                measured = page_cache.measure(self._files)
+            except UNREADABLE as error:
+                self._newest, self._error = None, str(error)
+            else:
+                resident, self._error = measured["resident_bytes"], measured["remark"]
+                if resident is not None:
+                    self._newest = resident / max(1, measured["num_bytes"])
+            self._has_first.set()
+            if self._newest is None:
+                return
+            cost = time.thread_time() - start
+            wait = max(self._interval_seconds, cost / COST_LIMIT)
+
+
+def even_sample(files: Sequence[str], num_bytes: float) -> list[str]:
+    """Returns files at even distances that have about 16 GB; all files if these do.
+
+    Args:
+        files: Paths of the files, at least one.
+        num_bytes: Size of all of them.
+    """
+    step = max(1, round(num_bytes / _MAX_BYTES))
+    return list(files[::step])
 
 
 class Sampler:

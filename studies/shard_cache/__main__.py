@@ -34,7 +34,7 @@ from typing import Any
 from absl import flags
 
 import tfpipe
-from benchmarks.options import command, shared_flags
+from benchmarks.options import command
 from studies import figures, harness
 from studies.shard_cache import server
 from studies.shard_cache.variants import PAIRS, Job, rclone_program
@@ -235,7 +235,7 @@ def _new_folder(*parts: str) -> pathlib.Path:
 
 def _check() -> None:
     harness.job_options()
-    if not shared_flags.shared()["shard_cache_dir"]:
+    if not flags.FLAGS.shard_cache_dir:
         raise ValueError("--shard_cache_dir must be a folder on a local disk.")
     if unknown := set(_PARTS.value) - set(PARTS):
         raise ValueError(
@@ -248,7 +248,7 @@ def _check() -> None:
 
 def _study() -> harness.Outcome:
     _check()
-    parts = measure_parts(pathlib.Path(shared_flags.shared()["shard_cache_dir"]))
+    parts = measure_parts(pathlib.Path(flags.FLAGS.shard_cache_dir))
     checked = claims(parts)
     return harness.Outcome(
         figures={**parts, "claims": checked}, table=table(parts, checked)

@@ -9,12 +9,6 @@ from typing import Any
 
 from benchmarks.models.accelerators import Accelerator
 
-IMAGENET_RECORD_BYTES = (
-    115_154  # ILSVRC-2012 train: 147,531,475,882 B, 1,281,167 images
-)
-# The same images three times as wide and high, as JPEG of quality 100: 22.5 TB in 13
-# copies, the larger data set of Dell's and NVIDIA's test of Inception-v4 on 72 V100.
-LARGE_RECORD_BYTES = 1_351_000
 _IN_SENTENCE = ("h100", "v100")
 
 

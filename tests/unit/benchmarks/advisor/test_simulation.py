@@ -1,4 +1,4 @@
-"""benchmarks.advisor.simulation: where it is exact, and where hosts wait."""
+"""The closed form of the ceilings beside an event simulation of the same hosts."""
 
 import dataclasses
 import math
@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from benchmarks.advisor import ceilings, simulation
+from benchmarks.advisor import ceilings
 from benchmarks.advisor.scenario import Data, Host, Scenario, Work
-from benchmarks.advisor.simulation import Behaviour, Floats, simulate
+from tests.unit.benchmarks.advisor import simulation
+from tests.unit.benchmarks.advisor.simulation import Behaviour, Floats, simulate
 
 # 16 accelerators of 100 images/s, which need 160 MB/s and 16 of the 32 cores.
 BASE = Scenario(
@@ -211,23 +212,3 @@ def test_ten_thousand_accelerators_take_a_moment() -> None:
 
     assert steady.images_per_second == pytest.approx(500_000, rel=0.02)
     assert steady.bound_by == "storage"
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: simulate(BASE, num_epochs=0), "num_epochs must be >= 1"),
-        (lambda: simulate(BASE, max_steps=1), "max_steps >= 2"),
-        (
-            lambda: simulate(replaced(BASE, data={"num_images": 900})),
-            "2 steps of 800 images",
-        ),
-        (lambda: Behaviour(num_batches_ahead=0), "num_batches_ahead must be >= 1"),
-        (lambda: Behaviour(num_readers=0), "num_readers must be >= 1"),
-        (lambda: Behaviour(request_seconds=-1), "request_seconds must be >= 0"),
-        (lambda: simulation.lognormal(-1), "spread must be >= 0"),
-    ],
-)
-def test_wrong_arguments_are_refused(call, message) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -1,17 +1,17 @@
-"""benchmarks.system.resident_watch: the files' part of the page cache during a run."""
+"""benchmarks.system.telemetry: the files' part of the page cache during a run."""
 
 import pytest
 
-from benchmarks.system import page_cache, resident_watch
-from benchmarks.system.resident_watch import ResidentWatch
+from benchmarks.system import page_cache, telemetry
+from benchmarks.system.telemetry import ResidentWatch
 
 
 def test_a_large_data_set_is_measured_by_an_even_sample():
     files = [f"{number:04}" for number in range(1000)]
 
-    assert resident_watch.sample(files, 15e9) == files
-    assert resident_watch.sample(files, 160e9) == files[::10]
-    assert resident_watch.sample(files[:3], 160e9) == files[:1]
+    assert telemetry.even_sample(files, 15e9) == files
+    assert telemetry.even_sample(files, 160e9) == files[::10]
+    assert telemetry.even_sample(files[:3], 160e9) == files[:1]
 
 
 def test_the_newest_measurement_is_read(tmp_path, monkeypatch):
