@@ -21,7 +21,7 @@ from tfpipe.pipeline import Pipeline
 from tfpipe.reading.state import State
 from tfpipe.shards import index
 from tfpipe.shards.records import Ints
-from tfpipe.stages import fault_logs
+from tfpipe.stages import faults
 from tfpipe.stages.faults import FaultLog
 
 MAX_PERIOD = 1 << 20
@@ -77,7 +77,7 @@ class Mixture:
     @property
     def faults(self) -> FaultLog | None:
         """The log of the damaged records of all pipelines, or None."""
-        return fault_logs.combined([pipeline.faults for pipeline in self.pipelines])
+        return faults.combined([pipeline.faults for pipeline in self.pipelines])
 
     @property
     def steps_per_epoch(self) -> int:

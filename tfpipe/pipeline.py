@@ -23,7 +23,7 @@ from tfpipe.reading import building
 from tfpipe.reading.building import Source, Stage, Tunable, Wrapper
 from tfpipe.reading.state import State
 from tfpipe.shards import index
-from tfpipe.stages import fault_logs
+from tfpipe.stages import faults
 from tfpipe.tuning import Tuning
 
 __all__ = ["Pipeline", "Source", "Stage", "Wrapper"]
@@ -270,7 +270,7 @@ class Pipeline:
     def faults(self) -> Any:
         """The log of the damaged records of the source and all stages, or None."""
         having = (self.source, *self.stages)
-        return fault_logs.combined([getattr(each, "faults", None) for each in having])
+        return faults.combined([getattr(each, "faults", None) for each in having])
 
     @property
     def fingerprint(self) -> str:

@@ -143,7 +143,7 @@ class Filled:
         sound = self.store.have[rows] == store.KEPT
         self.store.put_damaged(rows[~sound])
         good = np.flatnonzero(sound)
-        # As in `stages.damaged`: the next sound record stands in, at the end the first.
+        # As in `stages.stand_in`: the next sound record, at the end the first.
         stand_in = np.arange(len(records))
         if len(good):
             stand_in = good[np.searchsorted(good, stand_in) % len(good)]

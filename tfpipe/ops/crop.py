@@ -1,10 +1,11 @@
 """Crops: example -> example, from JPEG bytes to an image of fixed size.
 
 In: an example with `encoded`, `height`, `width` (see `parse.Parse`). Out: the example
-with `image` in their place. Each op only chooses a crop box, the part of the image it
-wants. `crop_image` turns a crop box into pixels in one pass: it decodes the box, at a
-smaller scale where that is enough, resizes it, mirrors it and, if asked to, normalizes
-it. The native op and TensorFlow's stock ops can both do so, with the same pixels. Where
+with `image` in their place. An op chooses a crop box, the part of the image to keep.
+`crop_image` turns a crop box into pixels in one pass: decode the box, at a smaller
+scale where a smaller scale is enough, resize, mirror and, if asked to, normalize. Two
+kernels do so: the native op, and TensorFlow's stock ops, the second half of this
+module. Both do the same arithmetic in the same order, and give the same pixels. Where
 an example has `boxes` (see `ops.boxes`), a crop moves them with the pixels.
 """
 
@@ -17,8 +18,8 @@ import tensorflow as tf
 from tfpipe import errors
 from tfpipe.native import op as native_op, selection
 from tfpipe.native.selection import CropOp
-from tfpipe.ops import boxes, crop_stock, other_formats, stateless_random
-from tfpipe.ops.basic import Example, Flip, Normalize, op_seed
+from tfpipe.ops import boxes, other_formats, stateless_random
+from tfpipe.ops.basic import Example, Flip, Normalize, ToNCHW, op_seed
 
 Quality = Literal["fast", "exact"]
 Dtype = Literal["uint8", "float32", "bfloat16"]
@@ -27,6 +28,9 @@ ImageSize = int | tuple[int, int]
 
 # Largest side of the native op's images; equals kMaxImageSize in native/src/crop.cc.
 MAX_IMAGE_SIZE = 1 << 14
+
+# Factors by which libjpeg can decode smaller: the scales of its inverse DCT.
+_RATIOS = (1, 2, 4, 8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -39,10 +43,10 @@ class Crop:
         out  image: `dtype` [height, width, 3] of `image_size`, 0..255
 
     Args:
-        image_size: Height and width of the result in pixels: one number for a square,
-            or (height, width).
+        image_size: Height and width of the result in pixels: a number for a square, or
+            (height, width).
         quality: "fast" or "exact", see `crop_image`.
-        dtype: "uint8", or "float32" or "bfloat16" for values that are not rounded.
+        dtype: "uint8", or "float32" or "bfloat16" for values without rounding.
         normalize: Normalization of float values, done in the same pass.
         layout: "NHWC", or "NCHW" for [3, height, width].
         crop_op: "auto", "native" or "stock", see `native.selection.resolve`.
@@ -64,28 +68,27 @@ class Crop:
     jpeg_only: bool = False
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
         errors.settle_sides(self, "image_size", most=MAX_IMAGE_SIZE)
         errors.require_kind(self, "normalize", self.normalize, Normalize, or_none=True)
         errors.settle_bools(self, "jpeg_only")
-        if self.quality not in ("fast", "exact"):
-            raise ValueError(
-                f"{name}.quality must be fast or exact, got {self.quality!r}."
-            )
-        if self.dtype not in ("uint8", "float32", "bfloat16"):
-            raise ValueError(
-                f"{name}.dtype must be uint8, float32 or bfloat16, got {self.dtype!r}."
-            )
+        choices = {
+            "quality": "fast or exact",
+            "dtype": "uint8, float32 or bfloat16",
+            "layout": "NHWC or NCHW",
+        }
+        for field, words in choices.items():
+            value, allowed = getattr(self, field), words.replace(" or ", ", ")
+            if value not in allowed.split(", "):
+                raise ValueError(
+                    f"{type(self).__name__}.{field} must be {words}, got {value!r}."
+                )
         if self.normalize is not None and self.dtype == "uint8":
             raise ValueError(
-                f"{name}.normalize must come with dtype float32 or bfloat16, got uint8."
+                f"{type(self).__name__}.normalize must come with dtype float32 or "
+                "bfloat16, got uint8."
             )
-        if self.layout not in ("NHWC", "NCHW"):
-            raise ValueError(
-                f"{name}.layout must be NHWC or NCHW, got {self.layout!r}."
-            )
-        # Settled here, so that the op that runs is the one that is printed.
-        object.__setattr__(self, "crop_op", selection.resolve(self.crop_op))
+        # Settled here, so that the printed op is the op at work.
+        errors.settle(self, "crop_op", selection.resolve(self.crop_op))
 
     def __repr__(self) -> str:
         # The op's own fields stand after image_size, as in the op's documentation.
@@ -136,12 +139,19 @@ class RandomCrop(Crop):
     """Decodes a random part of the image and resizes it: Inception's augmentation.
 
     The crop box's aspect ratio is uniform in `ratio`, its height uniform among the
-    heights that give an area in `area` (after Szegedy et al., "Going Deeper with
+    heights with an area in `area` (after Szegedy et al., "Going Deeper with
     Convolutions", 2014, section 6). If no box fits in `max_attempts` attempts, the box
     is the whole image. `tf.image.stateless_sample_distorted_bounding_box` draws the
-    box. Only the box is decoded. The box does not depend on the shape of the result, to
-    which it is stretched, as by torchvision's `RandomResizedCrop`: for results that are
-    not square, give `ratio` the range that suits them.
+    box. Only the box is decoded. The box is stretched to the shape of the result, as by
+    torchvision's `RandomResizedCrop`, and does not depend on that shape: for results
+    that are not square, choose a suitable `ratio`.
+
+    Example:
+        >>> jpeg = tf.io.encode_jpeg(tf.zeros([40, 60, 3], tf.uint8))
+        >>> example = {"encoded": jpeg, "height": 40, "width": 60}
+        >>> example["seed"] = tf.constant([1, 2], tf.int64)
+        >>> tfpipe.RandomCrop(image_size=32)(example)["image"].shape
+        TensorShape([32, 32, 3])
 
     Args:
         area: Smallest and largest share of the image's area, 0 < low <= high <= 1.
@@ -182,12 +192,21 @@ class RandomScaleCrop(Crop):
     """Decodes a random square of random size and resizes it: VGG's augmentation.
 
     Equals scaling the image so that its short side is S, a whole number drawn from
-    `short_side`, and cropping image_size x image_size anywhere in it (Simonyan &
-    Zisserman, "Very Deep Convolutional Networks", 2014, section 3.1, multi-scale).
-    One difference: the square is rounded to whole pixels of the image and resized once.
+    `short_side`, and cropping image_size x image_size anywhere in the scaled image
+    (Simonyan & Zisserman, "Very Deep Convolutional Networks", 2014, section 3.1,
+    multi-scale). A difference: the square is rounded to whole pixels of the image and
+    resized once.
 
     For a result that is not square the crop box has the result's aspect ratio, and S is
-    the short side of the largest box of that ratio within the scaled image.
+    the short side of the largest box of this aspect ratio within the scaled image.
+
+    Example:
+        >>> jpeg = tf.io.encode_jpeg(tf.zeros([40, 60, 3], tf.uint8))
+        >>> example = {"encoded": jpeg, "height": 40, "width": 60}
+        >>> example["seed"] = tf.constant([1, 2], tf.int64)
+        >>> op = tfpipe.RandomScaleCrop(image_size=32, short_side=(36, 72))
+        >>> op(example)["image"].shape
+        TensorShape([32, 32, 3])
 
     Args:
         short_side: Smallest and largest S in pixels; low must be at least the short
@@ -229,9 +248,15 @@ class CenterCrop(Crop):
     customary 224 of 256 (He et al., "Deep Residual Learning", 2015). For a result that
     is not square the crop box has the result's aspect ratio.
 
+    Example:
+        >>> jpeg = tf.io.encode_jpeg(tf.zeros([40, 60, 3], tf.uint8))
+        >>> example = {"encoded": jpeg, "height": 40, "width": 60}
+        >>> tfpipe.CenterCrop(image_size=32)(example)["image"].shape
+        TensorShape([32, 32, 3])
+
     Args:
-        fraction: Sides of the crop box as a share of those of the largest box of its
-            aspect ratio within the image, 0 < fraction <= 1.
+        fraction: Sides of the crop box as a share of the sides of the largest box of
+            its aspect ratio within the image, 0 < fraction <= 1.
 
     `Crop` describes the element and the other arguments.
     """
@@ -251,7 +276,13 @@ class CenterCrop(Crop):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Resize(Crop):
-    """Decodes the whole image and resizes it, whatever its aspect ratio.
+    """Decodes the whole image and resizes it to any aspect ratio.
+
+    Example:
+        >>> jpeg = tf.io.encode_jpeg(tf.zeros([40, 60, 3], tf.uint8))
+        >>> example = {"encoded": jpeg, "height": 40, "width": 60}
+        >>> tfpipe.Resize(image_size=(16, 24))(example)["image"].shape
+        TensorShape([16, 24, 3])
 
     `Crop` describes the element and the arguments.
     """
@@ -280,24 +311,26 @@ def crop_image(
     jpeg_only: bool = False,
     entry_points: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Returns a crop box of an image, resized, for one image or a batch.
+    """Returns a crop box of an image, resized, for an image or a batch.
 
-    The result is resized bilinearly with half-pixel centers.
+    The result is resized bilinearly with half-pixel centers. Neither quality smooths
+    the image before the resizing skips pixels; a smaller DCT smooths a little.
 
-    "exact" decodes the crop box in full and resizes it. "fast" decodes it at 1/2, 1/4
-    or 1/8 of its size, by libjpeg's smaller inverse DCT, if no side of it then falls
-    below that of the result. The box's edges then move out by less than a scaled pixel,
-    which is less than a pixel of the result. Where nothing is scaled, both give equal
-    pixels. Neither way smooths the image before it skips pixels; the smaller DCT
-    smooths a little.
+    | quality | decodes the crop box             | edges of the crop box              |
+    |---------|----------------------------------|------------------------------------|
+    | "exact" | in full                          | stay                               |
+    | "fast"  | at 1/2, 1/4 or 1/8 of its size,  | move out by less than a scaled     |
+    |         | by libjpeg's smaller inverse     | pixel, so by less than a pixel of  |
+    |         | DCT, if no side then falls below | the result; they stay where        |
+    |         | the side of the result           | nothing is scaled                  |
 
     Args:
         encoded: string [] or [n], JPEG, of any subsampling; gray and CMYK become RGB.
-            PNG as well, which only the stock ops decode, always as a whole.
+            PNG as well: only the stock ops decode PNG, always as a whole.
         crop_box: int32 [4] or [n, 4], top, left, height, width in pixels, within the
             image.
-        image_size: Height and width of the result in pixels: one number for a square,
-            or (height, width).
+        image_size: Height and width of the result in pixels: a number for a square, or
+            (height, width).
         flip: bool [] or [n], whether to mirror the result left to right.
         quality: "fast" or "exact".
         dtype: "uint8", rounded to even, or "float32" or "bfloat16", not rounded.
@@ -306,9 +339,9 @@ def crop_image(
         crop_op: "auto", "native" or "stock", see `native.selection.resolve`. The pixels
             are the same, so far as the libjpeg-turbo of TensorFlow and of Pillow agree.
         jpeg_only: Whether PNG is refused.
-        entry_points: string [] or [n], what `native.entry_points.find` returns for each
-            image, or empty strings. The native op then reaches the crop box sooner. The
-            pixels are the same; a table that is damaged or of another image is ignored.
+        entry_points: string [] or [n], the results of `native.entry_points.find`, or
+            empty strings. The native op then reaches the crop box sooner. The pixels
+            are the same; a table with damage or of another image is ignored.
 
     Returns:
         `dtype` [height, width, 3], or [3, height, width] for "NCHW", with a first
@@ -316,8 +349,8 @@ def crop_image(
 
     Raises:
         tf.errors.InvalidArgumentError: If the bytes are neither JPEG nor PNG, or the
-            crop box is not within the image. The native op's message says which of the
-            two, and names the image's position in a batch.
+            crop box is not within the image. The native op's message tells the two
+            errors apart, and names the image's position in a batch.
         RuntimeError: If `crop_op` is "native" and the native op cannot be used.
         ValueError: If a side of `image_size` is not from 1 to MAX_IMAGE_SIZE.
     """
@@ -342,7 +375,7 @@ def crop_image(
         )
 
     crop = functools.partial(
-        crop_stock.crop,
+        _stock_crop,
         sides=sides,
         fast=quality == "fast",
         **shared,
@@ -382,8 +415,8 @@ def _share(
     Args:
         sizes: int32 [..., 2], height and width of the image in pixels.
         sides: Height and width of the result, whose aspect ratio the box gets.
-        share: Sides of the box as a share of those of the largest such box, above 0 and
-            at most 1; a number, or float32 [..., 1].
+        share: Sides of the box as a share of the sides of the largest such box, above 0
+            and at most 1; a number, or float32 [..., 1].
 
     Returns:
         int32 [..., 2], height and width in pixels.
@@ -394,3 +427,125 @@ def _share(
     across = exact[..., ::-1] * [height / width, width / height]
     pixels = tf.round(tf.minimum(exact, across) * share)
     return tf.maximum(tf.cast(pixels, tf.int32), 1)
+
+
+def _stock_crop(
+    encoded: tf.Tensor,
+    crop_box: tf.Tensor,
+    *flips: tf.Tensor,
+    sides: tuple[int, int],
+    fast: bool,
+    dtype: str,
+    normalize: Normalize | None,
+    layout: str,
+    jpeg_only: bool,
+) -> tf.Tensor:
+    """Returns the pixels of an image by TensorFlow's own kernels, see `crop_image`.
+
+    `sides` are height and width of the result in pixels. `flips` has a bool [], or
+    nothing for an image without mirroring.
+    """
+
+    def from_jpeg() -> tf.Tensor:
+        if fast:
+            return _decode_scaled(encoded, crop_box, sides)
+        return _decode(encoded, crop_box, ratio=1)
+
+    if jpeg_only:
+        pixels = from_jpeg()
+    else:
+        pixels = other_formats.crop_box_pixels(encoded, crop_box, from_jpeg)
+    # Mirrored while a pixel is still 3 bytes: floats would cost three times as much.
+    if dtype != "uint8":
+        pixels = _mirror(pixels, *flips)
+    # tf.image.resize would add a dozen small ops to this kernel, 4 % of the whole cost.
+    resized = tf.raw_ops.ResizeBilinear(
+        images=pixels[tf.newaxis],
+        size=sides,
+        half_pixel_centers=True,
+    )
+    image = tf.reshape(resized, [*sides, 3])
+    if dtype == "uint8":
+        image = _round(image)
+        image = _mirror(image, *flips)
+    if normalize is not None:
+        image = normalize({"image": image})["image"]
+    if dtype == "bfloat16":
+        image = tf.cast(image, tf.bfloat16)
+    return image if layout == "NHWC" else ToNCHW()({"image": image})["image"]
+
+
+def scaled_crop_box(crop_box: tf.Tensor, ratio: int) -> tf.Tensor:
+    """Returns the crop box within an image decoded at 1 / ratio of its size.
+
+    The result is the smallest box around the crop box. An edge moves out by less than a
+    scaled pixel, so the center moves by less than half a scaled pixel. The box stays
+    within the scaled image, whose sides are ceil(size / ratio).
+
+    Args:
+        crop_box: int32 [4], top, left, height, width.
+        ratio: 1, 2, 4 or 8.
+
+    Returns:
+        int32 [4], top, left, height, width.
+    """
+    begin = crop_box[:2] // ratio
+    end = (crop_box[:2] + crop_box[2:] + ratio - 1) // ratio
+    return tf.concat([begin, end - begin], 0)
+
+
+def _decode_scaled(
+    encoded: tf.Tensor, crop_box: tf.Tensor, sides: tuple[int, int]
+) -> tf.Tensor:
+    times = tf.minimum(crop_box[2] // sides[0], crop_box[3] // sides[1])
+    # The ratio is an attribute of the op, so every ratio needs an op of its own.
+    return tf.switch_case(
+        sum(tf.cast(times >= ratio, tf.int32) for ratio in _RATIOS[1:]),
+        [
+            lambda ratio=ratio: _decode(
+                encoded,
+                scaled_crop_box(crop_box, ratio) if ratio > 1 else crop_box,
+                ratio,
+            )
+            for ratio in _RATIOS
+        ],
+    )
+
+
+def _decode(encoded: tf.Tensor, crop_box: tf.Tensor, ratio: int) -> tf.Tensor:
+    return tf.raw_ops.DecodeAndCropJpeg(
+        contents=encoded,
+        crop_window=crop_box,
+        channels=3,
+        ratio=ratio,
+        # INTEGER_FAST, the default, is 3 % faster at most where there is AVX2, and
+        # 44 dB away.
+        dct_method="INTEGER_ACCURATE",
+        # In a scaled crop of 4x2 or 2x4 chroma, libjpeg-turbo before 3.0 makes noise
+        # when it upscales smoothly; scaled down, hardly anything is left to upscale.
+        fancy_upscaling=ratio == 1,
+    )
+
+
+def _round(image: tf.Tensor) -> tf.Tensor:
+    """Equals tf.cast(tf.round(image), tf.uint8) for 0..255, at half the cost.
+
+    The scale of the quantization is 1 for the range 0..255.
+    """
+    quantized, _, _ = tf.raw_ops.QuantizeV2(
+        input=image,
+        min_range=0.0,
+        max_range=255.0,
+        T=tf.quint8,
+        mode="SCALED",
+        round_mode="HALF_TO_EVEN",
+    )
+    return tf.bitcast(quantized, tf.uint8)
+
+
+def _mirror(image: tf.Tensor, *flips: tf.Tensor) -> tf.Tensor:
+    for flip in flips:
+        image = tf.cond(
+            flip, lambda image=image: tf.reverse(image, [1]), lambda image=image: image
+        )
+    return image

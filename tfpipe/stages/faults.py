@@ -1,7 +1,8 @@
 """Faults in the data: which records are damaged, and how many may be.
 
-In: the damaged records that `damaged` and `stand_in` find. Out: a line on stderr for
-each, a summary, and an error as soon as there are more than the budget allows.
+In: the damaged records that `stages.stand_in` meets. Out: a line on stderr for a
+record, a summary, and an error as soon as there are more than the budget allows. The
+logs of a mixture's parts, or of several stages, read as one log.
 """
 
 import collections
@@ -9,22 +10,28 @@ import dataclasses
 import os
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe import errors
-from tfpipe.shards import index, records
+from tfpipe.shards import index
 
-# Each error about damaged records ends with this advice.
+# Errors about damaged records end with this advice.
 REMEDY = "Find all with python -m converters.verify, which can repair them."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
     """A damaged record.
+
+    Example:
+        >>> fault = tfpipe.Fault(
+        ...     reason="crc", shard="/x", byte_offset=0, record_id=7, detail="bad CRC"
+        ... )
+        >>> print(fault)
+        /x: record 7 of the split at byte 0: bad CRC
 
     Attributes:
         reason: Kind of damage: "crc", "header", "cut", "unreadable" or "decode".
@@ -50,15 +57,21 @@ class Fault:
 class FaultLog:
     """The damaged records that a pipeline has met, and a budget for them.
 
-    Each record is printed once on stderr and counted once, however many epochs meet it.
-    If a pipeline is built for a number of epochs, `summary` is printed on stderr after
-    the last of them.
+    A record is printed once on stderr and counted once, however many epochs meet it. If
+    a pipeline is built for a number of epochs, `summary` is printed on stderr after the
+    last epoch.
+
+    Example:
+        >>> log = tfpipe.FaultLog(max_faults=10)
+        >>> stage = tfpipe.Interleave(faults=log)
+        >>> print(log.summary())
+        Skipped 0 records.
 
     Args:
-        max_faults: Number of different records that may be damaged, >= 0; one more
-            raises an error.
-        locate: Callable (number of a record) -> (path of its shard, byte offset in it),
-            see `TFRecordSource.locate`. Only `Map` needs it.
+        max_faults: Number of different records that may be damaged, >= 0; another
+            damaged record raises an error.
+        locate: Callable (number of a record) -> (path of its shard, its byte offset),
+            see `TFRecordSource.locate`. Only `Map` needs `locate`.
 
     Raises:
         ValueError: If max_faults is below 0.
@@ -83,15 +96,15 @@ class FaultLog:
     def faults(self) -> list[Fault]:
         """The faults so far, in the order of the split."""
         with self._lock:
-            return [self._faults[number] for number in sorted(self._faults)]
+            return [self._faults[record_id] for record_id in sorted(self._faults)]
 
     @property
     def num_faults_by_reason(self) -> dict[str, int]:
-        """Number of faults of each kind."""
+        """Number of faults by kind."""
         return dict(collections.Counter(fault.reason for fault in self.faults))
 
     def summary(self) -> str:
-        """Returns the number of faults of each kind and the places of the first ten."""
+        """Returns the number of faults by kind, and where the first ten are."""
         faults = self.faults
         lines = [f"Skipped {errors.count_of(len(faults), 'record')}."]
         for reason, count in sorted(self.num_faults_by_reason.items()):
@@ -109,15 +122,15 @@ class FaultLog:
         with self._lock:
             is_new = fault.record_id not in self._faults
             self._faults.setdefault(fault.record_id, fault)
-        # A known fault raises too: a reader that ignored the error before must not lose
-        # the record silently.
+        # A fault in the log raises too: a reader that ignored the error before must not
+        # lose the record silently.
         if (error := self.error()) is not None:
             raise error
         if is_new:
             print(f"Skipped a damaged record. {fault}", file=sys.stderr)
 
     def reported_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns the same dataset, which prints `summary` after its last element."""
+        """Returns the same dataset; `summary` is printed after the last element."""
 
         def report() -> np.int64:
             if self.faults:
@@ -132,15 +145,15 @@ class FaultLog:
         whole = dataset.concatenate(
             end.flat_map(tf.autograph.experimental.do_not_convert(none))
         )
-        number = dataset.cardinality()
-        if number < 0:  # unknown or endless
+        count = dataset.cardinality()
+        if count < 0:  # unknown or endless
             return whole
-        return whole.apply(tf.data.experimental.assert_cardinality(number))
+        return whole.apply(tf.data.experimental.assert_cardinality(count))
 
     def error(self) -> errors.BadRecordError | None:
         """Returns the error to raise if the budget is exceeded, otherwise None.
 
-        `add` raises the same error within TensorFlow, which buries it in a traceback.
+        `add` raises the same error within TensorFlow, where a traceback buries it.
         """
         with self._lock:
             met = list(self._faults.values())
@@ -148,8 +161,7 @@ class FaultLog:
             return None
         return errors.BadRecordError(
             f"Found {errors.count_of(len(met), 'damaged record')}, max_faults allows "
-            f"{self.max_faults}. "
-            f"The last one: {met[-1]}. {REMEDY}"
+            f"{self.max_faults}. The last one: {met[-1]}. {REMEDY}"
         )
 
 
@@ -167,76 +179,62 @@ class Uncounted(FaultLog):
         """Does nothing."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """A record that was read; `reason` and `detail` are those of `Fault`, or empty."""
-
-    data: bytes
-    reason: str
-    detail: str
-
-
-def read_record(file: Any, offset: int) -> Found:
-    """Reads one record of an open shard, or finds out how it is damaged."""
-    try:
-        file.seek(offset)
-        header = file.read(records.HEADER_BYTES)
-        num_bytes = records.record_bytes(header)
-        if num_bytes is None:
-            return _BAD_HEADER
-        rest = num_bytes - records.HEADER_BYTES
-        # A damaged length may be huge: the read is limited to the end of the file.
-        body = file.read(max(0, min(rest, file.size() - offset)))
-    except tf.errors.OpError as error:
-        return Found(b"", "unreadable", f"it cannot be read: {error.message}")
-    return _cut(rest, len(body)) if len(body) < rest else _checked(body)
-
-
-def check_record(record: bytes, num_left: int) -> Found:
-    """Finds out how a record is damaged that is in memory.
+class FaultLogs(FaultLog):
+    """The faults of several logs, to read.
 
     Args:
-        record: The bytes where the catalog says that the record is, with header.
-        num_left: Bytes of the shard from the beginning of the record on.
+        logs: The logs; every log keeps its own budget.
     """
-    num_bytes = records.record_bytes(record[: records.HEADER_BYTES])
-    if num_bytes is None:
-        return _BAD_HEADER
-    if num_bytes > num_left:
-        header = records.HEADER_BYTES
-        return _cut(num_bytes - header, num_left - header)
-    if num_bytes != len(record):
-        detail = f"it must have {len(record)} bytes, its header says {num_bytes}"
-        return Found(b"", "header", detail)
-    return _checked(record[records.HEADER_BYTES :])
+
+    def __init__(self, logs: Sequence[FaultLog]) -> None:
+        super().__init__(sum(log.max_faults for log in logs))
+        self.logs = tuple(logs)
+
+    def __repr__(self) -> str:
+        return f"FaultLogs({list(self.logs)})"
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The faults so far, log after log, in the order of the splits."""
+        return [fault for log in self.logs for fault in log.faults]
+
+    def add(self, fault: Fault) -> None:
+        """Refuses the fault: nobody knows to which log the fault belongs.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"A fault must be added to one of the {len(self.logs)} logs, not to all of "
+            f"them, got {fault}."
+        )
+
+    def error(self) -> errors.BadRecordError | None:
+        """Returns the error to raise if a log exceeds its budget, otherwise None."""
+        raised = (log.error() for log in self.logs)
+        return next((error for error in raised if error is not None), None)
 
 
-_BAD_HEADER = Found(b"", "header", "the header (length and its CRC) is damaged")
-
-
-def _cut(wanted: int, got: int) -> Found:
-    return Found(b"", "cut", f"it must have {wanted} bytes more, got {got}")
-
-
-def _checked(body: bytes) -> Found:
-    data, tail = body[: -records.FOOTER_BYTES], body[-records.FOOTER_BYTES :]
-    detail = records.data_fault(data, tail)
-    return Found(data, "crc" if detail else "", detail)
+def combined(logs: Sequence[FaultLog | None]) -> FaultLog | None:
+    """Returns the only log, or a log that shows several; None without a log."""
+    different = list({id(log): log for log in logs if log is not None}.values())
+    if len(different) <= 1:
+        return different[0] if different else None
+    return FaultLogs(different)
 
 
 def _filename(fault: Fault) -> str:
     """Returns the name of the image, or "" if the catalog cannot be read."""
     folder, shard = os.path.split(fault.shard)
     try:
-        known = index.load(folder)
-        split, number = next(
-            (split, number)
-            for split, shards in known.splits.items()
-            for number, entry in enumerate(shards)
+        split, position = next(
+            (split, position)
+            for split, shards in index.load(folder).splits.items()
+            for position, entry in enumerate(shards)
             if entry.name == shard
         )
         name = index.load_filename(
-            folder, split, shard=number, byte_offset=fault.byte_offset
+            folder, split, shard=position, byte_offset=fault.byte_offset
         )
     except (errors.BadIndexError, StopIteration):
         return ""

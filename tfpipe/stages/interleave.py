@@ -12,11 +12,10 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.stages.basic import Example, as_it_is, require_positive
-from tfpipe.stages.damaged import read_damaged
 from tfpipe.stages.element_fallback import batch_or_empty
 from tfpipe.stages.faults import FaultLog
 from tfpipe.stages.shuffle import shuffled
-from tfpipe.stages.stand_in import Spare
+from tfpipe.stages.stand_in import Spare, read_damaged
 from tfpipe.stages.traced import traced
 from tfpipe.tuning import Tuning
 

@@ -1,11 +1,14 @@
-"""Stand-ins: elements that replace those on which an op fails.
+"""Stand-ins: sound records and examples in the places of damaged ones.
 
-In: a chunk of examples, with an op that failed on some of them. Out: the same chunk,
-each damaged example replaced by a sound one that is marked as not real. If the chunk
-has no sound example, the first sound one of the whole split replaces them. All of this
-runs only after a failure.
+In: a window with a damaged record, or a chunk of examples with an op that failed on
+some of them. Out: the same window or chunk. A sound record or example stands in for a
+damaged neighbor, and is marked as not real. Without a sound neighbor, the first sound
+record of the whole split stands in. All of this runs only after a failure: a window is
+read again, record by record.
 """
 
+import contextlib
+import dataclasses
 import os
 import threading
 from collections.abc import Callable
@@ -17,21 +20,16 @@ import tensorflow as tf
 
 from tfpipe import errors
 from tfpipe.native import record_op
-from tfpipe.stages.faults import (
-    REMEDY,
-    Fault,
-    FaultLog,
-    Found,
-    check_record,
-    read_record,
-)
+from tfpipe.shards import records
+from tfpipe.stages import philox
+from tfpipe.stages.faults import REMEDY, Fault, FaultLog
 
 Example = dict[str, tf.Tensor]
 Array = npt.NDArray[Any]
 
 
 class Spare:
-    """A sound element, which is searched for when it is first needed and then kept.
+    """A sound element: searched for when it is first needed, then kept.
 
     Args:
         dataset: Returns the elements to search.
@@ -40,18 +38,18 @@ class Spare:
     def __init__(self, dataset: Callable[[], tf.data.Dataset]) -> None:
         self._dataset = dataset
         self._lock = threading.Lock()
-        self._found: Any = None
+        self._element: Any = None
 
     def first(self, find: Callable[[Any], Any]) -> Any:
-        """Returns the result of `find` for the first element on which it does not fail.
+        """Returns the result of `find` for the first element without a failure.
 
         Raises:
             BadRecordError: If `find` fails on every element.
         """
         with self._lock:
-            if self._found is None:
-                self._found = self._search(find)
-            return self._found
+            if self._element is None:
+                self._element = self._search(find)
+            return self._element
 
     def _search(self, find: Callable[[Any], Any]) -> Any:
         reason = "there is no record"
@@ -68,6 +66,195 @@ class Spare:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class ReadRecord:
+    """The data of a record; `reason` and `detail` as of `Fault`, or empty if sound."""
+
+    data: bytes
+    reason: str
+    detail: str
+
+
+def read_record(file: Any, offset: int) -> ReadRecord:
+    """Reads a record of an open shard, or finds out its damage."""
+    try:
+        file.seek(offset)
+        header = file.read(records.HEADER_BYTES)
+        num_bytes = records.record_bytes(header)
+        if num_bytes is None:
+            return _BAD_HEADER
+        rest = num_bytes - records.HEADER_BYTES
+        # A damaged length may be huge: the read is limited to the end of the file.
+        body = file.read(max(0, min(rest, file.size() - offset)))
+    except tf.errors.OpError as error:
+        return ReadRecord(b"", "unreadable", f"it cannot be read: {error.message}")
+    return _cut(rest, len(body)) if len(body) < rest else _checked(body)
+
+
+def check_record(record: bytes, num_left: int) -> ReadRecord:
+    """Finds out the damage of a record in memory.
+
+    Args:
+        record: The bytes where the catalog has the record, with header.
+        num_left: Bytes of the shard from the beginning of the record on.
+    """
+    num_bytes = records.record_bytes(record[: records.HEADER_BYTES])
+    if num_bytes is None:
+        return _BAD_HEADER
+    if num_bytes > num_left:
+        header = records.HEADER_BYTES
+        return _cut(num_bytes - header, num_left - header)
+    if num_bytes != len(record):
+        detail = f"it must have {len(record)} bytes, its header says {num_bytes}"
+        return ReadRecord(b"", "header", detail)
+    return _checked(record[records.HEADER_BYTES :])
+
+
+_BAD_HEADER = ReadRecord(b"", "header", "the header (length and its CRC) is damaged")
+
+
+def _cut(wanted: int, got: int) -> ReadRecord:
+    return ReadRecord(b"", "cut", f"it must have {wanted} bytes more, got {got}")
+
+
+def _checked(body: bytes) -> ReadRecord:
+    data, tail = body[: -records.FOOTER_BYTES], body[-records.FOOTER_BYTES :]
+    detail = records.data_fault(data, tail)
+    return ReadRecord(data, "crc" if detail else "", detail)
+
+
+def read_damaged(window: Example, log: FaultLog | None, spare: Spare | None) -> Example:
+    """Reads a window record by record, in the order in which the window is passed on.
+
+    The next sound record of the window stands in for a damaged record, at the end of
+    the window the first sound record.
+
+    Args:
+        window: Features of a window, see `source.TFRecordSource`.
+        log: Log that counts the damaged records; None raises at the first.
+        spare: Windows to search for a sound record, if the window has none. With None
+            the data of such a window is empty.
+
+    Returns:
+        record: string [w]
+        record_id: int64 [w], the number of the stand-in where a record is damaged
+        is_real: bool [w], False where a record is damaged
+    """
+    names = ("path", "num_records", "first_record", "record_byte_offset", "is_real")
+    seed = window.get("shuffle_seed", tf.zeros([2], tf.int64))
+    origin = window.get("origin", window["path"])
+
+    def read(*values: Array) -> tuple[Array, ...]:
+        return _read_window(log, spare, *values)
+
+    record, record_id, is_real = tf.numpy_function(
+        read,
+        [*(window[name] for name in names), seed, origin],
+        (tf.string, tf.int64, tf.bool),
+    )
+    return {
+        "record": tf.ensure_shape(record, [None]),
+        "record_id": tf.ensure_shape(record_id, [None]),
+        "is_real": tf.ensure_shape(is_real, [None]),
+    }
+
+
+def _read_window(
+    log: FaultLog | None,
+    spare: Spare | None,
+    path: Array,
+    num_records: Array,
+    first_record: Array,
+    offsets: Array,
+    is_real: Array,
+    seed: Array,
+    origin: Array,
+) -> tuple[Array, ...]:
+    ids = _record_ids(num_records, first_record)
+    columns = (np.repeat(path, num_records), np.repeat(origin, num_records), offsets)
+    read = _read_records(log, *(values.tolist() for values in (*columns, ids)))
+    data = [record.data for record in read]
+    sound = np.array([not record.reason for record in read])
+    good = np.flatnonzero(sound)
+    stand_ins = np.arange(len(ids))
+    if len(good):
+        stand_ins = good[np.searchsorted(good, stand_ins) % len(good)]
+    elif spare is not None:
+        spare_data, spare_id = spare.first(_first_sound)
+        data, ids = [spare_data] * len(ids), np.full_like(ids, spare_id)
+    order = philox.shuffled(len(ids), tuple(seed.tolist())) if seed.any() else ...
+    chosen = stand_ins[order]
+    return (
+        np.array([data[position] for position in chosen], object),
+        ids[chosen],
+        sound[order] & is_real,
+    )
+
+
+def _record_ids(num_records: Array, first_record: Array) -> Array:
+    """Returns the numbers of the records of extents, in order."""
+    parts = zip(num_records, first_record, strict=True)
+    return np.concatenate([np.arange(n) + first for n, first in parts])
+
+
+def _read_records(
+    log: FaultLog | None,
+    paths: list[bytes],
+    origins: list[bytes],
+    offsets: list[int],
+    ids: list[int],
+) -> list[ReadRecord]:
+    """Reads the records of a window alone, and reports the damaged ones to the log."""
+    read = []
+    with contextlib.ExitStack() as open_files:
+        files = {
+            path: open_files.enter_context(tf.io.gfile.GFile(os.fsdecode(path), "rb"))
+            for path in sorted(set(paths))
+        }
+        rows = zip(paths, origins, offsets, ids, strict=True)
+        for path, origin, offset, record_id in rows:
+            record = read_record(files[path], offset)
+            if record.reason:
+                _report(log, record, os.fsdecode(origin), offset, record_id)
+            read.append(record)
+    return read
+
+
+def _first_sound(window: Any) -> tuple[bytes, int]:
+    """Returns the data and the number of the first sound record of a window.
+
+    Raises:
+        BadRecordError: If every record is damaged.
+    """
+    ids = _record_ids(window["num_records"].numpy(), window["first_record"].numpy())
+    paths = np.repeat(window["path"].numpy(), window["num_records"].numpy())
+    offsets = window["record_byte_offset"].numpy()
+    rows = zip(paths.tolist(), offsets.tolist(), ids.tolist(), strict=True)
+    for path, offset, record_id in rows:
+        with tf.io.gfile.GFile(os.fsdecode(path), "rb") as file:
+            record = read_record(file, offset)
+        if not record.reason:
+            return record.data, record_id
+    raise errors.BadRecordError(f"record {record_id} of {path}: {record.detail}")
+
+
+def _report(
+    log: FaultLog | None, record: ReadRecord, path: str, offset: int, record_id: int
+) -> None:
+    fault = Fault(
+        reason=record.reason,
+        shard=path,
+        byte_offset=offset,
+        record_id=record_id,
+        detail=record.detail,
+    )
+    if log is None:
+        raise errors.BadRecordError(
+            f"{fault}. {REMEDY} on_error='skip' goes on without it."
+        )
+    log.add(fault)
+
+
 def stand_in(
     chunk: Example,
     apply: Callable[[Example], Example],
@@ -79,20 +266,20 @@ def stand_in(
 ) -> Example:
     """Completes the results of a chunk after ops failed on some of its elements.
 
-    A damaged element is replaced by the next sound one of the chunk, at the end of the
-    chunk by the first one, and by the spare if all failed. Its `mask`, if there is one,
-    becomes 0.
+    The next sound element of the chunk replaces a damaged element, at the end of the
+    chunk the first sound element, and the spare if all failed. The `mask` of a replaced
+    element, if there is a mask, becomes 0.
 
     Args:
-        chunk: Features of the elements, [n, ...] each; `record_id` among them.
+        chunk: Features of the elements, [n, ...]; `record_id` among them.
         apply: The ops.
-        positions: int64 [m], sorted, m < n: the elements on which the ops did not fail.
-        results: Features of those elements after the ops, [m, ...] each.
+        positions: int64 [m], sorted, m < n: the sound elements.
+        results: Features of the sound elements after the ops, [m, ...].
         log: Log that counts the other elements.
-        spare: Elements, or batches of elements, as those of the chunk.
+        spare: Elements, or batches of elements, of the same features as the chunk.
 
     Returns:
-        The features of `results`, [n, ...] each.
+        The features of `results`, [n, ...].
     """
 
     def fill(positions: Array, results: Example, num_elements: int) -> Example:
@@ -138,18 +325,18 @@ def _reported(
 ) -> Example:
     """Reports the failed elements to the log, then returns what `fill` makes.
 
-    All of it is one op that calls Python: every build would trace a graph that hardly
-    ever runs.
+    A single op calls Python for all of this: every build would otherwise trace a graph
+    that hardly ever runs.
     """
     names, kinds = sorted(chunk), sorted(results)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def report(positions: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
         elements = dict(zip(names, values[: len(names)], strict=True))
-        made = dict(zip(kinds, values[len(names) :], strict=True))
+        complete = dict(zip(kinds, values[len(names) :], strict=True))
         sound = positions.numpy()
         _report_failed(log, apply, sound, elements)
-        filled = fill(sound, made, len(elements["record_id"]))
+        filled = fill(sound, complete, len(elements["record_id"]))
         return [filled[name] for name in kinds]
 
     values = [*(chunk[name] for name in names), *(results[name] for name in kinds)]
@@ -158,23 +345,22 @@ def _reported(
         report, [positions, *values], [value.dtype for value in kept]
     )
     return {
-        name: tf.ensure_shape(value, known.shape)
-        for name, value, known in zip(kinds, filled, kept, strict=True)
+        name: tf.ensure_shape(value, sound.shape)
+        for name, value, sound in zip(kinds, filled, kept, strict=True)
     }
 
 
 def _first(spare: Spare, apply: Callable[[Example], Example]) -> Example:
-    """Returns the spare, after the ops, as a chunk of one element."""
+    """Returns the spare, after the ops, as a chunk of a single element."""
 
     def find(example: Example) -> Example:
         if example["record_id"].shape.rank:  # a batch
             parts = tf.data.Dataset.from_tensor_slices(example)
             return Spare(lambda: parts).first(find)  # type: ignore[no-any-return]
-        made = apply(example)
-        return {name: value[tf.newaxis] for name, value in made.items()}
+        return {name: value[tf.newaxis] for name, value in apply(example).items()}
 
-    found: Example = spare.first(find)
-    return found
+    element: Example = spare.first(find)
+    return element
 
 
 def _report_failed(
@@ -192,38 +378,30 @@ def _report_failed(
         except tf.errors.OpError as error:
             detail = f"an op failed on it: {error.message}"
         reason, detail = _reason(chunk, position, detail)
-        number = int(record_ids[position])
+        record_id = int(record_ids[position])
         assert log.locate is not None  # Map has checked it
-        shard, offset = log.locate(number)
-        log.add(
-            Fault(
-                reason=reason,
-                shard=shard,
-                byte_offset=offset,
-                record_id=number,
-                detail=detail,
-            )
-        )
+        record = ReadRecord(b"", reason, detail)
+        _report(log, record, *log.locate(record_id), record_id)
 
 
 def _reason(chunk: Example, position: int, detail: str) -> tuple[str, str]:
     """Returns why an op failed on an element, as `Fault.reason` and `Fault.detail`.
 
-    An op that parses the record fails on a damaged one, see `ReadAhead`.
+    An op that parses the record fails on a damaged record, see `ReadAhead`.
     """
     if "byte_offset" not in chunk:
         return "decode", detail
-    place = os.fsdecode(chunk["path"][position].numpy())
+    path = os.fsdecode(chunk["path"][position].numpy())
     offset = int(chunk["byte_offset"][position])
-    found = _held(chunk, position, place, offset)
-    if found is None:
-        with tf.io.gfile.GFile(place, "rb") as file:
-            found = read_record(file, offset)
-    return (found.reason, found.detail) if found.reason else ("decode", detail)
+    record = _held(chunk, position, path, offset)
+    if record is None:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            record = read_record(file, offset)
+    return (record.reason, record.detail) if record.reason else ("decode", detail)
 
 
-def _held(chunk: Example, position: int, place: str, offset: int) -> Found | None:
-    """Returns what is wrong with a record in memory; None if it could not be read.
+def _held(chunk: Example, position: int, path: str, offset: int) -> ReadRecord | None:
+    """Checks a record in memory; None if there is none.
 
     A shard cache may have evicted the record by now.
     """
@@ -231,7 +409,7 @@ def _held(chunk: Example, position: int, place: str, offset: int) -> Found | Non
         return None
     try:
         record = record_op.held_bytes(chunk["held"][position]).numpy()
-        num_left = os.stat(place).st_size - offset
+        num_left = os.stat(path).st_size - offset
     except (OSError, tf.errors.DataLossError):
         return None
     return check_record(record, num_left)

@@ -15,10 +15,10 @@ from tfpipe.pipeline import Pipeline
 from tfpipe.profiling.host_share import HostShare
 from tfpipe.profiling.profile import Profile
 from tfpipe.service.paying import ServicePayoff
-from tfpipe.tuner import race, space, verdict
+from tfpipe.tuner import race, space
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Budget, Setting
-from tfpipe.tuner.verdict import AUTOTUNE, GAIN, GIVEN
+from tfpipe.tuner.verdict import AUTOTUNE, GAIN
 from tfpipe.tuning import Tuning
 
 
@@ -149,80 +149,6 @@ class Search:
             is_as_given=self.is_as_given,
             evidence=self.as_json(),
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """The findings of a search so far.
-
-    Attributes:
-        given: The pipeline as it was given.
-        bare: The same pipeline without tuning.
-        autotune: The setting of AUTOTUNE.
-        turns: The turns of the race that decides; empty if there was none in time.
-        settings: The settings of that race, by name.
-        trials: All trials so far.
-        profile: The costs of the stages, if they are known.
-        budget: The budget of the pipeline.
-        excess: How the given pipeline exceeds the budget; empty if it does not.
-        share: What other processes took of the host.
-        is_done: Whether the search ended in time.
-    """
-
-    given: Pipeline
-    bare: Pipeline
-    autotune: Setting
-    turns: Mapping[str, race.Turns]
-    settings: Mapping[str, Setting | None]
-    trials: Sequence[Trial]
-    profile: Profile | None
-    budget: Budget
-    excess: str
-    share: HostShare
-    is_done: bool
-
-    def search(self, demand: float | None) -> Search:
-        """Returns the winner with the evidence; `demand` as of `search_tuning`."""
-        turns, setting = self.turns, self._setting()
-        winner = self._winner() if turns else None
-        mine = turns[winner] if winner else None
-        service = None
-        if mine and self.profile:
-            service = payoff(mine, self.profile, self.budget, demand)
-        return Search(
-            pipeline=setting.of(self.bare) if setting else self.given,
-            setting=setting or space.of_pipeline(self.given),
-            autotuned=self.autotune,
-            trials=self.trials,
-            ratio=mine.ratio(turns[AUTOTUNE]) if mine and AUTOTUNE in turns else None,
-            given_ratio=mine.ratio(turns[GIVEN]) if mine and GIVEN in turns else None,
-            profile=self.profile,
-            fingerprint=self.given.fingerprint,
-            is_as_given=setting is None,
-            given_excess=self.excess,
-            service=service,
-            host_share=self.share,
-            notes=self._notes(),
-        )
-
-    def _winner(self) -> str:
-        taken = self.share.taken
-        return verdict.chosen(self.turns, may_stay=not self.excess, taken=taken)
-
-    def _setting(self) -> Setting | None:
-        if self.turns:
-            return self.settings[self._winner()]
-        # Nothing is known, so the given pipeline stays, if it can.
-        cannot = any(trial.name == GIVEN and trial.error for trial in self.trials)
-        return self.autotune if self.excess or cannot else None
-
-    def _notes(self) -> list[str]:
-        notes = [self.share.sentence] if self.share.sentence else []
-        if self.profile is None:
-            notes.append("The costs of the stages could not be measured in time.")
-        if not self.is_done:
-            notes.append("An element took longer than the time that was left.")
-        return notes
 
 
 def trials(

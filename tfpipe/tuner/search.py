@@ -21,11 +21,11 @@ from tfpipe.profiling.host_share import HostWatch
 from tfpipe.profiling.process_usage import ProcessMeter
 from tfpipe.profiling.profile import Profile
 from tfpipe.stages.map import Map
-from tfpipe.tuner import memory, placement, result, space, verdict
+from tfpipe.tuner import placement, space, verdict
+from tfpipe.tuner.lanes import Candidates, Races
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.race import Turns
-from tfpipe.tuner.races import Candidates, Races
-from tfpipe.tuner.result import Search
+from tfpipe.tuner.result import Search, Trial, payoff
 from tfpipe.tuner.space import Budget, Setting
 from tfpipe.tuner.time_limit import Deadline
 from tfpipe.tuner.verdict import AUTOTUNE, BEST, GIVEN
@@ -149,7 +149,7 @@ class _Searcher:
     def __init__(
         self, pipeline: Pipeline, budget: Budget, own: Budget, deadline: Deadline
     ) -> None:
-        self._given, self._bare = pipeline, space.opened(pipeline)
+        self._original, self._bare = pipeline, space.opened(pipeline)
         self._budget, self._deadline = budget, deadline
         self._autotune = space.autotuned(budget)
         self._races = Races(pipeline, self._bare, deadline)
@@ -174,8 +174,11 @@ class _Searcher:
             if self._profile is not None:
                 self._races.lanes.fill_for(self._profile)
             held = self._held(self._start(None))
-            self._caches, refused = memory.admitted(self._sizes, self._budget, held)
-            self._races.trials += refused
+            self._caches, refused = space.admitted(self._sizes, self._budget, held)
+            self._races.trials += [
+                Trial(name=f"cache of {cache}", setting=None, error=reason)
+                for cache, reason in refused.items()
+            ]
             if exhaustive:
                 grid = space.grid(self._bare, self._budget, [None, *self._caches])
                 start = _best_of(grid, self._races)
@@ -193,23 +196,57 @@ class _Searcher:
             self._races.lanes.close()
 
     def result(self, *, is_done: bool, demand: float | None) -> Search:
-        """Returns the best pipeline so far, and the evidence for it."""
-        return result.Evidence(
-            given=self._given,
-            bare=self._bare,
-            autotune=self._autotune,
-            turns=dict(self._races.turns),
-            settings=dict(self._races.settings),
+        """Returns the best pipeline so far, and the evidence for it.
+
+        Args:
+            is_done: Whether the search ended in time.
+            demand: As of `search_tuning`.
+        """
+        turns, share = dict(self._races.turns), self._watch.share()
+        setting, winner = self._fallback(), None
+        if turns:
+            may_stay = not self._excess
+            name = verdict.chosen(turns, may_stay=may_stay, taken=share.taken)
+            setting, winner = self._races.settings[name], turns[name]
+        service = None
+        if winner and self._profile:
+            service = payoff(winner, self._profile, self._budget, demand)
+        notes = [share.sentence] if share.sentence else []
+        if self._profile is None:
+            notes.append("The costs of the stages could not be measured in time.")
+        if not is_done:
+            notes.append("An element took longer than the time that was left.")
+        ratios = {
+            name: winner.ratio(turns[name]) if winner and name in turns else None
+            for name in (AUTOTUNE, GIVEN)
+        }
+        return Search(
+            pipeline=setting.of(self._bare) if setting else self._original,
+            setting=setting or space.of_pipeline(self._original),
+            autotuned=self._autotune,
             trials=[*self._races.trials],
+            ratio=ratios[AUTOTUNE],
+            given_ratio=ratios[GIVEN],
             profile=self._profile,
-            budget=self._budget,
-            excess=self._excess,
-            share=self._watch.share(),
-            is_done=is_done,
-        ).search(demand)
+            fingerprint=self._original.fingerprint,
+            is_as_given=setting is None,
+            given_excess=self._excess,
+            service=service,
+            host_share=share,
+            notes=notes,
+        )
+
+    def _fallback(self) -> Setting | None:
+        """Returns the setting without a decisive race; None is the original pipeline.
+
+        The original pipeline stays, if it can.
+        """
+        trials = self._races.trials
+        is_impossible = any(trial.name == GIVEN and trial.error for trial in trials)
+        return self._autotune if self._excess or is_impossible else None
 
     def _held(self, setting: Setting) -> int:
-        return memory.held_bytes(self._bare, setting, self._profile, self._sizes)
+        return space.held_bytes(self._bare, setting, self._profile, self._sizes)
 
     def _start(self, cache: Placement | None) -> Setting:
         """Returns the setting that the costs ask for, or a usual one without costs."""

@@ -1,14 +1,15 @@
 """The space of settings that a tuner may choose from, within budgets.
 
-In: a pipeline, the costs of its stages, and a budget. Out: `Setting`s: the one that
-leaves all knobs to AUTOTUNE, the one that the costs ask for, its neighbors, or a grid.
+In: a pipeline, the costs of its stages, and a budget. Out: `Setting`s: the setting with
+all knobs left to AUTOTUNE, the setting that the costs ask for, its neighbors, or a
+grid; and the memory that a setting holds.
 """
 
 import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfpipe import errors, host
 from tfpipe.cache.stage import Cache
@@ -20,25 +21,29 @@ from tfpipe.tuner import placement
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuning import AUTOTUNE, Tuning
 
-# A map gets this many calls for each call at work, and at most that many for each
-# thread.
+# Calls of a map for a call at work, and at most for a thread.
 _SLACK, _MOST_CALLS = 2, 4
 
 _READS = (1, 2, 4, 8, 16)
 _READ_BUFFERS = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes; remote files need more
 _DEPTHS = (1, 2, 4, 8, 16)
-_FIRST_DEPTH = 2  # AUTOTUNE begins with it
+_FIRST_DEPTH = 2  # where AUTOTUNE begins
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The part of its host that one process may use.
+    """The part of its host that a process may use.
+
+    Example:
+        >>> budget = tfpipe.Budget(num_threads=4, ram_bytes=10**9)
+        >>> budget.any_order
+        False
 
     Args:
         num_threads: Threads of the pipeline's own pool.
         ram_bytes: Bytes of memory for buffers and caches.
         disk_bytes: Bytes for a cache in `cache_dir`, which all ranks of the host share.
-        cache_dir: Folder for a cache on a disk of this host; None allows no such cache.
+        cache_dir: Folder for a cache on a disk of the host; None allows no such cache.
         any_order: Whether elements may come in the order in which they become ready,
             see `Tuning.deterministic`.
     """
@@ -63,7 +68,14 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A point of the space: a tuning, and the place of a cache, if any."""
+    """A point of the space: a tuning, and where a cache stands, if any.
+
+    Example:
+        >>> setting = tfpipe.Setting(tuning=tfpipe.Tuning(prefetch_buffer_size=2))
+        >>> pipeline = tfpipe.imagenet_train("DIR", batch_size=4)
+        >>> setting.of(tfpipe.opened(pipeline)).tuning.prefetch_buffer_size
+        2
+    """
 
     tuning: Tuning
     cache: Placement | None = None
@@ -73,7 +85,7 @@ class Setting:
         errors.require_kind(self, "cache", self.cache, Placement, or_none=True)
 
     def of(self, pipeline: Pipeline) -> Pipeline:
-        """Returns the pipeline with this setting; takes one from `opened`."""
+        """Returns a pipeline from `opened` with the setting."""
         placed = placement.with_cache(pipeline, self.cache)
         calls = self.tuning.num_parallel_maps
         parted = placement.parted_map(pipeline, self.cache)
@@ -84,7 +96,7 @@ class Setting:
 
 
 def of_pipeline(pipeline: Pipeline) -> Setting:
-    """Returns the tuning of a pipeline and the place of its cache as a setting."""
+    """Returns the tuning of a pipeline and its cache as a setting."""
     return Setting(tuning=pipeline.tuning, cache=placement.of_pipeline(pipeline))
 
 
@@ -96,13 +108,13 @@ def excess(pipeline: Pipeline, budget: Budget) -> str:
     """
     threads = pipeline.tuning.private_threadpool_size or host.num_cores()
     if threads > budget.num_threads:
-        given = errors.count_of(threads, "thread")
-        return f"it has {given}, at most {budget.num_threads} allowed"
-    for number, stage in enumerate(pipeline.stages):
+        own = errors.count_of(threads, "thread")
+        return f"it has {own}, at most {budget.num_threads} allowed"
+    for position, stage in enumerate(pipeline.stages):
         if not isinstance(stage, Cache):
             continue
         most = budget.ram_bytes if stage.where == "ram" else budget.disk_bytes
-        size = stage.num_bytes(pipeline.source, pipeline.stages[:number])
+        size = stage.num_bytes(pipeline.source, pipeline.stages[:position])
         if size > most and (stage.where == "ram" or most):
             least, limit = f"{size / 1e6:,.0f} MB", f"{most / 1e6:,.0f}"
             return f"its cache needs {least}, at most {limit} allowed"
@@ -113,6 +125,13 @@ def opened(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline without tuning: no cache, no knob of a stage set.
 
     A Prefetch is added at the end if there is none.
+
+    Example:
+        >>> pipeline = tfpipe.Pipeline(
+        ...     tfpipe.TFRecordSource("DIR", "train"), [tfpipe.Interleave()]
+        ... )
+        >>> tfpipe.opened(pipeline).stages[-1]
+        Prefetch(buffer_size=None)
     """
     errors.require_kind("", "pipeline", pipeline, Pipeline)
     stages = [
@@ -127,10 +146,10 @@ def opened(pipeline: Pipeline) -> Pipeline:
 def with_steady_buffers(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline with a fixed depth for every Prefetch that AUTOTUNE sets.
 
-    The depth is the one that AUTOTUNE begins with. It also replaces the prefetch that
-    tf.data adds to a dataset that does not end in one. AUTOTUNE doubles a buffer that
-    was full and then is empty, which happens in every turn of a race. When a consumer
-    reads without pause, the buffer is never full and keeps its depth.
+    The depth is the first depth of AUTOTUNE. The fixed Prefetch also replaces the
+    prefetch that tf.data adds to a dataset without a prefetch at its end. AUTOTUNE
+    doubles a buffer that was full and then is empty, as in every turn of a race. When a
+    consumer reads without pause, the buffer is never full and keeps its depth.
     """
     stages = [
         Prefetch(buffer_size=_FIRST_DEPTH)
@@ -144,7 +163,7 @@ def with_steady_buffers(pipeline: Pipeline) -> Pipeline:
 
 
 def autotuned(budget: Budget) -> Setting:
-    """Returns the setting that leaves all knobs to AUTOTUNE, within the budget."""
+    """Returns the setting with all knobs left to AUTOTUNE, within the budget."""
     return Setting(
         tuning=Tuning(
             private_threadpool_size=budget.num_threads,
@@ -163,27 +182,31 @@ def closed_form(
     """Returns the setting that the costs of the stages ask for.
 
     The threads allow the rate X: their number divided by the CPU-seconds of all stages.
-    A stage then has X times its own seconds of calls in flight (Little's law). It gets
-    twice as many calls, so that a thread that ends one call finds another. The formula
-    is the closed form of the linear program in Kuchnik et al., "Plumber", MLSys 2022.
+    A stage then has X times its own seconds of calls in flight (Little's law). The
+    stage gets twice as many calls, so that a thread at the end of a call finds another
+    call. The formula is the closed form of the linear program in Kuchnik et al.,
+    "Plumber", MLSys 2022.
+
+    | map              | gets calls enough to                                        |
+    |------------------|-------------------------------------------------------------|
+    | before the cache | fill the cache                                              |
+    | after the cache  | keep all threads busy: once the cache is full, the map may  |
+    |                  | be the only costly stage. Its own cost is below the         |
+    |                  | measurement noise beside the cached ops, and does not count |
 
     Args:
         pipeline: The pipeline without tuning, see `opened`.
-        profile: The profile of that pipeline.
+        profile: The profile of the same pipeline.
         budget: The budget of the pipeline.
-        cache: The place of a cache. A map before the cache gets the calls that fill it.
-            A map after the cache gets the calls that keep all threads busy: once the
-            cache is full, that map may be the only one that costs anything. Its own
-            cost is not used, because beside the cached ops it is below the measurement
-            noise.
+        cache: Where a cache stands; None for no cache.
     """
     cpu = sum(cost.cpu_seconds_per_output for cost in profile.stages)
     rate = budget.num_threads / max(cpu, 1e-9)
     seconds = {cost.number: cost.wall_seconds_per_output for cost in profile.stages}
     numbers = [n for n, s in enumerate(pipeline.stages, 1) if isinstance(s, Map)]
     maps = tuple(
-        min(max(1, math.ceil(_SLACK * rate * seconds[number])), most)
-        for number, most in zip(numbers, _most_calls(pipeline, budget), strict=True)
+        min(max(1, math.ceil(_SLACK * rate * seconds[n])), most)
+        for n, most in zip(numbers, _most_calls(pipeline, budget), strict=True)
     )
     if cache is not None:
         cached = placement.num_cached_maps(pipeline, cache)
@@ -203,16 +226,17 @@ def closed_form(
 
 
 def _most_calls(pipeline: Pipeline, budget: Budget) -> list[int]:
-    """Returns the most calls of each map; after `Batch`, where each holds a batch, one
-    for each thread.
+    """Returns the most calls of the maps, in order.
+
+    After `Batch` a call holds a batch, so a thread has at most a single call.
     """
-    most, found = budget.num_threads * _MOST_CALLS, []
+    most, calls = budget.num_threads * _MOST_CALLS, []
     for stage in pipeline.stages:
         if isinstance(stage, Batch):
             most = budget.num_threads
         elif isinstance(stage, Map):
-            found.append(most)
-    return found
+            calls.append(most)
+    return calls
 
 
 def most_batches(profile: Profile, budget: Budget) -> int:
@@ -226,16 +250,17 @@ def most_batches(profile: Profile, budget: Budget) -> int:
 def neighbors(
     pipeline: Pipeline, setting: Setting, profile: Profile, budget: Budget
 ) -> list[Setting]:
-    """Returns the settings that differ by one step of one knob, map calls first."""
+    """Returns the settings a single step of a single knob away, map calls first."""
     tuning = setting.tuning
     steps: list[dict[str, object]] = []
     calls = tuning.num_parallel_maps
     if isinstance(calls, tuple):
         most_calls = _most_calls(setting.of(pipeline), budget)[-len(calls) :]
-        for number, value in enumerate(calls):
-            most = most_calls[number]
-            for other in _around(value, tuple(2**k for k in range(12)), most):
-                steps.append({"num_parallel_maps": _put(calls, number, other)})
+        for i, (value, most) in enumerate(zip(calls, most_calls, strict=True)):
+            steps += [
+                {"num_parallel_maps": (*calls[:i], other, *calls[i + 1 :])}
+                for other in _around(value, tuple(2**k for k in range(12)), most)
+            ]
     if reads_files(pipeline):
         steps += [
             {"num_parallel_reads": reads}
@@ -273,7 +298,7 @@ def grid(
     Args:
         pipeline: The pipeline without tuning, see `opened`.
         budget: The budget of the pipeline.
-        caches: The places where a cache may stand; None is no cache.
+        caches: Where a cache may stand; None is no cache.
     """
     calls = [
         sorted({min(n, most) for n in (1, budget.num_threads, 2 * budget.num_threads)})
@@ -309,13 +334,13 @@ def can_fuse(pipeline: Pipeline) -> bool:
     """Checks whether tf.data can fuse a Map and the Batch right after it."""
     pairs = itertools.pairwise(pipeline.stages)
     return any(
-        isinstance(one, Map) and one.faults is None and isinstance(two, Batch)
-        for one, two in pairs
+        isinstance(mapped, Map) and mapped.faults is None and isinstance(after, Batch)
+        for mapped, after in pairs
     )
 
 
 def words(setting: Setting) -> str:
-    """Returns the knobs that differ from the default, in words."""
+    """Returns the knobs with another value than the default, in words."""
     default = Tuning()
     chosen = [
         f"{field.name}={getattr(setting.tuning, field.name)}"
@@ -327,7 +352,7 @@ def words(setting: Setting) -> str:
 
 
 def change(before: Setting, after: Setting) -> str:
-    """Returns the first knob in which two settings differ, and its new value."""
+    """Returns the first knob with another value, and its new value."""
     for field in dataclasses.fields(Tuning):
         value = getattr(after.tuning, field.name)
         if value != getattr(before.tuning, field.name):
@@ -336,11 +361,76 @@ def change(before: Setting, after: Setting) -> str:
 
 
 def _around(value: int, values: Sequence[int], most: int) -> list[int]:
-    """Returns the next larger value, up to `most`, and the next smaller one."""
+    """Returns the next larger value, up to `most`, and the next smaller value."""
     smaller = [other for other in values if other < value][-1:]
     larger = [other for other in values if value < other <= most][:1]
     return [*larger, *smaller]
 
 
-def _put(values: tuple[int, ...], number: int, value: int) -> tuple[int, ...]:
-    return (*values[:number], value, *values[number + 1 :])
+def held_bytes(
+    pipeline: Pipeline,
+    setting: Setting,
+    profile: Profile | None,
+    cache_bytes: Mapping[int, int],
+) -> int:
+    """Returns the bytes of a setting's cache in RAM and of its buffers, when full.
+
+    A buffer whose size AUTOTUNE chooses counts as nothing: tf.data keeps such buffers
+    within `Tuning.ram_budget_bytes`. The buffers of all other stages are as large as
+    in the profile.
+
+    Args:
+        pipeline: The pipeline without tuning, see `opened`.
+        setting: The setting.
+        profile: The profile of the same pipeline; None counts the cache alone.
+        cache_bytes: Bytes of a full cache, by the number of ops before the cache.
+    """
+    cache, held = setting.cache, 0.0
+    if cache is not None and cache.where == "ram":
+        held += cache_bytes.get(cache.num_ops, 0)
+    if profile is None:
+        return int(held)
+    num_maps = 0
+    costs = {cost.number: cost for cost in profile.stages}
+    for position, stage in enumerate([None, *pipeline.stages]):
+        cost = costs[position]
+        size = cost.bytes_out_per_output / cost.visit_ratio if cost.visit_ratio else 0
+        if isinstance(stage, Map):
+            count = setting.tuning.num_parallel_calls(num_maps)
+            num_maps += 1
+        elif isinstance(stage, Prefetch):
+            count = setting.tuning.prefetch_buffer_size
+        else:
+            count, size = 1, cost.buffered_bytes
+        held += count * size if count != AUTOTUNE and math.isfinite(size) else 0.0
+    return int(held)
+
+
+def admitted(
+    sizes: Mapping[int, int], budget: Budget, held: int
+) -> tuple[list[Placement], dict[Placement, str]]:
+    """Returns the caches that fit, and the caches that do not, with the reason.
+
+    Args:
+        sizes: Bytes of a full cache, by the number of ops before the cache.
+        budget: The budget of the pipeline. A cache in RAM must fit beside the buffers.
+            The caches on disk are there at the same time and must fit together.
+        held: Bytes of the buffers.
+    """
+    fitting: list[Placement] = []
+    refused: dict[Placement, str] = {}
+    left = {"ram": max(0, budget.ram_bytes - held), "disk": budget.disk_bytes}
+    # The results of many ops first: such a cache saves the most work.
+    for num_ops, size in sorted(sizes.items(), reverse=True):
+        caches = [Placement(where="ram", num_ops=num_ops)]
+        if (folder := budget.cache_dir) is not None:
+            caches.append(Placement(where="disk", num_ops=num_ops, directory=folder))
+        for cache in caches:
+            most = left[cache.where]
+            if size > most:
+                need, limit = f"{size / 1e6:,.0f} MB", f"{most / 1e6:,.0f} MB"
+                refused[cache] = f"it needs {need}, {limit} are allowed"
+                continue
+            fitting.append(cache)
+            left["disk"] -= size if cache.where == "disk" else 0
+    return fitting, refused

@@ -11,8 +11,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.native_op import each_crop_op, native_op, on_both_ops  # noqa: F401
 from tests.support.data.trees import make_jpeg
-from tfpipe.ops.crop import crop_image
-from tfpipe.ops.crop_stock import scaled_crop_box
+from tfpipe.ops.crop import crop_image, scaled_crop_box
 
 NUM_SEEDS = 300
 

@@ -36,7 +36,7 @@ def built(monkeypatch):
         pipelines.append(pipeline)
         return Runner()
 
-    monkeypatch.setattr(lanes, "made", made)
+    monkeypatch.setattr(lanes, "open_runner", made)
     return pipelines
 
 

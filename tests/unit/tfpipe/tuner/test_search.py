@@ -289,7 +289,7 @@ def test_a_pipeline_that_ends_begins_again():
     source = tfpipe.SyntheticSource(batch_size=2, image_size=8)
     pipeline = tfpipe.Pipeline(source, [tfpipe.Take(3)])
 
-    runner = lanes.made(pipeline, None)
+    runner = lanes.open_runner(pipeline, None)
 
     runner.pull(10)
 

@@ -1,4 +1,4 @@
-"""tfpipe.tuner.memory: what settings hold, and which caches fit."""
+"""tfpipe.tuner.space: what settings hold, and which caches fit."""
 
 import types
 
@@ -6,7 +6,7 @@ import pytest
 
 import tfpipe
 from tests.support.data.artificial import Busy, Numbers, cost_of
-from tfpipe.tuner import memory
+from tfpipe.tuner import space
 from tfpipe.tuner.placement import Placement
 from tfpipe.tuner.space import Budget, Setting
 
@@ -34,9 +34,9 @@ def test_calls_batches_ahead_and_a_cache_in_ram_are_held():
         tuning = tfpipe.Tuning(num_parallel_maps=calls, prefetch_buffer_size=depth)
         setting = Setting(tuning=tuning, cache=cache)
 
-        assert memory.held_bytes(pipeline, setting, profile, {0: 1000}) == held
+        assert space.held_bytes(pipeline, setting, profile, {0: 1000}) == held
 
-    assert memory.held_bytes(pipeline, setting, None, {0: 1000}) == 0
+    assert space.held_bytes(pipeline, setting, None, {0: 1000}) == 0
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_caches_are_admitted_to_the_byte(ram, disk, held, admitted):
         cache_dir="/d" if disk else None,
     )
 
-    found, refused = memory.admitted({0: 400, 3: 1000}, budget, held)
+    found, refused = space.admitted({0: 400, 3: 1000}, budget, held)
 
     assert [f"{each.where} {each.num_ops}" for each in found] == admitted
     assert len(found) + len(refused) == (4 if disk else 2)
-    assert all("are allowed" in trial.error for trial in refused)
+    assert all("are allowed" in reason for reason in refused.values())
