@@ -15,7 +15,7 @@ from benchmarks.reporting import page
 from benchmarks.reporting.results import read
 from tests.support.processes.rank_pool import RankPool
 from tests.support.processes.warm_python import WarmPython
-from tfpipe.tuner import races
+from tfpipe.tuner import lanes
 
 # Enough that CPU time, which is counted in ticks of 10 ms, tells the threads apart.
 NUM_BATCHES = 200
@@ -26,10 +26,10 @@ TURN_SECONDS = 0.02
 QUICK_COMMAND = f"""
 from absl import app
 from benchmarks import input
-from tfpipe.tuner import races, search
+from tfpipe.tuner import lanes, search
 search._UNTIL_COSTS = search._UNTIL_FIRST = 0.8
 search._UNTIL_CLIMBED = search._UNTIL_QUIET = 0.0
-races._TURN_SECONDS = {TURN_SECONDS}
+lanes._TURN_SECONDS = {TURN_SECONDS}
 input._TUNE_SECONDS = 60.0
 app.run(input.main)
 """
@@ -84,7 +84,7 @@ def _use_tuned(ranks: Ranks, data_dir: pathlib.Path) -> tuple[int, int, int]:
         data_dir, "train", batch_size=4, shuffle="none", **place
     )
     pipeline = tfpipe.imagenet_train(source, image_size=96)
-    with mock.patch.object(races, "_TURN_SECONDS", TURN_SECONDS):
+    with mock.patch.object(lanes, "_TURN_SECONDS", TURN_SECONDS):
         found = tfpipe.search_tuning(
             pipeline,
             cpu_budget=2,

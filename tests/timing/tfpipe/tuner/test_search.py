@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.data.artificial import decoded_again_and_again
 from tfpipe import host
-from tfpipe.tuner import placement, races, search
+from tfpipe.tuner import lanes, placement, search
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def found(data_dir):
     """
     pipeline = decoded_again_and_again(data_dir)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(races, "_TURN_SECONDS", 0.05)
+        patch.setattr(lanes, "_TURN_SECONDS", 0.05)
         patch.setattr(search, "_UNTIL_COSTS", 0.5)
         patch.setattr(search, "_UNTIL_FIRST", 0.65)
         return pipeline, tfpipe.search_tuning(
@@ -60,7 +60,7 @@ def test_a_pipeline_that_cannot_be_run_as_given_is_tuned_within_its_budgets(
     data_dir, tmp_path, monkeypatch
 ):
     # The budgets do not ask which setting is fastest.
-    monkeypatch.setattr(races, "_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(lanes, "_TURN_SECONDS", 0.02)
     monkeypatch.setattr(search, "_MOST_WAIT_SECONDS", 0.0)
     pipeline = decoded_again_and_again(data_dir)
     cache = tfpipe.Cache("ram", max_bytes=1)
