@@ -165,7 +165,11 @@ mutants: venv  ## Small faults in the rooms that guard data, which the unit test
 	python tests/torture/mutants.py --save_result=tests/torture/mutants.json $(MUTANTS)
 
 .PHONY: test-tensorflow
-test-tensorflow: $(TENSORFLOW_TESTS)  ## The fast tests on the oldest and the newest TensorFlow
+test-tensorflow: test-tf-reference $(TENSORFLOW_TESTS)  ## The fast tests on the whole TensorFlow of .venv, the oldest and the newest
+
+.PHONY: test-tf-reference
+test-tf-reference: venv
+	UNIT_TESTS_WITH_GRAPPLER=1 pytest -q -n 2 --dist worksteal tests/unit
 
 .PHONY: $(TENSORFLOW_TESTS)
 $(TENSORFLOW_TESTS): test-tf-%: .venv-tf-%/ready

@@ -1,21 +1,22 @@
 """TensorFlow set up for unit tests: tiny graphs that run once each.
 
+With UNIT_TESTS_WITH_GRAPPLER=1 nothing of TensorFlow or tfpipe is off or patched.
+
 The workers of a session import it with their first test file. The process that hands
 out the tests needs no TensorFlow.
 """
-
-import os
 
 import pytest
 import tensorflow as tf
 from tensorflow.python.autograph.core import config
 from tensorflow.python.util import tf_stack
 
+from tests.unit.conftest import IS_WHOLE
 from tfpipe.consumers.reminder import Reminder
 
 # Grappler prepares the graph of each iterator for longer than these few images take. It
-# runs in the tests of ranks, and here on the other versions of TensorFlow.
-if not os.environ.get("UNIT_TESTS_WITH_GRAPPLER"):
+# also runs in the tests of ranks.
+if not IS_WHOLE:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     # AutoGraph gets the functions that tests give to `Dataset.map`. It would parse and
     # compile all that these call in the library too, which needs it nowhere.
@@ -34,6 +35,7 @@ REMINDER_AMONG = Reminder.among
 
 def set_up(patch: pytest.MonkeyPatch) -> None:
     """Leaves out of each test what is dear and is tested elsewhere."""
-    patch.setattr(Reminder, "among", lambda self, stages: [*stages])
+    if not IS_WHOLE:
+        patch.setattr(Reminder, "among", lambda self, stages: [*stages])
     # AutoGraph loads itself once a process; no test shall pay for it.
     tf.data.Dataset.range(1).map(lambda number: number if number > 0 else -number)
