@@ -124,6 +124,7 @@ def test_installed_packages_work_from_any_folder(
         *("--target", installed, source),
     )
     assert done.returncode == 0, done.stderr
+    assert not (installed / "studies").exists()
 
     done = _run(
         sys.executable,
