@@ -37,7 +37,7 @@ from benchmarks.models import catalog, publications, published
 from benchmarks.options import command, input_flags, shared_flags
 from benchmarks.reporting import output
 from benchmarks.reporting.progress import Progress
-from benchmarks.system.storage import feeds, places, probe, summary
+from benchmarks.system.storage import feeds, probe, probe_files, summary
 from benchmarks.system.storage.workers import Workers
 
 GROUPS = {
@@ -76,7 +76,7 @@ class StorageConfig:
     """The options of the probe.
 
     Attributes:
-        place: A folder, or the URL of a data set.
+        place: Folder, or URL of a data set.
         seconds: Longest time of each measurement.
         max_parallel: Largest number of threads, and of processes.
         for_model: Models whose training the storage shall feed.
@@ -105,7 +105,7 @@ class StorageConfig:
 
 
 def run(config: StorageConfig) -> dict[str, Any]:
-    """Measures, prints and stores the figures of a place.
+    """Measures, prints and stores the figures of a storage.
 
     Args:
         config: Settings of the command.
@@ -114,7 +114,7 @@ def run(config: StorageConfig) -> dict[str, Any]:
         The result, for JSON.
 
     Raises:
-        ValueError: If the place cannot be measured.
+        ValueError: If the storage cannot be measured.
         OSError: If its files cannot be read or written, or a read does not come back.
         TfpipeError: If a store does not answer.
     """
@@ -126,12 +126,12 @@ def run(config: StorageConfig) -> dict[str, Any]:
     progress.begin("finding or making the files")
     with (
         progress.shown(is_first=True),
-        places.opened(config.place) as place,
+        probe_files.opened(config.place) as files,
         Workers() as workers,
     ):
         measured = list(
             probe.run(
-                place,
+                files,
                 workers,
                 seconds=config.seconds,
                 max_parallel=config.max_parallel,
@@ -144,9 +144,9 @@ def run(config: StorageConfig) -> dict[str, Any]:
         "started_at": now.isoformat(timespec="seconds"),
         "config": config.as_json(),
         "num_ranks": 1,
-        "place": place.as_json(),
+        "place": files.as_json(),
         "measurements": measured,
-        **_feeds(config, place, measured),
+        **_feeds(config, files, measured),
         "storage_bytes_read": sum(m.get("storage_bytes") or 0 for m in measured),
         "environment": _environment(),
     }
@@ -159,30 +159,32 @@ def run(config: StorageConfig) -> dict[str, Any]:
 
 
 def _feeds(
-    config: StorageConfig, place: places.Place, measured: Sequence[dict[str, Any]]
+    config: StorageConfig,
+    files: probe_files.ProbeFiles,
+    measured: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Returns the best rate, what it feeds, and both as sentences."""
+    """Returns the best rate, the accelerators that it feeds, and both as sentences."""
     best = feeds.best(measured)
     if best is None:
         return {"feeds": [], "sentences": []}
     rate = best["megabytes_per_second"]
     sizes = (
-        place.mean_record_bytes or publications.IMAGENET_RECORD_BYTES,
+        files.mean_record_bytes or publications.IMAGENET_RECORD_BYTES,
         publications.LARGE_RECORD_BYTES,
     )
     rows = feeds.table(rate * 1e6, sizes, config.for_model, published.ACCELERATORS)
-    found = [
+    sentences = [
         f"The fastest: {rate:,.0f} MB/s with {summary.name(best)}, {best['state']}."
     ]
     if best["seconds"] < _LEAST_SECONDS:
-        found.append(
+        sentences.append(
             f"It took {best['seconds'] * 1e3:.1f} ms, which is too short to trust: "
             "measure a larger data set, or a folder without one."
         )
     return {
         "megabytes_per_second": rate,
         "feeds": rows,
-        "sentences": [*found, *feeds.sentences(rows)],
+        "sentences": [*sentences, *feeds.sentences(rows)],
     }
 
 
@@ -194,11 +196,11 @@ def _environment() -> dict[str, Any]:
     return environment.of_run(Ranks(), None)
 
 
-def warm(place: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]:
+def warm(location: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]:
     """Brings the shards of a data set into a shard cache, and prints what was done.
 
     Args:
-        place: Folder or URL of the data set.
+        location: Folder or URL of the data set.
         cache_dir: Folder of the cache.
         max_bytes: Most bytes in it; None: 80 % of the room that is free.
 
@@ -222,13 +224,13 @@ def warm(place: str, cache_dir: str, max_bytes: int | None) -> dict[str, Any]:
             bar.total = total
             bar.update(done - bar.n)
 
-        filled = cache.fill(place, on_progress=show)
+        filled = cache.fill(location, on_progress=show)
     result = {
         "command": "benchmarks.storage",
         "schema_version": 1,
         "config": {
             "do": _WARM,
-            "place": place.partition("?")[0],
+            "place": location.partition("?")[0],
             "cache_dir": cache_dir,
             "cache_max_bytes": max_bytes,
         },

@@ -36,7 +36,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.options import command
-from benchmarks.system.storage import latencies, places, probe, reads
+from benchmarks.system.storage import latencies, probe, probe_files, reads
 from benchmarks.system.storage.workers import Workers
 from studies import harness
 from studies.figures import Run, ratios
@@ -125,7 +125,7 @@ def by_probe(
         seed: Seed of the order of random reads.
     """
     measurement = probe.Measurement(what=kind, state=probe.DIRECT)
-    pieces = places.cut([(path, os.path.getsize(path))])
+    pieces = probe_files.cut([(path, os.path.getsize(path))])
     outcomes = workers.run(probe.jobs(measurement, pieces, None, seconds, seed=seed))
     row = probe.figures(measurement, outcomes, None)
     counts = np.asarray(outcomes[0]["counts"])
@@ -180,8 +180,8 @@ def _make_file(folder: pathlib.Path) -> str:
     path = folder / "file"
     random = np.random.default_rng()
     with open(path, "wb") as file:
-        for _ in range(_FILE_BYTES // places.PIECE_BYTES):
-            file.write(random.bytes(places.PIECE_BYTES))
+        for _ in range(_FILE_BYTES // probe_files.PIECE_BYTES):
+            file.write(random.bytes(probe_files.PIECE_BYTES))
         file.flush()
         os.fsync(file.fileno())
     if not reads.can_read_direct(str(path), probe.SMALL):

@@ -171,7 +171,7 @@ def epochs(scenario: Scenario) -> Epochs:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class CheckpointCost:
     """A checkpoint after each epoch.
 
     Attributes:
@@ -187,7 +187,7 @@ class Checkpoint:
 
 def checkpoint(
     num_parameters: int, write_rate: float, epoch_seconds: float
-) -> Checkpoint:
+) -> CheckpointCost:
     """Returns size and time of the checkpoint that rank 0 writes after an epoch.
 
     Args:
@@ -197,7 +197,7 @@ def checkpoint(
     """
     num_bytes = float(num_parameters * _BYTES_PER_PARAMETER)
     seconds = num_bytes / write_rate
-    return Checkpoint(
+    return CheckpointCost(
         num_bytes=num_bytes,
         seconds=seconds,
         share=seconds / (seconds + epoch_seconds),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """How far a rank is.
 
     Attributes:
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, bool]:
-        """Sorts places: a rank of a smaller place is behind."""
+        """Sorts positions: a rank of a smaller position is behind."""
         return self.loop, self.step, self.is_fed
 
     def __str__(self) -> str:
@@ -51,8 +51,8 @@ class Peer:
         rank: Number of the rank.
         host: Name of its host.
         heard: Time of the last report.
-        moved: Time of the last report with a new place.
-        place: How far the rank was in the last report.
+        moved: Time of the last report with a new position.
+        position: How far the rank was in the last report.
         is_done: Whether the rank has finished all its steps.
     """
 
@@ -60,13 +60,13 @@ class Peer:
     host: str
     heard: float
     moved: float
-    place: Place = dataclasses.field(default_factory=Place)
+    position: Position = dataclasses.field(default_factory=Position)
     is_done: bool = False
 
-    def hear(self, place: Place, *, is_done: bool, now: float) -> None:
+    def hear(self, position: Position, *, is_done: bool, now: float) -> None:
         """Records a report of the rank."""
-        if place != self.place:
-            self.place, self.moved = place, now
+        if position != self.position:
+            self.position, self.moved = position, now
         self.heard, self.is_done = now, is_done
 
 
@@ -79,7 +79,7 @@ class Liveness:
     Attributes:
         peers: The last report of each known rank, by rank.
         num_ranks: Number of ranks in the run.
-        timeout: Seconds that a rank may stay at the same place.
+        timeout: Seconds that a rank may stay at the same position.
     """
 
     peers: dict[int, Peer]
@@ -119,17 +119,21 @@ class Liveness:
         running = [peer for peer in self.peers.values() if not peer.is_done]
         if not running:
             return None
-        last = min((peer.place for peer in running), key=lambda place: place.order)
+        last = min(
+            (peer.position for peer in running), key=lambda position: position.order
+        )
         if not last.is_in_loop:
             return None
-        late = [p for p in running if p.place == last and now - p.moved > self.timeout]
+        late = [
+            p for p in running if p.position == last and now - p.moved > self.timeout
+        ]
         if not late:
             return None
         # A late rank that sends no reports is why the others are late.
         if silent := [p for p in late if now - p.heard > self.timeout / 2]:
             return self._silence(silent, now)
-        limit = f"for {self.timeout:g} s (--rank_timeout), {late[0].place}"
-        if late[0].place.is_fed:
+        limit = f"for {self.timeout:g} s (--rank_timeout), {late[0].position}"
+        if late[0].position.is_fed:
             return (
                 f"{self.names(late)} made no step {limit}, although the batch was "
                 "there. Raise --rank_timeout if steps take that long."
@@ -147,8 +151,8 @@ class Liveness:
             return None
         return (
             f"{self.names([peer])} ended without an error message; its last "
-            f"report was {peer.place}. Look at its own output, or at the kernel's log "
-            "if memory ran out."
+            f"report was {peer.position}. Look at its own output, or at the kernel's "
+            "log if memory ran out."
         )
 
     def names(self, chosen: Sequence[Peer]) -> str:
@@ -159,8 +163,8 @@ class Liveness:
     def _silence(self, silent: Sequence[Peer], now: float) -> str:
         return (
             f"{self.names(silent)} sent no report for "
-            f"{now - silent[0].heard:.1f} s; the last one was {silent[0].place}. The "
-            "process is stopped, or its host cannot be reached."
+            f"{now - silent[0].heard:.1f} s; the last one was {silent[0].position}. "
+            "The process is stopped, or its host cannot be reached."
         )
 
 

@@ -78,7 +78,7 @@ class Committed(ObjectState):  # type: ignore[misc]
     TensorFlow session.
 
     Attributes:
-        place: How far the data was read, a `tfpipe.State` as JSON.
+        data_state: How far the data was read, a `tfpipe.State` as JSON.
         counts: int64 [num_records], how often each record was used.
     """
 

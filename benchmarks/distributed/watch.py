@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.distributed import rank_links
-from benchmarks.distributed.liveness import Liveness, Peer, Place
+from benchmarks.distributed.liveness import Liveness, Peer, Position
 from benchmarks.distributed.rank_links import Links, Message
 from benchmarks.distributed.ranks import Ranks
 
@@ -38,22 +38,22 @@ class Beat:
     """The loop's reports to the watch; a call costs about a microsecond."""
 
     def __init__(self) -> None:
-        self.place = Place(loop=0)
+        self.position = Position(loop=0)
 
     @contextlib.contextmanager
     def loop(self) -> Iterator[None]:
         """Reports that steps are due while the block runs; no step is due outside."""
-        self.place = Place(loop=self.place.loop + 1)
+        self.position = Position(loop=self.position.loop + 1)
         yield
-        self.place = Place(self.place.step, loop=self.place.loop + 1)
+        self.position = Position(self.position.step, loop=self.position.loop + 1)
 
     def __call__(self, step: int) -> None:
         """Reports that `step` steps are done; the rank now waits for its next batch."""
-        self.place = Place(step, loop=self.place.loop)
+        self.position = Position(step, loop=self.position.loop)
 
     def fed(self) -> None:
         """Reports that the batch of the next step has arrived."""
-        self.place = self.place._replace(is_fed=True)
+        self.position = self.position._replace(is_fed=True)
 
 
 def end_process(message: str) -> None:
@@ -235,22 +235,22 @@ class _Watch:
         elif "is_over" in message:
             self._is_ending = True
         else:
-            place, is_done = Place(*message["place"]), message["is_done"]
-            peer.hear(place, is_done=is_done, now=time.monotonic())
+            position, is_done = Position(*message["position"]), message["is_done"]
+            peer.hear(position, is_done=is_done, now=time.monotonic())
 
     def _tell(self, now: float) -> None:
         """Sends the report of this rank, and checks those of the others."""
-        place, is_done = self._beat.place, self._is_done
+        position, is_done = self._beat.position, self._is_done
         own = self._liveness.peers[self._rank]
-        own.hear(place, is_done=is_done, now=now)
+        own.hear(position, is_done=is_done, now=now)
         if self._has_left or (self._rank == 0 and self._liveness.is_all_done):
             self._stop()
         elif self._failure:
             name = self._liveness.names([own])
-            self._others.send({"error": f"{name} failed, {place}: {self._failure}"})
+            self._others.send({"error": f"{name} failed, {position}: {self._failure}"})
             self._is_ending = True
         else:
-            self._others.send({"place": place, "is_done": is_done})
+            self._others.send({"position": position, "is_done": is_done})
             # Gloo gives up a silent rank after 30 s and does not name it: the watch
             # must be faster once a collective has failed.
             limit = self._liveness.timeout

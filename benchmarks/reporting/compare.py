@@ -17,7 +17,7 @@ from benchmarks.reporting.results import Group, Result
 _Z_95 = 1.96  # a deviation of a result is this many standard deviations of its steps
 
 
-class Figure(NamedTuple):
+class ComparedFigure(NamedTuple):
     """A figure that is compared.
 
     Attributes:
@@ -36,13 +36,13 @@ class Figure(NamedTuple):
 
 
 FIGURES = (
-    Figure("Images/s", "examples_per_second", more_is_better=True),
-    Figure(
+    ComparedFigure("Images/s", "examples_per_second", more_is_better=True),
+    ComparedFigure(
         "Accelerator utilization", "accelerator_utilization", 1, True, is_share=True
     ),
-    Figure("Stall", "stall_fraction", is_share=True),
-    Figure("Step p99, ms", "step_seconds_p99", 1e3),
-    Figure("CPU, ms an image", "cpu_seconds_per_example", 1e3),
+    ComparedFigure("Stall", "stall_fraction", is_share=True),
+    ComparedFigure("Step p99, ms", "step_seconds_p99", 1e3),
+    ComparedFigure("CPU, ms an image", "cpu_seconds_per_example", 1e3),
 )
 
 
@@ -81,7 +81,7 @@ class Change:
         basis: What the noise comes from: repeats or steps.
     """
 
-    figure: Figure
+    figure: ComparedFigure
     before: float
     after: float
     noise: float | None
@@ -143,14 +143,14 @@ def _of_repeats(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, variance, len(values) - 1, "repeats")
 
 
-def _estimate(group: Group, figure: Figure) -> Estimate | None:
+def _estimate(group: Group, figure: ComparedFigure) -> Estimate | None:
     if figure.path == "examples_per_second":
         return rate(group)
     known = [v for r in group.results if (v := r.number(figure.path)) is not None]
     return _of_repeats([value * figure.scale for value in known])
 
 
-def change(figure: Figure, old: Estimate, new: Estimate) -> Change:
+def change(figure: ComparedFigure, old: Estimate, new: Estimate) -> Change:
     """Compares two means of a figure; see `Change`."""
     noise = None
     if old.variance is not None and new.variance is not None:
@@ -182,19 +182,19 @@ def pairs(
         `new`.
     """
     candidates = sorted(
-        (len(_differences(before.median, after.median)), place, other)
-        for place, after in enumerate(new)
+        (len(_differences(before.median, after.median)), index, other)
+        for index, after in enumerate(new)
         for other, before in enumerate(old)
         if _identity(before.median) == _identity(after.median)
     )
     partner: dict[int, int] = {}
-    for _, place, other in candidates:
-        if place not in partner and other not in partner.values():
-            partner[place] = other
+    for _, index, other in candidates:
+        if index not in partner and other not in partner.values():
+            partner[index] = other
     return (
-        [_pair(old[partner[place]], new[place]) for place in sorted(partner)],
+        [_pair(old[partner[index]], new[index]) for index in sorted(partner)],
         [group for other, group in enumerate(old) if other not in partner.values()],
-        [group for place, group in enumerate(new) if place not in partner],
+        [group for index, group in enumerate(new) if index not in partner],
     )
 
 

@@ -38,7 +38,7 @@ _CODE_OF_RANK = re.compile(r"^Exit code: +(-?\d+)$", re.MULTILINE)
 _TAIL_BYTES = 4000
 
 
-class Outcome(NamedTuple):
+class RunEnd(NamedTuple):
     """The end of a run: its result, its error, or both if a file cannot be written."""
 
     result: Result | None
@@ -114,7 +114,7 @@ def move_aside(folder: pathlib.Path, run: Run) -> pathlib.Path:
 
 def keep_result(
     folder: pathlib.Path, run: Run, *, timeout: float, digest: str | None
-) -> Outcome:
+) -> RunEnd:
     """Starts a run, waits for its end, and stores its result or its error.
 
     A result or an error that cannot be stored is printed whole on stderr instead.
@@ -142,13 +142,13 @@ def keep_result(
     if result is not None and not error:
         kept = {**result, "sweep": about}
         if error := _write(kept, path):
-            return Outcome(kept, error)
+            return RunEnd(kept, error)
         failed.unlink(missing_ok=True)
-        return Outcome(kept, "")
+        return RunEnd(kept, "")
     ending = {"exit_code": code, "error": error, "stderr": tail, "result": result}
     document = {"command": "benchmarks.sweep", "schema_version": 1} | about | ending
     _write(document, failed)
-    return Outcome(None, error)
+    return RunEnd(None, error)
 
 
 def _error(

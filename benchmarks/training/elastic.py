@@ -52,7 +52,7 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
                 training.checkpoint(here, world),
                 here,
                 world,
-                tfpipe.State.from_json(committed.place),
+                tfpipe.State.from_json(committed.data_state),
                 after_step=_committer(committed, world),
             )
         return figures | {
@@ -63,7 +63,7 @@ def train(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     return run_elastic(
         training.variables,
         work,
-        place=start.to_json(),
+        data_state=start.to_json(),
         counts=np.zeros(setting.num_records, np.int64),
     )
 
@@ -77,15 +77,15 @@ def _committer(
     """
     used: list[npt.NDArray[np.int64]] = []
 
-    def after_step(step: Step, place: tfpipe.State) -> None:
+    def after_step(step: Step, state: tfpipe.State) -> None:
         used.append(step.record_ids)
-        if len(used) < _STEPS_BETWEEN_COMMITS and place.step:
+        if len(used) < _STEPS_BETWEEN_COMMITS and state.step:
             return
         # A copy, because the run returns to the array of the last commit after a loss.
         counts = committed.counts.copy()
         np.add.at(counts, np.concatenate(ranks.gather(np.concatenate(used))), 1)
         committed.counts = counts
-        committed.place = place.to_json()
+        committed.data_state = state.to_json()
         used.clear()
         committed.commit()
 

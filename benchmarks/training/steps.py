@@ -1,6 +1,6 @@
 """The model, its optimizer, and the step functions that take a batch.
 
-In: a `Setting` and the ranks. Out: functions batch -> `Outcome` that return when the
+In: a `Setting` and the ranks. Out: functions batch -> `StepResult` that return when the
 device is done: to train, to evaluate, to infer, or to take as long as an accelerator
 would. timed_steps.py reads the batches and times the steps.
 """
@@ -36,7 +36,7 @@ _BATCHES_AHEAD = 2  # batches copied to the GPU in advance
 _SPIN_SECONDS = 1e-3  # a sleep may end this late: the last of it is a busy wait
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """The result of one step, on the host.
 
     Attributes:
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
     is_sound: bool = True
 
 
-StepFunction = Callable[[Batch], Outcome]
+StepFunction = Callable[[Batch], StepResult]
 
 
 def build_model(setting: Setting) -> keras.Model:
@@ -153,7 +153,7 @@ def make_train_step(
         model, optimizer, setting.pipeline, ranks, xla=setting.config.xla
     )
 
-    def step(batch: Batch) -> Outcome:
+    def step(batch: Batch) -> StepResult:
         sums, mean_loss, sync_seconds = function(batch)
         return _outcome(sums)._replace(
             is_sound=math.isfinite(mean_loss), sync_seconds=float(sync_seconds)
@@ -184,9 +184,9 @@ def make_infer_step(model: keras.Model, setting: Setting) -> StepFunction:
         batch = setting.pipeline.on_device(batch)
         return tf.argmax(model(batch["image"], training=False), axis=-1)
 
-    def step(batch: Batch) -> Outcome:
+    def step(batch: Batch) -> StepResult:
         function(batch).numpy()  # waits for the device
-        return Outcome(_num_examples(batch))
+        return StepResult(_num_examples(batch))
 
     return step
 
@@ -201,8 +201,8 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
     that is not pinned.
 
     In training with several ranks each step ends with the average of one number over
-    the ranks, so that late ranks delay the others as they do in real training. This
-    time is `Outcome.sync_seconds` and not part of `seconds`. The time to average real
+    the ranks, so that late ranks delay the others as in real training. The wait is
+    `StepResult.sync_seconds` and not part of `seconds`. The time to average real
     gradients is not emulated.
 
     Args:
@@ -218,19 +218,19 @@ def make_emulated_step(setting: Setting, ranks: Ranks, seconds: float) -> StepFu
     if is_together:
         meet(number)  # tracing takes time that is not part of the first step
 
-    places: dict[str, npt.NDArray[Any]] = {}
+    copies: dict[str, npt.NDArray[Any]] = {}
 
-    def step(batch: Batch) -> Outcome:
+    def step(batch: Batch) -> StepResult:
         end = time.perf_counter() + seconds
         if not tf.config.list_logical_devices("GPU"):
-            _copy(batch, places)
+            _copy(batch, copies)
         _sleep_until(end)
         if not is_together:
-            return Outcome(_num_examples(batch))
+            return StepResult(_num_examples(batch))
         done_at = time.perf_counter()
         meet(number).numpy()
         sync_seconds = time.perf_counter() - done_at
-        return Outcome(_num_examples(batch), sync_seconds=sync_seconds)
+        return StepResult(_num_examples(batch), sync_seconds=sync_seconds)
 
     return step
 
@@ -297,7 +297,7 @@ def _train_function(
     variables = [variable.value for variable in model.trainable_variables]
 
     with tf.device("CPU:0"):
-        place = tf.Variable(tf.zeros([1]), trainable=False)
+        on_host = tf.Variable(tf.zeros([1]), trainable=False)
 
     # Without XLA the step is one graph: a gradient is sent as soon as it is computed.
     part = tf.function(jit_compile=True) if xla else lambda function: function
@@ -321,26 +321,26 @@ def _train_function(
         update(averages)
         if ranks.num_ranks == 1:
             return sums, mean_loss, tf.zeros([], tf.float64)
-        done_at = _time_of(gradients, place)
-        return sums, mean_loss, _time_of(averages, place) - done_at
+        done_at = _time_of(gradients, on_host)
+        return sums, mean_loss, _time_of(averages, on_host) - done_at
 
     return step
 
 
-def _time_of(tensors: Sequence[tf.Tensor], place: tf.Variable) -> tf.Tensor:
+def _time_of(tensors: Sequence[tf.Tensor], on_host: tf.Variable) -> tf.Tensor:
     """Returns the time at which the device has computed all tensors.
 
     The time is float64, in seconds of the host's clock.
 
     Args:
         tensors: float32, at least one.
-        place: float32 [1] on the host, for a copy of one element. A GPU works through a
-            queue, so the copy ends when all work queued before it is done. TensorFlow
-            would leave out a copy that is stored nowhere.
+        on_host: float32 [1] on the host, for a copy of one element. A GPU works through
+            a queue, so the copy ends when all earlier work is done. TensorFlow would
+            leave out a copy that is stored nowhere.
     """
     with tf.control_dependencies(tensors):
         element = tf.reshape(tensors[0], [-1])[:1]
-    with tf.device(place.device), tf.control_dependencies([place.assign(element)]):
+    with tf.device(on_host.device), tf.control_dependencies([on_host.assign(element)]):
         return tf.timestamp()
 
 
@@ -359,10 +359,10 @@ def _sums(batch: Batch, logits: tf.Tensor) -> Sums:
     )
 
 
-def _outcome(sums: Sums) -> Outcome:
+def _outcome(sums: Sums) -> StepResult:
     """Copies the sums of a batch to the host, which waits for the device."""
     loss, num_correct, num_examples = sums
-    return Outcome(
+    return StepResult(
         loss=float(loss), num_correct=int(num_correct), num_examples=int(num_examples)
     )
 
@@ -373,13 +373,13 @@ def _num_examples(batch: Batch) -> int:
     return int(batch["label"].shape[0])
 
 
-def _copy(batch: Batch, places: dict[str, npt.NDArray[Any]]) -> None:
-    """Copies each tensor of a batch to its array in `places`, which is made once."""
+def _copy(batch: Batch, copies: dict[str, npt.NDArray[Any]]) -> None:
+    """Copies each tensor of a batch to its array in `copies`, which is made once."""
     for name, tensor in batch.items():
         value = tensor.numpy()  # shares the memory of the tensor
-        if name not in places:
-            places[name] = np.empty_like(value)
-        np.copyto(places[name], value)
+        if name not in copies:
+            copies[name] = np.empty_like(value)
+        np.copyto(copies[name], value)
 
 
 def _sleep_until(end: float) -> None:

@@ -33,8 +33,8 @@ from benchmarks.training.steps import Batch, StepFunction
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The outcome of all steps of a run.
+class TimedSteps:
+    """What every rank measured in the steps of a run.
 
     Attributes:
         traces: The measurements of each rank, in the order of ranks.
@@ -57,7 +57,7 @@ def run_steps(
     num_epochs: int | None = None,
     end_epoch: Callable[[tfpipe.State, Pause], None] = lambda *_: None,
     after_step: Callable[[Step, tfpipe.State], None] = lambda *_: None,
-) -> Outcome:
+) -> TimedSteps:
     """Runs warm-up and timed steps, on all ranks together.
 
     A step whose loss is not finite on a rank is the last one, unless the config allows
@@ -118,7 +118,7 @@ def run_steps(
         "num_warmup_steps": num_warmup,
         "epoch_reads": meter.finish(traces),
     }
-    return Outcome(traces=traces, state=state, figures=figures)
+    return TimedSteps(traces=traces, state=state, figures=figures)
 
 
 @contextlib.contextmanager
@@ -244,4 +244,4 @@ def _faults(setting: Setting, ranks: Ranks) -> dict[str, Any]:
     log = setting.pipeline.faults
     met = ranks.gather([] if log is None else log.faults)
     found = {(fault.shard, fault.byte_offset): fault for rank in met for fault in rank}
-    return {"faults": [dataclasses.asdict(found[place]) for place in sorted(found)]}
+    return {"faults": [dataclasses.asdict(found[key]) for key in sorted(found)]}

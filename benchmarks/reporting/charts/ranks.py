@@ -28,7 +28,7 @@ _MEASURED, _IDEAL, _PASSES = "measured", "ideal", "gates are met"
 _COLORS = {_MEASURED: "var(--c1)", _IDEAL: "var(--soft)", _PASSES: "var(--good)"}
 
 
-class Series(NamedTuple):
+class ScalingSeries(NamedTuple):
     """Runs that differ only in their number of ranks.
 
     Attributes:
@@ -49,7 +49,7 @@ def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | 
     found += [] if found else _of_sweeps(sweeps)
     if not found:
         return None
-    columns = ["Series", "Ranks", "Runs", "Images/s", "Speed-up", "Efficiency"]
+    columns = ["ScalingSeries", "Ranks", "Runs", "Images/s", "Speed-up", "Efficiency"]
     rows = [
         [
             series.label,
@@ -76,7 +76,7 @@ def scaling_chart(groups: Sequence[Group], sweeps: Sequence[Result]) -> Chart | 
     )
 
 
-def _of_groups(groups: Sequence[Group]) -> list[Series]:
+def _of_groups(groups: Sequence[Group]) -> list[ScalingSeries]:
     alike: dict[str, list[Group]] = {}
     for group in groups:
         result = group.median
@@ -95,7 +95,7 @@ def _of_groups(groups: Sequence[Group]) -> list[Series]:
     ]
 
 
-def _series(groups: Sequence[Group], *, is_weak: bool) -> Series:
+def _series(groups: Sequence[Group], *, is_weak: bool) -> ScalingSeries:
     rates: dict[int, list[float]] = {}
     gates: dict[int, list[Any]] = {}
     for group in groups:
@@ -115,7 +115,7 @@ def _series(groups: Sequence[Group], *, is_weak: bool) -> Series:
     ]
     passing = [n for n, found in sorted(gates.items()) if found and _are_met(found)]
     label = ", ".join(word for word in words if word)
-    return Series(
+    return ScalingSeries(
         label, scaling.points(rates), passing if any(gates.values()) else None
     )
 
@@ -124,7 +124,7 @@ def _are_met(gates: Sequence[Any]) -> bool:
     return all(isinstance(g, Mapping) and g.get("passed") is True for g in gates)
 
 
-def _of_sweeps(sweeps: Sequence[Result]) -> list[Series]:
+def _of_sweeps(sweeps: Sequence[Result]) -> list[ScalingSeries]:
     found = []
     for sweep in sweeps:
         for series in sweep.items("series"):
@@ -138,7 +138,7 @@ def _of_sweeps(sweeps: Sequence[Result]) -> list[Series]:
             if batch := series.get("batch_size"):
                 label += f", batch {batch}"
             if points:
-                found.append(Series(label, points, None))
+                found.append(ScalingSeries(label, points, None))
     return found
 
 
@@ -157,7 +157,7 @@ def _point(values: Any) -> Point | None:
     return Point(**numbers | whole)
 
 
-def _sentence(series: Series) -> str:
+def _sentence(series: ScalingSeries) -> str:
     last = series.points[-1]
     rate = amount(last.examples_per_second)
     text = f"{series.label}: {last.num_ranks} ranks reach {rate} images/s"
@@ -179,13 +179,13 @@ def _efficiency(point: Point) -> str:
     return text
 
 
-def _met(series: Series, point: Point) -> str:
+def _met(series: ScalingSeries, point: Point) -> str:
     if series.passing is None:
         return "—"
     return "met" if point.num_ranks in series.passing else "not met"
 
 
-def _drawing(series: Series) -> Spec:
+def _drawing(series: ScalingSeries) -> Spec:
     first = series.points[0]
     one = first.examples_per_second / first.num_ranks
     rows = [{"ranks": 0, "ideal": 0.0}]

@@ -56,7 +56,7 @@ class Job:
     seed: int = 0
 
 
-class Reading:
+class TimedReads:
     """A job that is ready to start: random reads are in order, their files are open.
 
     Args:
@@ -163,10 +163,11 @@ class Reading:
         order = np.random.default_rng(self._job.seed).permutation(sum(ends))
         first = np.cumsum([0, *ends])
         mine = order[number :: self._job.num_threads]
-        places = np.searchsorted(first, mine, side="right") - 1
+        indices = np.searchsorted(first, mine, side="right") - 1
+        pairs = zip(indices.tolist(), mine - first[indices], strict=True)
         return [
-            (self._job.pieces[p][0], self._job.pieces[p][1] + int(b) * size)
-            for p, b in zip(places.tolist(), mine - first[places], strict=True)
+            (self._job.pieces[i][0], self._job.pieces[i][1] + int(block) * size)
+            for i, block in pairs
         ]
 
     def _random(self, blocks: Sequence[tuple[str, int]]) -> Iterator[Read]:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from benchmarks.system import page_cache
-from benchmarks.system.storage.reads import Job, Reading
+from benchmarks.system.storage.reads import Job, TimedReads
 
 _LAST_SECONDS = 2.0
 _ACTION_SECONDS = 120.0  # to evict or fill some GB
@@ -54,7 +54,7 @@ class Workers:
         """Runs jobs at the same time, each in a process of its own.
 
         Returns:
-            What `Reading.run` returned for each job.
+            What `TimedReads.run` returned for each job.
 
         Raises:
             OSError: If a job fails, or a process ends or does not answer in time.
@@ -146,7 +146,7 @@ def _answers(lines: BinaryIO) -> Iterator[dict[str, Any]]:
             yield page_cache.perform(message["action"], message["files"])
             continue
         try:
-            reading = Reading(Job(**message))
+            reading = TimedReads(Job(**message))
         except Exception as error:  # whatever it is, the other process must know
             yield {"error": _named(error)}
             lines.readline()

@@ -22,7 +22,7 @@ import pytest
 import tfpipe
 from benchmarks.system import page_cache
 from benchmarks.system.storage import probe, reads
-from benchmarks.system.storage.places import Place
+from benchmarks.system.storage.probe_files import ProbeFiles
 from benchmarks.system.storage.workers import Workers
 from tests.support.processes.warm_python import WarmPython
 
@@ -242,7 +242,7 @@ def test_state_that_the_kernel_denies_is_not_proven(tmp_path: pathlib.Path) -> N
     """A file that another process keeps mapped cannot be evicted."""
     path = tmp_path / "mapped"
     path.write_bytes(os.urandom(1 << 20))
-    place = Place(
+    place = ProbeFiles(
         url=None,
         pieces=[(str(path), 0, 1 << 20)],
         names=[str(path)],

@@ -4,25 +4,30 @@ import json
 
 import pytest
 
-from benchmarks.distributed.liveness import Liveness, Peer, Place, SilentWorkers
+from benchmarks.distributed.liveness import (
+    Liveness,
+    Peer,
+    Position as At,
+    SilentWorkers,
+)
 
 FED = True
 TIMEOUT = 10.0
 NOW = 100.0
 
 
-def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
-    """Takes for each rank: place, seconds since it moved and was heard, is_done."""
+def _liveness(*ranks: tuple[At, float, float, bool]) -> Liveness:
+    """Takes for each rank: position, seconds since it moved and was heard, is_done."""
     peers = {
         rank: Peer(
             rank=rank,
             host=f"node{rank}",
-            place=place,
+            position=position,
             moved=NOW - moved,
             heard=NOW - heard,
             is_done=is_done,
         )
-        for rank, (place, moved, heard, is_done) in enumerate(ranks)
+        for rank, (position, moved, heard, is_done) in enumerate(ranks)
     }
     return Liveness(peers=peers, num_ranks=len(ranks), timeout=TIMEOUT)
 
@@ -31,51 +36,60 @@ def _liveness(*ranks: tuple[Place, float, float, bool]) -> Liveness:
     ("ranks", "expected"),
     [
         # All ranks make steps.
-        ([(Place(5), 1, 0.1, False), (Place(5, FED), 1, 0.1, False)], None),
+        ([(At(5), 1, 0.1, False), (At(5, FED), 1, 0.1, False)], None),
         # Slow, but within the time-out.
-        ([(Place(5), 9.9, 0.1, False), (Place(5, FED), 9.9, 0.1, False)], None),
+        ([(At(5), 9.9, 0.1, False), (At(5, FED), 9.9, 0.1, False)], None),
         # Rank 1 has no batch; rank 0 waits for it within the step.
         (
-            [(Place(5, FED), 11, 0.1, False), (Place(5), 10.5, 0.1, False)],
+            [(At(5, FED), 11, 0.1, False), (At(5), 10.5, 0.1, False)],
             "Rank 1 (node1) of 2 got no batch for 10 s (--rank_timeout), after step 5",
         ),
         # Rank 0 itself has no batch.
         (
-            [(Place(0), 11, 0.1, False), (Place(0, FED), 11, 0.1, False)],
+            [(At(0), 11, 0.1, False), (At(0, FED), 11, 0.1, False)],
             "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), before the fi",
         ),
         # All are in the same step: no rank can be told from the others.
         (
-            [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 11, 0.1, False)],
+            [(At(5, FED), 11, 0.1, False), (At(5, FED), 11, 0.1, False)],
             "Rank 0 (node0), 1 (node1) of 2 made no step for 10 s (--rank_timeout), af",
         ),
         # The same, but rank 1 sends no reports.
         (
-            [(Place(5, FED), 11, 0.1, False), (Place(5, FED), 12, 10.2, False)],
+            [(At(5, FED), 11, 0.1, False), (At(5, FED), 12, 10.2, False)],
             "Rank 1 (node1) of 2 sent no report for 10.2 s; the last one was ",
         ),
         # Rank 0 is far ahead and waits for a slow rank, which is not late.
-        ([(Place(90, FED), 50, 0.1, False), (Place(5), 3, 0.1, False)], None),
+        ([(At(90, FED), 50, 0.1, False), (At(5), 3, 0.1, False)], None),
         # A rank that is done is neither late nor silent.
-        ([(Place(9), 50, 50, True), (Place(5), 3, 0.1, False)], None),
-        ([(Place(9), 50, 50, True), (Place(9), 50, 50, True)], None),
+        ([(At(9), 50, 50, True), (At(5), 3, 0.1, False)], None),
+        ([(At(9), 50, 50, True), (At(9), 50, 50, True)], None),
         # A rank that is not in a loop yet, or between two loops, is never late, nor is
         # one that waits for it.
-        ([(Place(loop=0), 50, 0.1, False), (Place(loop=0), 50, 0.1, False)], None),
-        ([(Place(9, loop=2), 50, 0.1, False), (Place(loop=3), 50, 0.1, False)], None),
+        (
+            [(At(loop=0), 50, 0.1, False), (At(loop=0), 50, 0.1, False)],
+            None,
+        ),
+        (
+            [(At(9, loop=2), 50, 0.1, False), (At(loop=3), 50, 0.1, False)],
+            None,
+        ),
         # The second loop counts its steps from 0.
         (
-            [(Place(9, loop=1), 11, 0.1, False), (Place(1, loop=3), 11, 0.1, False)],
+            [
+                (At(9, loop=1), 11, 0.1, False),
+                (At(1, loop=3), 11, 0.1, False),
+            ],
             "Rank 0 (node0) of 2 got no batch for 10 s (--rank_timeout), after step 9.",
         ),
         (
-            [(Place(9), 50, 50, True), (Place(8), 11, 0.1, False)],
+            [(At(9), 50, 50, True), (At(8), 11, 0.1, False)],
             "Rank 1 (node1) of 2 got no batch for 10 s (--rank_timeout), after step 8",
         ),
     ],
 )
 def test_lost_or_late_rank_is_named(
-    ranks: list[tuple[Place, float, float, bool]], expected: str | None
+    ranks: list[tuple[At, float, float, bool]], expected: str | None
 ) -> None:
     found = _liveness(*ranks).judge(NOW, silence_limit=100)
 
@@ -94,7 +108,7 @@ def test_lost_or_late_rank_is_named(
 def test_broken_connection_is_a_loss_unless_the_rank_was_done(
     rank: int, is_done: bool, expected: str | None
 ) -> None:
-    found = _liveness(*[(Place(5), 1, 1, is_done)] * 2).lose(rank)
+    found = _liveness(*[(At(5), 1, 1, is_done)] * 2).lose(rank)
 
     assert found == expected or str(found).startswith(str(expected))
 
@@ -119,7 +133,7 @@ def test_broken_connection_is_a_loss_unless_the_rank_was_done(
 def test_silent_rank_is_named_unless_it_was_done(
     heard: tuple[float, float], is_done: bool, expected: str | None
 ) -> None:
-    liveness = _liveness(*[(Place(5), 1, seconds, is_done) for seconds in heard])
+    liveness = _liveness(*[(At(5), 1, seconds, is_done) for seconds in heard])
 
     found = liveness.judge(NOW, silence_limit=TIMEOUT)
 
@@ -127,7 +141,7 @@ def test_silent_rank_is_named_unless_it_was_done(
 
 
 def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
-    liveness = _liveness(*[(Place(5), 60, 60, False)] * 2)
+    liveness = _liveness(*[(At(5), 60, 60, False)] * 2)
     assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
     liveness.forgive(55)
@@ -138,7 +152,7 @@ def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
 
 def test_rank_that_knows_only_some_judges_silence_alone() -> None:
     """Only rank 0 has the reports of all ranks."""
-    liveness = _liveness(*[(Place(5), 60, 0.1, False)] * 2)
+    liveness = _liveness(*[(At(5), 60, 0.1, False)] * 2)
     assert liveness.judge(NOW, silence_limit=TIMEOUT) is not None
 
     liveness.num_ranks = 3
@@ -147,7 +161,7 @@ def test_rank_that_knows_only_some_judges_silence_alone() -> None:
 
 
 def test_place_is_the_same_in_json() -> None:
-    assert Place(*json.loads(json.dumps(Place(3, FED)))) == Place(3, FED)
+    assert At(*json.loads(json.dumps(At(3, FED)))) == At(3, FED)
 
 
 def test_a_silent_worker_is_named_once_and_again_when_it_is_back() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks.system.storage import latencies, probe
-from benchmarks.system.storage.places import Place
 from benchmarks.system.storage.probe import Measurement
+from benchmarks.system.storage.probe_files import ProbeFiles
 from benchmarks.system.storage.reads import Job
 from benchmarks.system.storage.workers import Workers
 
@@ -182,7 +182,7 @@ class _Workers(Workers):
 def test_state_is_made_and_measured_before_each_reading(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(100))
-    place = Place(
+    place = ProbeFiles(
         url=None,
         pieces=[(str(path), 0, 100)],
         names=[str(path)],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.system.storage import latencies, reads
-from benchmarks.system.storage.reads import Job, Piece, Reading
+from benchmarks.system.storage.reads import Job, Piece, TimedReads
 
 Seen = list[tuple[int, int]]  # inode and offset of each read
 
@@ -42,7 +42,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def _read(kind: str, pieces: list[Piece], **options: Any) -> dict[str, Any]:
     job = Job(kind=kind, pieces=pieces, seconds=60, block_bytes=1024, **options)
-    return Reading(job).run()
+    return TimedReads(job).run()
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

@@ -1,8 +1,8 @@
 """Files that the probe reads: its own, or the shards of a data set.
 
-In: a folder or a URL. Out: a `Place`. Own files are made in a new folder within the
-given one, and removed at the end, also after Ctrl-C or SIGTERM. In a folder or store
-with an index.json, the shards are read and nothing is written.
+In: a folder or a URL. Out: a `ProbeFiles`. Own files are made in a new folder below the
+folder, and removed at the end, also after Ctrl-C or SIGTERM. In a folder or store with
+an index.json, the shards are read and nothing is written.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ import tfpipe
 from benchmarks.system import page_cache
 from benchmarks.system.storage.reads import Piece
 
-PIECE_BYTES = 64 << 20  # a thread takes one after the other
+PIECE_BYTES = 64 << 20  # a thread takes piece after piece
 _OWN_FILES, _OWN_SHARE = 16, 0.1  # of the free space, at most
-_LEAST_BYTES = 1 << 20  # of an own file; its size is a multiple of it
+_LEAST_BYTES = 1 << 20  # of an own file, whose size is a multiple
 _NUM_SMALL, _SMALL_BYTES = 256, 4096
 _MAX_SAMPLE_BYTES = 4 << 30
 _MAX_FILES = 1024  # opened by each thread that reads at random
@@ -32,13 +32,13 @@ _INDEX = "index.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
-    """The files to read, and where they are.
+class ProbeFiles:
+    """The files to read.
 
     Attributes:
         url: The store, or None if the names of pieces are local paths.
         pieces: Parts of at most 64 MiB of the large files.
-        names: Files to open and to ask for their size.
+        names: Files for the measurements that open files or ask for sizes.
         is_own: Whether the probe has made the files.
         file_system: Type of a local file system; for a URL its scheme.
         mean_record_bytes: Mean bytes of a record; None without a data set.
@@ -64,7 +64,7 @@ class Place:
         return sum(stop - start for _, start, stop in self.pieces)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the files are as a dict that JSON can hold, without paths."""
+        """Returns a description of the files for JSON, without paths."""
         return {
             "files": "own" if self.is_own else "shards",
             "data_set": self.name,
@@ -76,32 +76,32 @@ class Place:
 
 
 @contextlib.contextmanager
-def opened(place: str) -> Iterator[Place]:
-    """Finds the files to read, or makes them; removes those that it made.
+def opened(location: str) -> Iterator[ProbeFiles]:
+    """Finds the files to read, or makes own files and removes them at the end.
 
     Args:
-        place: A folder, or the URL of a data set.
+        location: A folder, or the URL of a data set.
 
     Raises:
-        ValueError: If the place is no folder, has no room for the files, or holds no
+        ValueError: If the location is no folder, has no room for the files, or holds no
             index at a URL, or its index does not fit its shards.
         OSError: If the files cannot be read or written.
         TfpipeError: If a store does not answer.
     """
-    if "://" in place:
-        yield _remote(place)
+    if "://" in location:
+        yield _remote(location)
         return
-    if not os.path.isdir(place):
-        raise ValueError(f"{place} must be a folder or a URL, and is no folder.")
-    path = pathlib.Path(place, _INDEX)
-    if path.is_file():
-        yield _local(pathlib.Path(place), path.read_bytes())
+    if not os.path.isdir(location):
+        raise ValueError(f"{location} must be a folder or a URL, and is no folder.")
+    folder = pathlib.Path(location)
+    if (folder / _INDEX).is_file():
+        yield _local(folder, (folder / _INDEX).read_bytes())
         return
-    with _own_files(pathlib.Path(place)) as folder:
-        yield folder
+    with _own_files(folder) as files:
+        yield files
 
 
-def _local(folder: pathlib.Path, index: bytes) -> Place:
+def _local(folder: pathlib.Path, index: bytes) -> ProbeFiles:
     shards = _shards(index, str(folder / _INDEX))
     for shard in shards:
         size = (folder / shard["name"]).stat().st_size
@@ -110,25 +110,27 @@ def _local(folder: pathlib.Path, index: bytes) -> Place:
                 f"{folder / shard['name']} must have {shard['num_bytes']} bytes as "
                 f"{_INDEX} says, got {size}. Look with python -m converters.verify."
             )
-    found = _of_index(index, shards, None, page_cache.filesystem(folder))
+    files = _of_index(index, shards, None, page_cache.filesystem(folder))
     return dataclasses.replace(
-        found,
-        pieces=[(str(folder / p), start, stop) for p, start, stop in found.pieces],
-        names=[str(folder / name) for name in found.names],
+        files,
+        pieces=[(str(folder / p), start, stop) for p, start, stop in files.pieces],
+        names=[str(folder / name) for name in files.names],
     )
 
 
-def _remote(url: str) -> Place:
+def _remote(url: str) -> ProbeFiles:
     index = tfpipe.Files(url).read(_INDEX)
     where = f"{_INDEX} of {url.partition('?')[0]}"
     return _of_index(index, _shards(index, where), url, url.partition(":")[0])
 
 
-def _of_index(index: bytes, shards: Sequence[Any], url: str | None, kind: str) -> Place:
+def _of_index(
+    index: bytes, shards: Sequence[Any], url: str | None, kind: str
+) -> ProbeFiles:
     sampled = sample([shard["num_bytes"] for shard in shards])
     num_records = sum(shard["num_records"] for shard in shards)
     num_bytes = sum(shard["num_bytes"] for shard in shards)
-    return Place(
+    return ProbeFiles(
         url=url,
         pieces=cut([(shards[n]["name"], shards[n]["num_bytes"]) for n in sampled]),
         names=[shard["name"] for shard in shards[:_MAX_FILES]],
@@ -166,11 +168,11 @@ def sample(sizes: Sequence[int]) -> list[int]:
         sizes: Bytes of each shard.
 
     Returns:
-        Places of the chosen shards, at least one, in order.
+        Indices of the chosen shards, at least one, in order.
     """
     mean = sum(sizes) / len(sizes)
-    number = int(min(len(sizes), max(1, _MAX_SAMPLE_BYTES / mean), _MAX_FILES))
-    return [place * len(sizes) // number for place in range(number)]
+    count = int(min(len(sizes), max(1, _MAX_SAMPLE_BYTES / mean), _MAX_FILES))
+    return [index * len(sizes) // count for index in range(count)]
 
 
 def cut(files: Sequence[tuple[str, int]]) -> list[Piece]:
@@ -187,7 +189,7 @@ def cut(files: Sequence[tuple[str, int]]) -> list[Piece]:
 
 
 @contextlib.contextmanager
-def _own_files(parent: pathlib.Path) -> Iterator[Place]:
+def _own_files(parent: pathlib.Path) -> Iterator[ProbeFiles]:
     room = shutil.disk_usage(parent).free * _OWN_SHARE / _OWN_FILES
     file_bytes = min(PIECE_BYTES, int(room) // _LEAST_BYTES * _LEAST_BYTES)
     if not file_bytes:
@@ -197,14 +199,14 @@ def _own_files(parent: pathlib.Path) -> Iterator[Place]:
         )
     folder = pathlib.Path(tempfile.mkdtemp(prefix="storage-probe-", dir=parent))
     try:
-        large = [folder / f"large-{number:02}" for number in range(_OWN_FILES)]
-        small = [folder / f"small-{number:03}" for number in range(_NUM_SMALL)]
+        large = [folder / f"large-{index:02}" for index in range(_OWN_FILES)]
+        small = [folder / f"small-{index:03}" for index in range(_NUM_SMALL)]
         random = np.random.default_rng()  # a store must not find the bytes again
         for path in large:
             _write(path, random.bytes(file_bytes))
         for path in small:
             path.write_bytes(random.bytes(_SMALL_BYTES))
-        yield Place(
+        yield ProbeFiles(
             url=None,
             pieces=cut([(str(path), file_bytes) for path in large]),
             names=list(map(str, small)),

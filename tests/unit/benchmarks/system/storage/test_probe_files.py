@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.system.storage import places
+from benchmarks.system.storage import probe_files
 
 
 @pytest.fixture
@@ -22,17 +22,17 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("little_room")
 def test_own_files_are_there_and_removed_at_the_end(tmp_path: pathlib.Path) -> None:
-    with places.opened(str(tmp_path)) as place:
-        sizes = {os.path.getsize(name) for name in place.files}
-        small = {os.path.getsize(name) for name in place.names}
-        contents = {pathlib.Path(name).read_bytes() for name in place.files}
-        assert {pathlib.Path(n).parent.parent for n in place.names} == {tmp_path}
+    with probe_files.opened(str(tmp_path)) as files:
+        sizes = {os.path.getsize(name) for name in files.files}
+        small = {os.path.getsize(name) for name in files.names}
+        contents = {pathlib.Path(name).read_bytes() for name in files.files}
+        assert {pathlib.Path(n).parent.parent for n in files.names} == {tmp_path}
 
     assert sizes == {1 << 20}
-    assert (place.num_bytes, len(place.files)) == (16 << 20, 16)
+    assert (files.num_bytes, len(files.files)) == (16 << 20, 16)
     assert len(contents) == 16, "a store that drops copies must keep each"
-    assert (small, len(place.names)) == ({4096}, 256)
-    assert (place.is_own, place.mean_record_bytes) == (True, None)
+    assert (small, len(files.names)) == ({4096}, 256)
+    assert (files.is_own, files.mean_record_bytes) == (True, None)
     assert not list(tmp_path.iterdir())
 
 
@@ -43,7 +43,7 @@ def test_own_files_are_removed_after_an_error(
 ) -> None:
     (tmp_path / "others").write_text("stays")
 
-    with pytest.raises(error), places.opened(str(tmp_path)):
+    with pytest.raises(error), probe_files.opened(str(tmp_path)):
         raise error
 
     assert [path.name for path in tmp_path.iterdir()] == ["others"]
@@ -58,25 +58,28 @@ def test_own_files_are_removed_if_the_disk_is_full(
 
     monkeypatch.setattr(os, "fsync", fsync)
 
-    with pytest.raises(OSError, match="No space left"), places.opened(str(tmp_path)):
+    with (
+        pytest.raises(OSError, match="No space left"),
+        probe_files.opened(str(tmp_path)),
+    ):
         pass
 
     assert not list(tmp_path.iterdir())
 
 
-def test_place_must_be_a_folder_with_room(
+def test_location_must_be_a_folder_with_room(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
         pytest.raises(ValueError, match="must be a folder or a URL, and is no folder"),
-        places.opened(str(tmp_path / "gone")),
+        probe_files.opened(str(tmp_path / "gone")),
     ):
         pass
     usage = shutil.disk_usage("/")._replace(free=100 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with (
         pytest.raises(ValueError, match="must have 168 MB free"),
-        places.opened(str(tmp_path)),
+        probe_files.opened(str(tmp_path)),
     ):
         pass
     assert not list(tmp_path.iterdir())
@@ -100,14 +103,14 @@ def test_shards_of_a_data_set_are_read_and_nothing_is_written(
     _data_set(tmp_path, a=100, b=0, c=50)
     before = sorted(tmp_path.iterdir())
 
-    with places.opened(str(tmp_path)) as place:
+    with probe_files.opened(str(tmp_path)) as files:
         assert sorted(tmp_path.iterdir()) == before
 
     a, c = str(tmp_path / "a"), str(tmp_path / "c")
-    assert place.pieces == [(a, 0, 100), (c, 0, 50)]  # b has no records
-    assert place.names == [a, c]
-    assert place.mean_record_bytes == 37.5
-    assert str(tmp_path) not in json.dumps(place.as_json())
+    assert files.pieces == [(a, 0, 100), (c, 0, 50)]  # b has no records
+    assert files.names == [a, c]
+    assert files.mean_record_bytes == 37.5
+    assert str(tmp_path) not in json.dumps(files.as_json())
 
 
 def _index_of(name: object) -> str:
@@ -129,7 +132,7 @@ def _index_of(name: object) -> str:
 def test_wrong_index_is_named(tmp_path: pathlib.Path, index: str, message: str) -> None:
     (tmp_path / "index.json").write_text(index)
 
-    with pytest.raises(ValueError, match=message), places.opened(str(tmp_path)):
+    with pytest.raises(ValueError, match=message), probe_files.opened(str(tmp_path)):
         pass
 
 
@@ -139,7 +142,7 @@ def test_shard_of_another_size_is_named(tmp_path: pathlib.Path) -> None:
 
     with (
         pytest.raises(ValueError, match=r"b must have 20 bytes .* got 19"),
-        places.opened(str(tmp_path)),
+        probe_files.opened(str(tmp_path)),
     ):
         pass
 
@@ -148,16 +151,16 @@ def test_sample_is_spread_over_a_large_data_set() -> None:
     small = [1000] * 50
     large = [1 << 30] * 100
 
-    assert places.sample(small) == list(range(50))
-    assert places.sample(large) == [0, 25, 50, 75]
-    assert places.sample([1 << 40] * 3) == [0], "one at least"
-    assert len(places.sample([1] * 5000)) == 1024, "files that a process may open"
+    assert probe_files.sample(small) == list(range(50))
+    assert probe_files.sample(large) == [0, 25, 50, 75]
+    assert probe_files.sample([1 << 40] * 3) == [0], "one at least"
+    assert len(probe_files.sample([1] * 5000)) == 1024, "files that a process may open"
 
 
 def test_pieces_cover_a_file_once() -> None:
-    size = 2 * places.PIECE_BYTES + 5
+    size = 2 * probe_files.PIECE_BYTES + 5
 
-    found = places.cut([("a", size), ("b", 3)])
+    found = probe_files.cut([("a", size), ("b", 3)])
 
     assert [stop - start for _, start, stop in found[:3]] == [*[64 << 20] * 2, 5]
     assert found[0][1] == 0
