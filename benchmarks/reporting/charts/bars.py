@@ -14,12 +14,15 @@ from benchmarks.reporting.charts.frame import (
     Spec,
     amount,
     bar_height,
+    bar_length,
+    bar_names,
+    category,
     color,
     colors,
-    labels_axis,
     legend,
     milliseconds,
     percent,
+    quantity,
     spec,
     with_interval,
 )
@@ -27,6 +30,10 @@ from benchmarks.reporting.results import Group, Result, as_number
 
 _BARS = {"input": "input alone", "synthetic": "model alone", "real": "both together"}
 _PARTS = {"wait": "waiting for input", "compute": "computing", "sync": "other ranks"}
+_COST_COLUMNS = (
+    *("Stage", "Processor, ms an image", "Waiting, ms an image"),
+    "Could do, images/s",
+)
 _COSTS = {"cpu": "processor", "wait": "waiting"}
 
 
@@ -38,12 +45,15 @@ def three_bars(groups: Sequence[Group]) -> Chart | None:
             name: group.mean(f"bars.{key}_examples_per_second")
             for key, name in _BARS.items()
         }
-        known = {name: value for name, value in values.items() if value is not None}
-        if not known:
+        bars = [
+            {"what": name, "rate": value}
+            for name, value in values.items()
+            if value is not None
+        ]
+        if not bars:
             continue
         if sentence := group.median.text("bars.sentence"):
             sentences.append(f"{group.label}: {sentence}")
-        bars = [{"what": name, "rate": value} for name, value in known.items()]
         plots.append(Plot(group.label, _rates(bars)))
         ratio = group.mean("bars.real_over_synthetic")
         rows.append([group.label, *map(amount, values.values()), percent(ratio)])
@@ -63,45 +73,28 @@ def three_bars(groups: Sequence[Group]) -> Chart | None:
 
 def _rates(bars: Sequence[Spec]) -> Spec:
     """Returns bars of images/s with the number at the end of each."""
-    y = {"field": "what", "type": "nominal", "sort": None, "axis": labels_axis()}
+    names = bar_names("what")
     most = max(max(bar["rate"], bar.get("high", 0)) for bar in bars)
-    x = {
-        "field": "rate",
-        "type": "quantitative",
-        "title": "images/s",
-        "scale": {"domain": [0, most * 1.2 or 1]},  # room for the number
-        "axis": {"tickCount": 5},
-    }
     tooltip = [
-        {"field": "what", "type": "nominal", "title": "what"},
-        {
-            "field": "rate",
-            "type": "quantitative",
-            "title": "images/s",
-            "format": ",.1f",
-        },
+        category("what", title="what"),
+        quantity("rate", title="images/s", format=",.1f"),
     ]
-    text = {"type": "text", "align": "left", "dx": 5}
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "bar"},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "tooltip": tooltip,
-                "color": {"value": color(0)},
-            },
-        }
-    ]
-    place = "rate"
+    encoding = {
+        "x": bar_length("rate", "images/s", most * 1.2, ticks=5),  # room for the number
+        "y": names,
+        "tooltip": tooltip,
+        "color": {"value": color(0)},
+    }
+    layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": encoding}]
+    end = "rate"
     if any("high" in bar for bar in bars):
-        place = "high"
-        ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
+        end = "high"
+        ends = {"x": quantity("low"), "x2": {"field": "high"}}
         rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
-        layers.append({"mark": rule, "encoding": {**ends, "y": y}})
-    number = {"field": "rate", "type": "quantitative", "format": ",.0f"}
-    x_text = {"field": place, "type": "quantitative"}
-    layers.append({"mark": text, "encoding": {"x": x_text, "y": y, "text": number}})
+        layers.append({"mark": rule, "encoding": {**ends, "y": names}})
+    text = {"type": "text", "align": "left", "dx": 5}
+    label = {"x": quantity(end), "y": names, "text": quantity("rate", format=",.0f")}
+    layers.append({"mark": text, "encoding": label})
     return spec(bars, height=bar_height(len(bars)), layer=layers)
 
 
@@ -196,8 +189,8 @@ def per_rank(groups: Sequence[Group]) -> Chart | None:
         if result.get("stragglers.cause") and (text := result.text("stragglers.text")):
             sentences.append(f"{group.label}: {text}")
         bars = [
-            {"rank": f"rank {rank}", "part": name, "ms": value * 1e3, "order": place}
-            for place, (name, values) in enumerate(parts.items())
+            {"rank": f"rank {rank}", "part": name, "ms": value * 1e3, "order": order}
+            for order, (name, values) in enumerate(parts.items())
             for rank, value in enumerate(values)
             if value is not None
         ]
@@ -232,24 +225,14 @@ def _stacked(
         height=bar_height(num_bars),
         mark={"type": "bar"},
         encoding={
-            "y": {
-                "field": name,
-                "type": "nominal",
-                "sort": None,
-                "axis": labels_axis(),
-            },
-            "x": {
-                "field": "ms",
-                "type": "quantitative",
-                "title": "ms a step",
-                "axis": {"tickCount": 5},
-            },
-            "color": {"field": "part", "type": "nominal", **colors(parts)},
-            "order": {"field": "order", "type": "quantitative"},
+            "y": bar_names(name),
+            "x": quantity("ms", title="ms a step", axis={"tickCount": 5}),
+            "color": category("part", **colors(parts)),
+            "order": quantity("order"),
             "tooltip": [
-                {"field": name, "type": "nominal"},
-                {"field": "part", "type": "nominal"},
-                {"field": "ms", "type": "quantitative", "format": ",.2f"},
+                category(name),
+                category("part"),
+                quantity("ms", format=",.2f"),
             ],
         },
     )
@@ -262,8 +245,8 @@ def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
         stages = [s for s in result.items("profile.stages") if isinstance(s, Mapping)]
         count = result.number("profile.examples_per_output") or 1
         bars = []
-        for place, stage in enumerate(stages):
-            name = f"{place} {stage.get('name', '')}"
+        for index, stage in enumerate(stages):
+            name = f"{index} {stage.get('name', '')}"
             cells = []
             for order, (key, part) in enumerate(_COSTS.items()):
                 seconds = as_number(stage.get(f"{key}_seconds_per_output"))
@@ -286,17 +269,12 @@ def pipeline_costs(inputs: Sequence[Result]) -> Chart | None:
         sentences,
         legend(list(_COSTS.values())),
         plots,
-        [
-            "Stage",
-            "Processor, ms an image",
-            "Waiting, ms an image",
-            "Could do, images/s",
-        ],
+        _COST_COLUMNS,
         rows,
     )
 
 
 def _costs(bars: Sequence[Spec], num_stages: int) -> Spec:
-    made = _stacked(bars, "stage", num_stages, list(_COSTS.values()))
-    made["encoding"]["x"]["title"] = "ms an image, in one thread"
-    return made
+    drawing = _stacked(bars, "stage", num_stages, list(_COSTS.values()))
+    drawing["encoding"]["x"]["title"] = "ms an image, in one thread"
+    return drawing

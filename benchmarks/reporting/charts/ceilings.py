@@ -1,8 +1,8 @@
 """Charts of predictions: the demand of accelerators against each ceiling.
 
-In: documents of benchmarks.advise. Out: for each a chart of images a second over the
-number of accelerators: a line for what the accelerators take, one for each resource
-that limits them, and points for what comes out.
+In: documents of benchmarks.advise. Out: charts of images a second over the number of
+accelerators. Lines are the demand of the accelerators and the ceiling of each resource;
+points are the predicted rates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,18 @@ from benchmarks.reporting.charts.frame import (
     Plot,
     Spec,
     amount,
-    color,
+    category,
+    colors,
     legend,
     of_each,
     percent,
+    quantity,
     spec,
 )
 from benchmarks.reporting.results import Result, as_number
 
 _HEIGHT = 260
+_LINE = {"type": "line", "strokeWidth": 2.5}
 _DOT = {"type": "point", "size": 60, "filled": True, "color": "var(--text)"}
 _NAMES = {
     "accelerator": "demand of the accelerators",
@@ -43,7 +46,7 @@ def demand(advice: Sequence[Result]) -> list[Chart]:
     return of_each(advice, _chart)
 
 
-def _chart(place: int, result: Result) -> Chart | None:
+def _chart(number: int, result: Result) -> Chart | None:
     rows = [
         row
         for row in result.items("rows")
@@ -64,7 +67,7 @@ def _chart(place: int, result: Result) -> Chart | None:
         for key, lines in drawn.items()
     ]
     return Chart(
-        f"ceilings-{place}",
+        f"ceilings-{number}",
         f"Predicted: demand and ceilings, {_name(result)}",
         [
             *(text for text in result.items("sentences") if isinstance(text, str)),
@@ -90,59 +93,46 @@ def _ceiling(row: Mapping[str, Any], kind: str, key: str) -> float | None:
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], kind: str) -> list[Spec]:
-    """Returns a point for each resource with a limit, and one for what comes out."""
-    found = []
+    """Returns the ceiling of each limited resource, and the predicted rate."""
+    points = []
     for row in rows:
-        number = as_number(row["num_accelerators"])
         rate = as_number(row.get(_TITLES[kind][0]))
-        for key, name in _NAMES.items():
-            value = _ceiling(row, kind, key)
-            if value and rate:
-                found.append(
-                    {"number": number, "what": name, "rate": value, "reached": rate}
-                )
-    return found
+        point = {"number": as_number(row["num_accelerators"]), "reached": rate}
+        points += [
+            {**point, "what": name, "rate": ceiling}
+            for key, name in _NAMES.items()
+            if rate and (ceiling := _ceiling(row, kind, key))
+        ]
+    return points
 
 
 def _draw(points: Sequence[Spec], names: Sequence[str]) -> Spec:
-    x = {
-        "field": "number",
-        "type": "quantitative",
-        "title": "accelerators",
-        "scale": {"type": "log", "base": 2},
-        "axis": {"tickCount": 6, "format": ",d"},
-    }
-    y = {
-        "field": "rate",
-        "type": "quantitative",
-        "title": "images/s",
-        "scale": {"type": "log"},
-        "axis": {"format": "~s", "tickCount": 5},
-    }
-    what = {
-        "field": "what",
-        "type": "nominal",
-        "scale": {
-            "domain": list(names),
-            "range": [color(place) for place in range(len(names))],
-        },
-        "legend": None,
-    }
-    reached = {**y, "field": "reached"}
+    x = quantity(
+        "number",
+        title="accelerators",
+        scale={"type": "log", "base": 2},
+        axis={"tickCount": 6, "format": ",d"},
+    )
+    y = quantity(
+        "rate",
+        title="images/s",
+        scale={"type": "log"},
+        axis={"format": "~s", "tickCount": 5},
+    )
     tooltip = [
-        {"field": "number", "type": "quantitative", "title": "accelerators"},
-        {"field": "what", "type": "nominal"},
-        {"field": "rate", "type": "quantitative", "title": "allows", "format": ",.0f"},
-        {"field": "reached", "type": "quantitative", "format": ",.0f"},
+        quantity("number", title="accelerators"),
+        category("what"),
+        quantity("rate", title="allows", format=",.0f"),
+        quantity("reached", format=",.0f"),
     ]
-    lines = {"x": x, "y": y, "color": what, "tooltip": tooltip}
-    dots = {"x": x, "y": reached, "tooltip": tooltip}
+    lines = {"x": x, "y": y, "color": category("what", **colors(names))}
+    dots = {"x": x, "y": {**y, "field": "reached"}}
     return spec(
         points,
         height=_HEIGHT,
         layer=[
-            {"mark": {"type": "line", "strokeWidth": 2.5}, "encoding": lines},
-            {"mark": _DOT, "encoding": dots},
+            {"mark": mark, "encoding": {**encoding, "tooltip": tooltip}}
+            for mark, encoding in ((_LINE, lines), (_DOT, dots))
         ],
     )
 

@@ -5,8 +5,8 @@ median repeat stands for a group.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from benchmarks.reporting.charts.frame import (
     MAX_COLORS,
@@ -14,10 +14,12 @@ from benchmarks.reporting.charts.frame import (
     Plot,
     Spec,
     amount,
+    category,
     colors,
     legend,
     milliseconds,
     percent,
+    quantity,
     spec,
 )
 from benchmarks.reporting.results import Group, Result, as_number
@@ -58,13 +60,22 @@ Points = list[tuple[float, float]]
 
 def over_time(groups: Sequence[Group]) -> list[Chart]:
     """Draws every figure over time, with a line where the cache of a run is full."""
-    known = [group for group in groups if _series(group.median)]
-    share = _POINTS_OF_ALL_RUNS // max(1, len(known))
+    measured = [group for group in groups if _series(group.median)]
+    share = _POINTS_OF_ALL_RUNS // max(1, len(measured))
     num_points = min(_MAX_POINTS, max(_LEAST_POINTS, share))
     return [
-        _over_time(known[start : start + MAX_COLORS], place, num_points)
-        for place, start in enumerate(range(0, len(known), MAX_COLORS))
+        _over_time(some, number, num_points) for number, some in _by_colors(measured)
     ]
+
+
+def _by_colors(groups: Sequence[Group]) -> Iterator[tuple[int, Sequence[Group]]]:
+    """Yields the groups of each chart, with the number of the chart from 1."""
+    for start in range(0, len(groups), MAX_COLORS):
+        yield 1 + start // MAX_COLORS, groups[start : start + MAX_COLORS]
+
+
+def _title(title: str, number: int) -> str:
+    return title if number == 1 else f"{title}, more runs ({number})"
 
 
 def _series(result: Result) -> dict[str, Points]:
@@ -83,7 +94,7 @@ def _series(result: Result) -> dict[str, Points]:
     return found
 
 
-def _over_time(groups: Sequence[Group], place: int, num_points: int) -> Chart:
+def _over_time(groups: Sequence[Group], number: int, num_points: int) -> Chart:
     measured = {group.label: _series(group.median) for group in groups}
     labels = list(measured)
     knees = {
@@ -106,8 +117,8 @@ def _over_time(groups: Sequence[Group], place: int, num_points: int) -> Chart:
     if knees:
         sentences.append("A dashed line stands where a cache is full.")
     return Chart(
-        f"time-{place + 1}",
-        "Over time" if not place else f"Over time, more runs ({place + 1})",
+        f"time-{number}",
+        _title("Over time", number),
         sentences,
         legend(labels),
         plots,
@@ -174,17 +185,15 @@ def _lines(
     ]
     marks = [{"s": time, "run": label} for label, time in knees.items()]
     form = ".0%" if curve.is_share else ",.4~r"
-    x: Spec = {"field": "s", "type": "quantitative", "title": "seconds"}
-    x["axis"] = {"grid": False, "tickCount": 6}
-    y: Spec = {"field": "v", "type": "quantitative", "title": None}
-    y["axis"] = {"format": form, "tickCount": 4}
+    x = quantity("s", title="seconds", axis={"grid": False, "tickCount": 6})
+    y = quantity("v", title=None, axis={"format": form, "tickCount": 4})
     if curve.is_share:
         y["scale"] = {"domain": [0, 1], "clamp": True}
-    hue = {"field": "run", "type": "nominal", **colors(labels)}
+    hue = category("run", **colors(labels))
     tooltip = [
-        {"field": "run", "type": "nominal"},
-        {"field": "s", "type": "quantitative", "title": "seconds", "format": ",.1f"},
-        {"field": "v", "type": "quantitative", "title": curve.title, "format": form},
+        category("run"),
+        quantity("s", title="seconds", format=",.1f"),
+        quantity("v", title=curve.title, format=form),
     ]
     encoding = {"x": x, "y": y, "color": hue}
     layers: list[Spec] = [
@@ -234,11 +243,8 @@ def _table(label: str, series: Mapping[str, Points]) -> list[list[str]]:
 
 def step_times(groups: Sequence[Group]) -> list[Chart]:
     """Draws how many steps take how long."""
-    known = [group for group in groups if _shares(group.median)]
-    return [
-        _step_times(known[start : start + MAX_COLORS], place)
-        for place, start in enumerate(range(0, len(known), MAX_COLORS))
-    ]
+    measured = [group for group in groups if _shares(group.median)]
+    return [_step_times(some, number) for number, some in _by_colors(measured)]
 
 
 def _shares(result: Result) -> list[Spec]:
@@ -261,12 +267,12 @@ def _shares(result: Result) -> list[Spec]:
     ]
 
 
-def _step_times(groups: Sequence[Group], place: int) -> Chart:
+def _step_times(groups: Sequence[Group], number: int) -> Chart:
     labels = [group.label for group in groups]
     rows = [row | {"run": g.label} for g in groups for row in _shares(g.median)]
     return Chart(
-        f"steps-{place + 1}",
-        "Time of a step" if not place else f"Time of a step, more runs ({place + 1})",
+        f"steps-{number}",
+        _title("Time of a step", number),
         [
             "Steps in a second hump, at the right, had to wait: for storage, or for a "
             "new shuffle window."
@@ -279,18 +285,17 @@ def _step_times(groups: Sequence[Group], place: int) -> Chart:
 
 
 def _histogram(rows: Sequence[Spec], labels: Sequence[str]) -> Spec:
-    x: Spec = {"field": "ms", "type": "quantitative", "title": "ms a step, logarithmic"}
-    x["scale"] = {"type": "log", "nice": False}
-    x["axis"] = {"grid": False, "format": ",.3~r"}
-    y: Spec = {"field": "share", "type": "quantitative", "title": "share of the steps"}
-    y["axis"] = {"format": ".0%", "tickCount": 4}
-    hue = {"field": "run", "type": "nominal", **colors(labels)}
-    number = {"type": "quantitative", "format": ",.3~r"}
+    x = quantity("ms", title="ms a step, logarithmic")
+    x |= {"scale": {"type": "log", "nice": False}}
+    x |= {"axis": {"grid": False, "format": ",.3~r"}}
+    y = quantity("share", title="share of the steps")
+    y |= {"axis": {"format": ".0%", "tickCount": 4}}
+    hue = category("run", **colors(labels))
     tooltip = [
-        {"field": "run", "type": "nominal"},
-        {"field": "ms", "title": "from, ms", **number},
-        {"field": "high", "title": "to, ms", **number},
-        {"field": "share", "type": "quantitative", "format": ".1%"},
+        category("run"),
+        quantity("ms", title="from, ms", format=",.3~r"),
+        quantity("high", title="to, ms", format=",.3~r"),
+        quantity("share", format=".1%"),
     ]
     encoding = {"x": x, "y": y, "color": hue}
     line = {"type": "line", "interpolate": "step-after"}
@@ -310,11 +315,8 @@ def _percentiles(group: Group) -> list[str]:
 
 def learning(groups: Sequence[Group]) -> list[Chart]:
     """Draws loss and accuracy over the epochs of training."""
-    known = [group for group in groups if _epochs(group.median)]
-    return [
-        _learning(known[start : start + MAX_COLORS], place)
-        for place, start in enumerate(range(0, len(known), MAX_COLORS))
-    ]
+    measured = [group for group in groups if _epochs(group.median)]
+    return [_learning(some, number) for number, some in _by_colors(measured)]
 
 
 def _epochs(result: Result) -> list[tuple[float, float | None, float | None]]:
@@ -331,7 +333,7 @@ def _epochs(result: Result) -> list[tuple[float, float | None, float | None]]:
     ]
 
 
-def _learning(groups: Sequence[Group], place: int) -> Chart:
+def _learning(groups: Sequence[Group], number: int) -> Chart:
     labels = [group.label for group in groups]
     measured = {group.label: _epochs(group.median) for group in groups}
     plots = []
@@ -350,8 +352,8 @@ def _learning(groups: Sequence[Group], place: int) -> Chart:
         for epoch, loss, accuracy in items
     ]
     return Chart(
-        f"learning-{place + 1}",
-        "Learning" if not place else f"Learning, more runs ({place + 1})",
+        f"learning-{number}",
+        _title("Learning", number),
         [],
         legend(labels),
         plots,
@@ -361,29 +363,18 @@ def _learning(groups: Sequence[Group], place: int) -> Chart:
 
 
 def _epoch_lines(rows: Sequence[Spec], form: str, labels: Sequence[str]) -> Spec:
-    x: dict[str, Any] = {"field": "epoch", "type": "quantitative", "title": "epoch"}
     epochs = sorted({row["epoch"] for row in rows})
     step = -(-len(epochs) // 10)
-    x["axis"] = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
-    y = {"field": "v", "type": "quantitative", "title": None}
-    y["axis"] = {"format": form, "tickCount": 4}
+    ticks = {"values": epochs[step - 1 :: step], "format": "d", "grid": False}
+    tooltip = [category("run"), quantity("epoch")]
     return spec(
         rows,
         height=160,
         mark={"type": "line", "point": True},
         encoding={
-            "x": x,
-            "y": y,
-            "color": {"field": "run", "type": "nominal", **colors(labels)},
-            "tooltip": [
-                {"field": "run", "type": "nominal"},
-                {"field": "epoch", "type": "quantitative"},
-                {
-                    "field": "v",
-                    "type": "quantitative",
-                    "title": "value",
-                    "format": form,
-                },
-            ],
+            "x": quantity("epoch", title="epoch", axis=ticks),
+            "y": quantity("v", title=None, axis={"format": form, "tickCount": 4}),
+            "color": category("run", **colors(labels)),
+            "tooltip": [*tooltip, quantity("v", title="value", format=form)],
         },
     )

@@ -30,7 +30,7 @@ CONFIG: Spec = {
         "gridColor": "var(--line)",
         "domainColor": "var(--line)",
         "tickColor": "var(--line)",
-        # A long name must not take the place of the chart on a small screen.
+        # A long name must leave room for the chart on a small screen.
         "labelLimit": {"expr": "containerSize()[0] < 500 ? 110 : 260"},
     },
     "text": {"fill": "var(--text)", "fontSize": 12},
@@ -42,8 +42,8 @@ class Plot(NamedTuple):
     """One drawing of a chart.
 
     Attributes:
-        title: What it shows.
-        spec: Its Vega-Lite specification, without `CONFIG`.
+        title: The heading.
+        spec: The Vega-Lite specification, without `CONFIG`.
     """
 
     title: str
@@ -51,15 +51,15 @@ class Plot(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart with everything that a page says about it.
+    """A chart with all its text on a page.
 
     Attributes:
         name: Name in links, unique on a page.
-        title: Its heading.
-        sentences: What the chart shows, in words.
-        legend: Text and color of each series; empty where the axis names them.
-        plots: At least one.
-        columns: Heading of each column of its numbers.
+        title: The heading.
+        sentences: The message of the chart, in words.
+        legend: Text and color of each series; empty where the axis names the series.
+        plots: At least one drawing.
+        columns: Heading of each column of the numbers.
         rows: The numbers as texts.
     """
 
@@ -81,7 +81,7 @@ def of_each(
         results: The results of one command.
         draw: Takes the number of a result, from 1, and the result.
     """
-    charts = (draw(place, result) for place, result in enumerate(results, 1))
+    charts = (draw(number, result) for number, result in enumerate(results, 1))
     return [chart for chart in charts if chart is not None]
 
 
@@ -96,9 +96,9 @@ def library() -> str:
     return str(vl_convert.javascript_bundle())
 
 
-def color(place: int) -> str:
-    """Returns the color of a series, from 0, as a variable of the style sheet."""
-    return f"var(--c{place % MAX_COLORS + 1})"
+def color(index: int) -> str:
+    """Returns the color of a series as a variable of the style sheet."""
+    return f"var(--c{index % MAX_COLORS + 1})"
 
 
 def colors(labels: Sequence[str]) -> Spec:
@@ -106,7 +106,7 @@ def colors(labels: Sequence[str]) -> Spec:
     return {
         "scale": {
             "domain": list(labels),
-            "range": [color(place) for place in range(len(labels))],
+            "range": [color(index) for index in range(len(labels))],
         },
         "legend": None,
     }
@@ -114,11 +114,11 @@ def colors(labels: Sequence[str]) -> Spec:
 
 def legend(labels: Sequence[str]) -> list[tuple[str, str]]:
     """Returns text and color of each label."""
-    return [(label, color(place)) for place, label in enumerate(labels)]
+    return [(label, color(index)) for index, label in enumerate(labels)]
 
 
 def spec(rows: Sequence[Spec], *, height: int, **rest: Any) -> Spec:
-    """Returns a specification that is as wide as its place on the page.
+    """Returns a specification of a drawing as wide as the page.
 
     Args:
         rows: The data.
@@ -134,14 +134,51 @@ def spec(rows: Sequence[Spec], *, height: int, **rest: Any) -> Spec:
     }
 
 
+def quantity(field: str, **more: Any) -> Spec:
+    """Returns the channel of a field with numbers: its title, format, scale or axis."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def category(field: str, **more: Any) -> Spec:
+    """Returns the channel of a field with names."""
+    return {"field": field, "type": "nominal", **more}
+
+
+def bar_length(field: str, title: str, most: float, *, ticks: int = 4) -> Spec:
+    """Returns the channel for the length of bars, from 0 to `most`."""
+    scale = {"domain": [0, most or 1]}
+    return quantity(field, title=title, scale=scale, axis={"tickCount": ticks})
+
+
+def labelled_bars(encoding: Spec, color: Spec, label: str) -> list[Spec]:
+    """Returns layers of bars, each with a text at its end.
+
+    Args:
+        encoding: Channels of the bars and of the texts.
+        color: Channel for the color of the bars.
+        label: Field of the texts.
+    """
+    text = {"type": "text", "align": "left", "dx": 5}
+    return [
+        {"mark": {"type": "bar"}, "encoding": {**encoding, "color": color}},
+        {"mark": text, "encoding": {**encoding, "text": category(label)}},
+    ]
+
+
 def bar_height(num_bars: int) -> int:
     """Returns the height of a drawing with horizontal bars, in pixels."""
     return 30 * num_bars
 
 
-def labels_axis() -> Spec:
-    """Returns the axis of bars that have names."""
-    return {"title": None, "ticks": False, "domain": False, "labelPadding": 6}
+def bar_names(field: str, **axis: Any) -> Spec:
+    """Returns the channel for the names of bars, in the order of the data.
+
+    Args:
+        field: Field of the names.
+        axis: More settings of the axis.
+    """
+    own = {"title": None, "ticks": False, "domain": False, "labelPadding": 6}
+    return category(field, sort=None, axis={**own, **axis})
 
 
 def _rounded(row: Spec) -> Spec:

@@ -1,7 +1,7 @@
 """Charts of benchmarks.storage: the rate and the latency of each way to read.
 
-In: results of benchmarks.storage. Out: for each a chart of two drawings. The color is
-the state of the page cache, the same in both.
+In: results of benchmarks.storage. Out: charts of two drawings. The color is the state
+of the page cache.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,16 @@ from benchmarks.reporting.charts.frame import (
     Spec,
     amount,
     bar_height,
+    bar_length,
+    bar_names,
+    category,
     colors,
-    labels_axis,
+    labelled_bars,
     legend,
     milliseconds,
     of_each,
     percent,
+    quantity,
     spec,
 )
 from benchmarks.reporting.results import Result, as_number
@@ -47,7 +51,7 @@ def storage_rates(probes: Sequence[Result]) -> list[Chart]:
     return of_each(probes, _chart)
 
 
-def _chart(place: int, result: Result) -> Chart | None:
+def _chart(number: int, result: Result) -> Chart | None:
     measured = [
         m
         for m in result.items("measurements")
@@ -61,7 +65,7 @@ def _chart(place: int, result: Result) -> Chart | None:
     sentences = [str(text) for text in result.items("sentences")]
     sentences += _doubts(result.items("measurements"))
     return Chart(
-        f"storage-{place}-rates",
+        f"storage-{number}-rates",
         f"How fast {where} is",
         sentences,
         legend(states),
@@ -79,49 +83,51 @@ def _drawings(measured: Sequence[Mapping[str, Any]]) -> list[tuple[str, Spec | N
     ]
 
 
-def _state(one: Mapping[str, Any]) -> str:
-    return _STATES.get(str(one.get("state")), str(one.get("state")))
+def _state(row: Mapping[str, Any]) -> str:
+    return _STATES.get(str(row.get("state")), str(row.get("state")))
 
 
-def _name(one: Mapping[str, Any]) -> str:
-    """Returns what was read by how many, such as "shards, 4 threads"."""
-    text = _NAMES.get(str(one.get("what")), str(one.get("what")))
+def _name(row: Mapping[str, Any]) -> str:
+    """Returns the reading with its parallelism, such as "shards, 4 threads"."""
+    text = _NAMES.get(str(row.get("what")), str(row.get("what")))
     for unit in ("processes", "threads"):
-        number = as_number(one.get(f"num_{unit}")) or 1
-        if number > 1:
-            text += f", {number:g} {unit}"
+        count = as_number(row.get(f"num_{unit}")) or 1
+        if count > 1:
+            text += f", {count:g} {unit}"
     return text
 
 
 def _doubts(measured: Sequence[Any]) -> list[str]:
-    """Returns a sentence for each reading that was left out or has another state."""
-    found = []
-    for one in measured:
-        if isinstance(one, Mapping) and one.get("skipped"):
-            found.append(f"{_name(one)}, {_state(one)}, is left out. {one['skipped']}")
-        elif isinstance(one, Mapping) and one.get("is_proven") is False:
-            found.append(
-                f"{_name(one)}: the kernel's figures do not fit “{_state(one)}”."
+    """Returns a sentence for each reading without figures or in another state."""
+    sentences = []
+    for row in measured:
+        if isinstance(row, Mapping) and row.get("skipped"):
+            sentences.append(
+                f"{_name(row)}, {_state(row)}, is left out. {row['skipped']}"
             )
-    return found
+        elif isinstance(row, Mapping) and row.get("is_proven") is False:
+            sentences.append(
+                f"{_name(row)}: the kernel's figures do not fit “{_state(row)}”."
+            )
+    return sentences
 
 
-def _row(one: Mapping[str, Any]) -> list[str]:
-    proof = one.get("is_proven")
+def _row(row: Mapping[str, Any]) -> list[str]:
+    proof = row.get("is_proven")
     return [
-        _name(one),
-        _state(one),
+        _name(row),
+        _state(row),
         _PROOF[proof if isinstance(proof, bool) else None],
-        percent(as_number(one.get("resident_fraction"))),
-        amount(as_number(one.get("megabytes_per_second"))),
-        amount(as_number(one.get("reads_per_second"))),
-        *(milliseconds(_latency(one, name)) for name in _PERCENTILES),
+        percent(as_number(row.get("resident_fraction"))),
+        amount(as_number(row.get("megabytes_per_second"))),
+        amount(as_number(row.get("reads_per_second"))),
+        *(milliseconds(_latency(row, name)) for name in _PERCENTILES),
     ]
 
 
-def _latency(one: Mapping[str, Any], name: str) -> float | None:
-    found = one.get("latency_seconds")
-    return as_number(found.get(name)) if isinstance(found, Mapping) else None
+def _latency(row: Mapping[str, Any], name: str) -> float | None:
+    seconds = row.get("latency_seconds")
+    return as_number(seconds.get(name)) if isinstance(seconds, Mapping) else None
 
 
 def _rates(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
@@ -134,23 +140,9 @@ def _rates(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
     if not rows:
         return None
     most = max(row["rate"] for row in rows)
-    x = {
-        "field": "rate",
-        "type": "quantitative",
-        "title": "MB/s",
-        "scale": {"domain": [0, most * 1.45 or 1]},  # room for the number
-        "axis": {"tickCount": 4},
-    }
-    text = {"type": "text", "align": "left", "dx": 5}
-    number = {"text": {"field": "shown", "type": "nominal"}}
-    return _of_states(
-        rows,
-        [
-            {"mark": {"type": "bar"}, "encoding": {"x": x, **_color(rows)}},
-            {"mark": text, "encoding": {"x": {**x, "title": "MB/s"}, **number}},
-        ],
-        {"field": "rate", "title": "MB/s", "format": ",.1f"},
-    )
+    length = bar_length("rate", "MB/s", most * 1.45)  # room for the number
+    bars = labelled_bars({"x": length}, _color(rows), label="shown")
+    return _by_reading(rows, bars, quantity("rate", title="MB/s", format=",.1f"))
 
 
 def _latencies(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
@@ -167,56 +159,47 @@ def _latencies(measured: Sequence[Mapping[str, Any]]) -> Spec | None:
     ]
     if not rows:
         return None
-    x = {
-        "field": "low",
-        "type": "quantitative",
-        "title": "ms, logarithmic",
-        "scale": {"type": "log"},
-        "axis": {"tickCount": 4},
+    title, axis = "ms, logarithmic", {"tickCount": 4}
+    both = {
+        "x": quantity("low", title=title, scale={"type": "log"}, axis=axis),
+        "color": _color(rows),
     }
-    ends = {"x": x, "x2": {"field": "high"}}
     line = {"type": "bar", "height": 4}
     point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
-    return _of_states(
+    return _by_reading(
         rows,
         [
-            {"mark": line, "encoding": {**ends, **_color(rows)}},
-            {"mark": point, "encoding": {"x": x, **_color(rows)}},
+            {"mark": line, "encoding": {**both, "x2": {"field": "high"}}},
+            {"mark": point, "encoding": both},
         ],
-        {"field": "low", "title": "median, ms", "format": ",.3f"},
-        {"field": "high", "title": "99th percentile, ms", "format": ",.3f"},
+        quantity("low", title="median, ms", format=",.3f"),
+        quantity("high", title="99th percentile, ms", format=",.3f"),
     )
 
 
 def _color(rows: Sequence[Spec]) -> Spec:
-    there = [s for s in _STATES.values() if any(row["state"] == s for row in rows)]
-    return {"color": {"field": "state", "type": "nominal", **colors(there)}}
+    states = [s for s in _STATES.values() if any(row["state"] == s for row in rows)]
+    return category("state", **colors(states))
 
 
-def _of_states(
-    rows: Sequence[Spec], layers: Sequence[Spec], *numbers: Mapping[str, str]
-) -> Spec:
-    """Returns layers over rows that lie below each other, one for each name and state.
+def _by_reading(rows: Sequence[Spec], layers: Sequence[Spec], *numbers: Spec) -> Spec:
+    """Returns layers over rows below each other, a row for each reading and state.
 
     Args:
         rows: The data, with the reading and the state of each.
-        layers: Mark and encoding of each layer, without the place of a row.
-        numbers: Field, title and format of each number that a pointer shows.
+        layers: Mark and encoding of each layer, without the channel of the readings.
+        numbers: Channels of the numbers in the tooltip.
     """
-    placed = [
-        {**row, "name": f"{row['reading']}\n{row['state']}"} for row in rows
-    ]  # unique; the color says the state, so the axis does not
-    axis = {
-        **labels_axis(),
-        "labelExpr": "split(datum.label, '\\n')[0]",
-        "labelLimit": _LABEL_PIXELS,
-    }
-    y = {"field": "name", "type": "nominal", "sort": None, "axis": axis}
+    # The names must differ. The color says the state, so the axis leaves it out.
+    named = [{**row, "name": f"{row['reading']}\n{row['state']}"} for row in rows]
+    y = bar_names(
+        "name", labelExpr="split(datum.label, '\\n')[0]", labelLimit=_LABEL_PIXELS
+    )
     tooltip = [
-        {"field": "reading", "type": "nominal", "title": "reading"},
-        {"field": "state", "type": "nominal", "title": "page cache"},
-        *({**number, "type": "quantitative"} for number in numbers),
+        category("reading", title="reading"),
+        category("state", title="page cache"),
+        *numbers,
     ]
     for layer in layers:
         layer["encoding"] |= {"y": y, "tooltip": tooltip}
-    return spec(placed, height=bar_height(len(rows)), layer=list(layers))
+    return spec(named, height=bar_height(len(rows)), layer=list(layers))

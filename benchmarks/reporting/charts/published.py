@@ -1,7 +1,7 @@
 """Charts of sweeps beside the publications: images/s of one rank and of one GPU.
 
-In: documents of benchmarks.sweep, whose rows have the published row that is nearest.
-Out: for each document a chart, whose numbers are the table that the publications have.
+In: documents of benchmarks.sweep, whose rows have the nearest published row. Out: a
+chart of each document, with the numbers in the columns of the publications.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,11 @@ from benchmarks.reporting.charts.frame import (
     Spec,
     amount,
     bar_height,
+    bar_length,
+    bar_names,
+    category,
     colors,
-    labels_axis,
+    labelled_bars,
     legend,
     of_each,
     percent,
@@ -34,23 +37,22 @@ Row = Mapping[str, Any]
 
 
 def beside_publications(sweeps: Sequence[Result]) -> list[Chart]:
-    """Draws each sweep of which at least one row was published."""
+    """Draws each sweep with at least one published row."""
     return of_each(sweeps, _chart)
 
 
-def _chart(place: int, sweep: Result) -> Chart | None:
+def _chart(number: int, sweep: Result) -> Chart | None:
     rows = [
         row
         for row in sweep.items("rows")
         if isinstance(row, Mapping) and _number(row, "examples_per_second_per_rank")
     ]
-    known = [row for row in rows if _of_gpu(row)]
-    if not known:
-        return None
     names = {id(row): _name(row, rows) for row in rows}
-    drawn = [(names[id(row)], row) for row in known]
+    drawn = [(names[id(row)], row) for row in rows if _of_gpu(row)]
+    if not drawn:
+        return None
     return Chart(
-        f"published-{place}",
+        f"published-{number}",
         "Beside the published tests",
         [_sentence(name, row) for name, row in drawn],
         legend([_MEASURED, _PUBLISHED]),
@@ -78,7 +80,7 @@ def _of_gpu(row: Row) -> float | None:
 
 
 def _name(row: Row, rows: Sequence[Row]) -> str:
-    """Returns model, mode and ranks of a row, and what else tells rows apart."""
+    """Returns model, mode and ranks of a row, and the other settings that differ."""
     mode = row.get("mode")
     more = [
         str(row[key])
@@ -87,17 +89,17 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
     ]
     ranks = _number(row, "num_ranks") or 1
     model = f"{row.get('model')}{'' if mode == 'train' else f' {mode}'}"
-    known = [model, f"{ranks:g} rank{'s' if ranks != 1 else ''}"]
+    words = [model, f"{ranks:g} rank{'s' if ranks != 1 else ''}"]
     if row.get("tier"):
-        # It is first, as a small screen cuts names, and it says place and cache.
-        return ", ".join([str(row["tier"]), *known])
-    return ", ".join([*known, *more])
+        # The tier says data set and cache, and comes first: a small screen cuts names.
+        return ", ".join([str(row["tier"]), *words])
+    return ", ".join([*words, *more])
 
 
 def _sentence(name: str, row: Row) -> str:
-    published = _of_gpu(row)
+    published = amount(_of_gpu(row))
     ours = amount(_number(row, "examples_per_second_per_rank"))
-    text = f"{name}: {ours} images/s a rank; published {amount(published)} a GPU"
+    text = f"{name}: {ours} images/s a rank; published {published} a GPU"
     return f"{text}, on {_on(row)}."
 
 
@@ -145,21 +147,11 @@ def _bars(drawn: Sequence[tuple[str, Row]]) -> Spec:
         )
     ]
     widest = max(bar["rate"] for bar in bars)
-    x = {
-        "field": "rate",
-        "type": "quantitative",
-        "title": "images/s",
-        "scale": {"domain": [0, widest * 1.25]},  # room for the number
-        "axis": {"tickCount": 4},
+    encoding = {
+        "x": bar_length("rate", "images/s", widest * 1.25),  # room for the number
+        "y": bar_names("run"),
+        "yOffset": category("of", sort=[_MEASURED, _PUBLISHED]),
     }
-    y = {"field": "run", "type": "nominal", "sort": None, "axis": labels_axis()}
-    offset = {"field": "of", "type": "nominal", "sort": [_MEASURED, _PUBLISHED]}
-    both = {"x": x, "y": y, "yOffset": offset}
-    color = {"field": "of", "type": "nominal", **colors([_MEASURED, _PUBLISHED])}
-    text = {"field": "shown", "type": "nominal"}
-    mark = {"type": "text", "align": "left", "dx": 5}
-    layer = [
-        {"mark": {"type": "bar"}, "encoding": {**both, "color": color}},
-        {"mark": mark, "encoding": {**both, "text": text}},
-    ]
+    color = category("of", **colors([_MEASURED, _PUBLISHED]))
+    layer = labelled_bars(encoding, color, label="shown")
     return spec(bars, height=2 * bar_height(len(drawn)), layer=layer)

@@ -17,7 +17,9 @@ from benchmarks.reporting.charts.frame import (
     Plot,
     Spec,
     amount,
+    category,
     percent,
+    quantity,
     spec,
     with_interval,
 )
@@ -206,38 +208,29 @@ def _drawing(series: ScalingSeries) -> Spec:
 
 def _layers(ranks: Sequence[int]) -> list[Spec]:
     axis = {"values": list(ranks), "format": "d", "grid": False}
-    x = {"field": "ranks", "type": "quantitative", "title": "ranks", "axis": axis}
-    y: Spec = {"field": "rate", "type": "quantitative", "title": "images/s"}
-    state = {"field": "state", "type": "nominal", "legend": None}
+    x = quantity("ranks", title="ranks", axis=axis)
+    y = quantity("rate", title="images/s")
     scale = {"domain": list(_COLORS), "range": list(_COLORS.values())}
-    has_rate = [{"filter": "isValid(datum.rate)"}]
     tooltip = [
-        {"field": "ranks", "type": "quantitative"},
-        {
-            "field": "rate",
-            "type": "quantitative",
-            "title": "images/s",
-            "format": ",.0f",
-        },
-        {"field": "ideal", "type": "quantitative", "format": ",.0f"},
+        quantity("ranks"),
+        quantity("rate", title="images/s", format=",.0f"),
+        quantity("ideal", format=",.0f"),
     ]
     dashed = {"type": "line", "strokeDash": [5, 4], "stroke": _COLORS[_IDEAL]}
     line = {"type": "line", "stroke": _COLORS[_MEASURED]}
     rule = {"type": "rule", "strokeWidth": 2, "stroke": "var(--text)"}
-    ends = {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
     point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
+    state = category("state", legend=None, scale=scale)
+    measured: list[tuple[Spec, Spec]] = [
+        (line, {"y": y}),
+        (rule, {"y": quantity("low"), "y2": {"field": "high"}}),
+        (point, {"y": y, "color": state, "tooltip": tooltip}),
+    ]
+    has_rate = [{"filter": "isValid(datum.rate)"}]
     return [
         {"mark": dashed, "encoding": {"x": x, "y": {**y, "field": "ideal"}}},
-        {"transform": has_rate, "mark": line, "encoding": {"x": x, "y": y}},
-        {"transform": has_rate, "mark": rule, "encoding": {"x": x, **ends}},
-        {
-            "transform": has_rate,
-            "mark": point,
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": {**state, "scale": scale},
-                "tooltip": tooltip,
-            },
-        },
+        *(
+            {"transform": has_rate, "mark": mark, "encoding": {"x": x, **encoding}}
+            for mark, encoding in measured
+        ),
     ]

@@ -1,7 +1,7 @@
-"""Charts of tiers: the rate from each place of the data, and the sources of its bytes.
+"""Charts of tiers: the rate on each tier of storage, and the sources of the bytes.
 
-In: documents of benchmarks.sweep with tiers. Out: for each document a chart of two
-drawings, whose bars lie below each other in the order of the sweep.
+In: documents of benchmarks.sweep with tiers. Out: charts of two drawings, with a bar
+for each tier in the order of the sweep.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,17 @@ from benchmarks.reporting.charts.frame import (
     Spec,
     amount,
     bar_height,
+    bar_length,
+    bar_names,
+    category,
     color,
     colors,
-    labels_axis,
+    labelled_bars,
     legend,
     milliseconds,
     of_each,
     percent,
+    quantity,
     spec,
 )
 from benchmarks.reporting.results import Result, as_number
@@ -40,7 +44,7 @@ def rates_and_bytes(sweeps: Sequence[Result]) -> list[Chart]:
     return of_each(sweeps, _chart)
 
 
-def _chart(place: int, sweep: Result) -> Chart | None:
+def _chart(number: int, sweep: Result) -> Chart | None:
     rows = [
         row
         for row in sweep.items("tiers")
@@ -56,7 +60,7 @@ def _chart(place: int, sweep: Result) -> Chart | None:
             Plot("Bytes of the timed steps, by the place they came from", bytes_plot)
         )
     return Chart(
-        f"tiers-{place}",
+        f"tiers-{number}",
         "Tiers: the same run on data in several places",
         [_sentence(name, row) for name, row in zip(names, rows, strict=True)],
         legend(list(_GIVERS.values())),
@@ -101,21 +105,10 @@ def _rates(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Spec:
         {"tier": name, "rate": rate, "shown": amount(rate)}
         for name, rate in zip(names, values, strict=True)
     ]
-    x = {
-        "field": "rate",
-        "type": "quantitative",
-        "title": "images/s",
-        "scale": {"domain": [0, max(values) * 1.25]},  # room for the number
-        "axis": {"tickCount": 4},
-    }
-    y = _y()
-    bar = {"x": x, "y": y, "color": {"value": color(0)}}
-    text = {"x": x, "y": y, "text": {"field": "shown", "type": "nominal"}}
-    mark = {"type": "text", "align": "left", "dx": 5}
-    layer = [
-        {"mark": {"type": "bar"}, "encoding": bar},
-        {"mark": mark, "encoding": text},
-    ]
+    length = bar_length("rate", "images/s", max(values) * 1.25)  # room for the number
+    layer = labelled_bars(
+        {"x": length, "y": _tier()}, {"value": color(0)}, label="shown"
+    )
     return spec(bars, height=bar_height(len(bars)), layer=layer)
 
 
@@ -128,21 +121,22 @@ def _bytes(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Spec | No
     ]
     if not parts:
         return None
-    giver = {"field": "giver", "type": "nominal", **colors(list(_GIVERS.values()))}
-    x = {"field": "megabytes", "type": "quantitative", "title": "MB"}
-    tooltip = [
-        {"field": "tier", "type": "nominal"},
-        {"field": "giver", "type": "nominal", "title": "given by"},
-        {"field": "megabytes", "type": "quantitative", "format": ",.1f"},
-    ]
     return spec(
         parts,
         height=bar_height(len({part["tier"] for part in parts})),
         mark={"type": "bar"},
-        encoding={"x": x, "y": _y(), "color": giver, "tooltip": tooltip},
+        encoding={
+            "x": quantity("megabytes", title="MB"),
+            "y": _tier(),
+            "color": category("giver", **colors(list(_GIVERS.values()))),
+            "tooltip": [
+                category("tier"),
+                category("giver", title="given by"),
+                quantity("megabytes", format=",.1f"),
+            ],
+        },
     )
 
 
-def _y() -> Spec:
-    axis = {**labels_axis(), "labelLimit": _LABEL_PIXELS}
-    return {"field": "tier", "type": "nominal", "sort": None, "axis": axis}
+def _tier() -> Spec:
+    return bar_names("tier", labelLimit=_LABEL_PIXELS)
