@@ -206,7 +206,7 @@ def run(
     accelerators_known: dict[str, Accelerator],
     *,
     mode: str,
-    places: Sequence[str],
+    paths: Sequence[str],
     change: str | None,
     config: dict[str, Any],
 ) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def run(
         flags_given: Facts of flags.
         accelerators_known: Accelerators by name.
         mode: "train" or "infer".
-        places: Folders and files with results.
+        paths: Folders and files with results.
         change: Text of --what_if, or None.
         config: The flags that were given, for the result.
 
@@ -228,8 +228,8 @@ def run(
         OSError: If results cannot be read.
     """
     known = flags_given
-    if places:
-        collection = results.read([pathlib.Path(place) for place in places])
+    if paths:
+        collection = results.read([pathlib.Path(path) for path in paths])
         for reason in collection.left_out:
             print(f"Note: {reason}", file=sys.stderr)
         known = what_if.apply(measured.read(collection), flags_given)
@@ -301,7 +301,7 @@ def main(argv: Sequence[str]) -> int:
             given(),
             settings_file.accelerators_with(values.accelerators_file),
             mode=mode,
-            places=_RESULTS.value or (),
+            paths=_RESULTS.value or (),
             change=_WHAT_IF.value,
             config=_config(),
         )

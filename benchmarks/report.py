@@ -43,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
         collection = results.read([pathlib.Path(name) for name in _RESULTS.value])
         old = None
         if _COMPARE.value:
-            places = [pathlib.Path(name) for name in _COMPARE.value]
-            old = results.read(places, flag="--compare")
+            paths = [pathlib.Path(name) for name in _COMPARE.value]
+            old = results.read(paths, flag="--compare")
         text = page.make_page(collection, old=old, library=frame.library())
         path.write_text(text, encoding="utf-8")
     except ImportError as error:

@@ -1,8 +1,8 @@
 """Comparison of two sets of runs: the change of each figure, and whether it is noise.
 
-In: two collections of results. Out: a `Change` for each figure of each run that both
-have. A figure is a mean with its variance: over the repeats of a run, or over its steps
-where there is one run. The interval of a change is Welch's (Biometrika 34, 1947).
+In: two collections of results. Out: a `Change` for each figure of each run in both
+collections. A figure is a mean with its variance: over the repeats of a run, or over
+the steps of a single run. The interval of a change is Welch's (Biometrika 34, 1947).
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ class ComparedFigure(NamedTuple):
     """A figure that is compared.
 
     Attributes:
-        title: Its name, with the unit.
-        path: Where a result holds it, with dots.
+        title: Name with the unit.
+        path: Path in a result, with dots.
         scale: Factor from the value in the result to the unit of the title.
         more_is_better: Whether a larger value is an improvement.
         is_share: Whether the value is 0 to 1, so that a change is in points.
@@ -47,13 +47,13 @@ FIGURES = (
 
 
 class Estimate(NamedTuple):
-    """A mean and how sure it is.
+    """A mean with its variance.
 
     Attributes:
         mean: The mean.
-        variance: Variance of the mean; None if there is nothing to estimate it from.
+        variance: Variance of the mean; None if unknown.
         degrees: Degrees of freedom of the variance.
-        basis: What the variance comes from: repeats, steps or nothing.
+        basis: Source of the variance: "repeats", "steps" or "".
     """
 
     mean: float
@@ -63,7 +63,7 @@ class Estimate(NamedTuple):
 
     @property
     def interval(self) -> float | None:
-        """Half the width of the 95 % interval; None if it is unknown."""
+        """Half the width of the 95 % interval; None if unknown."""
         if self.variance is None:
             return None
         return intervals.t_95(self.degrees) * math.sqrt(self.variance)
@@ -75,10 +75,10 @@ class Change:
 
     Attributes:
         figure: The figure.
-        before: Its mean in the old results, in the unit of its title.
-        after: Its mean in the new ones.
+        before: Mean in the old results, in the unit of the title.
+        after: Mean in the new results.
         noise: Half the width of the 95 % interval of after - before; None if unknown.
-        basis: What the noise comes from: repeats or steps.
+        basis: Source of the noise: "repeats" or "steps".
     """
 
     figure: ComparedFigure
@@ -89,7 +89,7 @@ class Change:
 
     @property
     def relative(self) -> float | None:
-        """The change as a part of the old value; None if that is 0."""
+        """The change as a part of the old value; None if the old value is 0."""
         return (self.after - self.before) / self.before if self.before else None
 
     @property
@@ -104,13 +104,13 @@ class Change:
 
 
 class Pair(NamedTuple):
-    """A run that both sets have.
+    """A run in both sets.
 
     Attributes:
         old: The run in the old results.
-        new: The run in the new ones.
-        differing: Each option that differs: its name, old and new value.
-        changes: The figures that both have.
+        new: The run in the new results.
+        differing: Name, old and new value of each option that differs.
+        changes: The figures of both runs.
     """
 
     old: Group
@@ -120,7 +120,7 @@ class Pair(NamedTuple):
 
 
 def rate(group: Group) -> Estimate | None:
-    """Returns the images/s of a group; None if no result has them."""
+    """Returns the images/s of a group; None without images/s."""
     if len(group.rates) != 1:
         return _of_repeats(group.rates)
     (mean,) = group.rates
@@ -129,7 +129,7 @@ def rate(group: Group) -> Estimate | None:
     steps = result.number("num_timed_steps") or 0
     if deviation is None or steps < 2:
         return Estimate(mean)
-    # Neighboring steps resemble each other, so this is the least that the noise is.
+    # Neighboring steps resemble each other, so the noise is at least as large.
     return Estimate(mean, (deviation / _Z_95) ** 2 / steps, steps - 1, "steps")
 
 
@@ -146,8 +146,8 @@ def _of_repeats(values: Sequence[float]) -> Estimate | None:
 def _estimate(group: Group, figure: ComparedFigure) -> Estimate | None:
     if figure.path == "examples_per_second":
         return rate(group)
-    known = [v for r in group.results if (v := r.number(figure.path)) is not None]
-    return _of_repeats([value * figure.scale for value in known])
+    values = [v for r in group.results if (v := r.number(figure.path)) is not None]
+    return _of_repeats([value * figure.scale for value in values])
 
 
 def change(figure: ComparedFigure, old: Estimate, new: Estimate) -> Change:
@@ -172,14 +172,14 @@ def change(figure: ComparedFigure, old: Estimate, new: Estimate) -> Change:
 def pairs(
     old: Sequence[Group], new: Sequence[Group]
 ) -> tuple[list[Pair], list[Group], list[Group]]:
-    """Finds the runs that both sets have, and compares their figures.
+    """Finds the runs in both sets, and compares their figures.
 
-    Runs belong together if mode, model, ranks, batch, data and --cache are equal. Among
-    several such runs those with the fewest other differences are paired first.
+    Runs belong together if mode, model, ranks, batch, data and --cache are equal. Runs
+    with the fewest other differences are paired first.
 
     Returns:
-        The pairs in the order of `new`, the groups only in `old`, and those only in
-        `new`.
+        The pairs in the order of `new`, the groups only in `old`, and the groups only
+        in `new`.
     """
     candidates = sorted(
         (len(_differences(before.median, after.median)), index, other)
@@ -215,19 +215,19 @@ def _identity(result: Result) -> tuple[Any, ...]:
 
 
 def _differences(old: Result, new: Result) -> list[str]:
-    found = []
+    differences = []
     if old.cache != new.cache:
-        found.append(f"page cache: {old.cache or '?'} → {new.cache or '?'}")
+        differences.append(f"page cache: {old.cache or '?'} → {new.cache or '?'}")
     for name, before, after in (
         ("", results.settings(old), results.settings(new)),
         ("environment ", results.environment(old), results.environment(new)),
     ):
-        found += [
+        differences += [
             f"{name}{key}: {before.get(key)} → {after.get(key)}"
             for key in sorted(before.keys() | after.keys())
             if key != "data_dir" and _text(before, key) != _text(after, key)
         ]
-    return found
+    return differences
 
 
 def _text(values: Mapping[str, Any], key: str) -> str:

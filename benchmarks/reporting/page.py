@@ -1,8 +1,8 @@
 """One HTML page about results: a document that needs no other file.
 
-In: a `Collection`, and an older one to compare with. Out: one string of HTML. The
-templates are in `templates/`; they escape every text, so a name in a result cannot
-become markup. This module says what stands on the page, the templates how it looks.
+In: a `Collection`, and an older collection to compare with. Out: one string of HTML.
+This module decides the content of the page, and the templates in `templates/` the look.
+The templates escape every text, so a name in a result cannot become markup.
 """
 
 import base64
@@ -47,8 +47,8 @@ def make_page(
 
     Args:
         collection: The results.
-        old: Results to compare them with.
-        library: What `frame.library` returned.
+        old: Results to compare the collection with.
+        library: The JavaScript that `frame.library` returned.
 
     Raises:
         ImportError: If Jinja2 is not installed.
@@ -58,7 +58,7 @@ def make_page(
 
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("benchmarks.reporting"),
-        autoescape=True,  # Jinja2 escapes nothing unless it is told to
+        autoescape=True,  # the default of Jinja2 escapes nothing
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -75,22 +75,22 @@ def make_page(
         comparison=None if old is None else _comparison(old, collection),
         charts=charts,
         plots={
-            f"{chart.name}-{place}": plot.spec
+            f"{chart.name}-{index}": plot.spec
             for chart in charts
-            for place, plot in enumerate(chart.plots)
+            for index, plot in enumerate(chart.plots)
         },
         chart_config=frame.CONFIG,
         details=_details(collection),
         environment=tables.environment(collection),
         summary=_summary(collection),
-        # The library's own code, none of it from a result.
+        # The code of the library holds no text of a result.
         library=markupsafe.Markup(library),
     )
 
 
 def _charts(collection: Collection) -> list[Chart]:
     groups = collection.groups
-    found = [
+    charts = [
         *curves.over_time(groups),
         ranks.scaling_chart(groups, collection.sweeps),
         bars.three_bars(groups),
@@ -104,18 +104,18 @@ def _charts(collection: Collection) -> list[Chart]:
         *ceilings.demand(collection.advice),
         *curves.learning(groups),
     ]
-    return [chart for chart in found if chart is not None]
+    return [chart for chart in charts if chart is not None]
 
 
 def _summary(collection: Collection) -> str:
-    """Returns what the page is about: results, hosts, dates."""
-    found = collection.results
-    documents = (*found, *collection.sweeps, *collection.advice)
+    """Returns the number of results and of hosts, and the dates."""
+    measured = collection.results
+    documents = (*measured, *collection.sweeps, *collection.advice)
     parts = [count_of(len(documents), "result")]
-    hosts = {host for result in found for host in result.hosts}
+    hosts = {host for result in measured for host in result.hosts}
     if hosts:
         parts.append(count_of(len(hosts), "host"))
-    days = sorted({result.started[:10] for result in found if result.started})
+    days = sorted({result.started[:10] for result in measured if result.started})
     if days:
         first, last = days[0], days[-1]
         parts.append(first if first == last else f"{first} to {last}")
@@ -138,29 +138,29 @@ def _verdict(collection: Collection) -> tuple[str, str]:
 
 
 def _findings(collection: Collection) -> list[tuple[str, str]]:
-    """Returns the sentences that a reader must know: their class, and the text."""
-    found = []
-    if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many
-        found += [("", f"{g.label}: {_reached(g)}") for g in collection.groups]
-    found += [("warn", text) for text in _doubtful(collection.groups)]
+    """Returns the sentences for every reader: the class and the text of each."""
+    findings = []
+    if len(collection.groups) <= _MAX_SENTENCES:  # a table says more about many groups
+        findings += [("", f"{g.label}: {_reached(g)}") for g in collection.groups]
+    findings += [("warn", text) for text in _doubtful(collection.groups)]
     for sweep in collection.sweeps:
         for answer in sweep.items("find_ranks.answers"):
             if isinstance(answer, Mapping) and (text := answer.get("text")):
-                found.append(("", f"{answer.get('model', '')}: {text}"))
+                findings.append(("", f"{answer.get('model', '')}: {text}"))
         for failure in sweep.items("failed"):
             if isinstance(failure, Mapping):
                 text = f"{failure.get('run', 'a run')}: {failure.get('error', '')}"
-                found.append(("warn", f"A run of the sweep failed. {text}"))
-    return list(dict.fromkeys(found))
+                findings.append(("warn", f"A run of the sweep failed. {text}"))
+    return list(dict.fromkeys(findings))
 
 
 def _reached(group: Group) -> str:
-    """Returns what a run found, in a sentence."""
+    """Returns the outcome of a run in a sentence."""
     result, estimate = group.median, compare.rate(group)
     if result.text("config.mode") == "eval":
         accuracy, count = group.mean("accuracy"), result.number("num_evaluated")
-        of = "" if count is None else f" of {count:,.0f} validation images"
-        return f"right on {percent(accuracy)}{of}."
+        images = "" if count is None else f" of {count:,.0f} validation images"
+        return f"right on {percent(accuracy)}{images}."
     if estimate is None:
         return "the result has no images/s."
     text = f"{amount(estimate.mean)} images/s"
@@ -174,13 +174,13 @@ def _reached(group: Group) -> str:
 
 
 def _doubtful(groups: Sequence[Group]) -> list[str]:
-    """Returns what makes figures doubtful; many runs of one doubt share a sentence."""
-    found: dict[str, list[tuple[Group, str]]] = {}
+    """Returns the doubts about figures; many runs with a doubt share a sentence."""
+    doubts: dict[str, list[tuple[Group, str]]] = {}
     for group in groups:
         for kind, text in _doubts(group).items():
-            found.setdefault(kind, []).append((group, text))
+            doubts.setdefault(kind, []).append((group, text))
     texts = []
-    for several in found.values():
+    for several in doubts.values():
         shown = several if len(several) <= _MAX_SENTENCES else several[:1]
         texts += [f"{group.label}: {text}" for group, text in shown]
         if others := [f"{group.number}" for group, _ in several[len(shown) :]]:
@@ -195,15 +195,15 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _doubts(group: Group) -> dict[str, str]:
-    """Returns what makes the figures of a group doubtful, by the kind of doubt."""
-    found: dict[str, list[str]] = {}
+    """Returns the doubts about the figures of a group, by kind."""
+    warnings: dict[str, list[str]] = {}
     for result in group.results:
         for kind, text in _warnings(result).items():
-            found.setdefault(kind, []).append(text)
+            warnings.setdefault(kind, []).append(text)
     total = len(group.results)
     doubts = {
         kind: texts[0] + (f" ({len(texts)} of {total} repeats)" if total > 1 else "")
-        for kind, texts in found.items()
+        for kind, texts in warnings.items()
     }
     if group.median.get("stragglers.cause"):
         doubts["straggler"] = group.median.text("stragglers.text")
@@ -211,42 +211,40 @@ def _doubts(group: Group) -> dict[str, str]:
 
 
 def _warnings(result: Result) -> dict[str, str]:
-    """Returns what makes the figures of a result doubtful, by the kind of doubt."""
-    found = {}
+    """Returns the doubts about the figures of a result, by kind."""
+    warnings = {}
     if result.get("steady_state.reached") is False:
         text = result.text("steady_state.text")
-        found["steady"] = text or "The run did not reach its steady state."
+        warnings["steady"] = text or "The run did not reach its steady state."
     asked, measured = result.text("config.cache"), result.text("cache.label")
     if asked in ("cold", "warm") and measured and measured != asked:
         text = f"--cache={asked} was asked for, but the cache was {measured}."
-        found["cache"] = text
+        warnings["cache"] = text
     if result.get("cache.size_rule.met") is False:
-        found["size"] = result.text("cache.size_rule.text")
+        warnings["size"] = result.text("cache.size_rule.text")
     if (result.number("host_load.others_cpu_fraction") or 0) > _BUSY:
-        found["busy"] = result.text("host_load.text")
+        warnings["busy"] = result.text("host_load.text")
     if result.get("reproducibility.reproducible") is False:
         spread = result.number("reproducibility.spread")
-        found["spread"] = f"Its repeats differ by {percent(spread)}."
-    return {kind: text for kind, text in found.items() if text}
+        warnings["spread"] = f"Its repeats differ by {percent(spread)}."
+    return {kind: text for kind, text in warnings.items() if text}
 
 
 def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
-    found, only_old, only_new = compare.pairs(old.groups, new.groups)
-    changes = [change for pair in found for change in pair.changes]
+    pairs, only_old, only_new = compare.pairs(old.groups, new.groups)
+    changes = [change for pair in pairs for change in pair.changes]
     counts = {
         verdict: sum(change.verdict == verdict for change in changes)
         for verdict in ("worse", "better", "within the noise", "unknown")
     }
     words = [f"{count} {verdict}" for verdict, count in counts.items() if count]
     sentence = "No run is in both sets of results."
-    if found:
-        sentence = (
-            f"{count_of(len(changes), 'figure')} of {count_of(len(found), 'run')}: "
-        )
-        sentence += f"{', '.join(words)}."
+    if pairs:
+        counted = count_of(len(changes), "figure"), count_of(len(pairs), "run")
+        sentence = f"{' of '.join(counted)}: {', '.join(words)}."
     return {
         "sentence": sentence,
-        "table": tables.changes(found),
+        "table": tables.changes(pairs),
         "only_old": [group.label for group in only_old],
         "only_new": [group.label for group in only_new],
         "left_out": old.left_out,
@@ -254,7 +252,7 @@ def _comparison(old: Collection, new: Collection) -> dict[str, Any]:
 
 
 def _input(result: Result) -> dict[str, Any]:
-    """Returns what the template shows of benchmarks.input: the parts that were run."""
+    """Returns the sentences and the table of a result of benchmarks.input."""
     sentences = []
     rate = result.number("examples_per_second")
     if rate is not None:
@@ -268,22 +266,19 @@ def _input(result: Result) -> dict[str, Any]:
 
 
 def _details(collection: Collection) -> list[dict[str, Any]]:
-    """Returns what is needed to repeat each run: flags, pipeline, first batch."""
+    """Returns flags, pipeline and first batch of each run, to repeat the run."""
     budget = _PICTURES_BYTES
-    found = []
+    details = []
     shown = [
         (f"run-{g.number}", g.label, g.median, g.results) for g in collection.groups
     ]
     shown += [
-        (f"input-{place}", f"Input: {result.name}", result, [result])
-        for place, result in enumerate(collection.inputs, 1)
-    ]
-    shown += [
-        (f"{kind}-{place}", f"{kind.capitalize()}: {result.name}", result, [result])
+        (f"{kind}-{number}", f"{kind.capitalize()}: {result.name}", result, [result])
         for kind, several in (
-            *(("storage", collection.probes), ("advice", collection.advice)),
+            *(("input", collection.inputs), ("storage", collection.probes)),
+            ("advice", collection.advice),
         )
-        for place, result in enumerate(several, 1)
+        for number, result in enumerate(several, 1)
     ]
     for name, label, result, repeats in shown:
         # The picture of benchmarks.input is a chart of an older version.
@@ -291,7 +286,7 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
         picture = None if path is None else _jpeg(path)
         is_too_much = picture is not None and len(picture) > budget
         budget -= 0 if picture is None or is_too_much else len(picture)
-        found.append(
+        details.append(
             {
                 "name": name,
                 "label": label,
@@ -302,11 +297,11 @@ def _details(collection: Collection) -> list[dict[str, Any]]:
                 "is_picture_left_out": is_too_much,
             }
         )
-    return found
+    return details
 
 
 def command_line(result: Result) -> str:
-    """Returns the command that repeats a run, from the options that it stored."""
+    """Returns the command that repeats a run, from the stored options."""
     config = result.get("config")
     words = ["python", "-m", str(result.get("command"))]
     num_ranks = result.number("num_ranks") or 1
@@ -319,7 +314,7 @@ def command_line(result: Result) -> str:
             continue
         if isinstance(value, list | tuple):
             value = ",".join(map(str, value))
-        if key == "place":  # benchmarks.storage takes it without a name
+        if key == "place":  # benchmarks.storage takes the value without a name
             words.append(str(value))
             continue
         words.append(f"--{key}" if value is True else f"--{key}={value}")

@@ -1,4 +1,4 @@
-"""Results as a page needs them: read from several places, and repeats grouped.
+"""Results as a page needs them: read from folders and files, and repeats grouped.
 
 In: folders with the JSON results of benchmarks.train, benchmarks.input,
 benchmarks.storage, benchmarks.sweep and benchmarks.advise, or single files. Out: a
@@ -19,8 +19,7 @@ from typing import Any
 TRAIN, INPUT, SWEEP = "benchmarks.train", "benchmarks.input", "benchmarks.sweep"
 STORAGE, ADVISE = "benchmarks.storage", "benchmarks.advise"
 
-# Options that say where a run kept its files or how long it waited, and what was asked
-# of its figures: they change no figure.
+# Options that change no figure: for files, waiting and gates.
 _NOT_SETTINGS = {"report_dir", "checkpoint_dir", "rank_timeout", "require", "repeat"}
 _TIME_IN_NAME = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
 _MAX_NAME = 60  # letters of a name in a label
@@ -102,8 +101,8 @@ class Result:
         """Date and time in UTC, to the minute; an empty text where it is unknown."""
         if text := self.text("started_at"):
             return text[:16].replace("T", " ")
-        if found := _TIME_IN_NAME.search(self.name):
-            year, month, day, hour, minute, _ = found.groups()
+        if match := _TIME_IN_NAME.search(self.name):
+            year, month, day, hour, minute, _ = match.groups()
             return f"{year}-{month}-{day} {hour}:{minute}"
         return ""
 
@@ -118,8 +117,8 @@ class Result:
     def rates(self) -> list[float]:
         """Images/s of each run that the result holds; several with --repeat."""
         several = self.numbers("reproducibility.examples_per_second_per_run")
-        one = [self.number("examples_per_second")]
-        return [rate for rate in several or one if rate is not None]
+        single = [self.number("examples_per_second")]
+        return [rate for rate in several or single if rate is not None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -128,8 +127,8 @@ class Group:
 
     Attributes:
         number: Number of the group on the page, from 1.
-        label: What makes the group different from the others, with its number.
-        results: At least one.
+        label: The number, and the settings that differ from other groups.
+        results: The repeats, at least one.
     """
 
     number: int
@@ -151,8 +150,8 @@ class Group:
 
     def mean(self, path: str) -> float | None:
         """Returns the mean of a figure over the repeats that have it."""
-        known = [v for r in self.results if (v := r.number(path)) is not None]
-        return statistics.fmean(known) if known else None
+        values = [v for r in self.results if (v := r.number(path)) is not None]
+        return statistics.fmean(values) if values else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,52 +191,53 @@ def as_number(value: Any) -> float | None:
         return None
 
 
-def read(places: Sequence[pathlib.Path], *, flag: str = "--results") -> Collection:
+def read(paths: Sequence[pathlib.Path], *, flag: str = "--results") -> Collection:
     """Reads the results of folders and files.
 
     Args:
-        places: Folders, whose `*.json` are read, and JSON files.
-        flag: Name of the flag that gave them, for the error.
+        paths: Folders, whose `*.json` are read, and JSON files.
+        flag: Name of the flag that has the paths, for the error.
 
     Raises:
-        ValueError: If there is no result in any of them.
-        OSError: If a place does not exist or cannot be read.
+        ValueError: If there is no result.
+        OSError: If a path does not exist or cannot be read.
     """
-    found: list[Result] = []
+    valid: list[Result] = []
     left_out: list[str] = []
-    for path in dict.fromkeys(path for place in places for path in _files(place)):
+    files = (file for path in paths for file in _files(path))
+    for path in dict.fromkeys(files):
         document, reason = _document(path)
         if document is None:
             left_out.append(f"{path} is left out: {reason}")
             continue
-        taken = {result.name for result in found}
-        name = (
-            path.stem if path.stem not in taken else f"{path.parent.name}/{path.stem}"
-        )
+        taken = {result.name for result in valid}
+        name = path.stem
+        if name in taken:
+            name = f"{path.parent.name}/{name}"
         while name in taken:
             name += "'"
         picture = next(
             (p for s in _PICTURES if (p := path.with_suffix(s)).exists()), None
         )
-        found.append(Result(name, document, picture))
-    if not found:
+        valid.append(Result(name, document, picture))
+    if not valid:
         raise ValueError(
-            f"{flag}={','.join(map(str, places))} must hold at least one JSON result, "
+            f"{flag}={','.join(map(str, paths))} must hold at least one JSON result, "
             f"got none. {' '.join(left_out)} Make one with python -m benchmarks.train "
             "--report_dir=FOLDER.".replace("  ", " ")
         )
-    return collect(found, left_out=left_out)
+    return collect(valid, left_out=left_out)
 
 
-def collect(found: Sequence[Result], *, left_out: Sequence[str] = ()) -> Collection:
+def collect(results: Sequence[Result], *, left_out: Sequence[str] = ()) -> Collection:
     """Returns results by their command, and repeats grouped.
 
     Args:
-        found: Results with different names.
-        left_out: A sentence for each file that is not among them.
+        results: Results with different names.
+        left_out: A sentence for each file without a result.
     """
     by_command = {
-        command: [r for r in found if r.get("command") == command]
+        command: [r for r in results if r.get("command") == command]
         for command in (TRAIN, INPUT, STORAGE, SWEEP, ADVISE)
     }
     return Collection(
@@ -250,16 +250,14 @@ def collect(found: Sequence[Result], *, left_out: Sequence[str] = ()) -> Collect
     )
 
 
-def _files(place: pathlib.Path) -> list[pathlib.Path]:
-    if not place.exists():
-        raise FileNotFoundError(
-            f"{place} must be a folder or a JSON file, got nothing."
-        )
-    return sorted(place.glob("*.json")) if place.is_dir() else [place]
+def _files(path: pathlib.Path) -> list[pathlib.Path]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} must be a folder or a JSON file, got nothing.")
+    return sorted(path.glob("*.json")) if path.is_dir() else [path]
 
 
 def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
-    """Returns the result in a file, or None and the reason why it is none."""
+    """Returns the result in a file, or None and the reason."""
     try:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
@@ -273,11 +271,11 @@ def _document(path: pathlib.Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def settings(result: Result) -> dict[str, Any]:
-    """Returns options, paths and the number of ranks, which repeats have in common."""
+    """Returns options, paths and the number of ranks, which repeats share."""
     config = result.get("config")
     options = dict(config) if isinstance(config, Mapping) else {}
     kept = {key: options[key] for key in sorted(options.keys() - _NOT_SETTINGS)}
-    # Where an option is "auto", the path says what ran.
+    # The paths say what ran with an option "auto".
     paths = result.get("paths")
     kept |= paths if isinstance(paths, dict) else {}
     return {"num_ranks": result.get("num_ranks"), "kind": result.kind, **kept}
@@ -285,10 +283,10 @@ def settings(result: Result) -> dict[str, Any]:
 
 def environment(result: Result) -> dict[str, Any]:
     """Returns versions and hardware, without the names of hosts."""
-    found = result.get("environment")
-    return (
-        {k: found[k] for k in found if k != "hosts"} if isinstance(found, dict) else {}
-    )
+    values = result.get("environment")
+    if not isinstance(values, dict):
+        return {}
+    return {key: value for key, value in values.items() if key != "hosts"}
 
 
 def _groups(results: Sequence[Result]) -> list[Group]:
@@ -308,13 +306,12 @@ def _groups(results: Sequence[Result]) -> list[Group]:
 def _order(result: Result) -> tuple[Any, ...]:
     names = (result.text("config.mode"), result.text("config.model"))
     where = (result.kind, result.accelerator, result.data)
-    numbers = ("config.batch_size", "num_ranks")
-    sizes = (result.number(path) or 0 for path in numbers)
+    sizes = (result.number(path) or 0 for path in ("config.batch_size", "num_ranks"))
     return (*names, *where, result.cache, *sizes, result.started, result.name)
 
 
 def _labels(results: Sequence[Result]) -> list[str]:
-    """Returns model and ranks of each run, and whatever else differs between runs."""
+    """Returns model and ranks of each run, and the settings that differ."""
     parts = [_parts(result) for result in results]
     always = {"model", "ranks"}
     differing = {
@@ -327,10 +324,10 @@ def _labels(results: Sequence[Result]) -> list[str]:
 
 
 def short_name(text: str) -> str:
-    """Returns a name that can stand within a sentence: short, in its own direction.
+    """Returns a short name that can stand within a sentence.
 
-    A name from right to left is enclosed in Unicode's isolates (UAX 9), so that it does
-    not turn the words around it.
+    A name from right to left is enclosed in Unicode's isolates (UAX 9), so that the
+    words around the name keep their direction.
     """
     if len(text) > _MAX_NAME:
         text = f"{text[: _MAX_NAME // 2]}…{text[-_MAX_NAME // 2 :]}"

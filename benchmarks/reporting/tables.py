@@ -29,11 +29,11 @@ class Cell(NamedTuple):
     """A cell of a table.
 
     Attributes:
-        text: What it says.
+        text: The text.
         note: A second line, in small letters.
         mark: A class of the style sheet: good, bad, warn, differs, badge.
-        link: Name of the place on the page that it leads to.
-        is_number: Whether it stands at the right, below the other numbers.
+        link: Name of the target on the page.
+        is_number: Whether the cell is aligned at the right, as numbers are.
     """
 
     text: str
@@ -51,10 +51,10 @@ class Table(NamedTuple):
     """A table.
 
     Attributes:
-        caption: Its name.
+        caption: Name of the table.
         columns: Heading of each column.
-        rows: The first cell of a row is the row's heading.
-        text: How to read it.
+        rows: The cells of each row, of which the first is the row's heading.
+        text: How to read the table.
     """
 
     caption: str
@@ -66,7 +66,7 @@ class Table(NamedTuple):
 def all_gates(
     collection: Collection,
 ) -> list[tuple[Group, Result, Mapping[str, Any]]]:
-    """Returns every gate with its result and the group of that."""
+    """Returns every gate with its group and its result."""
     return [
         (group, result, gate)
         for group in collection.groups
@@ -77,29 +77,29 @@ def all_gates(
 
 
 def gates(collection: Collection) -> Table | None:
-    """Returns a row for each run with gates; runs that miss one come first."""
-    found: dict[int, tuple[Group, dict[str, list[Mapping[str, Any]]]]] = {}
+    """Returns a row for each run with gates; runs that miss a gate come first."""
+    by_group: dict[int, tuple[Group, dict[str, list[Mapping[str, Any]]]]] = {}
     names: dict[str, None] = {}
     for group, _, gate in all_gates(collection):
         name = str(gate.get("gate", "?"))
         names[name] = None
-        _, own = found.setdefault(group.number, (group, {}))
+        _, own = by_group.setdefault(group.number, (group, {}))
         own.setdefault(name, []).append(gate)
-    if not found:
+    if not by_group:
         return None
     rows = [
         [
             Cell(group.label, link=f"run-{group.number}"),
             *(_gate(own[name]) if name in own else Cell("—") for name in names),
         ]
-        for group, own in found.values()
+        for group, own in by_group.values()
     ]
     rows.sort(key=lambda row: all(cell.mark != "bad" for cell in row))
     return Table("Gates, runs that miss one first", ["Run", *names], rows)
 
 
 def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
-    """Returns the verdict of the worst repeat, and by how much it meets the limit."""
+    """Returns the verdict of the worst repeat, with its distance to the limit."""
     missed = [gate for gate in repeats if gate.get("passed") is not True]
     among = missed or repeats
     worst = min(among, key=lambda gate: m if (m := _margin(gate)) is not None else 0)
@@ -108,7 +108,7 @@ def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
     if margin is None or measured is None:
         note = text
     elif missed and margin >= 0:
-        # A gate may be refused although its limit is met. The findings say more.
+        # A gate may be refused although the limit is met. The findings say more.
         is_unsteady = "steady state" in text
         note = "limit met, but not in a steady state" if is_unsteady else text
     else:
@@ -122,7 +122,7 @@ def _gate(repeats: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def _margin(gate: Mapping[str, Any]) -> float | None:
-    """Returns the distance to the limit, below 0 on the wrong side of it."""
+    """Returns the distance to the limit, below 0 on the wrong side."""
     measured, limit = as_number(gate.get("measured")), as_number(gate.get("limit"))
     if measured is None or limit is None:
         return as_number(gate.get("margin"))
@@ -130,7 +130,7 @@ def _margin(gate: Mapping[str, Any]) -> float | None:
 
 
 def runs(groups: Sequence[Group]) -> Table | None:
-    """Returns a row for each group, with everything that its figures depend on."""
+    """Returns a row for each group, with all conditions of its figures."""
     if not groups:
         return None
     columns = (
@@ -194,12 +194,12 @@ def _gpu(result: Result) -> float | None:
     """Returns the mean use of all GPUs of all hosts, 0 to 1."""
     hosts = result.items("telemetry.gpu_utilization_mean_per_host")
     flat = [gpu for host in hosts for gpu in (host if isinstance(host, list) else [])]
-    known = [value for gpu in flat if (value := as_number(gpu)) is not None]
-    return sum(known) / len(known) if known else None
+    used = [value for gpu in flat if (value := as_number(gpu)) is not None]
+    return sum(used) / len(used) if used else None
 
 
 def changes(pairs: Sequence[Pair]) -> Table | None:
-    """Returns the change of each figure: a row for each run that both sets have."""
+    """Returns the change of each figure: a row for each run in both sets."""
     if not pairs:
         return None
     figures = [
@@ -209,14 +209,10 @@ def changes(pairs: Sequence[Pair]) -> Table | None:
     ]
     rows = []
     for pair in pairs:
-        known = {change.figure: change for change in pair.changes}
-        number = pair.new.number
-        rows.append(
-            [
-                Cell(pair.new.label, "; ".join(pair.differing), "", f"run-{number}"),
-                *(_change(known.get(figure)) for figure in figures),
-            ]
-        )
+        changes_of = {change.figure: change for change in pair.changes}
+        link = f"run-{pair.new.number}"
+        run = Cell(pair.new.label, "; ".join(pair.differing), link=link)
+        rows.append([run, *(_change(changes_of.get(figure)) for figure in figures)])
     text = (
         "A change is beyond the noise if it is larger than the "
         "95% interval of the difference, over repeats or over the steps of a single "
@@ -246,7 +242,7 @@ def _change(change: Change | None) -> Cell:
 
 
 def trials(result: Result) -> Table | None:
-    """Returns the settings that benchmarks.input tried, without those that failed."""
+    """Returns the settings that benchmarks.input tried and that did not fail."""
     rows = []
     for trial in result.items("tune.trials"):
         if not isinstance(trial, Mapping) or trial.get("error"):
@@ -265,16 +261,16 @@ def trials(result: Result) -> Table | None:
 
 
 def environment(collection: Collection) -> Table | None:
-    """Returns a column for each environment, with the rows marked that differ."""
+    """Returns a column for each environment; rows that differ are marked."""
     columns: dict[str, tuple[list[str], dict[str, str]]] = {}
     named = [(str(g.number), r) for g in collection.groups for r in g.results]
     named += [(f"input {i}", r) for i, r in enumerate(collection.inputs, 1)]
     named += [(f"storage {i}", r) for i, r in enumerate(collection.probes, 1)]
     for name, result in named:
-        found = result.get("environment")
-        if not isinstance(found, Mapping) or not found:
+        described = result.get("environment")
+        if not isinstance(described, Mapping) or not described:
             continue
-        values = _flat(found)
+        values = _flat(described)
         names, _ = columns.setdefault(repr(sorted(values.items())), ([], values))
         if name not in names:
             names.append(name)
@@ -293,23 +289,23 @@ def environment(collection: Collection) -> Table | None:
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """Returns name -> text of each value; a name within another has both."""
-    found = {}
+    """Returns name -> text of each value; nested names are joined by spaces."""
+    texts = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{above}{key} ")
+            texts |= _flat(value, f"{above}{key} ")
         else:
-            found[f"{above}{key}"] = _shown(str(key), value)
-    return found
+            texts[f"{above}{key}"] = _shown(str(key), value)
+    return texts
 
 
 def _shown(key: str, value: Any) -> str:
     """Returns a value of an environment as a text."""
-    number = as_number(value)
-    if number is not None:
+    figure = as_number(value)
+    if figure is not None:
         if key.endswith("bytes"):
-            return f"{number / 1e9:,.1f} GB"
-        return f"{number:,.0f}" if number.is_integer() else f"{number:,.6g}"
+            return f"{figure / 1e9:,.1f} GB"
+        return f"{figure:,.0f}" if figure.is_integer() else f"{figure:,.6g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{k}: {_shown(str(k), v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
